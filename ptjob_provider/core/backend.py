@@ -1,0 +1,95 @@
+"""The port: where jobs run. What every back-end must keep, told to those who write one; it decides nothing.
+
+One contract suite (`tests/contract`) runs against every back-end. A further verb needs an entry in DECISIONS.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.logs import LogCursor, LogLine
+    from ptjob_provider.core.outputs import OutputReport, ResolvedOutputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """The world of one job at one moment, in the wire's words; never a verdict.
+
+    Attributes:
+        job: the job's object with its status; None when it has been deleted, or replaced by one with another uid.
+        pods: its pods that exist or have just gone, with their `status.containerStatuses`.
+        events: core/v1 Events about the job and its pods; empty where the back-end has none.
+    """
+
+    job: Manifest | None
+    pods: Sequence[Manifest] = ()
+    events: Sequence[Manifest] = ()
+
+
+class Backend(Protocol):
+    """Where jobs run. Every verb is safe to repeat, and safe to call from two processes at once."""
+
+    async def submit(self, manifest: Manifest) -> JobRef:
+        """Create the job; afterwards it exists and will run.
+
+        Raises:
+            JobAlreadyExists: the name is taken; nothing was created.
+            InvalidSpec: the back-end refuses a field as wrong.
+            UnsupportedByBackend: the back-end would have to ignore a field that changes what runs.
+            ClusterUnavailable: no answer; the job may or may not exist.
+        """
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """Return the object that has this name now, with its status; the caller compares the uid.
+
+        Raises:
+            JobNotFound: there is none.
+        """
+
+    async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
+        """Return the objects that carry all these labels, oldest first."""
+
+    def watch(self, ref: JobRef) -> AsyncIterator[Observation]:
+        """Yield the job's world at once, and again after each change until the caller stops asking.
+
+        A container's termination is seen in at least one observation, even if its pod is gone a moment later.
+        Ends after an observation whose job is None.
+        """
+
+    def logs(
+        self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
+    ) -> AsyncIterator[LogLine]:
+        """Yield the lines of one replica's training container that come after the cursor, each once, in order.
+
+        Following ends when the container will write no more (it ended and is not restarted, or it is gone); a replica that
+        has not started yet is waited for. A container that restarts goes on under a higher restart count. Without `follow`
+        it ends at the last line that is there now.
+        """
+
+    async def patch(self, ref: JobRef, change: Manifest) -> None:
+        """Merge the change (RFC 7386) into the object: annotations, `runPolicy.cleanPodPolicy`, `runPolicy.suspend`.
+
+        Raises:
+            JobNotFound: it is gone, or its uid differs.
+        """
+
+    async def delete(self, ref: JobRef) -> None:
+        """Stop the job and remove it, never its claims; absent, or of another uid, is success.
+
+        Returns once the deletion is certain to happen; `pods_gone` tells when nothing of it runs any more.
+        """
+
+    async def pods_gone(self, ref: JobRef) -> bool:
+        """Whether no container of this job (this uid) runs any more."""
+
+    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs) -> OutputReport:
+        """Look at the declared outputs where they are, and say what is there; what it means is not decided here.
+
+        Raises:
+            OutputsNotVerified: they could not be looked at.
+        """

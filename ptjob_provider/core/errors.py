@@ -1,0 +1,124 @@
+"""Every error that leaves the core. Two questions shape the tree: whose fault is it, and would a retry help?
+
+    PTJobError
+    ├─ InvalidSpec (also ValueError)      the request is wrong: never retry
+    ├─ JobFailed                          the training failed: retry when its diagnosis says so
+    │  ├─ JobTimedOut                     our deadline passed and the job was stopped
+    │  └─ JobDeleted                      somebody deleted the job while we waited
+    ├─ OutputsNotVerified                 the job succeeded, its outputs could not be looked at: retry verifies again
+    ├─ ClusterError                       the API server (or this machine) said no
+    │  ├─ JobNotFound
+    │  ├─ JobAlreadyExists
+    │  ├─ PermissionDenied
+    │  └─ ClusterUnavailable              a retry helps
+    └─ UnsupportedByBackend               the back-end cannot do what the job asks for: never retry
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ptjob_provider.core.diagnosis import Diagnosis
+    from ptjob_provider.core.identity import JobRef
+    from ptjob_provider.core.status import JobStatus
+
+
+class PTJobError(Exception):
+    """Any failure that this package names."""
+
+    retryable: bool = False
+    """Whether trying the same thing again may help."""
+
+
+class InvalidSpec(PTJobError, ValueError):
+    """The request names something that cannot be: nothing was started.
+
+    The text names the field, the value that was given and what is allowed.
+    """
+
+    @classmethod
+    def of(cls, field: str, value: object, allowed: str) -> InvalidSpec:
+        """Build the error for one field."""
+        return cls(f"{field}: {_short(value)} is not allowed; {allowed}")
+
+
+class UnsupportedByBackend(PTJobError):
+    """The back-end would have to ignore a part of the job; it refuses instead, before anything starts."""
+
+    @classmethod
+    def of(cls, field: str, why: str) -> UnsupportedByBackend:
+        """Build the error for one field of the manifest."""
+        return cls(f"{field}: {why}")
+
+
+class JobFailed(PTJobError):
+    """The training ended without success.
+
+    The first line says which replica failed, why, and what to do next; the replica's last log lines follow.
+    """
+
+    def __init__(self, ref: JobRef, status: JobStatus, diagnosis: Diagnosis) -> None:
+        super().__init__(diagnosis.report(ref))
+        self.ref = ref
+        self.status = status
+        self.diagnosis = diagnosis
+        self.retryable = diagnosis.retryable
+
+
+class JobTimedOut(JobFailed):
+    """The job was still unfinished at our deadline and has been stopped."""
+
+
+class JobDeleted(JobFailed):
+    """Somebody deleted the job while it was waited for; what it achieved is unknown."""
+
+
+class OutputsNotVerified(PTJobError):
+    """The job succeeded but nobody could look at its outputs; a retry adopts the finished job and only verifies."""
+
+    retryable = True
+
+
+class ClusterError(PTJobError):
+    """The API server refused or failed a request.
+
+    Attributes:
+        code: the HTTP status, 0 where there was none.
+        reason: the server's own word for it, such as `AlreadyExists`.
+    """
+
+    def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+
+
+class JobNotFound(ClusterError):
+    """No job has that name, or the one that has it is not the one that was asked for (its uid differs)."""
+
+
+class JobAlreadyExists(ClusterError):
+    """The name is taken by another object; nothing was created."""
+
+
+class PermissionDenied(ClusterError):
+    """The credentials may not do that; the text names the verb and the resource."""
+
+
+class ClusterUnavailable(ClusterError):
+    """The back-end did not answer in time, or said that it is overloaded."""
+
+    retryable = True
+
+
+def _short(value: object, limit: int = 120) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+def one_of(words: Iterable[object]) -> str:
+    """Say what is allowed, in the words of an error text: `allowed: A, B`."""
+    return "allowed: " + ", ".join(str(word) for word in words)

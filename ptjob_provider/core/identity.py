@@ -1,0 +1,132 @@
+"""Who a job is: its reference, its owner, its attempt, and the name, labels and annotations that follow from them.
+
+An object's name is derived, never drawn: the same attempt of the same task always has the same name, so that a create can be
+repeated and a 409 proved to be ours. It stays within 49 characters: services add `-worker-NNN` and must stay below 63
+(training-operator #1101), and Arena refuses longer names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from ptjob_provider.core.errors import InvalidSpec
+
+Manifest = dict[str, Any]
+"""A Kubernetes object as the wire has it: camelCase keys, JSON values."""
+
+PREFIX = "ptjob-provider"
+"""Prefix of the labels and annotations that are ours."""
+
+MANAGED_LABEL = f"{PREFIX}/managed"
+ATTEMPT_LABEL = f"{PREFIX}/attempt"
+OWNER_ANNOTATION = f"{PREFIX}/owner"
+SPEC_HASH_ANNOTATION = f"{PREFIX}/spec-hash"
+OUTPUTS_ANNOTATION = f"{PREFIX}/outputs"
+RECORD_ANNOTATION = f"{PREFIX}/record"
+
+MAX_NAME = 49
+_HASH_LENGTH = 8
+_MAX_LABEL = 63
+_DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRef:
+    """Which object a job is. The uid decides: another object of the same name is somebody else's job."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def to_dict(self) -> dict[str, str]:
+        """Return JSON-safe fields for XCom, trigger arguments and records."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, str]) -> Self:
+        """Rebuild what `to_dict` returned; a missing or unknown key raises TypeError."""
+        return cls(**fields)
+
+    @classmethod
+    def of(cls, obj: Mapping[str, Any]) -> Self:
+        """Take the reference from an object as the API server returned it."""
+        meta = obj["metadata"]
+        return cls(kind=obj["kind"], namespace=meta["namespace"], name=meta["name"], uid=meta["uid"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """Who asked for a job: an installation of an orchestrator and its ids for the task instance or step.
+
+    Attributes:
+        instance: tells two installations apart that share a namespace.
+        ids: for Airflow dag_id, task_id, run_id, map_index; part of the object's name.
+        labels: more ids that are told on the object and its pods but do not name it, such as try_number.
+    """
+
+    instance: str
+    ids: Mapping[str, str]
+    labels: Mapping[str, str]
+
+
+def object_name(stem: str, owner: Owner, attempt: int) -> str:
+    """Name one attempt: the readable stem, then a hash over instance, ids and attempt; at most 49 characters.
+
+    Raises:
+        InvalidSpec: the stem cannot begin a DNS-1035 label (the webhook's rule for PyTorchJob).
+    """
+    identity = json.dumps([owner.instance, sorted(owner.ids.items()), attempt], separators=(",", ":"))
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:_HASH_LENGTH]
+    readable = check_name(stem)[: MAX_NAME - _HASH_LENGTH - 1].rstrip("-")
+    return f"{readable}-{digest}"
+
+
+def check_name(name: str, *, field: str = "name", max_length: int = 63) -> str:
+    """Return the name unchanged if it is a DNS-1035 label.
+
+    Raises:
+        InvalidSpec: it is not, or it is longer than max_length.
+    """
+    if len(name) > max_length or not _DNS_1035.fullmatch(name):
+        rule = f"lower-case letters, digits and '-', beginning with a letter, at most {max_length} characters (DNS-1035)"
+        raise InvalidSpec.of(field, name, rule)
+    return name
+
+
+def owner_labels(name: str, owner: Owner, attempt: int) -> dict[str, str]:
+    """Return the labels of a job and its pods: ours, KubernetesPodOperator's, and the two that Arena looks for."""
+    ids = {key: label_value(value) for key, value in {**owner.ids, **owner.labels}.items()}
+    ours = {MANAGED_LABEL: "true", ATTEMPT_LABEL: str(attempt)}
+    return {**ids, **ours, "app": "pytorchjob", "release": name}
+
+
+def owner_annotation(owner: Owner, attempt: int) -> str:
+    """Return the full ids as text: two attempts are the same exactly if their texts are equal."""
+    return json.dumps({"instance": owner.instance, "ids": dict(sorted(owner.ids.items())), "attempt": attempt})
+
+
+def label_value(value: str) -> str:
+    """Make any text a valid label value; a text that had to be changed ends in a hash of the whole.
+
+    The rule is KubernetesPodOperator's, so that one selector finds its pods and ours.
+    """
+    safe = re.sub(r"^[^a-zA-Z0-9]*|[^a-zA-Z0-9_\-.]|[^a-zA-Z0-9]*$", "", value)
+    if safe == value and len(safe) <= _MAX_LABEL:
+        return safe
+    digest = hashlib.md5(value.encode(), usedforsecurity=False).hexdigest()[:9]
+    return f"{safe[: _MAX_LABEL - len(digest) - 1]}-{digest}"
+
+
+def spec_hash(manifest: Mapping[str, Any]) -> str:
+    """Hash what was asked for; key order does not matter. Called before names, labels and attempt are put in."""
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,58 @@
+"""What a job's phase is, whatever kind it is. The one place that knows which phases are the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class JobPhase(StrEnum):
+    """The phases of a job; the CRDs' own conditions are mapped to them in `kinds`."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing more will happen to the job by itself."""
+        return self in {JobPhase.SUCCEEDED, JobPhase.FAILED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """What the job's object says of itself at one moment; instants are aware datetimes in UTC, None where unknown."""
+
+    phase: JobPhase
+    reason: str = ""
+    message: str = ""
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields; instants are RFC 3339 texts."""
+        instants = {name: _text(getattr(self, name)) for name in ("created_at", "started_at", "finished_at")}
+        return {"phase": self.phase.value, "reason": self.reason, "message": self.message, **instants}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Rebuild what `to_dict` returned."""
+        instants = {name: parse_instant(fields[name]) for name in ("created_at", "started_at", "finished_at")}
+        return cls(phase=JobPhase(fields["phase"]), reason=fields["reason"], message=fields["message"], **instants)
+
+
+def parse_instant(text: str | None) -> datetime | None:
+    """Read an RFC 3339 instant as the API server writes it (`2026-11-20T10:00:00Z`); None stays None."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def _text(instant: datetime | None) -> str | None:
+    return instant.isoformat() if instant else None
