@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.logs import LogCursor, LogLine
@@ -54,7 +54,7 @@ class Backend(Protocol):
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
         """Return the objects that carry all these labels, oldest first."""
 
-    def watch(self, ref: JobRef) -> AsyncIterator[Observation]:
+    def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
         """Yield the job's world at once, and again after each change until the caller stops asking.
 
         A container's termination is seen in at least one observation, even if its pod is gone a moment later.
@@ -63,12 +63,12 @@ class Backend(Protocol):
 
     def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
-    ) -> AsyncIterator[LogLine]:
+    ) -> AsyncGenerator[LogLine, None]:
         """Yield the lines of one replica's training container that come after the cursor, each once, in order.
 
-        Following ends when the container will write no more (it ended and is not restarted, or it is gone); a replica that
-        has not started yet is waited for. A container that restarts goes on under a higher restart count. Without `follow`
-        it ends at the last line that is there now.
+        Following ends when the container will write no more (it ended and is not restarted, or it is gone); a replica
+        that has not started yet is waited for. A container that restarts goes on under a higher restart count. Without
+        `follow` it ends at the last line that is there now.
         """
 
     async def patch(self, ref: JobRef, change: Manifest) -> None:

@@ -1,17 +1,17 @@
 """Every error that leaves the core. Two questions shape the tree: whose fault is it, and would a retry help?
 
-    PTJobError
-    ├─ InvalidSpec (also ValueError)      the request is wrong: never retry
-    ├─ JobFailed                          the training failed: retry when its diagnosis says so
-    │  ├─ JobTimedOut                     our deadline passed and the job was stopped
-    │  └─ JobDeleted                      somebody deleted the job while we waited
-    ├─ OutputsNotVerified                 the job succeeded, its outputs could not be looked at: retry verifies again
-    ├─ ClusterError                       the API server (or this machine) said no
-    │  ├─ JobNotFound
-    │  ├─ JobAlreadyExists
-    │  ├─ PermissionDenied
-    │  └─ ClusterUnavailable              a retry helps
-    └─ UnsupportedByBackend               the back-end cannot do what the job asks for: never retry
+PTJobError
+├─ InvalidSpec (also ValueError)      the request is wrong: never retry
+├─ JobFailed                          the training failed: retry when its diagnosis says so
+│  ├─ JobTimedOut                     our deadline passed and the job was stopped
+│  └─ JobDeleted                      somebody deleted the job while we waited
+├─ OutputsNotVerified                 the job succeeded, its outputs could not be looked at: retry verifies again
+├─ ClusterError                       the API server (or this machine) said no
+│  ├─ JobNotFound
+│  ├─ JobAlreadyExists
+│  ├─ PermissionDenied
+│  └─ ClusterUnavailable              a retry helps
+└─ UnsupportedByBackend               the back-end cannot do what the job asks for: never retry
 """
 
 from __future__ import annotations

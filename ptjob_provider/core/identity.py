@@ -1,8 +1,8 @@
 """Who a job is: its reference, its owner, its attempt, and the name, labels and annotations that follow from them.
 
-An object's name is derived, never drawn: the same attempt of the same task always has the same name, so that a create can be
-repeated and a 409 proved to be ours. It stays within 49 characters: services add `-worker-NNN` and must stay below 63
-(training-operator #1101), and Arena refuses longer names.
+An object's name is derived, never drawn: the same attempt of the same task always has the same name, so that a create
+can be repeated and a 409 proved to be ours. It stays within 49 characters: services add `-worker-NNN` and must stay
+within 63 (training-operator #1101), and Arena refuses longer names.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Manifest = dict[str, Any]
 """A Kubernetes object as the wire has it: camelCase keys, JSON values."""
@@ -97,7 +99,9 @@ def check_name(name: str, *, field: str = "name", max_length: int = 63) -> str:
         InvalidSpec: it is not, or it is longer than max_length.
     """
     if len(name) > max_length or not _DNS_1035.fullmatch(name):
-        rule = f"lower-case letters, digits and '-', beginning with a letter, at most {max_length} characters (DNS-1035)"
+        rule = (
+            f"lower-case letters, digits and '-', beginning with a letter, at most {max_length} characters (DNS-1035)"
+        )
         raise InvalidSpec.of(field, name, rule)
     return name
 
@@ -110,8 +114,27 @@ def owner_labels(name: str, owner: Owner, attempt: int) -> dict[str, str]:
 
 
 def owner_annotation(owner: Owner, attempt: int) -> str:
-    """Return the full ids as text: two attempts are the same exactly if their texts are equal."""
+    """Return the full ids as text, for `is_owned_by` to compare."""
     return json.dumps({"instance": owner.instance, "ids": dict(sorted(owner.ids.items())), "attempt": attempt})
+
+
+def is_owned_by(obj: Mapping[str, Any], owner: Owner) -> bool:
+    """Whether an object was created for this owner, in whichever attempt."""
+    text = (obj["metadata"].get("annotations") or {}).get(OWNER_ANNOTATION)
+    try:
+        claimed = json.loads(text) if text else {}
+    except ValueError:
+        return False
+    return isinstance(claimed, dict) and (claimed.get("instance"), claimed.get("ids")) == (
+        owner.instance,
+        dict(owner.ids),
+    )
+
+
+def attempt_of(obj: Mapping[str, Any]) -> int:
+    """Return the attempt that an object of ours was created for; 1 for an object that carries none."""
+    label = (obj["metadata"].get("labels") or {}).get(ATTEMPT_LABEL, "1")
+    return int(label) if label.isdecimal() else 1
 
 
 def label_value(value: str) -> str:
@@ -123,7 +146,7 @@ def label_value(value: str) -> str:
     if safe == value and len(safe) <= _MAX_LABEL:
         return safe
     digest = hashlib.md5(value.encode(), usedforsecurity=False).hexdigest()[:9]
-    return f"{safe[: _MAX_LABEL - len(digest) - 1]}-{digest}"
+    return f"{safe[: _MAX_LABEL - len(digest) - 1]}-{digest}".lstrip("-")
 
 
 def spec_hash(manifest: Mapping[str, Any]) -> str:

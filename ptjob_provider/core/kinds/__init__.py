@@ -1,1 +1,1 @@
-"""One module per custom resource: typed job to manifest, object to status, which replicas there are and which is rank 0."""
+"""One module per CRD: job to manifest, object to status, which pods there are and which is rank 0."""

@@ -1,0 +1,248 @@
+"""A pod template as a value: reads it, and returns changed copies of it. It knows no CRD, only pods.
+
+The training container is found by its name, which is the CRD's rule and is given by the caller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.outputs import Mount
+from ptjob_provider.core.spec.resources import DEFAULT_GPU, NO_SHARED_MEMORY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.spec import RoleFields, TrainingJob
+
+SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - a mount point, not a temporary file
+
+_GPU = re.compile(r".+/(gpu(\.shared)?|mig-.+|gaudi|tpu|npu|mlu|Ascend.*|i915|xe)")
+_MAX_VOLUME_NAME = 63
+
+
+def overlaid(template: Manifest, job: TrainingJob, fields: RoleFields, *, container: str) -> Manifest:
+    """Return the template with every field that is set at its place; where none is set the template is unchanged.
+
+    Args:
+        template: of one role.
+        job: its fields for pods: labels, placement, volumes, shared memory.
+        fields: what holds for the role.
+        container: name of the training container.
+    """
+    named = with_metadata(template, labels=job.labels or {}, annotations=job.annotations or {})
+    placed = {**named, "spec": {**named["spec"], **_pod_fields(job, fields, named["spec"])}}
+    ready = map_container(placed, container, lambda found: _container(found, job, fields))
+    for volume in job.volumes or ():
+        mount = Mount(
+            claim=volume.claim,
+            mount_path=volume.mount_path,
+            sub_path=volume.sub_path or "",
+            read_only=bool(volume.read_only),
+        )
+        ready = with_claim(ready, mount, container=container)
+    return ready if job.shared_memory is None else with_shared_memory(ready, job.shared_memory, container=container)
+
+
+def with_metadata(template: Manifest, *, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Manifest:
+    """Return the template, or any other object with metadata, with these labels and annotations over its own."""
+    meta = dict(template.get("metadata") or {})
+    for key, ours in (("labels", labels), ("annotations", annotations)):
+        if ours:
+            meta[key] = {**(meta.get(key) or {}), **ours}
+    return {**template, "metadata": meta} if meta else template
+
+
+def with_claim(template: Manifest, mount: Mount, *, container: str) -> Manifest:
+    """Return the template with a claim mounted in the training container, in place of what was mounted at its path."""
+    pod = template["spec"]
+    volumes = pod.get("volumes") or []
+    name = next((volume["name"] for volume in volumes if _claim_of(volume) == (mount.claim, False)), None)
+    if name is None:
+        name = _free_name(mount.claim, volumes)
+        volumes = [*volumes, {"name": name, "persistentVolumeClaim": {"claimName": mount.claim}}]
+    added: Manifest = {"name": name, "mountPath": mount.mount_path}
+    if mount.sub_path:
+        added["subPath"] = mount.sub_path
+    if mount.read_only:
+        added["readOnly"] = True
+    return _with_mount({**template, "spec": {**pod, "volumes": volumes}}, added, container=container)
+
+
+def with_shared_memory(template: Manifest, size: str, *, container: str) -> Manifest:
+    """Return the template with /dev/shm of this size in the training container, or without one for NO_SHARED_MEMORY."""
+    if size == NO_SHARED_MEMORY:
+        return map_container(template, container, lambda found: _without_mount(found, SHARED_MEMORY_PATH))
+    pod = template["spec"]
+    volumes = pod.get("volumes") or []
+    name = _free_name("shared-memory", volumes)
+    volume = {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+    grown = {**template, "spec": {**pod, "volumes": [*volumes, volume]}}
+    return _with_mount(grown, {"name": name, "mountPath": SHARED_MEMORY_PATH}, container=container)
+
+
+def with_leading_env(template: Manifest, variables: Mapping[str, str], *, container: str) -> Manifest:
+    """Return the template with these variables first in the training container, so that later ones can refer to them.
+
+    Variables of the same names that were there are gone.
+    """
+    ours = [{"name": name, "value": value} for name, value in variables.items()]
+
+    def change(found: Manifest) -> Manifest:
+        return {**found, "env": ours + [each for each in found.get("env") or [] if each["name"] not in variables]}
+
+    return map_container(template, container, change)
+
+
+def with_log_tails(template: Manifest) -> Manifest:
+    """Return the template so that a failing container leaves its last lines in the pod's status; what is said stays."""
+    pod = template["spec"]
+    told = {key: [_told(each) for each in pod[key]] for key in ("initContainers", "containers") if pod.get(key)}
+    return {**template, "spec": {**pod, **told}}
+
+
+def map_container(template: Manifest, name: str, change: Callable[[Manifest], Manifest]) -> Manifest:
+    """Return the template with one container changed."""
+    pod = template["spec"]
+    containers = [change(found) if found.get("name") == name else found for found in pod["containers"]]
+    return {**template, "spec": {**pod, "containers": containers}}
+
+
+def find_container(template: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the container of that name; a validated template has it."""
+    return next(found for found in template["spec"]["containers"] if found.get("name") == name)
+
+
+def claim_mounts(template: Mapping[str, Any], *, container: str) -> tuple[Mount, ...]:
+    """Return where the training container sees claims; a mount whose folder is only known in the pod is left out."""
+    claims = {volume["name"]: _claim_of(volume) for volume in template["spec"].get("volumes") or []}
+    mounts = [found for found in volume_mounts(template, container=container) if not found.get("subPathExpr")]
+    return tuple(_mount(found, *claims[found["name"]]) for found in mounts if claims.get(found["name"], ("",))[0])
+
+
+def volume_mounts(template: Mapping[str, Any], *, container: str) -> Sequence[Mapping[str, Any]]:
+    """Return the training container's volumeMounts."""
+    return find_container(template, container).get("volumeMounts") or []
+
+
+def count_gpus(template: Mapping[str, Any]) -> int:
+    """Return how many GPUs (or the like: MIG slices, TPUs, NPUs) one pod asks for."""
+    return sum(
+        int(str(amount))
+        for found in template["spec"]["containers"]
+        for name, amount in _asked(found).items()
+        if _GPU.fullmatch(name) and str(amount).isdecimal()
+    )
+
+
+def _mount(found: Mapping[str, Any], claim: str, read_only: bool) -> Mount:  # noqa: FBT001 - a pair's second part
+    return Mount(
+        claim=claim,
+        mount_path=found["mountPath"],
+        sub_path=found.get("subPath") or "",
+        read_only=read_only or bool(found.get("readOnly")),
+    )
+
+
+def _claim_of(volume: Mapping[str, Any]) -> tuple[str, bool]:
+    source = volume.get("persistentVolumeClaim") or {}
+    return source.get("claimName") or "", bool(source.get("readOnly"))
+
+
+def _asked(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    asked = container.get("resources") or {}
+    return {**(asked.get("requests") or {}), **(asked.get("limits") or {})}
+
+
+def _told(container: Manifest) -> Manifest:
+    if container.get("terminationMessagePolicy"):
+        return container
+    return {**container, "terminationMessagePolicy": "FallbackToLogsOnError"}
+
+
+def _without(fields: Mapping[str, Any], *names: str) -> Manifest:
+    return {name: value for name, value in fields.items() if name not in names}
+
+
+def _set(fields: Mapping[str, Any]) -> Manifest:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _pod_fields(job: TrainingJob, fields: RoleFields, pod: Mapping[str, Any]) -> Manifest:
+    secrets, tolerations, selector = job.image_pull_secrets, job.tolerations, fields.node_selector
+    return _set(
+        {
+            "serviceAccountName": job.service_account_name,
+            "imagePullSecrets": None if secrets is None else [{"name": name} for name in secrets],
+            "nodeSelector": None if selector is None else {**(pod.get("nodeSelector") or {}), **selector},
+            "tolerations": None if tolerations is None else [dict(each) for each in tolerations],
+            "affinity": job.affinity,
+            "priorityClassName": job.priority_class_name,
+            "schedulerName": job.scheduler_name,
+            "hostNetwork": job.host_network,
+            "dnsPolicy": "ClusterFirstWithHostNet" if job.host_network else None,
+        }
+    )
+
+
+def _container(found: Manifest, job: TrainingJob, fields: RoleFields) -> Manifest:
+    changes = _set(
+        {
+            "image": fields.image,
+            "imagePullPolicy": job.image_pull_policy,
+            "command": None if fields.command is None else list(fields.command),
+            "args": None if fields.args is None else list(fields.args),
+            "workingDir": job.working_dir,
+            "env": None if fields.env is None else _env(found, fields),
+        }
+    )
+    if (fields.cpu, fields.memory, fields.gpus, fields.resources) == (None, None, None, None):
+        return {**found, **changes}
+    resources = _resources(found.get("resources") or {}, job, fields)
+    return {**_without(found, "resources"), **changes, **({"resources": resources} if resources else {})}
+
+
+def _env(found: Mapping[str, Any], fields: RoleFields) -> list[Manifest]:
+    ours = {variable.name: variable.to_wire() for variable in fields.env or ()}
+    theirs = found.get("env") or []
+    kept = [ours.get(each["name"], each) for each in theirs]
+    return kept + [wire for name, wire in ours.items() if name not in {each["name"] for each in theirs}]
+
+
+def _resources(found: Mapping[str, Any], job: TrainingJob, fields: RoleFields) -> Manifest:
+    gpu = job.gpu_resource or next(filter(_GPU.fullmatch, _asked({"resources": found})), DEFAULT_GPU)
+    both = _set({"cpu": fields.cpu, "memory": fields.memory})
+    apart = fields.resources
+    requests = {**(found.get("requests") or {}), **both, **(apart.requests if apart else {})}
+    limits = {**(found.get("limits") or {}), **both, **(apart.limits if apart else {})}
+    if fields.gpus is not None:
+        requests = _without(requests, gpu)
+        limits = {**_without(limits, gpu), **({gpu: str(fields.gpus)} if fields.gpus else {})}
+    parts = {"requests": requests, "limits": limits}
+    return {**_without(found, *parts), **{part: amounts for part, amounts in parts.items() if amounts}}
+
+
+def _with_mount(template: Manifest, added: Manifest, *, container: str) -> Manifest:
+    def change(found: Manifest) -> Manifest:
+        kept = _without_mount(found, added["mountPath"])
+        return {**kept, "volumeMounts": [*(kept.get("volumeMounts") or []), added]}
+
+    return map_container(template, container, change)
+
+
+def _without_mount(container: Manifest, path: str) -> Manifest:
+    mounts = container.get("volumeMounts") or []
+    kept = [mount for mount in mounts if str(mount["mountPath"]).rstrip("/") != path]
+    return container if len(kept) == len(mounts) else {**container, "volumeMounts": kept}
+
+
+def _free_name(wish: str, volumes: Iterable[Mapping[str, Any]]) -> str:
+    """Return a valid volume name that no volume has: the wish where it can be one, else with a hash of it."""
+    taken = {volume["name"] for volume in volumes}
+    if wish not in taken and "." not in wish and len(wish) <= _MAX_VOLUME_NAME:
+        return wish
+    digest = hashlib.sha256(wish.encode()).hexdigest()[:8]
+    return f"{wish.replace('.', '-')[: _MAX_VOLUME_NAME - 9]}-{digest}"

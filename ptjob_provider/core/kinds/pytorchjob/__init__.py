@@ -1,0 +1,31 @@
+"""PyTorchJob of `kubeflow.org/v1`, as training-operator 1.3 to 1.9 run it."""
+
+from __future__ import annotations
+
+from ptjob_provider.core.kinds.pytorchjob.claims import MOUNT_ROOT, mounts, resolve_outputs
+from ptjob_provider.core.kinds.pytorchjob.conditions import read_status
+from ptjob_provider.core.kinds.pytorchjob.overlay import API_VERSION, DEFAULT_TTL, KIND
+from ptjob_provider.core.kinds.pytorchjob.rendering import STOP_RUNNING_PODS, Rendered, render
+from ptjob_provider.core.kinds.pytorchjob.replicas import Replica, rank0, replicas, total_gpus
+from ptjob_provider.core.kinds.pytorchjob.validation import CONTAINER, validate
+from ptjob_provider.core.manifest import dump_manifest as dump
+
+__all__ = [
+    "API_VERSION",
+    "CONTAINER",
+    "DEFAULT_TTL",
+    "KIND",
+    "MOUNT_ROOT",
+    "STOP_RUNNING_PODS",
+    "Rendered",
+    "Replica",
+    "dump",
+    "mounts",
+    "rank0",
+    "read_status",
+    "render",
+    "replicas",
+    "resolve_outputs",
+    "total_gpus",
+    "validate",
+]

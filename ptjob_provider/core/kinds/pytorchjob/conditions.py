@@ -1,0 +1,38 @@
+"""A PyTorchJob's conditions, read as a status. Types decide, never reasons: those differ from version to version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_DECISIONS = (
+    ("Failed", JobPhase.FAILED),
+    ("Succeeded", JobPhase.SUCCEEDED),
+    ("Suspended", JobPhase.SUSPENDED),
+    ("Restarting", JobPhase.RUNNING),
+    ("Running", JobPhase.RUNNING),
+    ("Created", JobPhase.PENDING),
+)
+"""The first true one decides. Failed comes first: nothing is written after it, while an elastic job that has succeeded
+can still fail. Restarting is never taken back by an end, so both ends come before it."""
+
+
+def read_status(job: Mapping[str, Any]) -> JobStatus:
+    """Derive the job's status from the object as the back-end returned it; an object without conditions is pending."""
+    status = job.get("status") or {}
+    true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
+    kind, phase = next((found for found in _DECISIONS if found[0] in true), ("", JobPhase.PENDING))
+    deciding = true.get(kind, {})
+    ended = (status.get("completionTime") or deciding.get("lastTransitionTime")) if phase.is_terminal else None
+    return JobStatus(
+        phase=phase,
+        reason=deciding.get("reason") or "",
+        message=deciding.get("message") or "",
+        created_at=parse_instant(job["metadata"].get("creationTimestamp")),
+        started_at=parse_instant(status.get("startTime")),
+        finished_at=parse_instant(ended),
+    )

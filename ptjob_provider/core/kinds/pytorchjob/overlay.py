@@ -1,0 +1,166 @@
+"""What was asked for, as a PyTorchJob: built from typed fields, or a user's manifest with the typed fields over it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds import podtemplate
+from ptjob_provider.core.kinds.pytorchjob.replicas import count
+from ptjob_provider.core.kinds.pytorchjob.validation import CONTAINER, check_shape
+from ptjob_provider.core.spec.resources import DEFAULT_SHARED_MEMORY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.spec import ElasticPolicy, TrainingJob
+
+KIND = "PyTorchJob"
+API_VERSION = "kubeflow.org/v1"
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+DEFAULT_TTL = 7 * 24 * 3600
+"""Seconds; long enough to look into a failure after a weekend."""
+
+_NO_ISTIO = {"sidecar.istio.io/inject": "false"}
+_SERVER_SET = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
+_OPERATOR_ENV = {
+    *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"),
+    *("PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE"),
+}
+
+
+def requested(job: TrainingJob) -> Manifest:
+    """Return the object that was asked for, with nothing of ours but the defaults of typed fields.
+
+    A manifest keeps every field that no typed field overrides, known here or not; only what the API server writes
+    itself goes.
+
+    Raises:
+        InvalidSpec: the manifest has not the shape of a PyTorchJob, or a typed variable is the operator's own.
+    """
+    _check_env(job)
+    if job.manifest is None:
+        return _overlaid(_skeleton(job), _with_defaults(job))
+    given = copy.deepcopy(job.manifest)
+    check_shape(given)
+    meta = {name: value for name, value in given["metadata"].items() if name not in _SERVER_SET}
+    plain = {name: value for name, value in given.items() if name != "status"}
+    return _overlaid({**plain, "metadata": meta}, job)
+
+
+def _check_env(job: TrainingJob) -> None:
+    """Refuse what the operator would silently replace: it appends its variables after the user's."""
+    for prefix, owner in (("", job), ("master.", job.master), ("worker.", job.worker)):
+        for variable in (owner.env if owner else None) or ():
+            if variable.name in _OPERATOR_ENV:
+                raise InvalidSpec(f"{prefix}env.{variable.name}: training-operator sets it in every pod; leave it out")
+
+
+def _with_defaults(job: TrainingJob) -> TrainingJob:
+    """Return the job with the defaults that are for typed fields only."""
+    elastic = job.elastic_policy is not None
+    own_memory = any(volume.mount_path == podtemplate.SHARED_MEMORY_PATH for volume in job.volumes or ())
+    ttl = job.ttl_seconds_after_finished
+    return replace(
+        job,
+        restart_policy=job.restart_policy or ("OnFailure" if elastic else "Never"),
+        clean_pod_policy=job.clean_pod_policy or "Running",
+        ttl_seconds_after_finished=DEFAULT_TTL if ttl is None else ttl,
+        shared_memory=job.shared_memory or (None if own_memory else DEFAULT_SHARED_MEMORY),
+    )
+
+
+def _skeleton(job: TrainingJob) -> Manifest:
+    template: Manifest = {"metadata": {"annotations": _NO_ISTIO}, "spec": {"containers": [{"name": CONTAINER}]}}
+    pods = {"master": 1, "worker": job.pods if job.elastic_policy else job.pods - 1}
+    roles = {role.capitalize(): {"replicas": pods[role], "template": template} for role in job.roles}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": {"pytorchReplicaSpecs": roles}}
+
+
+def _overlaid(manifest: Manifest, job: TrainingJob) -> Manifest:
+    spec = manifest["spec"]
+    roles = _roles(spec, job)
+    changes = {
+        "runPolicy": _run_policy(spec.get("runPolicy") or {}, job, pods=sum(map(count, roles.values()))),
+        "nprocPerNode": None if job.nproc_per_node is None else str(job.nproc_per_node),
+        "elasticPolicy": _elastic_policy(spec.get("elasticPolicy"), job),
+    }
+    kept = {name: value for name, value in spec.items() if name != "pytorchReplicaSpecs"}
+    whole = {**kept, **_set(changes), "pytorchReplicaSpecs": roles}
+    queue = {} if job.queue_name is None else {QUEUE_LABEL: job.queue_name}
+    labels = {**(job.labels or {}), **queue}
+    return podtemplate.with_metadata({**manifest, "spec": whole}, labels=labels, annotations=job.annotations or {})
+
+
+def _roles(spec: Mapping[str, Any], job: TrainingJob) -> Manifest:
+    elastic = job.elastic_policy is not None or spec.get("elasticPolicy") is not None
+    found = spec["pytorchReplicaSpecs"]
+    roles = found if job.workers is None else _resized(found, job.workers, elastic=elastic)
+    if job.master is not None and "Master" not in roles:
+        raise InvalidSpec.of("master", "set", "left out: the manifest has no Master; use `worker`")
+    return {role: _role(replica, job, role) for role, replica in roles.items()}
+
+
+def _resized(roles: Mapping[str, Any], workers: int, *, elastic: bool) -> Manifest:
+    """Return the roles with so many pods in all; a new Worker is a copy of the Master."""
+    if "Master" not in roles:
+        return {**roles, "Worker": {**roles["Worker"], "replicas": workers}}
+    master = {**roles["Master"], "replicas": 1}
+    if workers == 1 and not elastic:
+        return {"Master": master}
+    return {"Master": master, "Worker": {**roles.get("Worker", master), "replicas": workers - 1}}
+
+
+def _role(replica: Manifest, job: TrainingJob, role: str) -> Manifest:
+    fields = job.role("master" if role == "Master" else "worker")
+    template = podtemplate.overlaid(replica["template"], job, fields, container=CONTAINER)
+    kept = {name: value for name, value in replica.items() if name != "template"}
+    return {**kept, **_set({"restartPolicy": job.restart_policy}), "template": template}
+
+
+def _run_policy(found: Manifest, job: TrainingJob, *, pods: int) -> Manifest | None:
+    changes = _set(
+        {
+            "cleanPodPolicy": job.clean_pod_policy,
+            "backoffLimit": job.backoff_limit,
+            "activeDeadlineSeconds": job.active_deadline_seconds,
+            "ttlSecondsAfterFinished": job.ttl_seconds_after_finished,
+            "suspend": job.suspend,
+        }
+    )
+    if job.gang is not None:
+        others = {k: v for k, v in (found.get("schedulingPolicy") or {}).items() if k != "minAvailable"}
+        changes["schedulingPolicy"] = {**others, **({"minAvailable": pods} if job.gang else {})}
+    return {**found, **changes} if changes else found or None
+
+
+def _elastic_policy(found: Manifest | None, job: TrainingJob) -> Manifest | None:
+    policy = {**(found or {}), **(_elastic_wire(job.elastic_policy) if job.elastic_policy else {})}
+    if job.nproc_per_node is not None:
+        policy.pop("nProcPerNode", None)  # the deprecated place of the same setting
+    return policy if found is not None or job.elastic_policy is not None else None
+
+
+def _elastic_wire(policy: ElasticPolicy) -> Manifest:
+    conf = policy.rdzv_conf
+    return _set(
+        {
+            "minReplicas": policy.min_replicas,
+            "maxReplicas": policy.max_replicas,
+            "maxRestarts": policy.max_restarts,
+            "rdzvBackend": policy.rdzv_backend,
+            "rdzvHost": policy.rdzv_host,
+            "rdzvPort": policy.rdzv_port,
+            "rdzvId": policy.rdzv_id,
+            "rdzvConf": None if conf is None else [{"key": key, "value": value} for key, value in conf.items()],
+            "standalone": policy.standalone,
+        }
+    )
+
+
+def _set(fields: Mapping[str, Any]) -> Manifest:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,120 @@
+"""From a job to the object that is submitted: what was asked for, plus exactly what makes it ours."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import (
+    OUTPUTS_ANNOTATION,
+    OWNER_ANNOTATION,
+    SPEC_HASH_ANNOTATION,
+    check_name,
+    object_name,
+    owner_annotation,
+    owner_labels,
+    spec_hash,
+)
+from ptjob_provider.core.kinds import podtemplate
+from ptjob_provider.core.kinds.pytorchjob.claims import resolve_outputs, with_output_mounts
+from ptjob_provider.core.kinds.pytorchjob.overlay import requested
+from ptjob_provider.core.kinds.pytorchjob.replicas import map_templates
+from ptjob_provider.core.kinds.pytorchjob.validation import CONTAINER, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest, Owner
+    from ptjob_provider.core.outputs import ResolvedOutputs
+    from ptjob_provider.core.spec import TrainingJob
+
+DEFAULT_NAMESPACE = "default"
+
+STOP_RUNNING_PODS: Manifest = {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}}
+"""The patch that makes the operator stop what still runs of an ended job: its default leaves the other replicas running
+(training-operator #1579)."""
+
+_ENV = {"model": "PTJOB_MODEL_PATH", "tfevents": "PTJOB_TFEVENTS_DIR", "checkpoints": "PTJOB_CHECKPOINT_DIR"}
+_ATTEMPT_ENV = "PTJOB_ATTEMPT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """One attempt's object, ready to submit; where its outputs are; and the hash of what was asked for.
+
+    The hash leaves out all metadata and the attempt: it is the same for every attempt of an unchanged job.
+    """
+
+    manifest: Manifest
+    outputs: ResolvedOutputs
+    spec_hash: str
+
+
+def render(job: TrainingJob, *, owner: Owner, attempt: int, exact_name: bool = False) -> Rendered:
+    """Return the object of one attempt.
+
+    What was asked for gets a name and namespace, the owner's labels (on the pods too) and annotations, the `PTJOB_*`
+    variables first in the training container, mounts for declared outputs whose claim is not mounted, and the last
+    lines of failing containers in their pod's status - and nothing else.
+
+    Args:
+        job: what was asked for.
+        owner: whose it is.
+        attempt: 1 for the first.
+        exact_name: keep the name as it is, instead of adding a hash of owner and attempt.
+
+    Raises:
+        InvalidSpec: the operator would refuse it, or an output is on no claim.
+    """
+    named = _named(requested(job), job, owner=owner, attempt=attempt, exact_name=exact_name)
+    validate(named)
+    asked = with_output_mounts(named, job.outputs)
+    outputs = resolve_outputs(asked, job.outputs)
+    digest = spec_hash({"spec": _without_metadata(asked)["spec"], "outputs": outputs.to_dict()})
+    annotations = {
+        OWNER_ANNOTATION: owner_annotation(owner, attempt),
+        SPEC_HASH_ANNOTATION: digest,
+        OUTPUTS_ANNOTATION: json.dumps(outputs.to_dict()),
+    }
+    labels = owner_labels(named["metadata"]["name"], owner, attempt)
+    variables = {_ATTEMPT_ENV: str(attempt)} | _output_variables(outputs)
+    ours = map_templates(asked, lambda template: _ours(template, labels, variables))
+    manifest = podtemplate.with_metadata(ours, labels=labels, annotations=annotations)
+    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest)
+
+
+def _named(manifest: Manifest, job: TrainingJob, *, owner: Owner, attempt: int, exact_name: bool) -> Manifest:
+    meta = manifest["metadata"]
+    stem = _stem(meta) if job.name is None else job.name
+    field = "manifest.metadata.name" if job.name is None else "name"
+    check_name(stem, field=field)
+    name = stem if exact_name else object_name(stem, owner, attempt)
+    namespace = job.namespace or meta.get("namespace") or DEFAULT_NAMESPACE
+    ours = {"name": name, "namespace": namespace}
+    return {**manifest, "metadata": {**ours, **meta, **ours}}
+
+
+def _stem(meta: Mapping[str, Any]) -> str:
+    found = meta.get("name") or (meta.get("generateName") or "").rstrip("-")
+    if not found:
+        raise InvalidSpec.of("manifest.metadata.name", None, "required, unless `name` is given")
+    return str(found)
+
+
+def _without_metadata(manifest: Manifest) -> Manifest:
+    return map_templates(
+        manifest, lambda template: {name: part for name, part in template.items() if name != "metadata"}
+    )
+
+
+def _output_variables(outputs: ResolvedOutputs) -> dict[str, str]:
+    found = {variable: getattr(outputs, field) for field, variable in _ENV.items()}
+    return {variable: output.container_path for variable, output in found.items() if output is not None}
+
+
+def _ours(template: Manifest, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:
+    labelled = podtemplate.with_metadata(template, labels=labels, annotations={})
+    told = podtemplate.with_leading_env(labelled, variables, container=CONTAINER)
+    return podtemplate.with_log_tails(told)

@@ -1,0 +1,78 @@
+"""Which pods a PyTorchJob has, how they are called, and which of them is rank 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kinds.podtemplate import count_gpus
+from ptjob_provider.core.kinds.pytorchjob.validation import ROLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from ptjob_provider.core.identity import Manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replica:
+    """One pod of a job.
+
+    Attributes:
+        name: of the pod; it stays the same when the pod is made again.
+        role: `master` or `worker`, as the operator's labels have it.
+        index: within the role.
+        rank: of the pod within the job (a node's rank, where a pod has several processes).
+        gpus: how many it asks for.
+    """
+
+    name: str
+    role: str
+    index: int
+    rank: int
+    gpus: int
+
+
+def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
+    """Return all pods of the job, rank 0 first: the master if there is one, else worker 0."""
+    return tuple(_numbered(manifest))
+
+
+def rank0(manifest: Mapping[str, Any]) -> Replica:
+    """Return the pod whose log is the job's log."""
+    return replicas(manifest)[0]
+
+
+def total_gpus(manifest: Mapping[str, Any]) -> int:
+    """Return how many GPUs all pods ask for together."""
+    return sum(replica.gpus for replica in replicas(manifest))
+
+
+def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the template of the pod that is rank 0."""
+    roles = manifest["spec"]["pytorchReplicaSpecs"]
+    template: Mapping[str, Any] = next(roles[role] for role in ROLES if role in roles)["template"]
+    return template
+
+
+def _numbered(manifest: Mapping[str, Any]) -> Iterator[Replica]:
+    name, roles, rank = manifest["metadata"]["name"], manifest["spec"]["pytorchReplicaSpecs"], 0
+    for role in (role for role in ROLES if role in roles):
+        gpus = count_gpus(roles[role]["template"])
+        for index in range(count(roles[role])):
+            yield Replica(name=f"{name}-{role.lower()}-{index}", role=role.lower(), index=index, rank=rank, gpus=gpus)
+            rank += 1
+
+
+def map_templates(manifest: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
+    """Return the manifest with the template of every role changed."""
+    spec = manifest["spec"]
+    roles = spec["pytorchReplicaSpecs"]
+    changed = {role: {**replica, "template": change(replica["template"])} for role, replica in roles.items()}
+    return {**manifest, "spec": {**spec, "pytorchReplicaSpecs": changed}}
+
+
+def count(replica: Mapping[str, Any]) -> int:
+    """Return how many pods a role has; the operator's default is one."""
+    number = replica.get("replicas")
+    return 1 if number is None else int(number)

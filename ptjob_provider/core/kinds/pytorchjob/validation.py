@@ -1,0 +1,192 @@
+"""What the operator's webhook would refuse, or would let through to hang, refused before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.identity import check_name
+from ptjob_provider.core.spec.literals import MAX_PODS
+from ptjob_provider.core.spec.resources import check_within, quantity
+from ptjob_provider.core.spec.settings import check_known
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONTAINER = "pytorch"
+"""The training container's name: the operator looks for no other."""
+
+ROLES = ("Master", "Worker")
+ROLES_PATH = "spec.pytorchReplicaSpecs"
+
+_RESTART_POLICIES = ("Never", "OnFailure", "ExitCode", "Always")
+_CLEAN_POD_POLICIES = ("Running", "All", "None")
+_RDZV_BACKENDS = ("c10d", "etcd", "etcd-v2")
+_MANAGERS = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
+_NPROC = re.compile(r"auto|cpu|gpu|[1-9]\d*")
+_LONGEST_SERVICE = 63
+
+
+def validate(manifest: Mapping[str, Any]) -> None:
+    """Pass if the operator would accept and run the job.
+
+    Beyond the webhook's rules: words that the CRD has no enum for, and names whose services could not be made.
+
+    Raises:
+        InvalidSpec: the text names the field by its path.
+    """
+    check_shape(manifest)
+    spec = manifest["spec"]
+    roles = spec["pytorchReplicaSpecs"]
+    for role, replica in roles.items():
+        _check_replicas(role, replica)
+        _check_word(f"{ROLES_PATH}.{role}.restartPolicy", replica.get("restartPolicy"), _RESTART_POLICIES)
+        _check_pod(f"{ROLES_PATH}.{role}.template.spec", replica["template"]["spec"])
+    _check_policies(spec, roles)
+    _check_length(manifest["metadata"].get("name"), roles)
+
+
+def check_shape(manifest: Mapping[str, Any]) -> None:
+    """Pass if every part that is read here is of its type, so that reading it cannot fail; null counts as absent.
+
+    Raises:
+        InvalidSpec: the text names the part by its path.
+    """
+    _check_meta("metadata", _part(manifest, "metadata", "metadata"))
+    spec = _part(manifest, "spec", "spec")
+    for name in ("runPolicy", "elasticPolicy"):
+        _optional(spec, name, f"spec.{name}", Mapping)
+    _optional(spec.get("runPolicy") or {}, "schedulingPolicy", "spec.runPolicy.schedulingPolicy", Mapping)
+    for role in _part(spec, "pytorchReplicaSpecs", ROLES_PATH):
+        check_known(f"{ROLES_PATH}.{role}", role, ROLES)
+        replica = _part(spec["pytorchReplicaSpecs"], role, f"{ROLES_PATH}.{role}")
+        template = _part(replica, "template", f"{ROLES_PATH}.{role}.template")
+        _optional(template, "metadata", f"{ROLES_PATH}.{role}.template.metadata", Mapping)
+        _check_meta(f"{ROLES_PATH}.{role}.template.metadata", template.get("metadata") or {})
+        path = f"{ROLES_PATH}.{role}.template.spec"
+        _check_pod_shape(path, _part(template, "spec", path))
+
+
+def _check_meta(path: str, meta: Mapping[str, Any]) -> None:
+    for name in ("labels", "annotations"):
+        _optional(meta, name, f"{path}.{name}", Mapping)
+    for name in ("name", "generateName", "namespace"):
+        _optional(meta, name, f"{path}.{name}", str)
+
+
+def _check_pod_shape(path: str, pod: Mapping[str, Any]) -> None:
+    _optional(pod, "nodeSelector", f"{path}.nodeSelector", Mapping)
+    for where, volume in _items(pod, "volumes", path):
+        _part(volume, "name", f"{where}.name", str)
+        _optional(volume, "persistentVolumeClaim", f"{where}.persistentVolumeClaim", Mapping)
+    _part(pod, "containers", f"{path}.containers", list)
+    containers = [*_items(pod, "containers", path), *_items(pod, "initContainers", path)]
+    for where, container in containers:
+        _check_container_shape(where, container)
+
+
+def _check_container_shape(path: str, container: Mapping[str, Any]) -> None:
+    _optional(container, "name", f"{path}.name", str)
+    for where, variable in _items(container, "env", path):
+        _part(variable, "name", f"{where}.name", str)
+    for where, mount in _items(container, "volumeMounts", path):
+        _part(mount, "name", f"{where}.name", str)
+        _part(mount, "mountPath", f"{where}.mountPath", str)
+    _optional(container, "workingDir", f"{path}.workingDir", str)
+    _optional(container, "resources", f"{path}.resources", Mapping)
+    for name in ("requests", "limits"):
+        _optional(container.get("resources") or {}, name, f"{path}.resources.{name}", Mapping)
+
+
+def _check_replicas(role: str, replica: Mapping[str, Any]) -> None:
+    count, path = replica.get("replicas"), f"{ROLES_PATH}.{role}.replicas"
+    if role == "Master" and (count != 1 or isinstance(count, bool)):
+        raise InvalidSpec.of(path, count, "must be written, and be 1 (the webhook's rule)")
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MAX_PODS):
+        raise InvalidSpec.of(path, count, f"a whole number, at least 1, at most {MAX_PODS}")
+
+
+def _check_pod(path: str, pod: Mapping[str, Any]) -> None:
+    volumes = [volume["name"] for volume in pod.get("volumes") or []]
+    for where, container in [*_items(pod, "containers", path), *_items(pod, "initContainers", path)]:
+        if not container.get("image") or not isinstance(container["image"], str):
+            raise InvalidSpec.of(f"{where}.image", container.get("image"), "required")
+        _check_mounts(where, container, volumes)
+        _check_resources(f"{where}.resources", container.get("resources") or {})
+    if CONTAINER not in [container.get("name") for container in pod["containers"]]:
+        raise InvalidSpec.of(f"{path}.containers", "no such name", f"one of them must be named {CONTAINER}")
+
+
+def _check_resources(path: str, resources: Mapping[str, Any]) -> None:
+    asked = {
+        part: {name: quantity(f"{path}.{part}.{name}", size) for name, size in (resources.get(part) or {}).items()}
+        for part in ("requests", "limits")
+    }
+    check_within(path, asked["requests"], asked["limits"])
+
+
+def _check_mounts(path: str, container: Mapping[str, Any], volumes: list[str]) -> None:
+    seen: set[str] = set()
+    for where, mount in _items(container, "volumeMounts", path):
+        if mount["name"] not in volumes:
+            raise InvalidSpec.of(
+                f"{where}.name", mount["name"], one_of(volumes) if volumes else "the pod has no volumes"
+            )
+        if mount["mountPath"] in seen:
+            raise InvalidSpec.of(f"{where}.mountPath", mount["mountPath"], "one mount per path")
+        seen.add(mount["mountPath"])
+
+
+def _check_policies(spec: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
+    run, elastic = spec.get("runPolicy") or {}, spec.get("elasticPolicy")
+    _check_word("spec.runPolicy.cleanPodPolicy", run.get("cleanPodPolicy"), _CLEAN_POD_POLICIES)
+    _check_word("spec.runPolicy.managedBy", run.get("managedBy"), _MANAGERS)
+    nproc = spec.get("nprocPerNode")
+    if nproc is not None and not (isinstance(nproc, str) and _NPROC.fullmatch(nproc)):
+        raise InvalidSpec.of("spec.nprocPerNode", nproc, 'a text: "auto", "cpu", "gpu" or a number such as "2", quoted')
+    if elastic is None:
+        return
+    if "Worker" not in roles:
+        raise InvalidSpec.of(f"{ROLES_PATH}.Worker", None, "required by spec.elasticPolicy")
+    if nproc is not None and elastic.get("nProcPerNode") is not None:
+        raise InvalidSpec.of("spec.elasticPolicy.nProcPerNode", elastic["nProcPerNode"], "not beside spec.nprocPerNode")
+    _check_word("spec.elasticPolicy.rdzvBackend", elastic.get("rdzvBackend"), _RDZV_BACKENDS)
+
+
+def _check_length(name: str | None, roles: Mapping[str, Any]) -> None:
+    """Refuse a name with which the last replica's service would be too long: such a job hangs for ever (#1101)."""
+    if name is None:
+        return
+    suffixes = [f"-{role.lower()}-{(replica.get('replicas') or 1) - 1}" for role, replica in roles.items()]
+    check_name(name, field="metadata.name", max_length=_LONGEST_SERVICE - max(map(len, suffixes)))
+
+
+def _check_word(path: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value is not None and value not in allowed:
+        raise InvalidSpec.of(path, value, one_of(allowed))
+
+
+def _part(owner: Mapping[str, Any], name: str, path: str, kind: type = Mapping) -> Any:
+    found = owner.get(name)
+    if not isinstance(found, kind) or not found:
+        raise InvalidSpec.of(path, found, f"required: {_WORDS[kind]} that is not empty")
+    return found
+
+
+def _optional(owner: Mapping[str, Any], name: str, path: str, kind: type) -> None:
+    found = owner.get(name)
+    if found is not None and not isinstance(found, kind):
+        raise InvalidSpec.of(path, found, _WORDS[kind])
+
+
+def _items(owner: Mapping[str, Any], name: str, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    _optional(owner, name, f"{path}.{name}", list)
+    for index, item in enumerate(owner.get(name) or []):
+        if not isinstance(item, Mapping):
+            raise InvalidSpec.of(f"{path}.{name}[{index}]", item, _WORDS[Mapping])
+        yield f"{path}.{name}[{index}]", item
+
+
+_WORDS: Mapping[type, str] = {Mapping: "a map", list: "a list", str: "a text"}

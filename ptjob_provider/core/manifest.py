@@ -1,0 +1,238 @@
+"""Reads a user's manifest - a file, its text or a map - as kubectl reads it, and refuses what could only hurt.
+
+YAML is read as Kubernetes reads it where that differs from Python's habits: an instant stays a text, and so does
+`12:30`. Anchors and merge keys are welcome; a document that grows out of them beyond any real job is not. What a
+manifest must say to be a job of its kind is decided in `kinds`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+
+FIELD = "manifest"
+KINDS = {"PyTorchJob": "kubeflow.org/v1"}
+"""The kinds that can be submitted, with their apiVersion."""
+
+MAX_BYTES = 512 * 1024
+"""A job's object must stay below etcd's 1.5 MB with its status; real manifests are a hundredth of this."""
+MAX_VALUES = 50_000
+"""Values after anchors are expanded."""
+MAX_DEPTH = 60
+
+_LINE = 100_000
+"""Texts are not folded: a folded one cannot be copied."""
+_UNMISTAKABLE = re.compile(
+    r"(?!(?:[yn]|yes|no|on|off|true|false|null)$)[A-Za-z/](?:[-A-Za-z0-9_./ ]|:(?=\S))*", re.IGNORECASE
+)
+_FILE_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def load_manifest(source: Mapping[str, Any] | str | PathLike[str]) -> Manifest:
+    """Return the manifest as plain, unshared JSON values; the source is left alone.
+
+    Args:
+        source: a map; a path object; or a text, which is a path if it is one line that ends in .yaml, .yml or .json,
+        and
+            the manifest itself otherwise.
+
+    Raises:
+        InvalidSpec: no such file, not one YAML document, a key twice, too large or too deep, a value that JSON cannot
+        hold, or
+            another kind than `KINDS`.
+    """
+    found = _plain(source if isinstance(source, Mapping) else _parse(_text(source)), FIELD, _Budget())
+    if not isinstance(found, dict):
+        raise InvalidSpec.of(
+            FIELD, source, "a map with apiVersion, kind, metadata and spec (or the path of a .yaml file)"
+        )
+    _check_kind(found)
+    return found
+
+
+def dump_manifest(manifest: Mapping[str, Any]) -> str:
+    """Return the manifest as YAML, in its own order, that kubectl and `load_manifest` read as the same values."""
+    text: str = yaml.dump(dict(manifest), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_LINE)
+    return text
+
+
+def _check_kind(manifest: Manifest) -> None:
+    kind, version = manifest.get("kind"), manifest.get("apiVersion")
+    if kind not in KINDS:
+        raise InvalidSpec.of(f"{FIELD}.kind", kind, "allowed: " + ", ".join(KINDS))
+    if version != KINDS[kind]:
+        raise InvalidSpec.of(f"{FIELD}.apiVersion", version, f"allowed: {KINDS[kind]}")
+
+
+def _text(source: object) -> str:
+    if isinstance(source, PathLike):
+        return _read(Path(source))
+    if not isinstance(source, str):
+        raise InvalidSpec.of(FIELD, source, "a map, a YAML text or a path")
+    line = source.strip()
+    return _read(Path(line)) if line.endswith(_FILE_SUFFIXES) and "\n" not in line else source
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1).decode()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise InvalidSpec.of(FIELD, str(path), f"a file that can be read ({why})") from error
+
+
+def _parse(text: str) -> Any:
+    if len(text.encode()) > MAX_BYTES:
+        raise InvalidSpec.of(FIELD, text, f"at most {MAX_BYTES} bytes")
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            raise InvalidSpec(f"{FIELD}: the YAML document is empty")
+        _check_size(node)
+        return loader.construct_document(node)
+    except (yaml.YAMLError, ValueError) as error:
+        if isinstance(error, InvalidSpec):
+            raise
+        raise InvalidSpec(f"{FIELD}: not one sound YAML document; {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    words = [getattr(error, name, None) for name in ("context", "problem")]
+    text = ", ".join(word for word in words if word) or str(error)
+    return f"line {mark.line + 1}: {text}" if mark else text
+
+
+class _Loader(yaml.SafeLoader):
+    """A safe loader with Kubernetes' idea of scalars, a limit on depth, and no key twice."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+        self._budget = _Budget()
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._budget.take()
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise InvalidSpec(f"{FIELD}: more than {MAX_DEPTH} levels deep")
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        if isinstance(node, yaml.MappingNode):
+            _check_keys(node)
+        return node
+
+
+_SCALARS = {
+    "tag:yaml.org,2002:null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "tag:yaml.org,2002:bool": (
+        r"yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF",
+        list("yYnNtTfFoO"),
+    ),
+    "tag:yaml.org,2002:int": (r"[-+]?(?:0b[01_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)", list("-+0123456789")),
+    "tag:yaml.org,2002:float": (
+        r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+|\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?)",
+        list("-+.0123456789"),
+    ),
+    "tag:yaml.org,2002:merge": (r"<<", ["<"]),
+}
+_Loader.yaml_implicit_resolvers = {}
+for _tag, (_pattern, _first) in _SCALARS.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(f"(?:{_pattern})$"), _first)
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise InvalidSpec(f"{FIELD}: line {key.start_mark.line + 1}: a key must be a text")
+        if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+            raise InvalidSpec(f"{FIELD}: line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
+        seen.add(key.value)
+
+
+def _check_size(root: yaml.Node) -> None:
+    """Count values as if every alias were written out, without writing any out."""
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = MAX_VALUES + 1  # what a node that contains itself would reach
+            sizes[id(node)] = 1 + sum(size(child) for child in _children(node))
+        return sizes[id(node)]
+
+    if size(root) > MAX_VALUES:
+        raise InvalidSpec(f"{FIELD}: more than {MAX_VALUES} values once its anchors are expanded")
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+class _Budget:
+    """How many values may still be read."""
+
+    def __init__(self) -> None:
+        self.left = MAX_VALUES
+
+    def take(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise InvalidSpec(f"{FIELD}: more than {MAX_VALUES} values")
+
+
+def _plain(value: Any, path: str, budget: _Budget, depth: int = 0) -> Any:
+    budget.take()
+    if depth > MAX_DEPTH:
+        raise InvalidSpec(f"{FIELD}: more than {MAX_DEPTH} levels deep")
+    if isinstance(value, Mapping):
+        return {_key(key, path): _plain(item, f"{path}.{key}", budget, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{path}[{index}]", budget, depth + 1) for index, item in enumerate(value)]
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise InvalidSpec.of(path, value, "a text, a whole or finite number, true, false, null, a list or a map")
+
+
+def _key(key: object, path: str) -> str:
+    if not isinstance(key, str):
+        raise InvalidSpec.of(path, key, "texts as keys: quote it")
+    return key
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes no anchors, long texts as blocks, and quotes what some YAML reader takes for something else."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature is PyYAML's
+        return True
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style=_style(text))
+    return node
+
+
+def _style(text: str) -> str | None:
+    if "\n" in text:
+        return "|"
+    if _UNMISTAKABLE.fullmatch(text):
+        return None
+    return "'" if '"' in text else '"'
+
+
+_Dumper.add_representer(str, _represent_text)

@@ -1,0 +1,21 @@
+"""What a user asks for: `TrainingJob` and its parts, frozen and validated. It knows no kind of object."""
+
+from __future__ import annotations
+
+from ptjob_provider.core.spec.elastic import ElasticPolicy
+from ptjob_provider.core.spec.environment import EnvVar
+from ptjob_provider.core.spec.job import JOB_FIELDS, Outputs, TrainingJob
+from ptjob_provider.core.spec.resources import Resources
+from ptjob_provider.core.spec.roles import RoleFields
+from ptjob_provider.core.spec.volumes import VolumeMount
+
+__all__ = [
+    "JOB_FIELDS",
+    "ElasticPolicy",
+    "EnvVar",
+    "Outputs",
+    "Resources",
+    "RoleFields",
+    "TrainingJob",
+    "VolumeMount",
+]

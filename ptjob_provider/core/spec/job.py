@@ -1,0 +1,294 @@
+"""`TrainingJob`: one training job as its user describes it. Which object it becomes is decided in `kinds`.
+
+Every field is None until somebody sets it. So a manifest and typed fields can be given together: a field that is set
+overrides its place in the manifest, a field that is None does not touch it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import check_name
+from ptjob_provider.core.manifest import load_manifest
+from ptjob_provider.core.spec import environment, literals, placement
+from ptjob_provider.core.spec.elastic import ElasticPolicy
+from ptjob_provider.core.spec.resources import (
+    DEFAULT_GPU,
+    Resources,
+    cpu_quantity,
+    device_name,
+    memory_quantity,
+    shared_memory_size,
+)
+from ptjob_provider.core.spec.roles import RoleFields, check_asked_once
+from ptjob_provider.core.spec.settings import names, parse_into, setting
+from ptjob_provider.core.spec.volumes import VolumeMount, absolute_path, volume_mounts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.spec.environment import EnvVar
+
+Role = Literal["master", "worker"]
+"""Rank 0's pod, and all others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """The declared outputs as the user wrote them; None where nothing was declared."""
+
+    model: str | None = None
+    tfevents: str | None = None
+    checkpoints: str | None = None
+
+
+def _name(field: str, value: Any) -> str:
+    return check_name(literals.text(field, value), field=field)
+
+
+def _nproc(field: str, value: Any) -> int | str:
+    if value in ("auto", "cpu", "gpu"):
+        return str(value)
+    try:
+        return literals.integer(1)(field, value)
+    except InvalidSpec:
+        raise InvalidSpec.of(field, value, "a whole number, at least 1, or auto, cpu, gpu") from None
+
+
+def _seconds(minimum: int) -> literals.Reader[int]:
+    def read(field: str, value: Any) -> int:
+        given = int(value.total_seconds()) if isinstance(value, timedelta) else value
+        return literals.integer(minimum)(field, given)
+
+    return read
+
+
+def _manifest(_: str, value: Any) -> Manifest:
+    return load_manifest(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingJob:
+    """A training job: typed fields, or a manifest, or a manifest with typed fields over it.
+
+    Build it with `parse`, which reads what templates render; the constructor takes values that are already in their
+    final form.
+
+    Raises:
+        InvalidSpec: fields that cannot be together; the text names them.
+    """
+
+    name: str | None = setting(_name)
+    """Readable beginning of the object's name: lower-case letters, digits and '-'. None: the manifest's name; required
+    without a manifest. The object's name adds a hash of owner and attempt, so that two runs never collide."""
+
+    namespace: str | None = setting(placement.namespace)
+    """Where the job runs. None: the manifest's namespace, else `default`."""
+
+    image: str | None = setting(literals.text)
+    """Container image of every replica. None: the manifest's; required without a manifest."""
+
+    command: tuple[str, ...] | None = setting(literals.arguments)
+    """Program and its first arguments, as a list; it replaces the image's entrypoint. A single text is refused: split
+    on blanks it would be a guess, and given to a shell it would need one in the image and would keep SIGTERM from the
+    program. Write `["sh", "-c", "exec …"]` for a shell line. None: the image's entrypoint."""
+
+    args: tuple[str, ...] | None = setting(literals.arguments)
+    """Arguments after the command or the image's entrypoint, as a list; numbers become text. None: the image's."""
+
+    workers: int | None = setting(literals.integer(1, literals.MAX_PODS))
+    """Pods of the job, rank 0 **included**, as Arena counts: 1 is a master alone, 4 a master and three workers. None:
+    1, or as many as an elastic job can use."""
+
+    nproc_per_node: int | str | None = setting(_nproc)
+    """Training processes per pod, for programs that are started by torchrun: a number, or `auto`, `cpu`, `gpu` to let
+    torchrun count. None: not written; the operator then says `auto`."""
+
+    gpus: int | None = setting(literals.integer(0))
+    """GPUs per pod. None: none without a manifest. 0 over a manifest takes its GPUs away."""
+
+    gpu_resource: str | None = setting(device_name)
+    """Which device `gpus` counts. None: the one that the manifest asks for, else `nvidia.com/gpu`."""
+
+    cpu: str | None = setting(cpu_quantity)
+    """Cores per pod (`4`, `0.5`, `500m`), as request and as limit. None: the namespace's default, else unlimited."""
+
+    memory: str | None = setting(memory_quantity)
+    """Bytes per pod (`16Gi`), as request and as limit, so that the pod is not killed for what others use. Values below
+    1Mi are refused: a forgotten unit. None: the namespace's default, else unlimited."""
+
+    resources: Resources | None = setting(Resources.parse)
+    """`{"requests": {...}, "limits": {...}}` per pod, where they differ, and for other devices. None: nothing more than
+    `cpu`, `memory` and `gpus` say. The same resource in both places is refused."""
+
+    shared_memory: str | None = setting(shared_memory_size)
+    """Size of /dev/shm (`8Gi`), which data loaders and NCCL need; the container runtime's 64 MB kill a data loader's
+    workers with a bus error. It counts as the pod's memory only as far as it is used. False or `0`: the runtime's.
+    None: `2Gi` (Arena's default) for typed fields, untouched with a manifest."""
+
+    env: tuple[EnvVar, ...] | None = setting(environment.environment)
+    """Environment of the training program: name → text, number, `{"secret": NAME, "key": KEY}` or `{"config_map": NAME,
+    "key": KEY}`; or a list of core/v1 EnvVar objects. `PTJOB_*` are set over it. None: nothing more."""
+
+    volumes: tuple[VolumeMount, ...] | None = setting(volume_mounts)
+    """Claims to mount in every pod: `claim:/path`, `claim:/path:ro`, `claim/sub/path:/path`, or maps of claim,
+    mount_path, sub_path, read_only. Over a manifest they are added, in place of a mount at the same path. None: nothing
+    more."""
+
+    working_dir: str | None = setting(absolute_path)
+    """Directory that the program starts in, absolute. None: the image's."""
+
+    restart_policy: str | None = setting(literals.word("Never", "OnFailure", "ExitCode", "Always"))
+    """What happens to a replica that fails. None: `Never` for typed fields - a rank that is restarted alone cannot
+    rejoin the others, so the whole job must fail and be retried - and `OnFailure` if the job is elastic, where it
+    can."""
+
+    clean_pod_policy: str | None = setting(literals.word("Running", "All", "None"), keeps_none=True)
+    """Which pods go when the job ends. None: `Running` for typed fields, so that no replica keeps its GPUs (the CRD's
+    default keeps them all running). The text `"None"` is the CRD's word for keeping every pod."""
+
+    backoff_limit: int | None = setting(literals.integer(0))
+    """Restarts of containers, over all replicas, after which the job fails. None: no limit. Never counts with
+    `Never`."""
+
+    active_deadline_seconds: int | None = setting(_seconds(1))
+    """Seconds that the job may run before it is failed by the operator; also a timedelta. None: no deadline."""
+
+    ttl_seconds_after_finished: int | None = setting(_seconds(0))
+    """Seconds after its end at which the finished job is removed; outputs stay. None: 7 days for typed fields, long
+    enough to look into a failure after a weekend. 2147483647 keeps it for good."""
+
+    suspend: bool | None = setting(literals.boolean)
+    """Whether the job waits, without pods, until somebody clears `runPolicy.suspend`. None: not."""
+
+    elastic_policy: ElasticPolicy | None = setting(ElasticPolicy.parse)
+    """Makes the job elastic: min_replicas, max_replicas, max_restarts, rdzv_backend, rdzv_host, rdzv_port, rdzv_id,
+    rdzv_conf, standalone. All pods are then workers, and rank 0 is worker 0. None: a fixed number of pods."""
+
+    node_selector: Mapping[str, str] | None = setting(placement.label_map)
+    """Labels that a node must have. None: any node."""
+
+    tolerations: tuple[Mapping[str, Any], ...] | None = setting(placement.tolerations)
+    """Taints that the pods accept, as core/v1 Toleration objects. None: none."""
+
+    affinity: Mapping[str, Any] | None = setting(placement.affinity)
+    """A core/v1 Affinity object for every pod. None: none."""
+
+    priority_class_name: str | None = setting(literals.text)
+    """PriorityClass of the pods; it must exist. None: the cluster's default."""
+
+    scheduler_name: str | None = setting(literals.text)
+    """Scheduler that places the pods. None: the cluster's default."""
+
+    queue_name: str | None = setting(placement.label_value)
+    """Kueue's LocalQueue, as the job's label. None: not queued."""
+
+    gang: bool | None = setting(literals.boolean)
+    """Whether the pods are placed all or none (`schedulingPolicy.minAvailable` = all), where the operator runs with a
+    gang scheduler. None: its default. False over a manifest takes the manifest's minAvailable away."""
+
+    service_account_name: str | None = setting(literals.text)
+    """Service account of the pods. None: the namespace's `default`."""
+
+    image_pull_secrets: tuple[str, ...] | None = setting(placement.secret_names)
+    """Names of the secrets that can pull the image. None: the service account's."""
+
+    image_pull_policy: str | None = setting(literals.word("Always", "IfNotPresent", "Never"))
+    """When the image is pulled. None: Kubernetes decides by its tag."""
+
+    host_network: bool | None = setting(literals.boolean)
+    """Whether the pods use their node's network (for RDMA). None: not."""
+
+    labels: Mapping[str, str] | None = setting(placement.label_map)
+    """Labels of the job and its pods. None: only ours."""
+
+    annotations: Mapping[str, str] | None = setting(placement.annotation_map)
+    """Annotations of the job and its pods. None: for typed fields, the one that keeps Istio's sidecar out, with which a
+    job never ends; it can be overridden here."""
+
+    master: RoleFields | None = setting(RoleFields.parse)
+    """Fields for rank 0's pod alone, over the job's: image, command, args, env, cpu, memory, gpus, resources,
+    node_selector. None: as the job. Not for elastic jobs, which have no master."""
+
+    worker: RoleFields | None = setting(RoleFields.parse)
+    """The same for all other pods; it says nothing while there are none."""
+
+    model: str | None = setting(literals.text)
+    """Where the program writes the model: `pvc://claim/path`, or the path as the program sees it, which must be on a
+    claim. It is told as PTJOB_MODEL_PATH, and the job only succeeds if something newer than the job is there. None: not
+    checked."""
+
+    tfevents: str | None = setting(literals.text)
+    """Where the program writes its TensorBoard events, in the same two forms; told as PTJOB_TFEVENTS_DIR. None: not
+    checked."""
+
+    checkpoints: str | None = setting(literals.text)
+    """Where it keeps checkpoints that a next attempt resumes from; told as PTJOB_CHECKPOINT_DIR, never checked. None:
+    none."""
+
+    manifest: Manifest | None = setting(_manifest)
+    """The user's own PyTorchJob: a map, a YAML text or the path of a .yaml file. None: the job is built from the
+    fields."""
+
+    @classmethod
+    def parse(cls, **values: Any) -> TrainingJob:
+        """Read the fields as templates render them: `"2"` is 2, `"true"` is True, `""` and `"None"` are unset.
+
+        Raises:
+            InvalidSpec: an unknown field (with the closest name), a wrong value, or fields that cannot be together.
+        """
+        return parse_into(cls, values)
+
+    def __post_init__(self) -> None:
+        if self.elastic_policy is not None and self.master is not None:
+            raise InvalidSpec.of("master", "set", "left out of an elastic job: all its pods are workers; use `worker`")
+        gpu = self.gpu_resource or DEFAULT_GPU
+        for fields, prefix in ((self, ""), (self.master, "master."), (self.worker, "worker.")):
+            if fields is not None:
+                check_asked_once(fields, prefix, gpu=gpu)
+        if self.manifest is None:
+            self._check_complete()
+
+    def _check_complete(self) -> None:
+        if self.name is None:
+            raise InvalidSpec.of("name", None, "required without a manifest")
+        for role in self.roles:
+            if self.role(role).image is None:
+                raise InvalidSpec.of("image", None, "required without a manifest")
+        if self.elastic_policy is not None:
+            self.elastic_policy.check_workers(self.pods)
+
+    @property
+    def pods(self) -> int:
+        """How many pods the typed fields ask for."""
+        if self.workers is not None:
+            return self.workers
+        return self.elastic_policy.default_workers if self.elastic_policy else 1
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Which roles the typed fields ask for.
+
+        A fixed job always has a master: without one the operator tells no pod its rank.
+        """
+        if self.elastic_policy is not None:
+            return ("worker",)
+        return ("master", "worker") if self.pods > 1 else ("master",)
+
+    def role(self, role: Role) -> RoleFields:
+        """Return what holds for one role: its own fields over the job's."""
+        own = self.master if role == "master" else self.worker
+        return RoleFields.of(self, own or RoleFields(), gpu=self.gpu_resource or DEFAULT_GPU)
+
+    @property
+    def outputs(self) -> Outputs:
+        """The declared outputs."""
+        return Outputs(model=self.model, tfevents=self.tfevents, checkpoints=self.checkpoints)
+
+
+JOB_FIELDS = names(TrainingJob)
+"""The names of all fields, in the order in which they are documented."""

@@ -1,0 +1,96 @@
+"""Where pods may run and what is written on them: labels, selectors, tolerations, pull secrets."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.spec import literals
+from ptjob_provider.core.spec.settings import check_known
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+_WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_KEY = re.compile(rf"({_PREFIX}/)?{_WORD}")
+_VALUE = re.compile(rf"({_WORD})?")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_TOLERATION = ("key", "operator", "value", "effect", "tolerationSeconds")
+_EFFECTS = literals.word("NoSchedule", "PreferNoSchedule", "NoExecute")
+_OPERATORS = literals.word("Equal", "Exists", "Lt", "Gt")
+_AFFINITY = ("nodeAffinity", "podAffinity", "podAntiAffinity")
+
+
+def namespace(field: str, value: Any) -> str:
+    """Read a namespace's name."""
+    if not isinstance(value, str) or not _NAMESPACE.fullmatch(value):
+        raise InvalidSpec.of(
+            field, value, "at most 63 lower-case letters, digits and '-', a letter or digit at both ends"
+        )
+    return value
+
+
+def annotation_map(field: str, value: Any) -> dict[str, str]:
+    """Read annotations: qualified names and any text."""
+    found = literals.text_map(field, value)
+    for key in found:
+        _check_key(field, key)
+    return found
+
+
+def label_map(field: str, value: Any) -> dict[str, str]:
+    """Read labels, or a selector: qualified names, values of at most 63 letters, digits, '-', '_', '.'."""
+    found = annotation_map(field, value)
+    for key, item in found.items():
+        label_value(f"{field}.{key}", item)
+    return found
+
+
+def label_value(field: str, value: Any) -> str:
+    """Read one label's value."""
+    if not isinstance(value, str) or not _VALUE.fullmatch(value):
+        raise InvalidSpec.of(
+            field, value, "at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends"
+        )
+    return value
+
+
+def tolerations(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
+    """Read a list of core/v1 Toleration objects."""
+    return tuple(_toleration(f"{field}[{index}]", item) for index, item in enumerate(literals.sequence(field, value)))
+
+
+def affinity(field: str, value: Any) -> Mapping[str, Any]:
+    """Read a core/v1 Affinity object; its inner parts are the API server's to check."""
+    found = literals.mapping(field, value)
+    for key in found:
+        check_known(f"{field}.{key}", key, _AFFINITY)
+    return found
+
+
+def secret_names(field: str, value: Any) -> tuple[str, ...]:
+    """Read the names of secrets, each as a text or as `{"name": …}`."""
+    items = enumerate(literals.sequence(field, value))
+    return tuple(literals.text(f"{field}[{index}]", _name_of(item)) for index, item in items)
+
+
+def _name_of(item: Any) -> Any:
+    return item["name"] if isinstance(item, dict) and set(item) == {"name"} else item
+
+
+def _toleration(path: str, item: Any) -> Mapping[str, Any]:
+    found = literals.mapping(path, item)
+    for key in found:
+        check_known(f"{path}.{key}", key, _TOLERATION)
+    if "effect" in found:
+        _EFFECTS(f"{path}.effect", found["effect"])
+    if "operator" in found:
+        _OPERATORS(f"{path}.operator", found["operator"])
+    return found
+
+
+def _check_key(field: str, key: str) -> None:
+    if not _KEY.fullmatch(key):
+        raise InvalidSpec.of(field, key, "keys such as team or example.com/team")

@@ -1,0 +1,129 @@
+"""Names, labels and ownership: what tells one attempt of one task from every other."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import (
+    MAX_NAME,
+    JobRef,
+    Owner,
+    attempt_of,
+    check_name,
+    is_owned_by,
+    label_value,
+    object_name,
+    owner_annotation,
+    owner_labels,
+    spec_hash,
+)
+
+IDS = {"dag_id": "digits", "task_id": "train", "run_id": "scheduled__2026-11-20T00:00:00+00:00", "map_index": "-1"}
+OWNER = Owner(instance="prod", ids=IDS, labels={"try_number": "2"})
+
+
+def obj(annotation: str | None, **labels: str) -> dict[str, object]:
+    annotations = {"ptjob-provider/owner": annotation} if annotation is not None else None
+    return {"metadata": {"annotations": annotations, "labels": labels}}
+
+
+def test_the_same_attempt_always_has_the_same_name() -> None:
+    """A create can be repeated, because its name is derived and not drawn."""
+    twin = Owner(instance="prod", ids=dict(reversed(IDS.items())), labels={"try_number": "3"})
+
+    assert object_name("digits", OWNER, 1) == object_name("digits", twin, 1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Owner(instance="staging", ids=IDS, labels={}),
+        Owner(instance="prod", ids=IDS | {"run_id": "manual__1"}, labels={}),
+        Owner(instance="prod", ids=IDS | {"map_index": "0"}, labels={}),
+    ],
+)
+def test_another_task_instance_has_another_name(other: Owner) -> None:
+    """Two installations, runs or mapped tasks never meet under one name."""
+    assert object_name("digits", OWNER, 1) != object_name("digits", other, 1)
+
+
+def test_another_attempt_has_another_name() -> None:
+    """A new attempt never inherits the state of pods that are still going."""
+    assert object_name("digits", OWNER, 1) != object_name("digits", OWNER, 2)
+
+
+@given(st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True), st.integers(min_value=1, max_value=10**6))
+def test_every_name_leaves_room_for_the_names_of_pods_and_services(stem: str, attempt: int) -> None:
+    """Whatever the stem, the name is a DNS-1035 label of at most 49 characters."""
+    name = object_name(stem, OWNER, attempt)
+
+    assert len(name) <= MAX_NAME
+    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
+
+
+@pytest.mark.parametrize("name", ["", "1digits", "Digits", "digits_", "digits-", "d" * 64])
+def test_a_name_that_the_webhook_would_refuse_is_refused_before(name: str) -> None:
+    """The text names the field, the value and the rule."""
+    with pytest.raises(InvalidSpec, match=r"name: .* is not allowed; .*DNS-1035"):
+        check_name(name)
+
+
+def test_labels_are_those_that_kubectl_arena_and_airflow_users_select_by() -> None:
+    """KubernetesPodOperator's keys, ours, and the two of Arena."""
+    labels = owner_labels("digits-12345678", OWNER, 3)
+
+    assert labels["dag_id"] == "digits"
+    assert labels["try_number"] == "2"
+    assert labels["ptjob-provider/attempt"] == "3"
+    assert (labels["app"], labels["release"]) == ("pytorchjob", "digits-12345678")
+
+
+@given(st.text(max_size=300))
+def test_any_text_becomes_a_valid_label_value(text: str) -> None:
+    """The API server refuses a label value outside of this shape."""
+    assert re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", label_value(text))
+    assert len(label_value(text)) <= 63
+
+
+def test_a_label_value_that_was_changed_stays_distinct() -> None:
+    """Two run ids that differ only in what a label may not hold keep different labels."""
+    assert label_value("a+b") != label_value("a:b")
+    assert label_value("plain-1.2_x") == "plain-1.2_x"
+
+
+def test_an_object_is_owned_whatever_its_attempt() -> None:
+    """A retry recognises the job of the attempt before."""
+    assert is_owned_by(obj(owner_annotation(OWNER, 7)), OWNER)
+
+
+@pytest.mark.parametrize("annotation", [None, "", "{", "[]", '{"instance": "prod", "ids": {}}', '{"instance": "x"}'])
+def test_an_object_without_our_ids_is_somebody_elses(annotation: str | None) -> None:
+    """Neither a missing nor a broken annotation makes a job ours."""
+    assert not is_owned_by(obj(annotation), OWNER)
+
+
+def test_the_attempt_is_read_from_the_label() -> None:
+    """An object that carries none was made by somebody else, who made it once."""
+    assert attempt_of(obj(None, **{"ptjob-provider/attempt": "4"})) == 4
+    assert attempt_of(obj(None, **{"ptjob-provider/attempt": "x"})) == 1
+    assert attempt_of({"metadata": {}}) == 1
+
+
+def test_a_reference_survives_its_way_through_json() -> None:
+    """The trigger gets back what the operator put in."""
+    ref = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1")
+
+    assert JobRef.from_dict(ref.to_dict()) == ref
+    assert str(ref) == "team/digits"
+    assert JobRef.of({"kind": "PyTorchJob", "metadata": {"namespace": "team", "name": "digits", "uid": "u-1"}}) == ref
+
+
+def test_the_hash_of_a_specification_ignores_the_order_of_keys() -> None:
+    """Only what was asked for counts."""
+    assert spec_hash({"a": 1, "b": [2]}) == spec_hash({"b": [2], "a": 1})
+    assert spec_hash({"a": 1}) != spec_hash({"a": 2})

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.manifest import MAX_BYTES, MAX_DEPTH, MAX_VALUES, dump_manifest, load_manifest
+from recorded import DATA, recorded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAD = "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n"
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=12)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def load(body: str) -> dict[str, Any]:
+    return load_manifest(HEAD + body)
+
+
+def test_a_file_its_text_and_its_map_are_the_same_manifest(tmp_path: Path) -> None:
+    """A path object, the text of a path, the YAML text, JSON text and the map give equal values."""
+    text = (DATA / "manifest-args-only.yaml").read_text()
+    file = tmp_path / "job.yml"
+    file.write_text(text)
+
+    forms = [load_manifest(form) for form in (file, f" {file} ", text, dump_manifest(yaml.safe_load(text)))]
+
+    assert all(form == yaml.safe_load(text) for form in forms)
+
+
+def test_the_users_map_is_never_shared_or_changed() -> None:
+    """The manifest is a copy: changing it leaves what the user handed in as it was."""
+    given_map = recorded("manifest-args-only")
+    loaded = load_manifest(given_map)
+
+    loaded["spec"]["pytorchReplicaSpecs"]["Master"]["replicas"] = 7
+
+    assert given_map == recorded("manifest-args-only")
+
+
+def test_anchors_and_merge_keys_are_expanded_into_values_of_their_own() -> None:
+    """A template that two roles share by an anchor is two values afterwards, and a merge key's own entries win."""
+    roles = load_manifest(DATA / "manifest-anchors.yaml")["spec"]["pytorchReplicaSpecs"]
+
+    assert (roles["Master"]["replicas"], roles["Worker"]["replicas"]) == (1, 3)
+    assert roles["Master"]["template"] == roles["Worker"]["template"]
+    assert roles["Master"]["template"] is not roles["Worker"]["template"]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("2026-11-20", "2026-11-20"),
+        ("2026-11-20T10:00:00Z", "2026-11-20T10:00:00Z"),
+        ("12:30", "12:30"),
+        ("12:30:45.5", "12:30:45.5"),
+        ("=", "="),
+        ("~", None),
+        ("", None),
+        ("yes", True),
+        ("off", False),
+        ("010", 8),
+        ("0x1F", 31),
+        ("-12", -12),
+        ("1.5", 1.5),
+        ("1e3", 1000.0),
+        ("089", "089"),
+        ("None", "None"),
+    ],
+)
+def test_scalars_are_read_as_kubernetes_reads_them(written: str, read: Any) -> None:
+    """Instants, times and `=` stay texts, which Python's usual loader makes dates, numbers and errors of."""
+    manifest = load(f"value: {written}")
+
+    assert manifest["value"] == read
+    assert type(manifest["value"]) is type(read)
+
+
+def test_tuples_in_a_map_become_lists() -> None:
+    """What Python code writes as a tuple is the list that JSON has."""
+    manifest = load_manifest({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "args": ("a", ("b",))})
+
+    assert manifest["args"] == ["a", ["b"]]
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("kind: Job\napiVersion: batch/v1", "manifest.kind: 'Job' is not allowed; allowed: PyTorchJob"),
+        ("kind: PyTorchJob\napiVersion: kubeflow.org/v2", "manifest.apiVersion: 'kubeflow.org/v2'"),
+        ("metadata: {}", "manifest.kind: None"),
+        ("just a text", "a map with apiVersion"),
+        ("- a\n- list", "a map with apiVersion"),
+        ("", "the YAML document is empty"),
+        (HEAD + "---\n" + HEAD, "line 3: expected a single document in the stream"),
+        (HEAD + "kind: PyTorchJob\n", "line 3: the key 'kind' is there twice"),
+        (HEAD + "a: {b: 1, b: 2}", "line 3: the key 'b' is there twice"),
+        (HEAD + "? [a]\n: b", "a key must be a text"),
+        (HEAD + "8: b", "texts as keys: quote it"),
+        (HEAD + "a: [", "line 3"),
+        (HEAD + "a: !!python/object/apply:os.system [id]", "could not determine a constructor"),
+        (HEAD + "a: !!binary aGk=", "manifest.a: b'hi' is not allowed"),
+        (HEAD + "a: !!timestamp 2026-99-99", "month must be in 1..12"),
+        (HEAD + "a: !!float .inf", "manifest.a: inf is not allowed"),
+        (HEAD + "a: &a [*a]", f"more than {MAX_VALUES} values"),
+        (HEAD + "a: " + "[" * 70 + "]" * 70, f"more than {MAX_DEPTH} levels"),
+        ("x" * (MAX_BYTES + 1), f"at most {MAX_BYTES} bytes"),
+        (b"kind: PyTorchJob", "a map, a YAML text or a path"),
+        ("no/such/file.yaml", "a file that can be read (No such file or directory)"),
+        ({"kind": "PyTorchJob", "apiVersion": "kubeflow.org/v1", "spec": {1, 2}}, "manifest.spec: {1, 2}"),
+        ({"kind": "PyTorchJob", "apiVersion": "kubeflow.org/v1", "a": [0] * MAX_VALUES}, f"more than {MAX_VALUES}"),
+    ],
+)
+def test_what_is_not_one_sound_manifest_is_refused(source: Any, told: str) -> None:
+    """The error names the place and what is allowed, and nothing is built from the source."""
+    with pytest.raises(InvalidSpec) as error:
+        load_manifest(source)
+
+    assert told in str(error.value)
+
+
+def test_a_map_that_contains_itself_is_refused() -> None:
+    """A cycle in Python values ends in an error, not in endless recursion."""
+    manifest: dict[str, Any] = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+    manifest["spec"] = manifest
+
+    with pytest.raises(InvalidSpec, match="levels deep"):
+        load_manifest(manifest)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 are an error of the manifest, not of a codec."""
+    file = tmp_path / "job.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+
+    with pytest.raises(InvalidSpec, match="not UTF-8 text"):
+        load_manifest(file)
+
+
+@pytest.mark.parametrize(
+    "bomb", ["[{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}]", "{{<<: [{0}, {0}, {0}, {0}, {0}, {0}]}}"]
+)
+def test_a_document_that_explodes_is_refused_before_it_does(bomb: str) -> None:
+    """Nine levels of nine aliases (some 10^8 values), and the same with merge keys, cost nothing."""
+    levels = ["a0: &a0 {x: y}"] + [f"a{n}: &a{n} {bomb.format(f'*a{n - 1}')}" for n in range(1, 10)]
+
+    with pytest.raises(InvalidSpec, match="once its anchors are expanded"):
+        load("\n".join(levels))
+
+
+@settings(deadline=None)
+@given(st.dictionaries(TEXTS, VALUES, max_size=5))
+def test_a_dumped_manifest_is_read_back_as_the_same_values(extra: dict[str, Any]) -> None:
+    """Whatever the values, our own loader and PyYAML's read from the dump exactly what was dumped."""
+    manifest = {**extra, "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+
+    text = dump_manifest(manifest)
+
+    assert load_manifest(text) == manifest
+    assert yaml.safe_load(text) == manifest
+
+
+@pytest.mark.parametrize(
+    "text", ["yes", "y", "N", "1e3", "12:30", "0x1", "null", "~", "2026-11-20", "", " a", "a: b", "-"]
+)
+def test_a_text_that_could_be_mistaken_is_dumped_in_quotes(text: str) -> None:
+    """Readers of other YAML versions get a text too: `y` is true to some, `1e3` a number."""
+    assert dump_manifest({"a": text}) == f'a: "{text}"\n'
+
+
+def test_a_dump_has_no_anchors_and_keeps_long_texts_readable() -> None:
+    """A value used twice is written twice, and a script stays a block of lines."""
+    shared = {"script": "set -e\npython train.py\n"}
+
+    text = dump_manifest({"a": shared, "b": shared})
+
+    assert text == "".join(f"{key}:\n  script: |\n    set -e\n    python train.py\n" for key in "ab")

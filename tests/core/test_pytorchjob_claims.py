@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.outputs import Mount, ResolvedOutput, ResolvedOutputs
+from ptjob_provider.core.spec import Outputs
+from recorded import OUR_VARIABLES, recorded
+from rendered import container, mounted, render, variables
+
+
+def found(uri: str, container_path: str) -> ResolvedOutput:
+    claim, _, path = uri.removeprefix("pvc://").partition("/")
+    return ResolvedOutput(uri=uri, claim=claim, path=path, container_path=container_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "output"),
+    [
+        ("/data/run/model.pt", found("pvc://team-data/run/model.pt", "/data/run/model.pt")),
+        ("out/model.pt", found("pvc://team-data/code/out/model.pt", "/data/code/out/model.pt")),
+        ("/models/model.pt", found("pvc://team-data/models/digits/model.pt", "/models/model.pt")),
+        ("pvc://team-data/models/digits/m.pt", found("pvc://team-data/models/digits/m.pt", "/models/m.pt")),
+    ],
+)
+def test_an_output_is_found_through_rank_0s_mounts(text: str, output: ResolvedOutput) -> None:
+    """Absolute, relative to the manifest's working directory, through a sub-path, and by address; no mount is added."""
+    rendered = render(manifest=recorded("manifest-rich"), model=text)
+
+    assert rendered.outputs == ResolvedOutputs(model=output)
+    assert len(container(rendered.manifest)["volumeMounts"]) == 6
+    assert variables(rendered.manifest)["PTJOB_MODEL_PATH"] == output.container_path
+
+
+def test_a_claim_that_only_an_output_names_is_mounted_once_in_every_replica() -> None:
+    """Two outputs on it share the mount; the address decides where in the claim they are."""
+    rendered = render(workers=2, model="pvc://runs/a/model.pt", tfevents="pvc://runs/a/logs")
+
+    assert rendered.outputs == ResolvedOutputs(
+        model=found("pvc://runs/a/model.pt", "/mnt/ptjob/runs/a/model.pt"),
+        tfevents=found("pvc://runs/a/logs", "/mnt/ptjob/runs/a/logs"),
+    )
+    for role in ("Master", "Worker"):
+        assert mounted(rendered.manifest, role)["/mnt/ptjob/runs"]["persistentVolumeClaim"] == {"claimName": "runs"}
+
+
+def test_a_mount_that_an_output_needs_takes_no_other_mounts_place() -> None:
+    """Where our path is taken, the next free one is used."""
+    rendered = render(volumes=["runs/a:/mnt/ptjob/runs", "x:/mnt/ptjob/runs-2"], model="pvc://runs/b/model.pt")
+
+    assert rendered.outputs.model == found("pvc://runs/b/model.pt", "/mnt/ptjob/runs-3/b/model.pt")
+    assert len(container(rendered.manifest)["volumeMounts"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("/elsewhere/model.pt", "model: '/elsewhere/model.pt' is not allowed; it is on none of the claims"),
+        ("/reference/model.pt", "it is mounted read-only"),
+        ("pvc://reference-sets/model.pt", "it is mounted read-only"),
+        ("/data/scratch/model.pt", "what is mounted at /data/scratch is no claim's known folder"),
+        ("/data/shards/model.pt", "what is mounted at /data/shards is no claim's known folder"),
+        ("pvc://", "model: 'pvc://' is not allowed; allowed: pvc://claim/path"),
+        ("pvc://runs/../x", "model: 'pvc://runs/../x'"),
+    ],
+)
+def test_an_output_that_would_be_lost_is_refused(text: str, told: str) -> None:
+    """On no claim, on one that cannot be written, under an emptyDir, in a folder whose name only the pod knows."""
+    with pytest.raises(InvalidSpec) as error:
+        render(manifest=recorded("manifest-rich"), model=text)
+
+    assert told in str(error.value)
+
+
+def test_mounts_are_those_of_rank_0s_training_container() -> None:
+    """Claims with their folders and whether they can be written; no emptyDir, no folder that only the pod knows."""
+    assert pytorchjob.mounts(recorded("manifest-rich")) == (
+        Mount(claim="team-data", mount_path="/data"),
+        Mount(claim="team-data", mount_path="/models", sub_path="models/digits"),
+        Mount(claim="reference-sets", mount_path="/reference", read_only=True),
+    )
+    assert pytorchjob.mounts(recorded("manifest-elastic")) == ()
+
+
+def test_mount_paths_are_compared_as_the_kubelet_reads_them() -> None:
+    """A trailing slash or a missing leading one changes nothing."""
+    manifest = recorded("manifest-rich")
+    for mount, path in zip(
+        container(manifest)["volumeMounts"], ["data/", "/models//", "/r", "/s", "/t", "/u"], strict=True
+    ):
+        mount["mountPath"] = path
+
+    outputs = pytorchjob.resolve_outputs(manifest, Outputs(model="/models/m.pt", tfevents="/data/logs"))
+
+    assert outputs.model == found("pvc://team-data/models/digits/m.pt", "/models/m.pt")
+    assert outputs.tfevents == found("pvc://team-data/logs", "/data/logs")
+
+
+def test_what_is_declared_is_all_that_is_told() -> None:
+    """Without outputs only the attempt is told."""
+    assert set(variables(render().manifest)) & OUR_VARIABLES == {"PTJOB_ATTEMPT"}

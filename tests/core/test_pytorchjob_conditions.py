@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from ptjob_provider.core.kinds.pytorchjob import read_status
+from ptjob_provider.core.status import JobPhase
+from recorded import recorded
+
+
+def at(minute: int, second: int) -> datetime:
+    return datetime(2026, 11, 20, 10, minute, second, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("story", "phase", "reason", "finished_at"),
+    [
+        ("created", JobPhase.PENDING, "PyTorchJobCreated", None),
+        ("running", JobPhase.RUNNING, "PyTorchJobRunning", None),
+        ("restarting", JobPhase.RUNNING, "PyTorchJobRestarting", None),
+        ("suspended", JobPhase.SUSPENDED, "PyTorchJobSuspended", None),
+        ("resumed", JobPhase.RUNNING, "PyTorchJobRunning", None),
+        ("succeeded", JobPhase.SUCCEEDED, "PyTorchJobSucceeded", at(7, 30)),
+        ("succeeded-restarting-kept", JobPhase.SUCCEEDED, "PyTorchJobSucceeded", at(7, 30)),
+        ("failed", JobPhase.FAILED, "PyTorchJobFailed", at(1, 40)),
+        ("failed-exitcode", JobPhase.FAILED, "PyTorchJobFailed", at(1, 40)),
+        ("succeeded-and-failed", JobPhase.FAILED, "PyTorchJobFailed", at(6, 20)),
+        ("old-operator", JobPhase.RUNNING, "JobRunning", None),
+    ],
+)
+def test_the_phase_follows_from_the_types_of_the_true_conditions(
+    story: str, phase: JobPhase, reason: str, finished_at: datetime | None
+) -> None:
+    """Failed beats Succeeded, both beat Suspended, Restarting and Running; the reason is told but decides nothing."""
+    status = read_status(recorded(f"pytorchjob-{story}"))
+
+    assert (status.phase, status.reason, status.finished_at) == (phase, reason, finished_at)
+
+
+def test_the_message_is_the_deciding_conditions() -> None:
+    """What the operator says about the end is kept word for word."""
+    status = read_status(recorded("pytorchjob-failed"))
+
+    assert status.message == "PyTorchJob digits-failed is failed because 1 Worker replica(s) failed."
+
+
+def test_creation_and_start_are_told_where_they_are_known() -> None:
+    """The object's creation always, the operator's start from the version on that writes it."""
+    now, old = read_status(recorded("pytorchjob-running")), read_status(recorded("pytorchjob-old-operator"))
+
+    assert (now.created_at, now.started_at) == (at(0, 0), at(0, 1))
+    assert (old.created_at, old.started_at) == (at(0, 0), None)
+
+
+def test_a_job_that_no_operator_has_seen_is_pending_without_a_reason() -> None:
+    """Neither an object without status nor one with an empty one is an error."""
+    fresh = recorded("pytorchjob-created")
+    del fresh["status"]
+
+    statuses = [read_status(job) for job in (fresh, {**fresh, "status": {}}, {**fresh, "status": {"conditions": None}})]
+
+    assert {(status.phase, status.reason, status.message) for status in statuses} == {(JobPhase.PENDING, "", "")}
+
+
+def test_an_object_without_a_creation_time_has_none() -> None:
+    """A manifest that was never submitted can be read, too."""
+    assert read_status({"metadata": {"name": "x"}}).created_at is None

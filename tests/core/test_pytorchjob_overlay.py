@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
+from recorded import recorded
+from rendered import IMAGE, SHM, container, mounted, over, pod, render, variables
+
+# typed fields
+
+
+@pytest.mark.parametrize(
+    ("workers", "replicas"), [(1, {"Master": 1}), (2, {"Master": 1, "Worker": 1}), (8, {"Master": 1, "Worker": 7})]
+)
+def test_workers_counts_rank_0(workers: int, replicas: dict[str, int]) -> None:
+    """A job always has a master, because without one the operator gives no pod its rank."""
+    roles = render(workers=workers).manifest["spec"]["pytorchReplicaSpecs"]
+
+    assert {role: replica["replicas"] for role, replica in roles.items()} == replicas
+
+
+def test_typed_fields_have_safe_defaults() -> None:
+    """No restart of a single rank, no pod that keeps its GPUs, removal after a week, no Istio, room in /dev/shm."""
+    rendered = render().manifest
+    master = rendered["spec"]["pytorchReplicaSpecs"]["Master"]
+
+    assert rendered["spec"]["runPolicy"] == {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": 604800}
+    assert master["restartPolicy"] == "Never"
+    assert master["template"]["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
+    assert mounted(rendered)[SHM]["emptyDir"] == {"medium": "Memory", "sizeLimit": "2Gi"}
+
+
+def test_a_ttl_of_0_is_a_ttl() -> None:
+    """Nothing that is set is taken for unset because it is zero."""
+    policy = render(ttl_seconds_after_finished=0, backoff_limit=0, suspend=False).manifest["spec"]["runPolicy"]
+
+    assert policy == {"cleanPodPolicy": "Running", "backoffLimit": 0, "ttlSecondsAfterFinished": 0, "suspend": False}
+
+
+@pytest.mark.parametrize("given_size", ["0", False])
+def test_shared_memory_can_be_left_to_the_runtime(given_size: Any) -> None:
+    """Without it there is no volume at all."""
+    rendered = render(shared_memory=given_size).manifest
+
+    assert "volumes" not in pod(rendered)
+    assert mounted(rendered) == {}
+
+
+def test_a_claim_at_dev_shm_is_the_users_choice() -> None:
+    """The default gives way to a volume at the same path."""
+    assert list(mounted(render(volumes=["ram:/dev/shm"]).manifest).values()) == [
+        {"name": "ram", "persistentVolumeClaim": {"claimName": "ram"}}
+    ]
+
+
+def test_claims_are_mounted_once_each_under_names_that_volumes_can_have() -> None:
+    """Two folders of a claim share a volume; dots and long names become labels; names never collide."""
+    long = "c" * 80
+    rendered = render(
+        volumes=["runs/a:/a", "runs/b:/b", "my.data:/dots", "my-data:/dashes", f"{long}:/long", "shared-memory:/c"]
+    ).manifest
+    found = mounted(rendered)
+
+    assert found["/a"] is found["/b"]
+    assert [mount.get("subPath") for mount in container(rendered)["volumeMounts"]][:2] == ["a", "b"]
+    claims = {path: volume["persistentVolumeClaim"]["claimName"] for path, volume in found.items() if path != SHM}
+    assert claims == {
+        "/a": "runs",
+        "/b": "runs",
+        "/dots": "my.data",
+        "/dashes": "my-data",
+        "/long": long,
+        "/c": "shared-memory",
+    }
+    names = [volume["name"] for volume in pod(rendered)["volumes"]]
+    assert len(set(names)) == len(names) == 6
+    assert all(len(name) <= 63 and "." not in name for name in names)
+
+
+# typed fields over a manifest
+
+
+def test_a_manifest_gets_none_of_the_typed_defaults() -> None:
+    """Restart policy, clean-up, Istio and /dev/shm are as the user wrote them, or did not."""
+    rendered = over("manifest-elastic")
+
+    assert "runPolicy" not in rendered["spec"]
+    assert "restartPolicy" not in rendered["spec"]["pytorchReplicaSpecs"]["Worker"]
+    assert "annotations" not in rendered["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]
+    assert "volumes" not in pod(rendered, "Worker")
+
+
+@pytest.mark.parametrize(
+    ("story", "workers", "replicas"),
+    [
+        ("manifest-args-only", 5, {"Master": 1, "Worker": 4}),
+        ("manifest-args-only", 1, {"Master": 1}),
+        ("manifest-elastic", 3, {"Worker": 3}),
+        ("manifest-elastic", 1, {"Worker": 1}),
+    ],
+)
+def test_workers_over_a_manifest_counts_all_its_pods(story: str, workers: int, replicas: dict[str, int]) -> None:
+    """The Worker role grows, shrinks or goes; a manifest without a master counts workers alone."""
+    roles = over(story, workers=workers)["spec"]["pytorchReplicaSpecs"]
+
+    assert {role: replica["replicas"] for role, replica in roles.items()} == replicas
+
+
+def test_workers_over_a_lone_master_adds_workers_like_it() -> None:
+    """The new role is a copy of the master's."""
+    manifest = recorded("manifest-args-only")
+    del manifest["spec"]["pytorchReplicaSpecs"]["Worker"]
+    del manifest["spec"]["pytorchReplicaSpecs"]["Master"]["replicas"]
+
+    roles = render(manifest=manifest, workers=3).manifest["spec"]["pytorchReplicaSpecs"]
+
+    assert roles["Worker"] == {**roles["Master"], "replicas": 2}
+
+
+def test_an_elastic_master_keeps_its_workers() -> None:
+    """A manifest with a master and an elastic policy is not left without the workers that the policy needs."""
+    manifest = recorded("manifest-args-only")
+    manifest["spec"]["elasticPolicy"] = {}
+
+    with pytest.raises(InvalidSpec, match=r"Worker\.replicas: 0"):
+        render(manifest=manifest, workers=1)
+
+
+@pytest.mark.parametrize(
+    ("values", "limits"),
+    [
+        ({}, {"memory": "64Gi", "amd.com/gpu": 2}),
+        ({"gpus": 8}, {"memory": "64Gi", "amd.com/gpu": "8"}),
+        ({"gpus": 0}, {"memory": "64Gi"}),
+        ({"gpus": 1, "gpu_resource": "nvidia.com/gpu"}, {"memory": "64Gi", "amd.com/gpu": 2, "nvidia.com/gpu": "1"}),
+        ({"memory": "8Gi"}, {"memory": "8Gi", "amd.com/gpu": 2}),
+        ({"resources": {"limits": {"cpu": 9}}}, {"memory": "64Gi", "amd.com/gpu": 2, "cpu": "9"}),
+    ],
+)
+def test_resources_over_a_manifest_replace_only_what_they_name(values: dict[str, Any], limits: dict[str, Any]) -> None:
+    """`gpus` counts the device that the manifest asks for, unless it is told another; 0 takes it away."""
+    rendered = over("manifest-rich", **values)
+
+    assert container(rendered)["resources"]["limits"] == limits
+
+
+def test_no_gpus_over_a_manifest_leave_no_request_for_them_either() -> None:
+    """A request without its limit would be refused by the API server."""
+    assert container(over("manifest-rich", gpus=0))["resources"] == {
+        "requests": {"cpu": 4},
+        "limits": {"memory": "64Gi"},
+    }
+    assert "resources" not in container(over("manifest-args-only", gpus=0))
+
+
+def test_variables_over_a_manifest_replace_those_of_their_name_in_place() -> None:
+    """Others stay, new ones come last."""
+    rendered = over("manifest-rich", env={"FIRST": "2", "NEW": "3"})
+
+    assert variables(rendered) == {"PTJOB_ATTEMPT": "1", "FIRST": "2", "TOKEN": "a reference", "NEW": "3"}
+    assert variables(rendered, "Worker") == {"PTJOB_ATTEMPT": "1", "FIRST": "2", "NEW": "3"}
+
+
+def test_volumes_over_a_manifest_use_its_volumes_and_replace_a_mount_at_their_path() -> None:
+    """A claim that has a volume keeps it; the mount at the same path is replaced; others stay."""
+    rendered = over("manifest-rich", volumes=["team-data/other:/models", "reference-sets:/own"])
+    mounts = {mount["mountPath"]: mount for mount in container(rendered)["volumeMounts"]}
+
+    assert mounts["/models"] == {"name": "data", "mountPath": "/models", "subPath": "other"}
+    assert mounts["/own"]["name"] != "reference"  # that volume is read-only as a whole
+    assert mounted(rendered)["/own"]["persistentVolumeClaim"] == {"claimName": "reference-sets"}
+    assert len(mounts) == 7
+    assert set(mounted(rendered, "Worker")) == {"/models", "/own"}
+
+
+def test_shared_memory_over_a_manifest_replaces_its_mount() -> None:
+    """There is one mount at /dev/shm, of the size that was asked for, or none."""
+    sized, off = over("manifest-rich", shared_memory="32Gi"), over("manifest-rich", shared_memory=False)
+
+    assert mounted(sized)[SHM]["emptyDir"] == {"medium": "Memory", "sizeLimit": "32Gi"}
+    assert SHM not in mounted(off)
+
+
+def test_run_policy_and_restart_policy_over_a_manifest_replace_their_places() -> None:
+    """What is not named stays, in the run policy as in the scheduling policy."""
+    rendered = over("manifest-rich", clean_pod_policy="All", gang=True, restart_policy="Never", backoff_limit=1)
+
+    assert rendered["spec"]["runPolicy"] == {
+        "cleanPodPolicy": "All",
+        "backoffLimit": 1,
+        "schedulingPolicy": {"queue": "research", "minAvailable": 4},
+    }
+    roles = rendered["spec"]["pytorchReplicaSpecs"]
+    assert {role["restartPolicy"] for role in roles.values()} == {"Never"}
+
+
+def test_gang_can_be_taken_away() -> None:
+    """False removes the manifest's number and keeps the rest of its scheduling policy."""
+    assert over("manifest-rich", gang=False)["spec"]["runPolicy"]["schedulingPolicy"] == {"queue": "research"}
+
+
+def test_an_elastic_policy_over_a_manifest_replaces_only_what_it_names() -> None:
+    """The manifest's own metrics and limits stay."""
+    policy = over("manifest-elastic", elastic_policy={"max_replicas": 9})["spec"]["elasticPolicy"]
+
+    assert policy == {**recorded("manifest-elastic")["spec"]["elasticPolicy"], "maxReplicas": 9}
+
+
+def test_processes_per_node_over_a_manifest_are_said_once() -> None:
+    """The deprecated place goes when the typed field is set, because both together are refused."""
+    spec = over("manifest-elastic", nproc_per_node=4)["spec"]
+
+    assert spec["nprocPerNode"] == "4"
+    assert "nProcPerNode" not in spec["elasticPolicy"]
+
+
+def test_a_roles_fields_over_a_manifest_hold_for_that_role() -> None:
+    """The master's and the worker's fields go to their own templates."""
+    rendered = over("manifest-rich", cpu=2, master={"image": "m"}, worker={"args": ["w"], "node_selector": {"a": "b"}})
+
+    assert (container(rendered)["image"], container(rendered, "Worker")["image"]) == ("m", IMAGE)
+    assert (container(rendered).get("args"), container(rendered, "Worker")["args"]) == (None, ["w"])
+    assert ("nodeSelector" in pod(rendered), pod(rendered, "Worker")["nodeSelector"]) == (False, {"a": "b"})
+
+
+def test_fields_for_a_master_that_the_manifest_does_not_have_are_refused() -> None:
+    """They would be ignored silently."""
+    with pytest.raises(InvalidSpec, match="master: 'set' is not allowed; left out: the manifest has no Master"):
+        over("manifest-elastic", master={"cpu": 1})
+
+
+def test_a_manifest_of_the_wrong_shape_is_refused_before_fields_are_put_over_it() -> None:
+    """The path in the text is the manifest's."""
+    manifest = recorded("manifest-args-only")
+    manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"] = None
+
+    with pytest.raises(InvalidSpec, match=r"spec\.pytorchReplicaSpecs\.Worker\.template: None"):
+        render(manifest=manifest, cpu=2)

@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import is_owned_by, owner_labels
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds.pytorchjob import dump
+from ptjob_provider.core.manifest import load_manifest
+from ptjob_provider.core.outputs import ResolvedOutputs
+from ptjob_provider.core.spec import TrainingJob
+from recorded import DATA, OUR_VARIABLES, OWNER, recorded, without_additions
+from rendered import IMAGE, pod, render, variables
+
+GOLDEN = DATA / "golden"
+MANIFESTS = ["manifest-args-only", "manifest-rich", "manifest-elastic"]
+EVERYTHING: dict[str, Any] = {
+    "name": "digits",
+    "namespace": "ml",
+    "image": IMAGE,
+    "command": ["torchrun", "train.py"],
+    "args": ["--epochs", 5],
+    "workers": 3,
+    "nproc_per_node": 2,
+    "gpus": 2,
+    "cpu": "8",
+    "memory": "64Gi",
+    "resources": {"limits": {"rdma/hca": 1}},
+    "shared_memory": "16Gi",
+    "env": {"LR": 0.1, "TOKEN": {"secret": "hub", "key": "token"}},
+    "volumes": ["datasets/digits:/data:ro", "runs:/runs"],
+    "working_dir": "/code",
+    "restart_policy": "ExitCode",
+    "clean_pod_policy": "All",
+    "backoff_limit": 2,
+    "active_deadline_seconds": 3600,
+    "ttl_seconds_after_finished": 60,
+    "suspend": False,
+    "node_selector": {"gpu": "a100"},
+    "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "affinity": {"podAntiAffinity": {}},
+    "priority_class_name": "high",
+    "scheduler_name": "volcano",
+    "queue_name": "team-a",
+    "gang": True,
+    "service_account_name": "trainer",
+    "image_pull_secrets": ["registry"],
+    "image_pull_policy": "Always",
+    "host_network": True,
+    "labels": {"team": "vision"},
+    "annotations": {"sidecar.istio.io/inject": "true"},
+    "master": {"cpu": "10", "env": {"ROLE": "chief"}},
+    "worker": {"node_selector": {"zone": "b"}},
+    "model": "/runs/digits/model.pt",
+    "tfevents": "pvc://logs/digits",
+    "checkpoints": "../runs/digits/checkpoints",
+}
+ELASTIC = {
+    "name": "grows",
+    "image": IMAGE,
+    "elastic_policy": {
+        "min_replicas": 1,
+        "max_replicas": 3,
+        "max_restarts": 5,
+        "rdzv_backend": "c10d",
+        "rdzv_host": "store",
+        "rdzv_port": 2379,
+        "rdzv_id": "run",
+        "rdzv_conf": {"timeout": 900},
+        "standalone": False,
+    },
+}
+
+
+def without_overridden(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a recorded manifest without what is meant to be replaced: its status, and variables of our names."""
+    for replica in manifest["spec"]["pytorchReplicaSpecs"].values():
+        for each in replica["template"]["spec"]["containers"]:
+            if "env" in each:
+                each["env"] = [variable for variable in each["env"] if variable["name"] not in OUR_VARIABLES]
+    return {name: part for name, part in manifest.items() if name != "status"}
+
+
+# whole manifests
+
+
+@pytest.mark.parametrize(
+    ("story", "values"),
+    [
+        ("typed-smallest", {"name": "digits", "image": IMAGE}),
+        ("typed-everything", EVERYTHING),
+        ("typed-elastic", ELASTIC),
+        ("manifest-args-only", {"manifest": DATA / "manifest-args-only.yaml"}),
+        (
+            "manifest-rich-with-outputs",
+            {"manifest": DATA / "manifest-rich.yaml", "model": "model.pt", "tfevents": "pvc://logs/run"},
+        ),
+        ("manifest-args-only-overridden", {"manifest": DATA / "manifest-args-only.yaml", **EVERYTHING}),
+    ],
+)
+def test_the_rendered_manifest_is_the_golden_one(story: str, values: dict[str, Any]) -> None:
+    """What `dry_run` prints is exactly the golden file (written anew with PTJOB_WRITE_GOLDEN=1, then read the diff)."""
+    text = dump(render(**values).manifest)
+
+    if os.environ.get("PTJOB_WRITE_GOLDEN"):
+        (GOLDEN / f"{story}.yaml").write_text(text)
+    assert text == (GOLDEN / f"{story}.yaml").read_text()
+    assert load_manifest(text) == render(**values).manifest
+
+
+@pytest.mark.parametrize("story", MANIFESTS)
+def test_a_users_manifest_gets_the_permitted_additions_and_nothing_else(story: str) -> None:
+    """Without our labels, annotations, variables and log tails it is the user's manifest, unknown fields and all."""
+    asked = without_overridden(recorded(story))
+
+    rendered = render(manifest=recorded(story)).manifest
+
+    assert without_additions(rendered, asked) == asked
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+EXTRA = st.dictionaries(st.text(max_size=8).map(lambda text: f"x-{text}"), JSON, max_size=3)
+
+
+@settings(deadline=None)
+@given(st.lists(EXTRA, min_size=9, max_size=9))
+def test_no_field_that_nobody_here_knows_is_ever_lost(extras: list[dict[str, Any]]) -> None:
+    """Random fields at every level of a manifest come through with their values."""
+    asked = without_overridden(recorded("manifest-rich"))
+    master = asked["spec"]["pytorchReplicaSpecs"]["Master"]
+    levels = [asked, asked["metadata"], asked["spec"], asked["spec"]["runPolicy"], master, master["template"]]
+    pod_spec = master["template"]["spec"]
+    levels += [pod_spec, pod_spec["containers"][1], pod_spec["initContainers"][0]]
+    for level, extra in zip(levels, extras, strict=True):
+        level.update(extra)
+
+    rendered = render(manifest=asked).manifest
+
+    assert without_additions(rendered, asked) == asked
+
+
+def test_what_only_the_api_server_writes_is_left_out() -> None:
+    """A manifest copied from a cluster carries no status, uid or version into a new job; labels and owners stay."""
+    copied = recorded("pytorchjob-succeeded")
+    copied["metadata"]["managedFields"] = [{"manager": "kubectl"}]
+    copied["metadata"]["ownerReferences"] = [{"uid": "1"}]
+
+    rendered = render(manifest=copied).manifest
+
+    assert "status" not in rendered
+    assert set(rendered["metadata"]) == {"name", "namespace", "labels", "annotations", "ownerReferences"}
+
+
+def test_rendering_changes_nothing_that_it_was_given() -> None:
+    """The job's manifest is the same before and after, so that two attempts can be made of it."""
+    job = TrainingJob.parse(manifest=recorded("manifest-rich"), model="pvc://logs/x", cpu=2, labels={"a": "b"})
+
+    pytorchjob.render(job, owner=OWNER, attempt=1)
+
+    assert job.manifest == recorded("manifest-rich")
+
+
+# names, labels, annotations
+
+
+def test_the_object_is_named_from_the_stem_the_owner_and_the_attempt() -> None:
+    """The same attempt has the same name again; another attempt or owner has another."""
+    other = replace(OWNER, ids={**OWNER.ids, "run_id": "manual__2"})
+
+    names = [render(**change).manifest["metadata"]["name"] for change in ({}, {}, {"attempt": 2}, {"owner": other})]
+
+    assert names[0] == names[1]
+    assert len(set(names)) == 3
+    assert all(name.startswith("digits-") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("meta", "values", "name", "namespace"),
+    [
+        ({"name": "theirs"}, {}, "theirs", "default"),
+        ({"name": "theirs", "namespace": "research"}, {}, "theirs", "research"),
+        ({"name": "theirs", "namespace": "research"}, {"name": "ours", "namespace": "ml"}, "ours", "ml"),
+        ({"generateName": "theirs-"}, {}, "theirs", "default"),
+        ({"labels": {"a": "b"}}, {"name": "ours"}, "ours", "default"),
+    ],
+)
+def test_typed_names_win_over_the_manifests(
+    meta: dict[str, Any], values: dict[str, Any], name: str, namespace: str
+) -> None:
+    """Name and namespace come from the typed field, else from the manifest, else the namespace is `default`."""
+    manifest = {**recorded("manifest-args-only"), "metadata": meta}
+
+    rendered = render(manifest=manifest, exact_name=True, **values).manifest
+
+    assert (rendered["metadata"]["name"], rendered["metadata"]["namespace"]) == (name, namespace)
+
+
+@pytest.mark.parametrize(
+    ("meta", "values", "told"),
+    [
+        ({"labels": {"a": "b"}}, {}, "manifest.metadata.name: None is not allowed; required, unless `name` is given"),
+        ({"name": "Digits"}, {}, "manifest.metadata.name: 'Digits'"),
+        ({"name": "d" * 55}, {"exact_name": True, "workers": 101}, "metadata.name: 'ddd"),
+    ],
+)
+def test_a_name_that_no_pod_could_have_is_refused(meta: dict[str, Any], values: dict[str, Any], told: str) -> None:
+    """A name is required, a DNS label, and short enough for the last replica's service."""
+    with pytest.raises(InvalidSpec) as error:
+        render(manifest={**recorded("manifest-args-only"), "metadata": meta}, **values)
+
+    assert told in str(error.value)
+
+
+def test_the_job_and_all_its_pods_carry_the_owners_labels() -> None:
+    """One selector finds the job and its pods; where a user's label has the name of one of ours, ours wins."""
+    rendered = render(manifest=recorded("manifest-rich"), attempt=3).manifest
+    expected = owner_labels(rendered["metadata"]["name"], OWNER, 3)
+    templates = [replica["template"] for replica in rendered["spec"]["pytorchReplicaSpecs"].values()]
+
+    carried = [each["metadata"]["labels"] for each in (rendered, *templates)]
+
+    assert all(labels.items() >= expected.items() for labels in carried)
+    assert [labels.get("team") for labels in carried] == ["vision", "vision", None]
+
+
+def test_the_annotations_tell_whose_job_it_is_and_where_its_outputs_are() -> None:
+    """Another process finds everything on the object: the owner, the outputs, the hash of what was asked for."""
+    rendered = render(volumes=["runs:/runs"], model="/runs/model.pt")
+    notes = rendered.manifest["metadata"]["annotations"]
+
+    assert is_owned_by(rendered.manifest, OWNER)
+    assert ResolvedOutputs.from_dict(yaml.safe_load(notes["ptjob-provider/outputs"])) == rendered.outputs
+    assert notes["ptjob-provider/spec-hash"] == rendered.spec_hash
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"attempt": 2}, True),
+        ({"owner": replace(OWNER, labels={"try_number": "4"})}, True),
+        ({"name": "other"}, True),
+        ({"labels": {"try": "4"}, "annotations": {"note": "x"}}, True),
+        ({"image": "registry.example/digits:2"}, False),
+        ({"workers": 2}, False),
+        ({"model": "/runs/other.pt"}, False),
+        ({"env": {"LR": "0.2"}}, False),
+    ],
+)
+def test_the_hash_is_of_what_was_asked_for(change: dict[str, Any], same: bool) -> None:  # noqa: FBT001
+    """Names, labels and attempts do not change it; an image, a number of pods, an output or a variable does."""
+    common = {"volumes": ["runs:/runs"], "model": "/runs/model.pt"}
+
+    assert (render(**common).spec_hash == render(**{**common, **change}).spec_hash) is same
+
+
+# the environment and the log tails
+
+
+def test_the_program_is_told_where_to_write_and_which_attempt_it_is() -> None:
+    """In every replica, before the user's own variables, so that those can refer to ours."""
+    common = {"volumes": ["runs:/runs"], "model": "/runs/m.pt", "tfevents": "/runs/logs", "checkpoints": "/runs/ckpt"}
+
+    rendered = render(**common, workers=2, attempt=2, env={"LOGS": "$(PTJOB_TFEVENTS_DIR)"}).manifest
+
+    expected = {
+        "PTJOB_ATTEMPT": "2",
+        "PTJOB_MODEL_PATH": "/runs/m.pt",
+        "PTJOB_TFEVENTS_DIR": "/runs/logs",
+        "PTJOB_CHECKPOINT_DIR": "/runs/ckpt",
+        "LOGS": "$(PTJOB_TFEVENTS_DIR)",
+    }
+    assert [list(variables(rendered, role).items()) for role in ("Master", "Worker")] == [list(expected.items())] * 2
+
+
+def test_the_users_own_variables_of_our_names_are_overridden_where_we_say_something() -> None:
+    """PTJOB_ATTEMPT is always ours; PTJOB_MODEL_PATH is the user's while no model is declared."""
+    mine = {"PTJOB_ATTEMPT": "99", "PTJOB_MODEL_PATH": "/mine"}
+
+    without = render(env=mine).manifest
+    declared = render(env=mine, volumes=["runs:/runs"], model="/runs/m.pt").manifest
+
+    assert variables(without) == {"PTJOB_ATTEMPT": "1", "PTJOB_MODEL_PATH": "/mine"}
+    assert variables(declared) == {"PTJOB_ATTEMPT": "1", "PTJOB_MODEL_PATH": "/runs/m.pt"}
+
+
+def test_only_the_training_container_is_told() -> None:
+    """A sidecar's environment is left alone."""
+    rendered = render(manifest=recorded("manifest-rich")).manifest
+
+    assert "env" not in pod(rendered)["containers"][0]
+
+
+def test_a_container_keeps_its_last_lines_unless_it_says_otherwise() -> None:
+    """Every container of every pod, init containers and sidecars too; an explicit policy stays."""
+    rendered = render(manifest=recorded("manifest-rich")).manifest
+
+    policies = {
+        each["name"]: each["terminationMessagePolicy"]
+        for each in (*pod(rendered)["initContainers"], *pod(rendered)["containers"])
+    }
+    tail = "FallbackToLogsOnError"
+    assert policies == {"fetch": "File", "warm": tail, "metrics": tail, "pytorch": tail}
+
+
+@pytest.mark.parametrize("name", ["MASTER_ADDR", "WORLD_SIZE", "RANK", "PET_NNODES"])
+@pytest.mark.parametrize("role", ["", "master.", "worker."])
+def test_a_typed_variable_that_the_operator_replaces_is_refused(name: str, role: str) -> None:
+    """It would be ignored silently: the operator's variables come after the user's."""
+    env = {"env": {name: "1"}}
+    values = {role.rstrip("."): env} if role else env
+
+    with pytest.raises(InvalidSpec, match=f"{role}env.{name}: training-operator sets it"):
+        render(workers=2, **values)

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds.pytorchjob import replicas, total_gpus, validate
+from ptjob_provider.core.manifest import load_manifest
+from recorded import DATA, recorded
+from rendered import render
+
+MASTER = ("spec", "pytorchReplicaSpecs", "Master")
+WORKER = ("spec", "pytorchReplicaSpecs", "Worker")
+POD = (*MASTER, "template", "spec")
+CONTAINER = (*POD, "containers", 0)
+GONE = object()
+
+
+def changed(story: str, path: tuple[str | int, ...], value: object) -> dict[str, Any]:
+    """Return a recorded manifest with one value put in, or taken out."""
+    manifest = copy.deepcopy(recorded(story))
+    place: Any = manifest
+    for part in path[:-1]:
+        place = place[part]
+    if value is GONE:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return manifest
+
+
+@pytest.mark.parametrize("story", ["manifest-args-only", "manifest-anchors", "manifest-rich", "manifest-elastic"])
+def test_a_manifest_that_kubectl_takes_is_taken(story: str) -> None:
+    """Nothing that the operator would accept is refused."""
+    validate(load_manifest(DATA / f"{story}.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (("metadata",), GONE, "metadata: None is not allowed; required: a map"),
+        (("metadata", "labels"), ["a"], "metadata.labels: ['a'] is not allowed; a map"),
+        (("metadata", "name"), 7, "metadata.name: 7 is not allowed; a text"),
+        (("metadata", "name"), "Digits", "metadata.name: 'Digits' is not allowed; lower-case"),
+        (("metadata", "name"), "d" * 55, "at most 54 characters"),
+        (("spec",), GONE, "spec: None is not allowed; required: a map"),
+        (("spec", "pytorchReplicaSpecs"), None, "spec.pytorchReplicaSpecs: None"),
+        (("spec", "pytorchReplicaSpecs"), {}, "spec.pytorchReplicaSpecs: {}"),
+        (
+            ("spec", "pytorchReplicaSpecs", "worker"),
+            {},
+            "pytorchReplicaSpecs.worker: there is no such field; did you mean Worker?",
+        ),
+        (("spec", "runPolicy"), "Running", "spec.runPolicy: 'Running' is not allowed; a map"),
+        (("spec", "runPolicy"), {"cleanPodPolicy": "Runing"}, "allowed: Running, All, None"),
+        (("spec", "runPolicy"), {"schedulingPolicy": 1}, "spec.runPolicy.schedulingPolicy: 1"),
+        (
+            ("spec", "runPolicy"),
+            {"managedBy": "me"},
+            "spec.runPolicy.managedBy: 'me' is not allowed; allowed: kubeflow.org",
+        ),
+        (("spec", "nprocPerNode"), 2, 'spec.nprocPerNode: 2 is not allowed; a text: "auto"'),
+        (("spec", "nprocPerNode"), "all", "spec.nprocPerNode: 'all'"),
+        (MASTER, None, "spec.pytorchReplicaSpecs.Master: None"),
+        ((*MASTER, "replicas"), GONE, "Master.replicas: None is not allowed; must be written, and be 1"),
+        ((*MASTER, "replicas"), 2, "Master.replicas: 2"),
+        ((*MASTER, "replicas"), True, "Master.replicas: True"),
+        ((*WORKER, "replicas"), 0, "Worker.replicas: 0 is not allowed; a whole number, at least 1"),
+        ((*WORKER, "replicas"), 10_001, "Worker.replicas: 10001 is not allowed; a whole number, at least 1, at most"),
+        ((*WORKER, "replicas"), "3", "Worker.replicas: '3'"),
+        ((*WORKER, "restartPolicy"), "Nerver", "Worker.restartPolicy: 'Nerver' is not allowed; allowed: Never"),
+        ((*MASTER, "template"), GONE, "Master.template: None"),
+        ((*MASTER, "template", "metadata"), "x", "Master.template.metadata: 'x'"),
+        ((*MASTER, "template", "metadata", "annotations"), 1, "Master.template.metadata.annotations: 1"),
+        ((*POD, "nodeSelector"), ["a"], "Master.template.spec.nodeSelector: ['a']"),
+        ((*POD, "volumes"), {"a": 1}, "Master.template.spec.volumes: {'a': 1} is not allowed; a list"),
+        ((*POD, "volumes"), [{"emptyDir": {}}], "Master.template.spec.volumes[0].name: None"),
+        ((*POD, "volumes"), [{"name": "a", "persistentVolumeClaim": "b"}], "volumes[0].persistentVolumeClaim: 'b'"),
+        ((*POD, "containers"), [], "Master.template.spec.containers: [] is not allowed; required: a list"),
+        ((*POD, "initContainers"), ["x"], "Master.template.spec.initContainers[0]: 'x' is not allowed; a map"),
+        ((*POD, "initContainers"), [{"name": "a"}], "Master.template.spec.initContainers[0].image: None"),
+        ((*CONTAINER, "image"), GONE, "Master.template.spec.containers[0].image: None is not allowed; required"),
+        ((*CONTAINER, "image"), 7, "containers[0].image: 7"),
+        ((*CONTAINER, "name"), "train", "containers: 'no such name' is not allowed; one of them must be named pytorch"),
+        ((*CONTAINER, "name"), 3, "containers[0].name: 3"),
+        ((*CONTAINER, "workingDir"), 3, "containers[0].workingDir: 3"),
+        ((*CONTAINER, "env"), [{"value": "x"}], "containers[0].env[0].name: None"),
+        ((*CONTAINER, "volumeMounts"), [{"name": "a"}], "containers[0].volumeMounts[0].mountPath: None"),
+        (
+            (*CONTAINER, "volumeMounts"),
+            [{"name": "a", "mountPath": "/a"}],
+            "volumeMounts[0].name: 'a' is not allowed; the pod has no",
+        ),
+        ((*CONTAINER, "resources"), "big", "containers[0].resources: 'big'"),
+        ((*CONTAINER, "resources", "limits"), 1, "containers[0].resources.limits: 1"),
+        ((*CONTAINER, "resources", "limits"), {"cpu": "x"}, "containers[0].resources.limits.cpu: 'x'"),
+        (
+            (*CONTAINER, "resources"),
+            {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}},
+            "containers[0].resources.requests.cpu: '2' is not allowed; at most its limit, 1500m",
+        ),
+    ],
+)
+def test_what_the_webhook_refuses_or_the_operator_hangs_on_is_refused(
+    path: tuple[str | int, ...], value: object, told: str
+) -> None:
+    """The text begins with the field's path in the manifest and says what is allowed."""
+    with pytest.raises(InvalidSpec) as error:
+        validate(changed("manifest-args-only", path, value))
+
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (WORKER, GONE, "spec.pytorchReplicaSpecs"),
+        (
+            ("spec", "nprocPerNode"),
+            "2",
+            "spec.elasticPolicy.nProcPerNode: 1 is not allowed; not beside spec.nprocPerNode",
+        ),
+        (("spec", "elasticPolicy", "rdzvBackend"), "zeus", "spec.elasticPolicy.rdzvBackend: 'zeus'"),
+        (("spec", "elasticPolicy"), [], "spec.elasticPolicy: [] is not allowed; a map"),
+    ],
+)
+def test_an_elastic_manifest_has_rules_of_its_own(path: tuple[str, ...], value: object, told: str) -> None:
+    """Workers are needed, the processes per node are said once, and the meeting point is one that exists."""
+    with pytest.raises(InvalidSpec) as error:
+        validate(changed("manifest-elastic", path, value))
+
+    assert told in str(error.value)
+
+
+def test_an_elastic_policy_needs_workers() -> None:
+    """A master alone cannot be elastic."""
+    manifest = changed("manifest-args-only", WORKER, GONE)
+    manifest["spec"]["elasticPolicy"] = {}
+
+    with pytest.raises(InvalidSpec, match=r"Worker: None is not allowed; required by spec\.elasticPolicy"):
+        validate(manifest)
+
+
+@pytest.mark.parametrize(
+    ("mounts", "told"),
+    [
+        ([{"name": "dta", "mountPath": "/a"}], "volumeMounts[0].name: 'dta' is not allowed; allowed: data"),
+        (
+            [{"name": "data", "mountPath": "/a"}, {"name": "data", "mountPath": "/a"}],
+            "volumeMounts[1].mountPath: '/a' is not allowed; one mount per path",
+        ),
+    ],
+)
+def test_mounts_that_no_pod_could_be_made_of_are_refused(mounts: list[dict[str, str]], told: str) -> None:
+    """The API server would accept the job and refuse each of its pods, for ever."""
+    manifest = changed("manifest-args-only", (*POD, "volumes"), [{"name": "data", "emptyDir": {}}])
+    manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["volumeMounts"] = mounts
+
+    with pytest.raises(InvalidSpec) as error:
+        validate(manifest)
+
+    assert told in str(error.value)
+
+
+def test_null_counts_as_absent() -> None:
+    """`labels:` with nothing after it is what people leave behind, and kubectl takes it."""
+    manifest = changed("manifest-args-only", ("metadata", "labels"), None)
+    manifest["spec"] |= {"runPolicy": None, "elasticPolicy": None, "nprocPerNode": None}
+    container = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    container |= {"env": None, "volumeMounts": None, "resources": None, "workingDir": None}
+
+    validate(manifest)
+
+
+def test_a_name_that_is_not_known_yet_is_not_required() -> None:
+    """A manifest with generateName can be checked before it is named."""
+    validate(recorded("manifest-rich"))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS: dict[str, Any] = {
+    **{"name": "digits", "workers": 3, "gpus": 1, "gang": True, "shared_memory": "1Gi", "labels": {"a": "b"}},
+    **{"env": {"A": "b"}, "volumes": ["team-data/x:/models"], "cpu": 2, "nproc_per_node": 2, "annotations": {"a": "b"}},
+    **{"elastic_policy": {"max_replicas": 9}, "node_selector": {"a": "b"}},
+    **{"model": "pvc://team-data/models/digits/m.pt", "tfevents": "/data/logs"},
+}
+
+
+def _places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, part in parts for place in _places(part, (*path, key)))]
+
+
+PLACES = _places(recorded("manifest-rich"))[1:]
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(PLACES), JSON, st.sets(st.sampled_from(sorted(FIELDS))))
+def test_nothing_but_an_invalid_spec_comes_out_of_a_broken_manifest(
+    path: tuple[str | int, ...], value: object, names: set[str]
+) -> None:
+    """Whatever stands at whichever place and whatever is put over it, it is rendered or refused by name."""
+    broken = changed("manifest-rich", path, value)
+    try:
+        rendered = render(manifest=broken, **{name: FIELDS[name] for name in names}).manifest
+    except InvalidSpec as error:
+        assert ": " in str(error)  # noqa: PT017 - both ways are right
+        return
+
+    validate(rendered)
+    assert total_gpus(rendered) == sum(replica.gpus for replica in replicas(rendered))

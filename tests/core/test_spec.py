@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.spec import (
+    JOB_FIELDS,
+    Outputs,
+    TrainingJob,
+)
+from recorded import DATA, recorded
+
+
+def job(**values: Any) -> TrainingJob:
+    return TrainingJob.parse(**{"name": "digits", "image": "registry.example/digits:1", **values})
+
+
+def refusal(**values: Any) -> str:
+    with pytest.raises(InvalidSpec) as error:
+        job(**values)
+    return str(error.value)
+
+
+def test_every_field_is_unset_until_somebody_sets_it() -> None:
+    """A job with a name and an image has None everywhere else, so that an override can be told from a default."""
+    described = job()
+
+    assert {name for name in JOB_FIELDS if getattr(described, name) is not None} == {"name", "image"}
+
+
+def test_the_names_of_the_fields_are_those_of_the_value() -> None:
+    """JOB_FIELDS is what an adapter passes on, in order, and nothing else."""
+    assert tuple(field.name for field in fields(TrainingJob)) == JOB_FIELDS
+
+
+def test_a_job_cannot_be_changed() -> None:
+    """Nobody changes a job after it was checked."""
+    with pytest.raises(FrozenInstanceError):
+        job().workers = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("field", "given_value", "read"),
+    [
+        ("name", " digits ", "digits"),
+        ("namespace", "9-ml", "9-ml"),
+        ("command", ["python", "train.py"], ("python", "train.py")),
+        ("args", ("--epochs", 5, 0.1, ""), ("--epochs", "5", "0.1", "")),
+        ("args", [], ()),
+        ("workers", "2", 2),
+        ("workers", 64, 64),
+        ("nproc_per_node", "auto", "auto"),
+        ("nproc_per_node", "8", 8),
+        ("gpus", " 0 ", 0),
+        ("gpu_resource", "amd.com/gpu", "amd.com/gpu"),
+        ("cpu", 2, "2"),
+        ("cpu", 0.5, "0.5"),
+        ("cpu", "500m", "500m"),
+        ("memory", "4Gi", "4Gi"),
+        ("memory", "1.5Gi", "1.5Gi"),
+        ("memory", 2**30, str(2**30)),
+        ("memory", "1e9", "1e9"),
+        ("shared_memory", "8Gi", "8Gi"),
+        ("shared_memory", True, "2Gi"),
+        ("shared_memory", "true", "2Gi"),
+        ("shared_memory", False, "0"),
+        ("shared_memory", "False", "0"),
+        ("shared_memory", 0, "0"),
+        ("working_dir", "/code/", "/code"),
+        ("working_dir", "//code/./x", "/code/x"),
+        ("restart_policy", "ExitCode", "ExitCode"),
+        ("clean_pod_policy", "All", "All"),
+        ("backoff_limit", 0, 0),
+        ("active_deadline_seconds", timedelta(hours=2), 7200),
+        ("active_deadline_seconds", "60", 60),
+        ("ttl_seconds_after_finished", 0, 0),
+        ("suspend", "True", True),
+        ("gang", "false", False),
+        ("host_network", True, True),
+        ("node_selector", {"gpu": "a100", "zone": 3}, {"gpu": "a100", "zone": "3"}),
+        ("tolerations", [{"key": "gpu", "operator": "Exists"}], ({"key": "gpu", "operator": "Exists"},)),
+        ("tolerations", [{"key": "gpu", "effect": "NoSchedule"}], ({"key": "gpu", "effect": "NoSchedule"},)),
+        ("affinity", {"nodeAffinity": {"x": 1}}, {"nodeAffinity": {"x": 1}}),
+        ("priority_class_name", "high", "high"),
+        ("scheduler_name", "volcano", "volcano"),
+        ("queue_name", "team-a", "team-a"),
+        ("service_account_name", "trainer", "trainer"),
+        ("image_pull_secrets", ["one", {"name": "two"}], ("one", "two")),
+        ("image_pull_policy", "IfNotPresent", "IfNotPresent"),
+        ("labels", {"team": "vision", "example.com/cost": ""}, {"team": "vision", "example.com/cost": ""}),
+        ("annotations", {"note": "any text: at all"}, {"note": "any text: at all"}),
+        ("model", "pvc://runs/model.pt", "pvc://runs/model.pt"),
+    ],
+)
+def test_a_field_is_read_in_the_forms_that_people_and_templates_write(field: str, given_value: Any, read: Any) -> None:
+    """Text of numbers and switches, numbers as text, lists and tuples: one form comes out."""
+    found = getattr(job(**{field: given_value}), field)
+
+    assert found == read
+    assert type(found) is type(read)
+
+
+@pytest.mark.parametrize("nothing", [None, "", "  ", "None"])
+@pytest.mark.parametrize("field", sorted(set(JOB_FIELDS) - {"name", "image", "clean_pod_policy"}))
+def test_what_a_template_makes_of_nothing_is_unset(field: str, nothing: Any) -> None:
+    """An empty parameter leaves its field alone, whatever the field's type is."""
+    assert getattr(job(**{field: nothing}), field) is None
+
+
+def test_the_policy_named_none_is_not_nothing() -> None:
+    """`clean_pod_policy="None"` is the CRD's word for keeping all pods; None and empty leave the default."""
+    policies = [job(clean_pod_policy=value).clean_pod_policy for value in ("None", None, "")]
+
+    assert policies == ["None", None, None]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("nmae", "x", "nmae: there is no such field; did you mean name?"),
+        ("qqqq", "x", "qqqq: there is no such field; known: name, namespace, image"),
+        ("name", "Digits_1", "name: 'Digits_1' is not allowed; lower-case letters"),
+        ("name", "", "name: None is not allowed; required without a manifest"),
+        ("name", 3, "name: 3 is not allowed; a text"),
+        ("image", None, "image: None is not allowed; required without a manifest"),
+        ("namespace", "Team", "namespace: 'Team'"),
+        ("namespace", 4, "namespace: 4"),
+        ("workers", -2, "workers: -2 is not allowed; a whole number, at least 1"),
+        ("workers", "two", "workers: 'two'"),
+        ("workers", True, "workers: True"),
+        ("workers", 1.0, "workers: 1.0"),
+        ("workers", "9" * 5000, "workers: '999"),
+        ("workers", 10_001, "workers: 10001 is not allowed; a whole number, at least 1, at most 10000"),
+        ("backoff_limit", 2**31, "backoff_limit: 2147483648 is not allowed; a whole number, at least 0"),
+        (
+            "nproc_per_node",
+            "all",
+            "nproc_per_node: 'all' is not allowed; a whole number, at least 1, or auto, cpu, gpu",
+        ),
+        ("nproc_per_node", ["auto"], "nproc_per_node: ['auto']"),
+        ("gpus", -1, "gpus: -1 is not allowed; a whole number, at least 0"),
+        ("gpu_resource", "gpu", "gpu_resource: 'gpu' is not allowed; a device resource such as nvidia.com/gpu"),
+        ("cpu", "lots", "cpu: 'lots' is not allowed; a Kubernetes quantity"),
+        ("cpu", 0, "cpu: 0 is not allowed; cores"),
+        ("cpu", [2], "cpu: [2] is not allowed; a text or a number"),
+        ("memory", "4", "memory: '4' is not allowed; bytes with a unit"),
+        ("memory", "512m", "memory: '512m'"),
+        ("shared_memory", "big", "shared_memory: 'big'"),
+        (
+            "command",
+            "python train.py",
+            'command: \'python train.py\' is not allowed; a list such as ["python", "train.py"]',
+        ),
+        ("args", {"epochs": 5}, "args: {'epochs': 5} is not allowed; a list"),
+        ("args", ["--fast", True], "args[1]: True is not allowed; a text or a number"),
+        ("working_dir", "code", "working_dir: 'code' is not allowed; an absolute path"),
+        ("working_dir", "/code/../etc", "working_dir: '/code/../etc'"),
+        ("restart_policy", "OnFaliure", "allowed: Never, OnFailure, ExitCode, Always"),
+        ("clean_pod_policy", "none", "allowed: Running, All, None"),
+        ("active_deadline_seconds", 0, "active_deadline_seconds: 0"),
+        ("suspend", "maybe", "suspend: 'maybe' is not allowed; true or false"),
+        ("suspend", 1, "suspend: 1"),
+        ("env", "A=1", "env: 'A=1' is not allowed; a map"),
+        ("volumes", "runs:/runs", "volumes: 'runs:/runs' is not allowed; a list"),
+        ("node_selector", {"gpu": None}, "node_selector.gpu: None"),
+        ("node_selector", {1: "x"}, "node_selector: {1: 'x'}"),
+        ("labels", {"team": "a b"}, "labels.team: 'a b' is not allowed; at most 63"),
+        ("labels", {"-x": "a"}, "labels: '-x' is not allowed; keys such as"),
+        ("queue_name", 4, "queue_name: 4"),
+        ("tolerations", [{"keys": "gpu"}], "tolerations[0].keys: there is no such field; did you mean key?"),
+        ("tolerations", [{"effect": "NoShedule"}], "tolerations[0].effect: 'NoShedule'"),
+        ("tolerations", [{"operator": "Is"}], "tolerations[0].operator: 'Is'"),
+        (
+            "affinity",
+            {"node_affinity": {}},
+            "affinity.node_affinity: there is no such field; did you mean nodeAffinity?",
+        ),
+        ("image_pull_secrets", [""], "image_pull_secrets[0]: ''"),
+        ("manifest", "kind: Job", "manifest.kind: 'Job'"),
+        ("master", {"imgae": "x"}, "master.imgae: there is no such field; did you mean image?"),
+        ("worker", {"gpus": "x"}, "worker.gpus: 'x'"),
+    ],
+)
+def test_a_wrong_field_is_refused_by_its_name_and_value_and_with_what_is_allowed(
+    field: str, value: Any, told: str
+) -> None:
+    """The text has the field's path first, then the value, then what would be right."""
+    assert told in refusal(**{field: value})
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(JOB_FIELDS),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=3),
+            lambda inner: (
+                st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=3)
+            ),
+            max_leaves=5,
+        ),
+        max_size=6,
+    )
+)
+def test_nothing_but_an_invalid_spec_comes_out_of_nonsense(values: dict[str, Any]) -> None:
+    """Whatever is passed, it is a job or an InvalidSpec: no TypeError, no traceback of ours in a user's log."""
+    try:
+        described = TrainingJob.parse(**values)
+    except InvalidSpec:
+        return
+
+    assert isinstance(described, TrainingJob)
+
+
+# the manifest and the outputs
+
+
+def test_a_manifest_needs_no_other_field_and_is_held_as_a_copy() -> None:
+    """A file's path is enough; the value is the manifest's map."""
+    described = TrainingJob.parse(manifest=DATA / "manifest-args-only.yaml")
+
+    assert described.manifest == recorded("manifest-args-only")
+    assert (described.name, described.image) == (None, None)
+
+
+def test_declared_outputs_are_kept_as_they_were_written() -> None:
+    """What they mean is decided where the mounts are known."""
+    described = job(model="out/model.pt", tfevents="pvc://runs/logs")
+
+    assert described.outputs == Outputs(model="out/model.pt", tfevents="pvc://runs/logs", checkpoints=None)

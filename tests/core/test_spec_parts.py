@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.spec import (
+    ElasticPolicy,
+    EnvVar,
+    Resources,
+    RoleFields,
+    TrainingJob,
+    VolumeMount,
+)
+
+
+def job(**values: Any) -> TrainingJob:
+    return TrainingJob.parse(**{"name": "digits", "image": "registry.example/digits:1", **values})
+
+
+def refusal(**values: Any) -> str:
+    with pytest.raises(InvalidSpec) as error:
+        job(**values)
+    return str(error.value)
+
+
+# volumes
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("runs:/runs", VolumeMount(claim="runs", mount_path="/runs")),
+        ("runs:/runs/:ro", VolumeMount(claim="runs", mount_path="/runs", read_only=True)),
+        ("runs:/runs:rw", VolumeMount(claim="runs", mount_path="/runs")),
+        ("my.claim/a/b:/x/y", VolumeMount(claim="my.claim", sub_path="a/b", mount_path="/x/y")),
+        ({"claim": "runs", "mount_path": "/r"}, VolumeMount(claim="runs", mount_path="/r")),
+        (
+            {"claim": "runs", "mount_path": "/r", "sub_path": "a/./b/", "read_only": "true"},
+            VolumeMount(claim="runs", mount_path="/r", sub_path="a/b", read_only=True),
+        ),
+    ],
+)
+def test_a_volume_is_read_from_its_short_form_or_its_parts(written: Any, read: VolumeMount) -> None:
+    """Both forms give the same value."""
+    assert job(volumes=[written]).volumes == (read,)
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("runs", "volumes[1]: 'runs' is not allowed; claim:/path"),
+        (":/runs", "volumes[1]: ':/runs'"),
+        ("runs:data", "volumes[1]: 'runs:data'"),
+        ("runs:/a:rox", "volumes[1]: 'runs:/a:rox'"),
+        ("Runs:/a", "volumes[1].claim: 'Runs' is not allowed; the name of a PersistentVolumeClaim"),
+        ("r" * 254 + ":/a", "volumes[1].claim"),
+        ("runs:/", "volumes[1].mount_path: '/' is not allowed; an absolute path other than '/'"),
+        ("runs:/a/../b", "volumes[1].mount_path: '/a/../b'"),
+        ("runs/../x:/a", "volumes[1].sub_path: '../x' is not allowed; a path inside the claim"),
+        ({"claim": "runs", "mount_path": "/r", "sub_path": "/abs"}, "volumes[1].sub_path: '/abs'"),
+        ({"claim": "runs", "mount_path": "/a:b"}, "volumes[1].mount_path: '/a:b'"),
+        ({"claim": "runs"}, "volumes[1].mount_path: None is not allowed; required"),
+        ({"mount_path": "/a"}, "volumes[1].claim: None is not allowed; required"),
+        ({"claim": "runs", "mount": "/a"}, "volumes[1].mount: there is no such field; did you mean mount_path?"),
+        (7, "volumes[1]: 7 is not allowed; a map"),
+        ("other:/data/", "volumes[1].mount_path: '/data' is not allowed; one mount per path"),
+    ],
+)
+def test_a_wrong_volume_is_refused_by_its_place_in_the_list(written: Any, told: str) -> None:
+    """The path in the text says which volume and which part of it."""
+    assert told in refusal(volumes=["first:/data", written])
+
+
+# environment
+
+
+def test_the_environment_is_read_from_values_and_references() -> None:
+    """Numbers become text; a secret and a config map become references whose values are never read here."""
+    found = job(
+        env={
+            "A": "x",
+            "N": 3,
+            "S": {"secret": "hub", "key": "token"},
+            "C": {"config_map": "settings", "key": "lr", "optional": "true"},
+        }
+    ).env
+
+    assert [variable.to_wire() for variable in found or ()] == [
+        {"name": "A", "value": "x"},
+        {"name": "N", "value": "3"},
+        {"name": "S", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}},
+        {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "lr", "optional": True}}},
+    ]
+
+
+def test_the_environment_is_read_from_kubernetes_own_objects() -> None:
+    """A list of EnvVar objects, as Kubernetes' client serialises them, keeps every kind of reference."""
+    wire = [
+        {"name": "A", "value": "x"},
+        {"name": "B"},
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    ]
+
+    found = job(env=wire).env
+
+    assert found == (
+        EnvVar(name="A", value="x"),
+        EnvVar(name="B", value=""),
+        EnvVar(name="IP", value_from={"fieldRef": {"fieldPath": "status.podIP"}}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ({"1A": "x"}, "env.1A: '1A' is not allowed; a name of letters"),
+        ({"A B": "x"}, "env.A B: 'A B'"),
+        ({"A": True}, "env.A: a bool is not allowed; a text, a number"),
+        ({"A": None}, "env.A: a NoneType is not allowed"),
+        ({"A": ["hidden"]}, "env.A: a list is not allowed"),
+        ({"A": {"secret": "hub"}}, "env.A: ['secret'] is not allowed"),
+        ({"A": {"secret": "hub", "config_map": "x", "key": "k"}}, "env.A: ['config_map', 'key', 'secret']"),
+        ({"A": {"secrets": "hub", "key": "k"}}, "env.A.secrets: there is no such field; did you mean secret?"),
+        ({"A": {"secret": "", "key": "k"}}, "env.A.secret: '' is not allowed"),
+        ([{"name": "A", "val": "x"}], "env[0].val: there is no such field; did you mean value?"),
+        ([{"value": "x"}], "env[0].name: None"),
+        ([{"name": "A", "valueFrom": "x"}], "env[0].valueFrom: 'x' is not allowed; a map"),
+    ],
+)
+def test_a_wrong_variable_is_refused_by_its_name(env: Any, told: str) -> None:
+    """The text says which variable and what may stand there."""
+    assert told in refusal(env=env)
+
+
+@pytest.mark.parametrize(
+    "value", [["canary"], {"secret": "s", "key": "k", "value": "canary"}, {"canary"}, b"canary", {"password": "canary"}]
+)
+def test_a_refused_variable_does_not_tell_its_value(value: Any) -> None:
+    """A secret that was put in the wrong place does not get into a log by the error about it."""
+    assert "canary" not in refusal(env={"TOKEN": value})
+
+
+# resources
+
+
+def test_requests_and_limits_are_read_apart() -> None:
+    """Each part is kept by resource name, numbers as text, and a missing part is empty."""
+    found = job(resources={"requests": {"cpu": 2, "memory": "4Gi"}, "limits": {"rdma/hca": 1}}).resources
+
+    assert found == Resources(requests={"cpu": "2", "memory": "4Gi"}, limits={"rdma/hca": "1"})
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"resources": {"request": {}}}, "resources.request: there is no such field; did you mean requests?"),
+        ({"resources": {"requests": {"gpu": 1}}}, "resources.requests.gpu: 'gpu' is not allowed; a device resource"),
+        ({"resources": {"limits": {"memory": "4"}}}, "resources.limits.memory: '4'"),
+        ({"resources": {"limits": {"hugepages-2Mi": "x"}}}, "resources.limits.hugepages-2Mi: 'x'"),
+        (
+            {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}},
+            "resources.requests.cpu: '2' is not allowed; at most its limit, 1500m",
+        ),
+        ({"cpu": 1, "resources": {"limits": {"cpu": 2}}}, "cpu: '1' is not allowed; either cpu or cpu in `resources`"),
+        ({"gpus": 1, "resources": {"limits": {"nvidia.com/gpu": 2}}}, "gpus: 1 is not allowed; either gpus or nvidia"),
+        (
+            {"worker": {"memory": "1Gi", "resources": {"requests": {"memory": "1Gi"}}}},
+            "worker.memory: '1Gi' is not allowed; either memory",
+        ),
+    ],
+)
+def test_resources_that_no_node_could_give_are_refused(values: dict[str, Any], told: str) -> None:
+    """Unknown parts and devices, wrong amounts, requests above limits, and the same resource in two places."""
+    assert told in refusal(**values)
+
+
+# roles and elastic jobs
+
+
+def test_a_roles_own_fields_win_and_its_environment_and_selector_are_merged() -> None:
+    """The master's fields hold for the master alone; what it does not set is the job's."""
+    described = job(
+        cpu=2,
+        env={"A": "1", "B": "1"},
+        node_selector={"zone": "a", "gpu": "no"},
+        master={"image": "registry.example/big:1", "env": {"B": "2", "C": "3"}, "node_selector": {"gpu": "yes"}},
+    )
+
+    master, worker = described.role("master"), described.role("worker")
+
+    assert (master.image, worker.image) == ("registry.example/big:1", "registry.example/digits:1")
+    assert (master.cpu, worker.cpu) == ("2", "2")
+    assert master.node_selector == {"zone": "a", "gpu": "yes"}
+    assert [(each.name, each.value) for each in master.env or ()] == [("A", "1"), ("B", "2"), ("C", "3")]
+    assert [(each.name, each.value) for each in worker.env or ()] == [("A", "1"), ("B", "1")]
+
+
+def test_a_roles_own_resource_replaces_the_jobs_wherever_that_was_written() -> None:
+    """A role's `resources` beats the job's `cpu`, and a role's `gpus` beats the job's `resources`."""
+    described = job(
+        cpu=2,
+        resources={"limits": {"nvidia.com/gpu": 1, "memory": "8Gi"}},
+        master={"resources": {"limits": {"cpu": "6"}}},
+        worker={"gpus": 4},
+    )
+
+    master, worker = described.role("master"), described.role("worker")
+
+    assert (master.cpu, master.resources) == (None, Resources(requests={}, limits={"cpu": "6"}))
+    assert (worker.cpu, worker.gpus) == ("2", 4)
+    assert worker.resources == Resources(requests={}, limits={"memory": "8Gi"})
+
+
+def test_a_role_without_fields_of_its_own_is_the_job() -> None:
+    """Nothing is invented for a role that says nothing."""
+    described = job(args=["x"])
+
+    assert described.role("worker") == RoleFields(image="registry.example/digits:1", args=("x",))
+
+
+def test_images_may_be_given_by_role_alone() -> None:
+    """A job needs an image for each role that it has, not one for all."""
+    described = TrainingJob.parse(name="digits", workers=2, master={"image": "a"}, worker={"image": "b"})
+
+    assert [described.role(role).image for role in described.roles] == ["a", "b"]
+    assert "image: None" in refusal(image=None, workers=2, master={"image": "a"})
+
+
+@pytest.mark.parametrize(
+    ("values", "pods", "roles"),
+    [
+        ({}, 1, ("master",)),
+        ({"workers": 1}, 1, ("master",)),
+        ({"workers": 4}, 4, ("master", "worker")),
+        ({"elastic_policy": {}}, 1, ("worker",)),
+        ({"elastic_policy": {"min_replicas": 2}}, 2, ("worker",)),
+        ({"elastic_policy": {"min_replicas": 2, "max_replicas": 5}}, 5, ("worker",)),
+        ({"elastic_policy": {"min_replicas": 2, "max_replicas": 5}, "workers": 3}, 3, ("worker",)),
+    ],
+)
+def test_pods_are_counted_with_rank_0_and_a_master_is_left_out_only_of_elastic_jobs(
+    values: dict[str, Any], pods: int, roles: tuple[str, ...]
+) -> None:
+    """`workers` counts every pod; without a number an elastic job starts with all that it can use."""
+    described = job(**values)
+
+    assert (described.pods, described.roles) == (pods, roles)
+
+
+def test_an_elastic_policy_is_read_in_the_crds_words() -> None:
+    """All settings are read; the short name of the connection's settings is a map of texts."""
+    policy = job(
+        elastic_policy={
+            "max_restarts": "3",
+            "rdzv_backend": "c10d",
+            "rdzv_host": "store",
+            "rdzv_port": 2379,
+            "rdzv_id": "run",
+            "rdzv_conf": {"timeout": 900},
+            "standalone": "false",
+        }
+    ).elastic_policy
+
+    assert policy == ElasticPolicy(
+        max_restarts=3,
+        rdzv_backend="c10d",
+        rdzv_host="store",
+        rdzv_port=2379,
+        rdzv_id="run",
+        rdzv_conf={"timeout": "900"},
+        standalone=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (
+            {"elastic_policy": {"minReplicas": 1}},
+            "elastic_policy.minReplicas: there is no such field; did you mean min_",
+        ),
+        ({"elastic_policy": {"min_replicas": 3, "max_replicas": 2}}, "elastic_policy.min_replicas: 3"),
+        ({"elastic_policy": {"rdzv_backend": "zeus"}}, "allowed: c10d, etcd, etcd-v2"),
+        (
+            {"elastic_policy": {"rdzv_port": 70000}},
+            "elastic_policy.rdzv_port: 70000 is not allowed; a whole number, at least 1, at most 65535",
+        ),
+        ({"elastic_policy": {"min_replicas": 2}, "workers": 1}, "workers: 1 is not allowed; between elastic_policy's"),
+        ({"elastic_policy": {"max_replicas": 2}, "workers": 3}, "workers: 3 is not allowed; between elastic_policy's"),
+        ({"elastic_policy": {}, "master": {"cpu": 1}}, "master: 'set' is not allowed; left out of an elastic job"),
+    ],
+)
+def test_an_elastic_job_that_could_never_begin_is_refused(values: dict[str, Any], told: str) -> None:
+    """Wrong settings, and numbers of pods with which the ranks would wait for each other for ever."""
+    assert told in refusal(**values)
