@@ -1,0 +1,365 @@
+"""Where a job's outputs are, what was found there, and whether that is what the job promised.
+
+Pure: `pvc://` addresses and container paths are resolved by text alone; the looking is done by `probe`, through a
+back-end. A declared output counts when it exists, is not empty and is not older than the job's first attempt.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self
+
+from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+SCHEME = "pvc://"
+CLOCK_SKEW = timedelta(minutes=2)
+"""How far a storage's clock may be behind; it is not trusted further."""
+
+_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_MAX_CLAIM = 253
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_OTHER_SCHEME = re.compile(r"[a-zA-Z][-+.\w]*:/")
+_TASK = {"model": "save the model to $PTJOB_MODEL_PATH", "tfevents": "write events to $PTJOB_TFEVENTS_DIR"}
+_ADDRESS_RULE = "allowed: pvc://claim/path, where the path has no '..' and names something below the claim's root"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PvcAddress:
+    """A place below the root of a claim; the path is relative, without empty, `.` or `..` parts."""
+
+    claim: str
+    path: str
+
+    @classmethod
+    def parse(cls, text: str, *, field: str = "address") -> Self:
+        """Read `pvc://claim/path`.
+
+        Raises:
+            InvalidSpec: it has no claim, no path, a `..`, or a claim that cannot be one's name.
+        """
+        claim, _, path = text.removeprefix(SCHEME).partition("/")
+        if not text.startswith(SCHEME) or not is_claim_name(claim):
+            raise InvalidSpec.of(field, text, _ADDRESS_RULE)
+        return cls(claim=claim, path=_inner_path(path, field=field, value=text))
+
+    @property
+    def uri(self) -> str:
+        """The address as text."""
+        return f"{SCHEME}{self.claim}/{self.path}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """A claim, or the directory `sub_path` of it, as one container sees it.
+
+    A mount of anything else has the claim "": it hides what a claim has below its path.
+    """
+
+    claim: str
+    mount_path: str
+    sub_path: str = ""
+    read_only: bool = False
+
+    def __str__(self) -> str:
+        source = f"{SCHEME}{self.claim}/{_clean(self.sub_path)}".rstrip("/")
+        return f"{self.mount_path} ({source}{', read-only' if self.read_only else ''})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedOutput:
+    """One declared output: `path` is inside the claim, `container_path` is where the training code writes it."""
+
+    uri: str
+    claim: str
+    path: str
+    container_path: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return JSON-safe fields."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, str]) -> Self:
+        """Rebuild what `to_dict` returned; a missing or unknown key raises TypeError."""
+        return cls(**fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedOutputs:
+    """A job's declared outputs; None where one was not declared. Checkpoints are told to the code, not verified."""
+
+    model: ResolvedOutput | None = None
+    tfevents: ResolvedOutput | None = None
+    checkpoints: ResolvedOutput | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Rebuild what `to_dict` returned; an absent output was not declared."""
+        return cls(**{name: value and ResolvedOutput.from_dict(value) for name, value in fields.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputFacts:
+    """What was found at one output's place; the fields are those of `probe`'s report.
+
+    Attributes:
+        exists: something is there that could be looked at.
+        is_dir: it is a directory.
+        files: how many files count: the file itself, or the files below a directory; of tfevents only event files.
+        bytes: their size together.
+        sha256: of a model's content, or of a directory's as `probe` says; "" where it could not be read.
+        modified_at: the newest modification of those files, in seconds since 1970; 0 if nothing is there.
+        last_step: the greatest step of a scalar; None without scalars.
+        scalars: the last value of each tag; NaN, Infinity and -Infinity are these texts, which `float()` reads.
+        problem: what stood in the way of looking; "" if nothing did.
+    """
+
+    exists: bool
+    is_dir: bool = False
+    files: int = 0
+    bytes: int = 0
+    sha256: str = ""
+    modified_at: float = 0.0
+    last_step: int | None = None
+    scalars: Mapping[str, float | str] = field(default_factory=dict)
+    problem: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Read one part of `probe`'s report; an unknown key raises TypeError."""
+        return cls(**fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputReport:
+    """What was found at the outputs' places; None for one that nobody looked at."""
+
+    model: OutputFacts | None = None
+    tfevents: OutputFacts | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Read what `probe` wrote, or rebuild what `to_dict` returned."""
+        return cls(**{name: value and OutputFacts.from_dict(value) for name, value in fields.items()})
+
+
+class OutputCause(StrEnum):
+    """What is wrong with an output that fails its job."""
+
+    MISSING = "missing"
+    EMPTY = "empty"
+    STALE = "stale"
+
+
+_ADVICE = {
+    OutputCause.MISSING: "{task}, or correct {field}=",
+    OutputCause.EMPTY: "{task}, and see whether the claim is full",
+    OutputCause.STALE: "{task}: what is there is from before the job",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputProblem:
+    """Why an output does not count: what was found, and what to do next. `output` is its field, model or tfevents."""
+
+    output: str
+    cause: OutputCause
+    summary: str
+    resolution: str
+
+    @property
+    def text(self) -> str:
+        """Both, as one line."""
+        return f"{self.summary}; {self.resolution}"
+
+
+def is_claim_name(text: str) -> bool:
+    """Whether a PersistentVolumeClaim can have this name (DNS-1123 subdomain)."""
+    return len(text) <= _MAX_CLAIM and _CLAIM.fullmatch(text) is not None
+
+
+def mount_for(address: PvcAddress, mounts: Sequence[Mount]) -> Mount | None:
+    """Return the mount through which code can write the address, else a read-only one that shows it, else None.
+
+    A mount whose part of the claim is hidden below another mount does not show it.
+    """
+    showing = [mount for mount in mounts if _shows(mount, address, mounts)]
+    showing.sort(key=lambda mount: (mount.read_only, -len(_clean(mount.sub_path))))
+    return showing[0] if showing else None
+
+
+def resolve(text: str, *, field: str, mounts: Sequence[Mount], working_dir: str | None) -> ResolvedOutput:
+    """Find a declared output in a claim and in the container.
+
+    Args:
+        text: `pvc://claim/path`, or the path as the training code sees it, absolute or relative to working_dir.
+        field: the name to blame in an error.
+        mounts: those of the container that runs the training code on rank 0.
+        working_dir: the container's; None where only the image knows it.
+
+    Raises:
+        InvalidSpec: it is on no claim that the container mounts, or on one that it may not write.
+    """
+    if text.startswith(SCHEME):
+        address = PvcAddress.parse(text, field=field)
+        mount = _writable(mount_for(address, mounts), text, field=field, mounts=mounts)
+        container_path = _seen_at(mount, address)
+    else:
+        container_path = _absolute(text, field=field, working_dir=working_dir)
+        mount = _writable(_mount_at(container_path, mounts), text, field=field, mounts=mounts)
+        address = _address_at(mount, container_path, field=field)
+    return ResolvedOutput(uri=address.uri, claim=address.claim, path=address.path, container_path=container_path)
+
+
+def problems(report: OutputReport, outputs: ResolvedOutputs, *, not_before: datetime) -> tuple[OutputProblem, ...]:
+    """Return why declared outputs do not count; empty if all do.
+
+    Args:
+        report: what was found.
+        outputs: what the job was told to write.
+        not_before: when the job's first attempt was created; an output two minutes older than that is another's.
+
+    Raises:
+        OutputsNotVerified: the report says nothing about a declared output.
+    """
+    found = (_problem(*declared, oldest=not_before - CLOCK_SKEW) for declared in _declared(report, outputs))
+    return tuple(problem for problem in found if problem)
+
+
+def notes(report: OutputReport, outputs: ResolvedOutputs) -> tuple[str, ...]:
+    """Return what is worth a word about outputs, but fails no job: no scalars, parts that could not be read.
+
+    Raises:
+        OutputsNotVerified: the report says nothing about a declared output.
+    """
+    return tuple(note for declared in _declared(report, outputs) for note in _notes(*declared))
+
+
+def _inner_path(path: str, *, field: str, value: str) -> str:
+    parts = [part for part in path.split("/") if part not in {"", "."}]
+    if not parts or ".." in parts or _CONTROL.search(path):
+        raise InvalidSpec.of(field, value, _ADDRESS_RULE)
+    return "/".join(parts)
+
+
+def _clean(path: str) -> str:
+    return "/".join(part for part in path.split("/") if part not in {"", "."})
+
+
+def _absolute(text: str, *, field: str, working_dir: str | None) -> str:
+    if not text or _CONTROL.search(text) or _OTHER_SCHEME.match(text):
+        raise InvalidSpec.of(field, text, "allowed: pvc://claim/path, or a path as the training code sees it")
+    if not text.startswith("/") and not (working_dir or "").startswith("/"):
+        raise InvalidSpec.of(field, text, "a relative path needs working_dir, as an absolute path; or give it absolute")
+    return _normal(posixpath.join(working_dir or "", text))
+
+
+def _normal(path: str) -> str:
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
+def _below(path: str, directory: str) -> str | None:
+    """Return the path relative to the directory; None if it is not in it."""
+    if path == directory or directory in {"", "/"}:
+        return path.removeprefix(directory).lstrip("/")
+    return path.removeprefix(f"{directory}/") if path.startswith(f"{directory}/") else None
+
+
+def _mount_at(container_path: str, mounts: Sequence[Mount]) -> Mount | None:
+    holding = [mount for mount in mounts if _below(container_path, _normal(mount.mount_path)) is not None]
+    return max(holding, key=lambda mount: len(_normal(mount.mount_path)), default=None)
+
+
+def _address_at(mount: Mount, container_path: str, *, field: str) -> PvcAddress:
+    inside = _below(container_path, _normal(mount.mount_path)) or ""
+    path = _inner_path(posixpath.join(mount.sub_path, inside), field=field, value=container_path)
+    return PvcAddress(claim=mount.claim, path=path)
+
+
+def _seen_at(mount: Mount, address: PvcAddress) -> str:
+    inside = _below(address.path, _clean(mount.sub_path)) or ""
+    return _normal(posixpath.join(mount.mount_path, inside))
+
+
+def _shows(mount: Mount, address: PvcAddress, mounts: Sequence[Mount]) -> bool:
+    if mount.claim != address.claim or _below(address.path, _clean(mount.sub_path)) is None:
+        return False
+    return _mount_at(_seen_at(mount, address), mounts) == mount
+
+
+def _writable(mount: Mount | None, text: str, *, field: str, mounts: Sequence[Mount]) -> Mount:
+    if mount is None or not mount.claim:
+        why = "it is on none of the claims that the container mounts"
+    elif mount.read_only:
+        why = "it is mounted read-only"
+    else:
+        return mount
+    claims = ", ".join(str(mount) for mount in mounts if mount.claim) or "(it mounts none)"
+    raise InvalidSpec.of(field, text, f"{why}; allowed: below {claims}")
+
+
+def _declared(report: OutputReport, outputs: ResolvedOutputs) -> Iterator[tuple[str, ResolvedOutput, OutputFacts]]:
+    for name in ("model", "tfevents"):
+        output: ResolvedOutput | None = getattr(outputs, name)
+        facts: OutputFacts | None = getattr(report, name)
+        if output and facts is None:
+            raise OutputsNotVerified(f"{name} {output.uri}: nothing was reported about it")
+        if output and facts:
+            yield name, output, facts
+
+
+def _problem(name: str, output: ResolvedOutput, facts: OutputFacts, *, oldest: datetime) -> OutputProblem | None:
+    found = _shortcoming(name, facts, oldest=oldest)
+    if found is None:
+        return None
+    cause, what = found
+    obstacle = f" ({facts.problem})" if facts.exists and facts.problem else ""
+    return OutputProblem(
+        output=name,
+        cause=cause,
+        summary=f"{name} {output.uri} ({output.container_path} in the container) is {cause}: {what}{obstacle}",
+        resolution=_ADVICE[cause].format(task=_TASK[name], field=name),
+    )
+
+
+def _shortcoming(name: str, facts: OutputFacts, *, oldest: datetime) -> tuple[OutputCause, str] | None:
+    if not facts.exists:
+        return OutputCause.MISSING, facts.problem or "nothing is there"
+    if name == "tfevents" and not facts.files:
+        return OutputCause.MISSING, "no event file is there"
+    if not facts.bytes:
+        return OutputCause.EMPTY, f"0 bytes in {facts.files} files" if facts.is_dir else "0 bytes"
+    if facts.modified_at < oldest.timestamp():
+        modified_at, began_at = datetime.fromtimestamp(facts.modified_at, UTC), oldest + CLOCK_SKEW
+        return OutputCause.STALE, f"last modified {_text(modified_at)}, but the job began {_text(began_at)}"
+    return None
+
+
+def _text(instant: datetime) -> str:
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _notes(name: str, output: ResolvedOutput, facts: OutputFacts) -> Iterator[str]:
+    if facts.problem:
+        yield f"{name} {output.uri}: {facts.problem}"
+    if name == "tfevents" and not facts.scalars:
+        yield f"{name} {output.uri} has no scalars: there are no last values to report or to decide by"

@@ -1,0 +1,380 @@
+"""Looks at a job's outputs where they lie and says what is there; what that means is decided in `outputs`.
+
+One file, the standard library only, Python 3.6 or newer: it runs in the job's own image, as `python probe.py
+< request.json > report.json`, and the local back-end imports it. So it imports nothing of this package:
+
+    request  {"model": path or null, "tfevents": path or null, "roots": {"model": directory, "tfevents": directory},
+              "since": seconds since 1970 or null}
+    report   {"model": facts or null, "tfevents": facts or null}      facts: the fields of `outputs.OutputFacts`
+
+Nothing outside an output's root is read, whatever links there are; no link to a directory is followed.
+
+A model's sha256 is that of the file. A directory's is that of the list of its files, so that a person can check it:
+`find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum` (where no file is a link).
+
+Of tfevents, the last value of each scalar is reported, by step and then by wall time, whichever file it is in: a
+resumed training goes on in another one. A directory below is a run of its own, as in TensorBoard: its tags begin with
+its path.
+Files that were not modified since `since` are earlier trainings' and not read. Values that JSON has no number for are
+the texts NaN, Infinity and -Infinity. At most MAX_TAGS tags are reported, the first by name.
+"""
+# Paths are bytes, as a file's name need not be text; pathlib has no such paths.
+# ruff: noqa: PTH114, PTH116, PTH118, PTH119, PTH120, PTH123
+
+import errno
+import hashlib
+import json
+import math
+import os
+import stat
+import struct
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import IO
+
+MAX_TAGS = 200
+_MAX_TAG_LENGTH = 256
+_MAX_RECORD = 16 * 1024 * 1024  # greater ones hold images or embeddings
+_MAX_TROUBLES = 5
+_CHUNK = 1024 * 1024
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_RECORD_HEAD = struct.Struct("<QI")
+_FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
+_TENSORS = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}  # DataType: its layout, its field
+_INTEGERS = ("<i", "<q")
+
+
+def inspect(request: "dict[str, Any]") -> "dict[str, Any]":
+    """Return the report on a request; parts that cannot be read are named in it.
+
+    Raises:
+        OSError: a root, or the way to an output, cannot be looked at.
+        ValueError: the request is none.
+    """
+    readers = {"model": _Model(), "tfevents": _Events(request.get("since") or 0.0)}  # type: dict[str, _Model | _Events]
+    return {
+        name: _look(request[name], request["roots"][name], reader) if request.get(name) else None
+        for name, reader in readers.items()
+    }
+
+
+class _Troubles:
+    """What stood in the way of looking: the first few, and how many more there were."""
+
+    def __init__(self) -> None:
+        self._texts = []  # type: list[str]
+        self._more = 0
+
+    def add(self, name: bytes, what: object) -> None:
+        if len(self._texts) < _MAX_TROUBLES:
+            self._texts.append(f"{_text(name)}: {what}")
+        else:
+            self._more += 1
+
+    def __str__(self) -> str:
+        return "; ".join(self._texts) + (f"; and {self._more} more" if self._more else "")
+
+
+class _Model:
+    """Takes the digest of a model's file or files."""
+
+    def __init__(self) -> None:
+        self._only = ""
+        self._list = hashlib.sha256()
+        self._whole = True
+
+    def wants(self, _name: bytes) -> bool:
+        return True
+
+    def read(self, name: bytes, path: bytes, _info: "os.stat_result") -> None:
+        self._whole, was_whole = False, self._whole
+        digest = hashlib.sha256()
+        with open(path, "rb") as stream:
+            for chunk in iter(lambda: stream.read(_CHUNK), b""):
+                digest.update(chunk)
+        self._only, self._whole = digest.hexdigest(), was_whole
+        self._list.update(b"%s  ./%s\n" % (self._only.encode(), name))
+
+    def facts(self, *, is_dir: bool) -> "dict[str, Any]":
+        digest = self._list.hexdigest() if is_dir else self._only
+        return {"sha256": digest if self._only and self._whole else ""}
+
+
+class _Events:
+    """Takes the last scalars of event files."""
+
+    def __init__(self, since: float) -> None:
+        self._since = since
+        self._last = {}  # type: dict[str, tuple[int, float, float]]
+        self._last_step = None  # type: int | None
+
+    def wants(self, name: bytes) -> bool:
+        return b"tfevents" in os.path.basename(name)
+
+    def read(self, name: bytes, path: bytes, info: "os.stat_result") -> None:
+        if info.st_mtime < self._since:
+            return
+        damaged = 0
+        with open(path, "rb") as stream:
+            for record in _records(stream, info.st_size):
+                try:
+                    self._take(os.path.dirname(name), *_event(record))
+                except (ValueError, struct.error):
+                    damaged += 1
+        if damaged:
+            raise ValueError(f"{damaged} records are no events")
+
+    def facts(self, *, is_dir: bool) -> "dict[str, Any]":  # noqa: ARG002 - as _Model has it
+        scalars = {tag: _json_number(self._last[tag][2]) for tag in sorted(self._last)}
+        return {"last_step": self._last_step, "scalars": scalars}
+
+    def _take(self, run: bytes, step: int, wall_time: float, scalars: "list[tuple[bytes, float]]") -> None:
+        for name, value in scalars:
+            self._last_step = step if self._last_step is None else max(step, self._last_step)
+            tag = _text(os.path.join(run, name))
+            if len(tag) <= _MAX_TAG_LENGTH:
+                self._keep(tag, (step, wall_time, value))
+
+    def _keep(self, tag: str, last: "tuple[int, float, float]") -> None:
+        before = self._last.get(tag)
+        if before is None or last[:2] >= before[:2]:
+            self._last[tag] = last
+        if len(self._last) > MAX_TAGS:
+            del self._last[max(self._last)]
+
+
+def _look(path: str, root: str, reader: "_Model | _Events") -> "dict[str, Any]":
+    inner, outer = os.path.realpath(_bytes(path)), os.path.realpath(_bytes(root))
+    os.stat(outer)
+    if not _is_inside(inner, outer):
+        return _facts(problem=f"{_text(inner)} is outside of {_text(outer)}, where the output has to be")
+    try:
+        info = os.stat(inner)
+    except OSError as error:
+        if error.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+            raise
+        return _facts()
+    is_dir = stat.S_ISDIR(info.st_mode)
+    if not is_dir and not stat.S_ISREG(info.st_mode):
+        return _facts(problem="it is neither a file nor a directory")
+    return _read(inner, outer, reader, is_dir=is_dir)
+
+
+def _read(top: bytes, root: bytes, reader: "_Model | _Events", *, is_dir: bool) -> "dict[str, Any]":
+    troubles = _Troubles()
+    files, size, modified_at = 0, 0, 0.0
+    for name, path in _files(top, reader, troubles) if is_dir else [(os.path.basename(top), top)]:
+        try:
+            info = _checked(path, root)
+            files, size, modified_at = files + 1, size + info.st_size, max(modified_at, info.st_mtime)
+            reader.read(name, path, info)
+        except OSError as error:
+            troubles.add(name, error.strerror)
+        except ValueError as error:
+            troubles.add(name, error)
+    found = {"exists": True, "is_dir": is_dir, "files": files, "bytes": size, "modified_at": modified_at}
+    return _facts(problem=str(troubles), **found, **reader.facts(is_dir=is_dir))
+
+
+def _facts(**found: "Any") -> "dict[str, Any]":
+    nothing = {"exists": False, "is_dir": False, "files": 0, "bytes": 0, "sha256": "", "modified_at": 0.0}
+    return {**nothing, "last_step": None, "scalars": {}, "problem": "", **found}
+
+
+def _files(top: bytes, reader: "_Model | _Events", troubles: _Troubles) -> "Iterator[tuple[bytes, bytes]]":
+    """Yield the files below a directory, by name; one directory's names are in memory at a time."""
+    waiting = [b""]
+    while waiting:
+        name = waiting.pop()
+        path = os.path.join(top, name)
+        if name and not name.endswith(b"/"):
+            yield name, path
+            continue
+        try:
+            with os.scandir(path) as entries:
+                below = [
+                    name + entry.name + (b"/" if entry.is_dir(follow_symlinks=False) else b"") for entry in entries
+                ]
+        except OSError as error:
+            troubles.add(name or b".", error.strerror)
+            continue
+        waiting.extend(sorted((it for it in below if it.endswith(b"/") or reader.wants(it)), reverse=True))
+
+
+def _checked(path: bytes, root: bytes) -> "os.stat_result":
+    if os.path.islink(path) and not _is_inside(os.path.realpath(path), root):
+        raise ValueError(f"a link that leaves {_text(root)}, not followed")
+    info = os.stat(path)
+    if stat.S_ISDIR(info.st_mode):
+        raise ValueError("a link to a directory, not followed")
+    if not stat.S_ISREG(info.st_mode):
+        raise ValueError("not a file")
+    return info
+
+
+def _is_inside(path: bytes, root: bytes) -> bool:
+    return path == root or path.startswith(os.path.join(root, b""))
+
+
+def _bytes(path: str) -> bytes:
+    """Return the path as bytes, whatever the image's locale is."""
+    if not path.startswith("/"):
+        raise ValueError(f"not an absolute path: {path!r}")
+    return path.encode("utf-8", "surrogateescape")
+
+
+def _text(name: bytes) -> str:
+    """Return text that every database takes."""
+    return name.decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def _json_number(value: float) -> "float | str":
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _records(stream: "IO[bytes]", size: int) -> "Iterator[bytes]":
+    """Yield the records of a TFRecord file; a last one that is not whole was being written, and is none.
+
+    The check sum of a record's length shows what is no such file. Those of the records are not looked at: the standard
+    library has no crc32c, and in Python it would take longer than everything else.
+
+    Raises:
+        ValueError: from a place on it is no TFRecord file.
+    """
+    while True:
+        place = stream.tell()
+        head = stream.read(_RECORD_HEAD.size)
+        if len(head) < _RECORD_HEAD.size:
+            return
+        length, check = _RECORD_HEAD.unpack(head)
+        if _masked_crc32c(head[:8]) != check:
+            raise ValueError(f"no event file from byte {place} on")
+        if length > size:
+            return
+        if length > _MAX_RECORD:
+            stream.seek(length + 4, os.SEEK_CUR)
+            continue
+        record = stream.read(length + 4)
+        if len(record) < length + 4:
+            return
+        yield record[:-4]
+
+
+def _masked_crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _crc_entry(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+_CRC_TABLE = [_crc_entry(byte) for byte in range(256)]
+
+
+def _event(record: bytes) -> "tuple[int, float, list[tuple[bytes, float]]]":
+    """Read an Event: its step, its wall time, its scalars."""
+    step, wall_time, scalars = 0, 0.0, []  # type: ignore[var-annotated]
+    for key, value in _fields(record):
+        if key == (1, _FIXED64):
+            (wall_time,) = struct.unpack("<d", value)
+        elif key == (2, _VARINT):
+            step = _signed(value)
+        elif key == (5, _BYTES):
+            values = [_scalar(part) for part_key, part in _fields(value) if part_key == (1, _BYTES)]
+            scalars.extend(found for found in values if found)
+    return step, wall_time, scalars
+
+
+def _scalar(data: bytes) -> "tuple[bytes, float] | None":
+    """Read a Summary.Value: its tag and number; None if it is something else than a scalar."""
+    tag, number, plugin = b"", None, b""
+    for key, value in _fields(data):
+        if key == (1, _BYTES):
+            tag = value
+        elif key == (2, _FIXED32):
+            (number,) = struct.unpack("<f", value)
+        elif key == (8, _BYTES):
+            number = _tensor_number(value)
+        elif key == (9, _BYTES):
+            plugin = _inner(_inner(value, 1), 1)
+    return (tag, number) if number is not None and plugin in {b"", b"scalars"} else None
+
+
+def _tensor_number(data: bytes) -> "float | None":
+    """Read a TensorProto that holds one number, without dimensions; None if it holds anything else."""
+    parts = dict(_fields(data))
+    layout, field = _TENSORS.get(parts.get((1, _VARINT), 0), ("", 0))
+    dimensions = [key for key, _ in _fields(parts.get((2, _BYTES), b"")) if key == (2, _BYTES)]
+    if not layout or dimensions:
+        return None
+    content = parts.get((4, _BYTES), b"")
+    if content:
+        return float(struct.unpack(layout, content)[0])
+    return _typed_number([value for (number, _), value in parts.items() if number == field], layout)
+
+
+def _typed_number(values: "list[Any]", layout: str) -> float:
+    """Read the number that a tensor has in the field of its type: packed or not, absent if it is 0."""
+    value = values[0] if values else 0
+    if isinstance(value, bytes) and layout in _INTEGERS:
+        value, _ = _varint(value, 0)
+    if isinstance(value, bytes):
+        return float(struct.unpack(layout, value)[0])
+    return float(_signed(value))
+
+
+def _inner(data: bytes, number: int) -> bytes:
+    """Return a message's first field of that number, which is bytes; empty if it has none."""
+    return next((value for key, value in _fields(data) if key == (number, _BYTES)), b"")
+
+
+def _fields(data: bytes) -> "Iterator[tuple[tuple[int, int], Any]]":
+    """Yield a protobuf message's fields: (number, wire type), and an int for a varint, else bytes.
+
+    Raises:
+        ValueError: it is no message.
+    """
+    place = 0
+    while place < len(data):
+        key, place = _varint(data, place)
+        kind = key & 7
+        if kind == _VARINT:
+            value, place = _varint(data, place)
+            yield (key >> 3, kind), value
+            continue
+        size, place = _varint(data, place) if kind == _BYTES else (_FIXED_SIZES.get(kind, len(data)), place)
+        if place + size > len(data):
+            raise ValueError("a field is longer than its message")
+        yield (key >> 3, kind), data[place : place + size]
+        place += size
+
+
+def _varint(data: bytes, place: int) -> "tuple[int, int]":
+    """Return the number that begins there, and where the next thing begins."""
+    value = 0
+    for index, byte in enumerate(data[place : place + 10]):
+        value |= (byte & 0x7F) << 7 * index
+        if not byte & 0x80:
+            return value, place + index + 1
+    raise ValueError("a number without an end")
+
+
+def _signed(value: int) -> int:
+    value &= 0xFFFFFFFFFFFFFFFF
+    return value - (1 << 64) if value >> 63 else value
+
+
+if __name__ == "__main__":
+    json.dump(inspect(json.load(sys.stdin)), sys.stdout, allow_nan=False)

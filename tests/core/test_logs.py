@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptjob_provider.core.logs import (
+    MAX_PIECE,
+    CriReader,
+    CriRecord,
+    LineCounter,
+    LineSplitter,
+    LogCursor,
+    LogLine,
+    Piece,
+    StampedPiece,
+    nanoseconds,
+    parse_cri,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+T0 = "2026-11-20T10:00:00Z"
+T1 = "2026-11-20T10:00:01.5Z"
+T2 = "2026-11-20T10:00:02.000000001Z"
+
+awkward_bytes = st.lists(
+    st.one_of(
+        st.binary(max_size=6),
+        st.sampled_from(
+            [b"\n", b"\r", b"\r\n", b"\r\r\n", b"a" * 7, "é€😀".encode(), b"\xe2\x82", b"\xf0\x9f", b"\xff"]
+        ),
+    ),
+    max_size=30,
+).map(b"".join)
+
+
+def split(chunks: Iterable[bytes], max_piece: int = MAX_PIECE) -> list[Piece]:
+    splitter = LineSplitter(max_piece)
+    return [piece for chunk in chunks for piece in splitter.feed(chunk)] + splitter.finish()
+
+
+def chunked(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    return [data[start:end] for start, end in pairwise(places)]
+
+
+def joined(pieces: Iterable[Piece | StampedPiece]) -> list[str]:
+    return "".join(piece.text if piece.continues else f"{piece.text}\n" for piece in pieces).split("\n")[:-1]
+
+
+def lines_of(data: bytes) -> list[str]:
+    lines = data.decode("utf-8", errors="replace").split("\n")
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+
+
+def stamped(*timestamps: str) -> list[StampedPiece]:
+    return [StampedPiece(timestamp=timestamp, text=f"line {index}") for index, timestamp in enumerate(timestamps)]
+
+
+def count(
+    pieces: Iterable[StampedPiece],
+    *,
+    since: LogCursor | None = None,
+    pod_uid: str = "p",
+    container: str = "pytorch",
+    restart_count: int = 0,
+) -> list[LogLine]:
+    counter = LineCounter(pod_uid=pod_uid, container=container, restart_count=restart_count, since=since)
+    return list(counter.lines(pieces))
+
+
+def read(data: bytes, **options: Any) -> list[tuple[str, str, bool]]:
+    reader = CriReader(**options)
+    return [(piece.timestamp, piece.text, piece.continues) for piece in (*reader.feed(data), *reader.finish())]
+
+
+@given(awkward_bytes, st.lists(st.integers(min_value=0)), st.integers(min_value=1, max_value=9))
+def test_any_chunking_of_any_bytes_gives_the_same_pieces(data: bytes, cuts: list[int], max_piece: int) -> None:
+    """A reconnect or a slow pipe changes nothing."""
+    assert split(chunked(data, cuts), max_piece) == split([data], max_piece)
+
+
+@given(awkward_bytes, st.lists(st.integers(min_value=0)), st.integers(min_value=1, max_value=9))
+def test_joining_the_pieces_gives_the_lines(data: bytes, cuts: list[int], max_piece: int) -> None:
+    """Nothing is lost at a piece's border, and no piece is longer than the bound."""
+    pieces = split(chunked(data, cuts), max_piece)
+
+    assert joined(pieces) == lines_of(data)
+    assert all(len(piece.text) <= max_piece for piece in pieces)
+    assert all(len(piece.text) == max_piece for piece in pieces if piece.continues)
+
+
+def test_only_a_newline_ends_a_line() -> None:
+    """A progress bar's carriage returns and exotic separators stay in their line."""
+    assert split([b"10%\r20%\r\n", "a\x0b\x0c\x1c\u2028b\n".encode(), b"\n"]) == [
+        Piece(text="10%\r20%"),
+        Piece(text="a\x0b\x0c\x1c\u2028b"),
+        Piece(text=""),
+    ]
+
+
+def test_a_character_that_is_cut_by_a_chunk_is_whole() -> None:
+    """And one that never ends is marked as broken, not dropped."""
+    assert split([b"caf\xc3", b"\xa9\n", b"\xe2\x82"]) == [Piece(text="café"), Piece(text="\ufffd")]
+
+
+def test_a_long_line_comes_in_pieces_while_it_is_written() -> None:
+    """A line of megabytes never waits for its end, and its last piece says that it is the last."""
+    splitter = LineSplitter()
+
+    early = splitter.feed(b"x" * (2 * MAX_PIECE + 1))
+    late = splitter.feed(b"y\n")
+
+    assert [(len(piece.text), piece.continues) for piece in early] == [(MAX_PIECE, True), (MAX_PIECE, True)]
+    assert late == [Piece(text="xy")]
+
+
+def test_the_line_end_of_a_line_that_just_fits_makes_no_further_piece() -> None:
+    r"""Neither `\n` nor `\r\n` behind a full piece is a piece of its own."""
+    splitter = LineSplitter(max_piece=4)
+
+    assert splitter.feed(b"abcd\r") == []
+    assert splitter.feed(b"\n") == [Piece(text="abcd")]
+    assert splitter.feed(b"abcd\r") == []
+    assert splitter.feed(b"e\n") == [Piece(text="abcd", continues=True), Piece(text="\re")]
+
+
+def test_a_splitter_is_as_new_after_its_end() -> None:
+    """The next container's first line begins empty."""
+    splitter = LineSplitter()
+    splitter.feed(b"half\xe2")
+
+    assert splitter.finish() == [Piece(text="half\ufffd")]
+    assert splitter.finish() == []
+    assert splitter.feed(b"whole\n") == [Piece(text="whole")]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b"2026-11-20T10:00:00.5Z stdout F hello world", ("2026-11-20T10:00:00.5Z", "stdout", False, b"hello world")),
+        (b"2026-11-20T18:00:00+08:00 stderr P \xff\r", ("2026-11-20T18:00:00+08:00", "stderr", True, b"\xff\r")),
+        (b"2026-11-20T10:00:00Z stdout F ", (T0, "stdout", False, b"")),
+        (b"2026-11-20T10:00:00Z stdout F", (T0, "stdout", False, b"")),
+        (b"2026-11-20T10:00:00Z stdout P:later F  x", (T0, "stdout", True, b"F  x")),
+    ],
+)
+def test_a_record_of_a_log_file_is_read(line: bytes, expected: tuple[str, str, bool, bytes]) -> None:
+    """As the kubelet and containerd write it, further tags included."""
+    timestamp, stream, partial, payload = expected
+
+    assert parse_cri(line) == CriRecord(timestamp=timestamp, stream=stream, partial=partial, payload=payload)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"Traceback (most recent call last):",
+        b"2026-11-20T10:00:00Z stdin F x",
+        b"2026-11-20T10:00:00Z stdout",
+        b"20:00:00 stdout F x",
+        b"2026-02-30T10:00:00Z stdout F x",
+        "٢٠٢٦-11-20T10:00:00Z stdout F x".encode(),
+    ],
+)
+def test_what_is_no_record_is_refused(line: bytes) -> None:
+    """The error shows its beginning."""
+    with pytest.raises(ValueError, match=r"not a|day is out of range"):
+        parse_cri(line)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("2026-11-20T10:00:00Z", "2026-11-20T10:00:00.000000001Z"),
+        ("2026-11-20T10:00:00.09Z", "2026-11-20T10:00:00.1Z"),
+        ("2026-11-20T10:00:00.123456788Z", "2026-11-20T10:00:00.123456789Z"),
+        ("2026-11-20T18:00:00+08:00", "2026-11-20T10:00:00.5Z"),
+        ("1969-12-31T23:59:59.9Z", "1970-01-01T00:00:00Z"),
+    ],
+)
+def test_instants_compare_whatever_their_digits_and_offsets_are(earlier: str, later: str) -> None:
+    """To the nanosecond."""
+    assert nanoseconds(earlier) < nanoseconds(later)
+
+
+def test_the_same_instant_written_differently_is_equal() -> None:
+    """Go leaves trailing zeros out, the kubelet writes them."""
+    assert nanoseconds("2026-11-20T10:00:00.5Z") == nanoseconds("2026-11-20T18:00:00.500000000+08:00")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2026-11-20", "2026-11-20T10:00:00", "2026-11-20T10:00:00.1234567890Z", f"{T0}\n"]
+)
+def test_what_is_no_instant_is_refused(text: str) -> None:
+    """It would compare wrongly."""
+    with pytest.raises(ValueError, match="not an RFC 3339 instant"):
+        nanoseconds(text)
+
+
+@given(awkward_bytes, st.lists(st.integers(min_value=0)), st.lists(st.integers(min_value=0)))
+def test_a_log_file_gives_the_lines_that_the_program_wrote(data: bytes, records: list[int], cuts: list[int]) -> None:
+    """However its writer cut the stream into records, and however the reader's chunks fall."""
+    file = b""
+    for line in data.split(b"\n")[:-1]:
+        *partial, full = chunked(line, records)
+        file += b"".join(b"%s stdout P %s\n" % (T0.encode(), part) for part in partial)
+        file += b"%s stdout F %s\n" % (T0.encode(), full)
+    reader = CriReader(max_piece=5)
+
+    pieces = [piece for chunk in chunked(file, cuts) for piece in reader.feed(chunk)]
+
+    assert joined(pieces) == lines_of(data[: data.rfind(b"\n") + 1])
+    assert reader.finish() == []
+
+
+def test_a_line_has_the_timestamp_of_its_first_record() -> None:
+    """The kubelet stamps a joined line so, too."""
+    file = f"{T0} stdout P one \n{T1} stdout F line\n{T2} stdout F next\n".encode()
+
+    assert read(file) == [(T0, "one line", False), (T2, "next", False)]
+
+
+def test_pieces_of_a_line_have_its_timestamp() -> None:
+    """Wherever its records begin."""
+    file = f"{T0} stdout P abcd\n{T1} stdout P efg\n{T2} stdout F h\n".encode()
+
+    assert read(file, max_piece=3) == [(T0, "abc", True), (T0, "def", True), (T0, "gh", False)]
+
+
+def test_the_two_streams_do_not_cut_into_each_others_lines() -> None:
+    """The line that was interrupted is stamped when it goes on: timestamps do not go back."""
+    file = f"{T0} stdout P out \n{T1} stderr F err\n{T2} stdout F put\n".encode()
+
+    assert read(file) == [(T1, "err", False), (T2, "out put", False)]
+
+
+def test_what_a_container_left_without_a_line_end_comes_at_its_end() -> None:
+    """The last words of a killed process; the records' own end is not waited for either."""
+    assert read(f"{T0} stdout F a\n{T1} stdout P last ".encode()) == [(T0, "a", False), (T1, "last ", False)]
+
+
+def test_a_broken_record_is_a_line_and_not_lost() -> None:
+    """Its writer died halfway; it has the timestamp before it."""
+    file = f"2026-11-2\n{T1} stdout F a\nrubbish\n".encode()
+
+    assert read(file) == [("1970-01-01T00:00:00Z", "2026-11-2", False), (T1, "a", False), (T1, "rubbish", False)]
+
+
+def test_lines_are_counted_within_one_timestamp() -> None:
+    """The same instant counts as the same however it is written."""
+    lines = count(stamped(T0, T0, T1, "2026-11-20T10:00:01.500Z", T2))
+
+    assert [line.cursor.ordinal for line in lines] == [0, 1, 0, 1, 0]
+    assert lines[1] == LogLine(
+        text="line 1",
+        timestamp=T0,
+        cursor=LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=T0, ordinal=1),
+    )
+
+
+def test_a_piece_keeps_that_its_line_goes_on() -> None:
+    """And has a place of its own."""
+    pieces = [StampedPiece(timestamp=T0, text="a", continues=True), StampedPiece(timestamp=T0, text="b")]
+
+    first, second = count(pieces)
+
+    assert (first.continues, first.cursor.ordinal) == (True, 0)
+    assert (second.continues, second.cursor.ordinal) == (False, 1)
+
+
+instants = st.lists(st.sampled_from([T0, T1, "2026-11-20T10:00:01.500000000Z", T2]), min_size=1, max_size=12).map(
+    lambda chosen: sorted(chosen, key=nanoseconds)
+)
+
+
+@given(instants, st.integers(min_value=0), st.integers(min_value=0, max_value=2))
+def test_reading_an_overlap_again_gives_exactly_the_rest(
+    timestamps: list[str], stopped: int, skipped_seconds: int
+) -> None:
+    """A server that goes back to a whole second before the cursor serves neither a line twice nor one too few."""
+    whole = count(stamped(*timestamps))
+    last = whole[stopped % len(whole)]
+    since_second = f"2026-11-20T10:00:0{min(skipped_seconds, int(last.timestamp[18]))}"
+    overlap = [line for line in whole if line.timestamp >= since_second]
+
+    again = count([StampedPiece(timestamp=line.timestamp, text=line.text) for line in overlap], since=last.cursor)
+
+    assert again == whole[whole.index(last) + 1 :]
+
+
+def test_a_line_whose_cursor_has_other_digits_is_recognised() -> None:
+    """The kubelet writes nine digits where containerd wrote one."""
+    with_zeros = "2026-11-20T10:00:01.500000000Z"
+    since = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=with_zeros, ordinal=0)
+
+    assert [line.text for line in count(stamped(T0, T1, T1), since=since)] == ["line 2"]
+
+
+def test_a_cursor_whose_line_is_gone_lets_everything_later_through() -> None:
+    """The kubelet rotated it away."""
+    since = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=T1, ordinal=3)
+
+    assert [line.text for line in count(stamped(T0, T1, T2, T2), since=since)] == ["line 2", "line 3"]
+
+
+def test_no_line_behind_the_cursor_is_lost_when_the_clock_goes_back() -> None:
+    """What was written after the last line is new, whatever the node's clock said."""
+    timestamps = [T0, T2, T1, T0]
+    first_two = count(stamped(*timestamps))[1]
+
+    again = count(stamped(*timestamps), since=first_two.cursor)
+
+    assert [line.text for line in again] == ["line 2", "line 3"]
+
+
+@pytest.mark.parametrize(
+    ("where", "texts"),
+    [
+        ({"pod_uid": "another"}, ["line 0", "line 1"]),
+        ({"container": "istio-proxy"}, ["line 0", "line 1"]),
+        ({"restart_count": 2}, ["line 0", "line 1"]),
+        ({"restart_count": 1}, ["line 1"]),
+        ({"restart_count": 0}, []),
+    ],
+)
+def test_a_cursor_holds_for_its_own_pod_container_and_run(where: dict[str, Any], texts: list[str]) -> None:
+    """Another pod or a later run is new from its first line; an earlier run had been read."""
+    since = LogCursor(pod_uid="p", container="pytorch", restart_count=1, timestamp=T0, ordinal=0)
+
+    assert [line.text for line in count(stamped(T0, T1), since=since, **where)] == texts
+
+
+def test_a_counter_goes_on_between_chunks() -> None:
+    """Its state is that of the whole run."""
+    counter = LineCounter(pod_uid="p", container="pytorch", restart_count=0)
+
+    lines = [line for _ in range(3) for line in counter.lines(stamped(T0))]
+
+    assert [line.cursor.ordinal for line in lines] == [0, 1, 2]
+
+
+def test_a_cursor_survives_json() -> None:
+    """It is kept outside the process that reads."""
+    cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=1, timestamp=T2, ordinal=4)
+
+    assert LogCursor.from_dict(json.loads(json.dumps(cursor.to_dict()))) == cursor

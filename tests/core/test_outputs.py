@@ -1,0 +1,389 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
+from ptjob_provider.core.outputs import (
+    Mount,
+    OutputCause,
+    OutputFacts,
+    OutputProblem,
+    OutputReport,
+    PvcAddress,
+    ResolvedOutput,
+    ResolvedOutputs,
+    is_claim_name,
+    mount_for,
+    notes,
+    problems,
+    resolve,
+)
+
+BEGAN_AT = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+DATA = Mount(claim="digits", mount_path="/data")
+MODEL = ResolvedOutput(
+    uri="pvc://digits/out/model.pt", claim="digits", path="out/model.pt", container_path="/data/out/model.pt"
+)
+EVENTS = ResolvedOutput(uri="pvc://digits/tb", claim="digits", path="tb", container_path="/data/tb")
+FRESH = BEGAN_AT.timestamp() + 60
+
+
+def model_facts(**changes: Any) -> OutputFacts:
+    return OutputFacts(**{"exists": True, "files": 1, "bytes": 10, "sha256": "ab", "modified_at": FRESH, **changes})
+
+
+def events_facts(**changes: Any) -> OutputFacts:
+    found = {"exists": True, "is_dir": True, "files": 1, "bytes": 10, "modified_at": FRESH, "scalars": {"loss": 0.1}}
+    return OutputFacts(**{**found, **changes})
+
+
+def model_problems(facts: OutputFacts) -> tuple[OutputProblem, ...]:
+    return problems(OutputReport(model=facts), ResolvedOutputs(model=MODEL), not_before=BEGAN_AT)
+
+
+def events_problems(facts: OutputFacts) -> tuple[OutputProblem, ...]:
+    return problems(OutputReport(tfevents=facts), ResolvedOutputs(tfevents=EVENTS), not_before=BEGAN_AT)
+
+
+@pytest.mark.parametrize(
+    ("text", "claim", "path"),
+    [
+        ("pvc://digits/model.pt", "digits", "model.pt"),
+        ("pvc://digits/out/run 1/model.pt", "digits", "out/run 1/model.pt"),
+        ("pvc://a.b-c.d1/x", "a.b-c.d1", "x"),
+        ("pvc://digits//out/./tb/", "digits", "out/tb"),
+    ],
+)
+def test_an_address_is_read_into_claim_and_path(text: str, claim: str, path: str) -> None:
+    """Empty and `.` parts of the path mean nothing; the address as text reads back as itself."""
+    address = PvcAddress.parse(text)
+
+    assert address == PvcAddress(claim=claim, path=path)
+    assert PvcAddress.parse(address.uri) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "digits/model.pt",
+        "s3://digits/model.pt",
+        "pvc:/digits/model.pt",
+        "pvc://",
+        "pvc:///model.pt",
+        "pvc://digits",
+        "pvc://digits/",
+        "pvc://digits/./",
+        "pvc://digits/../other/model.pt",
+        "pvc://digits/out/..",
+        "pvc://../etc/passwd",
+        "pvc://Digits/model.pt",
+        "pvc://-digits/model.pt",
+        "pvc://digits_1/model.pt",
+        f"pvc://{'a' * 254}/model.pt",
+        "pvc://digits/model\n.pt",
+        "pvc://digits/model\x00.pt",
+    ],
+)
+def test_an_address_that_names_no_place_in_a_claim_is_refused(text: str) -> None:
+    """The error names the field, the value and what is allowed."""
+    with pytest.raises(InvalidSpec) as caught:
+        PvcAddress.parse(text, field="model")
+
+    assert str(caught.value).startswith("model: ")
+    assert "allowed: pvc://claim/path" in str(caught.value)
+
+
+def test_a_claim_name_is_a_dns_subdomain() -> None:
+    """The longest one is 253 characters; nothing that climbs out of a directory is one."""
+    assert is_claim_name("a" * 253)
+    assert not is_claim_name("a" * 254)
+    assert not is_claim_name("..")
+
+
+def test_an_address_is_found_in_the_container_through_its_mount() -> None:
+    """The training code is told the path below the mount."""
+    found = resolve("pvc://digits/out/model.pt", field="model", mounts=[DATA], working_dir=None)
+
+    assert found == MODEL
+
+
+def test_a_path_as_the_code_sees_it_is_found_in_its_claim() -> None:
+    """An absolute path needs no working directory."""
+    found = resolve("/data/out/model.pt", field="model", mounts=[DATA], working_dir=None)
+
+    assert found == MODEL
+
+
+@pytest.mark.parametrize("text", ["out/model.pt", "./out/model.pt", "../data/out/model.pt"])
+def test_a_relative_path_begins_at_the_working_directory(text: str) -> None:
+    """What the program would open is what is declared."""
+    found = resolve(text, field="model", mounts=[DATA], working_dir="/data")
+
+    assert found == MODEL
+
+
+@pytest.mark.parametrize("working_dir", [None, "", "data"])
+def test_a_relative_path_without_a_working_directory_is_refused(working_dir: str | None) -> None:
+    """Only the image knows where such a program runs."""
+    with pytest.raises(InvalidSpec, match=r"model: 'out/model.pt' is not allowed; a relative path needs working_dir"):
+        resolve("out/model.pt", field="model", mounts=[DATA], working_dir=working_dir)
+
+
+@pytest.mark.parametrize("text", ["", "/data/a\nb", "s3://bucket/model.pt", "pvc:/digits/model.pt", "file:/data/x"])
+def test_what_is_neither_an_address_nor_a_path_is_refused(text: str) -> None:
+    """A mistyped scheme is not taken for a relative path."""
+    with pytest.raises(InvalidSpec, match="allowed: pvc://claim/path, or a path as the training code sees it"):
+        resolve(text, field="model", mounts=[DATA], working_dir="/data")
+
+
+def test_the_longest_mount_wins_and_sub_paths_count() -> None:
+    """A mount inside another one hides that part of the outer claim."""
+    inner = Mount(claim="models", mount_path="/data/out/", sub_path="/team/a/")
+
+    found = resolve("/data/out/model.pt", field="model", mounts=[DATA, inner], working_dir=None)
+
+    assert found.uri == "pvc://models/team/a/model.pt"
+    assert resolve(found.uri, field="model", mounts=[DATA, inner], working_dir=None) == found
+
+
+def test_an_address_behind_another_mount_is_not_visible() -> None:
+    """The claim is mounted, but the code cannot reach that part of it."""
+    inner = Mount(claim="models", mount_path="/data/out")
+
+    assert mount_for(PvcAddress(claim="digits", path="out/model.pt"), [DATA, inner]) is None
+    assert mount_for(PvcAddress(claim="digits", path="other/model.pt"), [DATA, inner]) == DATA
+
+
+def test_a_volume_that_is_no_claim_hides_the_claim_below_it() -> None:
+    """A model written to an emptyDir would be lost, and is refused."""
+    scratch = Mount(claim="", mount_path="/data/out")
+
+    with pytest.raises(InvalidSpec, match="on none of the claims") as caught:
+        resolve("/data/out/model.pt", field="model", mounts=[DATA, scratch], working_dir=None)
+
+    assert str(caught.value).endswith("allowed: below /data (pvc://digits)")
+
+
+def test_a_mount_of_the_container_root_holds_every_path() -> None:
+    """`/` is a directory like any other."""
+    root = Mount(claim="digits", mount_path="/")
+
+    assert resolve("/out/model.pt", field="model", mounts=[root], working_dir=None).path == "out/model.pt"
+    assert resolve("pvc://digits/out", field="model", mounts=[root], working_dir=None).container_path == "/out"
+
+
+def test_a_directory_whose_name_begins_like_a_mount_is_not_in_it() -> None:
+    """/database is not below /data, nor out2 below the sub-path out."""
+    part = Mount(claim="digits", mount_path="/part", sub_path="out")
+
+    assert mount_for(PvcAddress(claim="digits", path="out2/model.pt"), [part]) is None
+    with pytest.raises(InvalidSpec, match="on none of the claims"):
+        resolve("/database/model.pt", field="model", mounts=[DATA], working_dir=None)
+
+
+def test_a_path_on_no_claim_is_refused_and_the_mounts_are_listed() -> None:
+    """The reader sees where an output could go."""
+    read_only = Mount(claim="images", mount_path="/in", sub_path="train", read_only=True)
+
+    with pytest.raises(InvalidSpec) as caught:
+        resolve("/tmp/model.pt", field="model", mounts=[DATA, read_only], working_dir=None)  # noqa: S108
+
+    assert str(caught.value) == (
+        "model: '/tmp/model.pt' is not allowed; it is on none of the claims that the container mounts; "
+        "allowed: below /data (pvc://digits), /in (pvc://images/train, read-only)"
+    )
+
+
+def test_a_job_without_claims_has_nowhere_to_write_an_output() -> None:
+    """The error says that nothing is mounted."""
+    with pytest.raises(InvalidSpec, match=r"allowed: below \(it mounts none\)"):
+        resolve("pvc://digits/model.pt", field="model", mounts=[], working_dir=None)
+
+
+@pytest.mark.parametrize("text", ["/in/model.pt", "pvc://digits/model.pt"])
+def test_an_output_on_a_read_only_mount_is_refused(text: str) -> None:
+    """Nothing could be written there."""
+    read_only = Mount(claim="digits", mount_path="/in", read_only=True)
+
+    with pytest.raises(InvalidSpec, match="it is mounted read-only"):
+        resolve(text, field="model", mounts=[read_only], working_dir=None)
+
+
+def test_a_claim_mounted_twice_is_written_through_the_writable_mount() -> None:
+    """Of two writable ones the deeper sub-path is taken."""
+    read_only = Mount(claim="digits", mount_path="/in", sub_path="out", read_only=True)
+    part = Mount(claim="digits", mount_path="/part", sub_path="out")
+
+    found = resolve("pvc://digits/out/model.pt", field="model", mounts=[read_only, DATA, part], working_dir=None)
+
+    assert found.container_path == "/part/model.pt"
+
+
+@pytest.mark.parametrize("text", ["/data", "/data/", "/data/out/.."])
+def test_the_root_of_a_claim_is_no_output(text: str) -> None:
+    """An output is below it, as everything else in the claim is not the job's."""
+    with pytest.raises(InvalidSpec, match="names something below the claim's root"):
+        resolve(text, field="model", mounts=[DATA], working_dir=None)
+
+
+def test_the_root_of_a_sub_path_mount_is_an_output() -> None:
+    """A directory of the claim that was mounted for it."""
+    part = Mount(claim="digits", mount_path="/logs", sub_path="runs/tb")
+
+    found = resolve("/logs", field="tfevents", mounts=[part], working_dir=None)
+
+    assert (found.uri, found.container_path) == ("pvc://digits/runs/tb", "/logs")
+    assert resolve(found.uri, field="tfevents", mounts=[part], working_dir=None) == found
+
+
+def test_a_mount_whose_sub_path_climbs_out_of_the_claim_is_refused() -> None:
+    """Kubernetes refuses it too."""
+    climbing = Mount(claim="digits", mount_path="/data", sub_path="../other")
+
+    with pytest.raises(InvalidSpec, match=r"no '\.\.'"):
+        resolve("/data/model.pt", field="model", mounts=[climbing], working_dir=None)
+
+
+def test_resolved_outputs_survive_json() -> None:
+    """They travel in an annotation of the job."""
+    outputs = ResolvedOutputs(model=MODEL)
+
+    assert ResolvedOutputs.from_dict(json.loads(json.dumps(outputs.to_dict()))) == outputs
+    assert ResolvedOutput.from_dict(MODEL.to_dict()) == MODEL
+    assert ResolvedOutputs.from_dict({}) == ResolvedOutputs()
+
+
+def test_a_report_survives_json() -> None:
+    """It travels from a pod, and in a trigger's event."""
+    report = OutputReport(model=model_facts(), tfevents=events_facts(last_step=3, scalars={"loss": "NaN"}))
+
+    assert OutputReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+    assert OutputReport.from_dict({"model": None, "tfevents": None}) == OutputReport()
+    assert OutputFacts.from_dict(model_facts().to_dict()) == model_facts()
+
+
+def test_outputs_that_are_there_and_fresh_are_no_problem() -> None:
+    """Nor is an undeclared output, whatever was found."""
+    report = OutputReport(model=model_facts(), tfevents=events_facts(exists=False))
+
+    assert problems(report, ResolvedOutputs(model=MODEL), not_before=BEGAN_AT) == ()
+    assert events_problems(events_facts()) == ()
+
+
+def test_a_missing_model_is_a_problem_that_says_where_and_what_to_do() -> None:
+    """The text names the address, the path in the container, what was found and the next step."""
+    (problem,) = model_problems(OutputFacts(exists=False))
+
+    assert problem.output == "model"
+    assert problem.cause is OutputCause.MISSING
+    assert problem.text == (
+        "model pvc://digits/out/model.pt (/data/out/model.pt in the container) is missing: nothing is there; "
+        "save the model to $PTJOB_MODEL_PATH, or correct model="
+    )
+
+
+def test_what_stood_in_the_way_of_looking_is_why_an_output_is_missing() -> None:
+    """A link that leaves the claim is nothing that another pod could read."""
+    (problem,) = model_problems(OutputFacts(exists=False, problem="it is a link that leaves the claim"))
+
+    assert "is missing: it is a link that leaves the claim; save" in problem.text
+
+
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        (model_facts(bytes=0), "is empty: 0 bytes;"),
+        (model_facts(bytes=0, files=2, is_dir=True), "is empty: 0 bytes in 2 files;"),
+        (model_facts(bytes=0, problem="x was not read"), "is empty: 0 bytes (x was not read);"),
+    ],
+)
+def test_an_empty_model_is_a_problem(facts: OutputFacts, found: str) -> None:
+    """A file of no bytes, or a directory in which no file has any."""
+    (problem,) = model_problems(facts)
+
+    assert problem.cause is OutputCause.EMPTY
+    assert found in problem.text
+
+
+def test_an_output_from_before_the_job_is_a_problem() -> None:
+    """The text has both instants."""
+    (problem,) = model_problems(model_facts(modified_at=BEGAN_AT.timestamp() - 86400))
+
+    assert problem.cause is OutputCause.STALE
+    assert "is stale: last modified 2026-11-19T10:00:00Z, but the job began 2026-11-20T10:00:00Z" in problem.text
+    assert problem.resolution == "save the model to $PTJOB_MODEL_PATH: what is there is from before the job"
+
+
+@pytest.mark.parametrize(("seconds_before", "count"), [(119.0, 0), (120.0, 0), (120.001, 1), (121.0, 1)])
+def test_two_minutes_of_clock_skew_are_allowed(seconds_before: float, count: int) -> None:
+    """Exactly on the border is fine."""
+    facts = model_facts(modified_at=BEGAN_AT.timestamp() - seconds_before)
+
+    assert len(model_problems(facts)) == count
+
+
+def test_freshness_does_not_depend_on_the_time_zone() -> None:
+    """An instant is an instant."""
+    elsewhere = BEGAN_AT.astimezone(timezone(timedelta(hours=8)))
+    report = OutputReport(model=model_facts(modified_at=BEGAN_AT.timestamp() - 121))
+
+    (problem,) = problems(report, ResolvedOutputs(model=MODEL), not_before=elsewhere)
+
+    assert "the job began 2026-11-20T10:00:00Z" in problem.text
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        (OutputFacts(exists=False), OutputCause.MISSING),
+        (events_facts(files=0, bytes=0), OutputCause.MISSING),
+        (events_facts(bytes=0), OutputCause.EMPTY),
+        (events_facts(modified_at=BEGAN_AT.timestamp() - 3600), OutputCause.STALE),
+    ],
+)
+def test_tfevents_that_are_not_there_empty_or_old_are_a_problem(facts: OutputFacts, cause: OutputCause) -> None:
+    """A directory without an event file is missing, not empty."""
+    (problem,) = events_problems(facts)
+
+    assert (problem.output, problem.cause) == ("tfevents", cause)
+    assert "write events to $PTJOB_TFEVENTS_DIR" in problem.text
+
+
+def test_every_declared_output_is_judged() -> None:
+    """Two missing outputs are two problems, the model first."""
+    absent = OutputFacts(exists=False)
+    outputs = ResolvedOutputs(model=MODEL, tfevents=EVENTS)
+
+    found = problems(OutputReport(model=absent, tfevents=absent), outputs, not_before=BEGAN_AT)
+
+    assert [problem.output for problem in found] == ["model", "tfevents"]
+
+
+def test_a_report_that_says_nothing_of_a_declared_output_verifies_nothing() -> None:
+    """That is nobody's success."""
+    with pytest.raises(OutputsNotVerified, match="tfevents pvc://digits/tb: nothing was reported about it"):
+        problems(OutputReport(model=model_facts()), ResolvedOutputs(tfevents=EVENTS), not_before=BEGAN_AT)
+
+
+def test_tfevents_without_scalars_are_said_and_no_problem() -> None:
+    """A job may log only images."""
+    report = OutputReport(tfevents=events_facts(scalars={}))
+    outputs = ResolvedOutputs(tfevents=EVENTS)
+
+    assert problems(report, outputs, not_before=BEGAN_AT) == ()
+    (note,) = notes(report, outputs)
+    assert note.startswith("tfevents pvc://digits/tb has no scalars")
+
+
+def test_parts_that_could_not_be_read_are_said() -> None:
+    """And nothing is said where all is well."""
+    report = OutputReport(model=model_facts(problem="a link was not followed"), tfevents=events_facts())
+
+    found = notes(report, ResolvedOutputs(model=MODEL, tfevents=EVENTS))
+
+    assert found == ("model pvc://digits/out/model.pt: a link was not followed",)

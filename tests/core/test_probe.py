@@ -1,0 +1,591 @@
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptjob_provider.core import probe
+from ptjob_provider.core.outputs import OutputFacts, OutputReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FLOAT, DOUBLE, INT32, STRING, INT64 = 1, 2, 3, 7, 9
+
+
+def varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    parts = []
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def number(field: int, value: int) -> bytes:
+    return varint(field << 3) + varint(value)
+
+
+def part(field: int, value: bytes) -> bytes:
+    return varint(field << 3 | 2) + varint(len(value)) + value
+
+
+def real(field: int, value: float) -> bytes:
+    return varint(field << 3 | 5) + struct.pack("<f", value)
+
+
+def scalar(tag: str, value: float) -> bytes:
+    return part(1, part(1, tag.encode()) + real(2, value))
+
+
+def tensor(tag: str, content: bytes, *, plugin: str = "scalars") -> bytes:
+    return part(1, part(1, tag.encode()) + part(8, content) + part(9, part(1, part(1, plugin.encode()))))
+
+
+def event(step: int, *values: bytes, wall_time: float = 1.0) -> bytes:
+    when = varint(1 << 3 | 1) + struct.pack("<d", wall_time)
+    return when + number(2, step) + part(5, b"".join(values))
+
+
+def record(data: bytes) -> bytes:
+    head = struct.pack("<Q", len(data))
+    return head + struct.pack("<I", probe._masked_crc32c(head)) + data + b"\0\0\0\0"
+
+
+def events_file(*events: bytes) -> bytes:
+    return b"".join(record(data) for data in (part(3, b"brain.Event:2"), *events))
+
+
+def write(path: Path, *events: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(events_file(*events))
+    return path
+
+
+def look_at_model(path: Path, root: Path) -> OutputFacts:
+    report = probe.inspect({"model": str(path), "tfevents": None, "roots": {"model": str(root)}})
+    return OutputFacts.from_dict(report["model"])
+
+
+def look_at_events(path: Path, root: Path, since: float | None = None) -> OutputFacts:
+    request = {"model": None, "tfevents": str(path), "roots": {"tfevents": str(root)}, "since": since}
+    return OutputFacts.from_dict(probe.inspect(request)["tfevents"])
+
+
+def scalars_of(tmp_path: Path, *events: bytes) -> dict[str, Any]:
+    write(tmp_path / "tb" / "events.out.tfevents.1", *events)
+    return dict(look_at_events(tmp_path / "tb", tmp_path).scalars)
+
+
+@contextlib.contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    path.chmod(0)
+    try:
+        yield
+    finally:
+        path.chmod(0o700)
+
+
+needs_permissions = pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable for root")
+
+
+def test_the_file_runs_in_an_old_python() -> None:
+    """The job's image may have Python 3.6, and has nothing of ours."""
+    tree = ast.parse(Path(probe.__file__).read_text(), feature_version=(3, 6))
+    modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    modules += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+
+    assert {str(module).split(".")[0] for module in modules} <= sys.stdlib_module_names - {"__future__", "dataclasses"}
+
+
+def test_the_program_answers_a_request_with_a_report(tmp_path: Path) -> None:
+    """JSON in, JSON out, with nothing of the package to be imported; the report is what `OutputReport` reads."""
+    (tmp_path / "model.pt").write_bytes(b"weights")
+    write(tmp_path / "tb" / "events.out.tfevents.1", event(3, scalar("loss", math.nan)))
+    roots = {"model": str(tmp_path), "tfevents": str(tmp_path)}
+    request = {"model": str(tmp_path / "model.pt"), "tfevents": str(tmp_path / "tb"), "roots": roots}
+    program = shutil.copy(probe.__file__, tmp_path)
+
+    done = subprocess.run(
+        [sys.executable, "-I", program], input=json.dumps(request).encode(), capture_output=True, check=True
+    )
+    report = OutputReport.from_dict(json.loads(done.stdout))
+
+    assert report == OutputReport.from_dict(probe.inspect(request))
+    assert report.model is not None
+    assert report.model.bytes == 7
+    assert report.tfevents is not None
+    assert (report.tfevents.last_step, report.tfevents.scalars) == (3, {"loss": "NaN"})
+
+
+def test_the_facts_are_those_of_the_contract(tmp_path: Path) -> None:
+    """Every field is there, also of what is missing."""
+    report = probe.inspect({"model": str(tmp_path / "x"), "roots": {"model": str(tmp_path)}})
+
+    assert list(report["model"]) == [field.name for field in dataclasses.fields(OutputFacts)]
+    assert OutputFacts.from_dict(report["model"]) == OutputFacts(exists=False)
+    assert report["tfevents"] is None
+
+
+def test_a_model_file_is_described(tmp_path: Path) -> None:
+    """Its size, its digest, when it was written."""
+    model = tmp_path / "model.pt"
+    model.write_bytes(b"x" * 3_000_000)
+    os.utime(model, (1.0, 1_800_000_000.5))
+
+    facts = look_at_model(model, tmp_path)
+
+    digest = hashlib.sha256(b"x" * 3_000_000).hexdigest()
+    expected = OutputFacts(exists=True, files=1, bytes=3_000_000, sha256=digest, modified_at=1_800_000_000.5)
+    assert facts == expected
+
+
+@pytest.mark.skipif(not shutil.which("sha256sum"), reason="coreutils are not installed")
+def test_a_person_can_check_the_digest_of_a_model_directory(tmp_path: Path) -> None:
+    """The command in the module's docstring gives the same; the newest file is the directory's time."""
+    model = tmp_path / "model"
+    for name in ("a/x", "a-b/x", "a.txt", "é", "z/ y"):
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).write_text(name)
+        os.utime(model / name, (1.0, 1000.0))
+    os.utime(model / "a-b" / "x", (1.0, 2000.0))
+
+    facts = look_at_model(model, tmp_path)
+
+    command = "find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
+    digest = subprocess.run(["sh", "-c", command], cwd=model, capture_output=True, check=True, text=True).stdout[:64]
+    assert facts == OutputFacts(exists=True, is_dir=True, files=5, bytes=19, sha256=digest, modified_at=2000.0)
+
+
+def test_an_empty_model_directory_has_no_digest(tmp_path: Path) -> None:
+    """It exists, and there is nothing in it."""
+    (tmp_path / "model" / "empty").mkdir(parents=True)
+
+    assert look_at_model(tmp_path / "model", tmp_path) == OutputFacts(exists=True, is_dir=True)
+
+
+def test_a_file_name_that_is_no_text_does_no_harm(tmp_path: Path) -> None:
+    """Linux allows any bytes; the report stays valid JSON that every database takes."""
+    directory = tmp_path / "tb" / os.fsdecode(b"run\xff")
+    write(directory / "events.out.tfevents.1", event(1, scalar("a\0b", 1.0)))
+
+    facts = look_at_events(tmp_path / "tb", tmp_path)
+
+    assert facts.scalars == {"run\ufffd/a\ufffdb": 1.0}
+
+
+def test_a_link_within_the_root_is_followed_to_a_file(tmp_path: Path) -> None:
+    """`model.pt -> epoch3.pt` is a usual thing to write."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "epoch3.pt").write_bytes(b"abc")
+    (tmp_path / "out" / "model.pt").symlink_to(tmp_path / "epoch3.pt")
+
+    assert look_at_model(tmp_path / "out" / "model.pt", tmp_path).bytes == 3
+    assert look_at_model(tmp_path / "out", tmp_path).bytes == 3
+
+
+def test_a_root_that_is_reached_through_a_link_is_a_root(tmp_path: Path) -> None:
+    """So are all its files."""
+    (tmp_path / "claim").mkdir()
+    (tmp_path / "claim" / "model.pt").write_bytes(b"abc")
+    (tmp_path / "mounted").symlink_to("claim")
+
+    assert look_at_model(tmp_path / "mounted" / "model.pt", tmp_path / "mounted").bytes == 3
+
+
+def test_an_output_that_leaves_its_root_is_not_looked_at(tmp_path: Path) -> None:
+    """Neither a link nor a path climbs out of a claim, also not into one whose name begins alike."""
+    for name in ("claim", "claim2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "secret").write_bytes(b"abc")
+    (tmp_path / "claim" / "model.pt").symlink_to(tmp_path / "claim2" / "secret")
+
+    for path in ("model.pt", "../claim2/secret"):
+        facts = look_at_model(tmp_path / "claim" / path, tmp_path / "claim")
+
+        assert not facts.exists
+        assert "is outside of" in facts.problem
+
+
+def test_links_in_a_directory_are_not_followed_out_of_the_root_or_to_directories(tmp_path: Path) -> None:
+    """They are named, and the rest is described."""
+    model = tmp_path / "claim" / "model"
+    (model / "sub").mkdir(parents=True)
+    (model / "weights").write_bytes(b"abc")
+    (tmp_path / "secret").write_bytes(b"secret")
+    (model / "away").symlink_to(tmp_path / "secret")
+    (model / "dangling").symlink_to("nothing")
+    (model / "latest").symlink_to("sub")
+    os.mkfifo(model / "pipe")
+
+    facts = look_at_model(model, tmp_path / "claim")
+
+    assert (facts.files, facts.bytes) == (1, 3)
+    assert facts.problem == (
+        f"away: a link that leaves {tmp_path}/claim, not followed; dangling: No such file or directory; "
+        "latest: a link to a directory, not followed; pipe: not a file"
+    )
+
+
+def test_only_the_first_problems_are_told(tmp_path: Path) -> None:
+    """A million bad links make no report of megabytes."""
+    (tmp_path / "model").mkdir()
+    for index in range(8):
+        (tmp_path / "model" / f"link{index}").symlink_to("nothing")
+
+    problem = look_at_model(tmp_path / "model", tmp_path).problem
+
+    assert problem.count("No such file") == 5
+    assert problem.endswith("link4: No such file or directory; and 3 more")
+
+
+def test_a_pipe_is_no_output(tmp_path: Path) -> None:
+    """Opening one would wait for ever."""
+    os.mkfifo(tmp_path / "model.pt")
+
+    facts = look_at_model(tmp_path / "model.pt", tmp_path)
+
+    assert (facts.exists, facts.problem) == (False, "it is neither a file nor a directory")
+
+
+@pytest.mark.parametrize("target", ["nothing", "model.pt", "file/model.pt"])
+def test_a_link_to_nothing_is_missing(tmp_path: Path, target: str) -> None:
+    """Nothing is there, also where a link leads to itself or a file is taken for a directory."""
+    (tmp_path / "file").touch()
+    (tmp_path / "model.pt").symlink_to(target)
+
+    assert look_at_model(tmp_path / "model.pt", tmp_path) == OutputFacts(exists=False)
+
+
+def test_a_root_that_is_not_there_verifies_nothing(tmp_path: Path) -> None:
+    """The claim is not mounted: that is not the training's fault."""
+    with pytest.raises(FileNotFoundError):
+        look_at_model(tmp_path / "claim" / "model.pt", tmp_path / "claim")
+
+
+def test_a_way_that_cannot_be_gone_verifies_nothing(tmp_path: Path) -> None:
+    """The name is longer than any file system has it, which stands for every error of storage."""
+    with pytest.raises(OSError, match="File name too long"):
+        look_at_model(tmp_path / ("x" * 300), tmp_path)
+
+
+def test_a_path_that_is_not_absolute_is_refused(tmp_path: Path) -> None:
+    """It would depend on where the program runs."""
+    with pytest.raises(ValueError, match="not an absolute path: 'model.pt'"):
+        look_at_model(Path("model.pt"), tmp_path)
+
+
+def test_a_file_that_cannot_be_read_makes_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory's digest without one of its files would be another model's."""
+    (tmp_path / "model").mkdir()
+    for name in ("a", "b", "c"):
+        (tmp_path / "model" / name).write_bytes(b"abc")
+
+    def refuse(path: bytes, mode: str) -> Any:
+        if path.endswith(b"b"):
+            raise PermissionError(13, "Permission denied")
+        return Path(os.fsdecode(path)).open(mode)
+
+    # root reads everything, so that no permission of a real file can stand for this
+    monkeypatch.setattr(probe, "open", refuse, raising=False)
+    facts = look_at_model(tmp_path / "model", tmp_path)
+
+    assert (facts.files, facts.bytes, facts.sha256) == (3, 9, "")
+    assert facts.problem == "b: Permission denied"
+
+
+def test_a_directory_that_vanishes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is described."""
+    (tmp_path / "model" / "gone").mkdir(parents=True)
+    (tmp_path / "model" / "weights").write_bytes(b"abc")
+    scandir = os.scandir
+
+    def vanish(path: bytes) -> Any:
+        if path.endswith(b"gone/"):
+            Path(os.fsdecode(path)).rmdir()
+        return scandir(path)
+
+    # no other way to have a directory go between being listed and being read
+    monkeypatch.setattr(probe.os, "scandir", vanish)
+    facts = look_at_model(tmp_path / "model", tmp_path)
+
+    assert (facts.files, facts.problem) == (1, "gone/: No such file or directory")
+
+
+def test_the_last_value_of_each_scalar_is_reported(tmp_path: Path) -> None:
+    """As float32 has it; the greatest step is the last one."""
+    found = scalars_of(
+        tmp_path,
+        event(1, scalar("loss", 2.0), scalar("acc", 0.5)),
+        event(2, scalar("loss", 1.5)),
+        event(-1, scalar("lr", 0.1)),
+    )
+
+    assert found == {"acc": 0.5, "loss": 1.5, "lr": struct.unpack("<f", struct.pack("<f", 0.1))[0]}
+    assert look_at_events(tmp_path / "tb", tmp_path).last_step == 2
+
+
+def test_a_resumed_training_goes_on_in_another_file(tmp_path: Path) -> None:
+    """The greatest step counts, whatever the files' names are; of the same step the later one."""
+    write(tmp_path / "tb" / "events.out.tfevents.1", event(2, scalar("loss", 0.2), wall_time=50.0))
+    write(
+        tmp_path / "tb" / "events.out.tfevents.2",
+        event(1, scalar("loss", 0.5), wall_time=60.0),
+        event(2, scalar("loss", 0.25), wall_time=20.0),
+    )
+
+    facts = look_at_events(tmp_path / "tb", tmp_path)
+
+    assert facts.scalars == {"loss": pytest.approx(0.2)}
+    assert (facts.last_step, facts.files) == (2, 2)
+
+
+def test_files_of_earlier_trainings_are_not_read(tmp_path: Path) -> None:
+    """A fixed directory keeps yesterday's longer training, whose values are not today's."""
+    old = write(tmp_path / "tb" / "events.out.tfevents.1", event(900, scalar("acc", 0.9)))
+    new = write(tmp_path / "tb" / "events.out.tfevents.2", event(100, scalar("acc", 0.5)))
+    os.utime(old, (1000.0, 1000.0))
+    os.utime(new, (2000.0, 2000.0))
+
+    facts = look_at_events(tmp_path / "tb", tmp_path, since=2000.0)
+
+    assert (facts.scalars, facts.last_step) == ({"acc": 0.5}, 100)
+    assert (facts.files, facts.modified_at) == (2, 2000.0)
+
+
+def test_a_directory_below_is_a_run_of_its_own(tmp_path: Path) -> None:
+    """As TensorBoard shows it; files that are no event files are left alone."""
+    write(tmp_path / "tb" / "events.out.tfevents.1", event(1, scalar("loss", 1.0)))
+    write(tmp_path / "tb" / "lr" / "0.1" / "events.out.tfevents.1", event(1, scalar("loss", 2.0)))
+    (tmp_path / "tb" / "notes.txt").write_text("no events")
+    (tmp_path / "tb" / "tfevents.d").mkdir()
+
+    facts = look_at_events(tmp_path / "tb", tmp_path)
+
+    assert facts.scalars == {"loss": 1.0, "lr/0.1/loss": 2.0}
+    assert (facts.files, facts.problem) == (2, "")
+
+
+def test_a_single_event_file_may_be_the_output(tmp_path: Path) -> None:
+    """Its tags have no run."""
+    path = write(tmp_path / "events.out.tfevents.1", event(1, scalar("loss", 1.0)))
+
+    facts = look_at_events(path, tmp_path)
+
+    assert (facts.scalars, facts.is_dir, facts.sha256) == ({"loss": 1.0}, False, "")
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [
+        (number(1, FLOAT) + part(4, struct.pack("<f", 1.5)), 1.5),
+        (number(1, FLOAT) + part(5, struct.pack("<f", 1.5)), 1.5),
+        (number(1, FLOAT) + real(5, 1.5), 1.5),
+        (number(1, FLOAT) + part(2, b""), 0.0),
+        (number(1, DOUBLE) + part(2, b"") + part(6, struct.pack("<d", 0.1)), 0.1),
+        (number(1, DOUBLE) + varint(6 << 3 | 1) + struct.pack("<d", 0.1), 0.1),
+        (number(1, INT32) + part(7, varint(-7)), -7.0),
+        (number(1, INT32) + number(7, -7), -7.0),
+        (number(1, INT64) + part(10, varint(1 << 40)), float(1 << 40)),
+        (number(1, INT64) + part(4, struct.pack("<q", -5)), -5.0),
+    ],
+)
+def test_a_scalar_may_be_a_tensor(tmp_path: Path, content: bytes, value: float) -> None:
+    """As TensorFlow 2 and torch's new style write it: as bytes or typed, packed or not, absent for zero."""
+    assert scalars_of(tmp_path, event(1, tensor("loss", content))) == {"loss": value}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        tensor("t", number(1, STRING) + part(8, b"text")),
+        tensor("t", number(1, FLOAT) + part(2, part(2, number(1, 1))) + real(5, 1.0)),
+        tensor("t", number(1, FLOAT) + part(2, part(2, b"")) + real(5, 1.0)),
+        tensor("t", number(1, FLOAT) + real(5, 1.0), plugin="custom"),
+        part(1, part(1, b"t") + part(4, b"image")),
+    ],
+)
+def test_what_is_no_scalar_is_left_out(tmp_path: Path, value: bytes) -> None:
+    """Texts, images, histograms and tensors with dimensions; they have no step of their own either."""
+    found = scalars_of(tmp_path, event(7, value), event(1, scalar("loss", 1.0)))
+
+    assert found == {"loss": 1.0}
+    assert look_at_events(tmp_path / "tb", tmp_path).last_step == 1
+
+
+@pytest.mark.parametrize(("value", "text"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")])
+def test_a_loss_that_is_no_number_is_seen(tmp_path: Path, value: float, text: str) -> None:
+    """JSON has no number for it, so it is a text that `float()` reads."""
+    found = scalars_of(tmp_path, event(1, scalar("loss", value)))
+
+    assert found == {"loss": text}
+    assert json.dumps(found, allow_nan=False)
+    assert str(float(text)) == str(value)
+
+
+@given(st.integers(min_value=0))
+@settings(max_examples=50)
+def test_a_file_that_was_cut_off_gives_what_is_whole(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    """A training that was killed while it wrote leaves such a file, and that is no problem."""
+    tmp_path = tmp_path_factory.mktemp("cut")
+    whole = events_file(*(event(step, scalar("loss", float(step))) for step in range(1, 4)))
+    sizes = [
+        len(events_file(*(event(step, scalar("loss", float(step))) for step in range(1, last)))) for last in range(2, 5)
+    ]
+    size = cut % len(whole)
+    (tmp_path / "events.out.tfevents.1").write_bytes(whole[:size])
+
+    facts = look_at_events(tmp_path, tmp_path)
+
+    assert facts.last_step == (sum(size >= needed for needed in sizes) or None)
+    assert facts.problem == ""
+
+
+@given(st.binary(max_size=200), st.booleans())
+@settings(max_examples=200)
+def test_garbage_is_a_problem_and_no_crash(
+    tmp_path_factory: pytest.TempPathFactory,
+    garbage: bytes,
+    framed: bool,  # noqa: FBT001 - hypothesis gives it
+) -> None:
+    """Whatever bytes are in a file, or in a record, the report is JSON, and what was read before is in it."""
+    tmp_path = tmp_path_factory.mktemp("garbage")
+    good = events_file(event(1, scalar("good", 1.0)))
+    (tmp_path / "events.out.tfevents.1").write_bytes(good + (record(garbage) if framed else garbage))
+
+    facts = look_at_events(tmp_path, tmp_path)
+
+    assert facts.scalars["good"] == 1.0
+    assert json.dumps(facts.to_dict(), allow_nan=False)
+
+
+@given(st.binary(max_size=60), st.sampled_from([1, 2, 5, 8, 9]))
+@settings(max_examples=300)
+def test_a_damaged_value_is_no_crash(tmp_path_factory: pytest.TempPathFactory, garbage: bytes, field: int) -> None:
+    """However deep the damage is."""
+    tmp_path = tmp_path_factory.mktemp("damage")
+    write(tmp_path / "events.out.tfevents.1", event(1, part(1, part(1, b"bad") + part(field, garbage))))
+
+    assert json.dumps(look_at_events(tmp_path, tmp_path).to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"\xff",
+        part(5, b"\x0a\xff"),
+        b"\xff" * 11,
+        varint(5 << 3 | 3),
+        part(5, tensor("t", number(1, FLOAT) + part(5, b"xy"))),
+        varint(1 << 3 | 1) + b"short",
+    ],
+)
+def test_a_damaged_record_is_skipped_and_counted(tmp_path: Path, damaged: bytes) -> None:
+    """The records behind it are read."""
+    write(tmp_path / "events.out.tfevents.1", damaged, event(1, scalar("loss", 1.0)), damaged)
+
+    facts = look_at_events(tmp_path, tmp_path)
+
+    assert facts.scalars == {"loss": 1.0}
+    assert facts.problem == "events.out.tfevents.1: 2 records are no events"
+
+
+def test_a_file_that_is_no_event_file_is_named(tmp_path: Path) -> None:
+    """And from which byte on."""
+    good = events_file(event(1, scalar("loss", 1.0)))
+    (tmp_path / "events.out.tfevents.1").write_bytes(good + b"\0" * 100)
+
+    facts = look_at_events(tmp_path, tmp_path)
+
+    assert facts.scalars == {"loss": 1.0}
+    assert facts.problem == f"events.out.tfevents.1: no event file from byte {len(good)} on"
+
+
+def test_a_record_of_megabytes_is_not_read(tmp_path: Path) -> None:
+    """It holds images; the scalars behind it are reported."""
+    path = write(tmp_path / "events.out.tfevents.1")
+    with path.open("ab") as stream:
+        stream.write(record(b"\0" * (probe._MAX_RECORD + 1)) + record(event(1, scalar("loss", 1.0))))
+
+    facts = look_at_events(tmp_path, tmp_path)
+
+    assert (facts.scalars, facts.problem) == ({"loss": 1.0}, "")
+
+
+def test_the_number_of_tags_is_bounded(tmp_path: Path) -> None:
+    """The first by name are kept, however many there are and in whatever order they come."""
+    tags = [f"tag{index:03}" for index in range(probe.MAX_TAGS + 50)]
+    values = [event(step, scalar(tag, step)) for step in (1, 2) for tag in reversed(tags)]
+
+    found = scalars_of(tmp_path, *values, event(3, scalar("a" * 300, 1.0)))
+
+    assert found == dict.fromkeys(tags[: probe.MAX_TAGS], 2.0)
+
+
+def test_the_check_sum_is_that_of_the_format() -> None:
+    """CRC-32C of the usual check word, masked as TFRecord does it."""
+    crc = 0xE3069283
+
+    assert probe._masked_crc32c(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def test_torchs_own_writer_is_read(tmp_path: Path) -> None:
+    """Old and new style, double precision, groups of scalars, and everything that is no scalar beside them."""
+    pytest.importorskip("tensorboard")
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    torch = pytest.importorskip("torch")
+    with tensorboard.SummaryWriter(str(tmp_path / "tb")) as writer:
+        for step in range(5):
+            writer.add_scalar("loss/train", 1.0 / (step + 1), step)
+            writer.add_scalar("new", step + 0.1, step, new_style=True)
+            writer.add_scalar("double", step + 0.1, step, new_style=True, double_precision=True)
+            writer.add_scalars("group", {"a": step, "b": -step}, step)
+        writer.add_text("text", "words", 9)
+        writer.add_histogram("histogram", torch.arange(10.0), 9)
+        writer.add_hparams({"lr": 0.1}, {"hparam/acc": 0.5}, run_name="hp")
+
+    facts = look_at_events(tmp_path / "tb", tmp_path)
+
+    assert facts.scalars == {
+        "loss/train": pytest.approx(0.2),
+        "new": pytest.approx(4.1),
+        "double": 4.1,
+        "group_a/group": 4.0,
+        "group_b/group": -4.0,
+        "hp/hparam/acc": 0.5,
+    }
+    assert (facts.last_step, facts.problem) == (4, "")
+
+
+def test_the_report_agrees_with_tensorboard(tmp_path: Path) -> None:
+    """The last event that TensorBoard's own reader finds for each tag, bit by bit."""
+    pytest.importorskip("tensorboard")
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    accumulating = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for first in (0, 40):
+        with tensorboard.SummaryWriter(str(tmp_path), filename_suffix=f".{first}") as writer:
+            for step in range(first, first + 60):
+                writer.add_scalar("loss", math.sin(step), step)
+                writer.add_scalar("acc", math.cos(step), step * 10)
+
+    facts = look_at_events(tmp_path, tmp_path)
+
+    reader = accumulating.EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
+    reader.Reload()
+    last = {tag: reader.Scalars(tag)[-1] for tag in reader.Tags()["scalars"]}
+    assert facts.scalars == {tag: event.value for tag, event in last.items()}
+    assert facts.last_step == max(event.step for event in last.values()) == 990
