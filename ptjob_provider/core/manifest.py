@@ -69,7 +69,7 @@ def dump_manifest(manifest: Mapping[str, Any]) -> str:
 
 def _check_kind(manifest: Manifest) -> None:
     kind, version = manifest.get("kind"), manifest.get("apiVersion")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise InvalidSpec.of(f"{FIELD}.kind", kind, "allowed: " + ", ".join(KINDS))
     if version != KINDS[kind]:
         raise InvalidSpec.of(f"{FIELD}.apiVersion", version, f"allowed: {KINDS[kind]}")

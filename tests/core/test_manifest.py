@@ -99,6 +99,7 @@ def test_tuples_in_a_map_become_lists() -> None:
         ("kind: Job\napiVersion: batch/v1", "manifest.kind: 'Job' is not allowed; allowed: PyTorchJob"),
         ("kind: PyTorchJob\napiVersion: kubeflow.org/v2", "manifest.apiVersion: 'kubeflow.org/v2'"),
         ("metadata: {}", "manifest.kind: None"),
+        ("kind: [PyTorchJob]", "manifest.kind: ['PyTorchJob']"),
         ("just a text", "a map with apiVersion"),
         ("- a\n- list", "a map with apiVersion"),
         ("", "the YAML document is empty"),

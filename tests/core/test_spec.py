@@ -147,6 +147,7 @@ def test_the_policy_named_none_is_not_nothing() -> None:
         ("gpus", -1, "gpus: -1 is not allowed; a whole number, at least 0"),
         ("gpu_resource", "gpu", "gpu_resource: 'gpu' is not allowed; a device resource such as nvidia.com/gpu"),
         ("cpu", "lots", "cpu: 'lots' is not allowed; a Kubernetes quantity"),
+        ("cpu", "9" * 41, "cpu: '999"),
         ("cpu", 0, "cpu: 0 is not allowed; cores"),
         ("cpu", [2], "cpu: [2] is not allowed; a text or a number"),
         ("memory", "4", "memory: '4' is not allowed; bytes with a unit"),

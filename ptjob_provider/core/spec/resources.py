@@ -23,6 +23,7 @@ _EXTENDED = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _MEBIBYTE = 2**20
+_MAX_QUANTITY = 40
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -119,7 +120,7 @@ def amount(quantity_text: str) -> Decimal:
 
 def _matched(field: str, value: Any) -> re.Match[str]:
     match = _QUANTITY.fullmatch(literals.argument(field, value).strip())
-    if match is None:
+    if match is None or len(match[0]) > _MAX_QUANTITY:
         raise InvalidSpec.of(field, value, "a Kubernetes quantity such as 4, 0.5, 500m or 4Gi")
     return match
 

@@ -62,6 +62,7 @@ def check_shape(manifest: Mapping[str, Any]) -> None:
     for role in _part(spec, "pytorchReplicaSpecs", ROLES_PATH):
         check_known(f"{ROLES_PATH}.{role}", role, ROLES)
         replica = _part(spec["pytorchReplicaSpecs"], role, f"{ROLES_PATH}.{role}")
+        _optional(replica, "replicas", f"{ROLES_PATH}.{role}.replicas", int)
         template = _part(replica, "template", f"{ROLES_PATH}.{role}.template")
         _optional(template, "metadata", f"{ROLES_PATH}.{role}.template.metadata", Mapping)
         _check_meta(f"{ROLES_PATH}.{role}.template.metadata", template.get("metadata") or {})
@@ -81,6 +82,8 @@ def _check_pod_shape(path: str, pod: Mapping[str, Any]) -> None:
     for where, volume in _items(pod, "volumes", path):
         _part(volume, "name", f"{where}.name", str)
         _optional(volume, "persistentVolumeClaim", f"{where}.persistentVolumeClaim", Mapping)
+        claim = volume.get("persistentVolumeClaim") or {}
+        _optional(claim, "claimName", f"{where}.persistentVolumeClaim.claimName", str)
     _part(pod, "containers", f"{path}.containers", list)
     containers = [*_items(pod, "containers", path), *_items(pod, "initContainers", path)]
     for where, container in containers:
@@ -94,6 +97,7 @@ def _check_container_shape(path: str, container: Mapping[str, Any]) -> None:
     for where, mount in _items(container, "volumeMounts", path):
         _part(mount, "name", f"{where}.name", str)
         _part(mount, "mountPath", f"{where}.mountPath", str)
+        _optional(mount, "subPath", f"{where}.subPath", str)
     _optional(container, "workingDir", f"{path}.workingDir", str)
     _optional(container, "resources", f"{path}.resources", Mapping)
     for name in ("requests", "limits"):
@@ -189,4 +193,4 @@ def _items(owner: Mapping[str, Any], name: str, path: str) -> Iterator[tuple[str
         yield f"{path}.{name}[{index}]", item
 
 
-_WORDS: Mapping[type, str] = {Mapping: "a map", list: "a list", str: "a text"}
+_WORDS: Mapping[type, str] = {Mapping: "a map", list: "a list", str: "a text", int: "a whole number"}

@@ -1,0 +1,97 @@
+"""How following a job ended: one value that crosses processes, and what it raises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self
+
+from ptjob_provider.core.diagnosis import Diagnosis
+from ptjob_provider.core.errors import JobDeleted, JobFailed, JobTimedOut, OutputsNotVerified
+from ptjob_provider.core.logs import LogCursor
+from ptjob_provider.core.status import JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime, timedelta
+
+    from ptjob_provider.core.submission import Submission
+
+
+class Outcome(StrEnum):
+    """How following a job ended."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    TIMED_OUT = "TimedOut"
+    DELETED = "Deleted"
+    UNVERIFIED = "Unverified"
+    """The job succeeded, but its outputs could not be looked at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """The end of a job as one value that crosses processes.
+
+    Attributes:
+        outcome: how it ended.
+        status: what the object said last.
+        diagnosis: why, unless it succeeded.
+        result: what `result.build_result` returns; None when the outputs could not be looked at.
+        cursor: the last log line that was handed to the sink; None if there was none.
+        detail: for UNVERIFIED what stood in the way.
+    """
+
+    outcome: Outcome
+    status: JobStatus
+    diagnosis: Diagnosis | None = None
+    result: Mapping[str, Any] | None = None
+    cursor: LogCursor | None = None
+    detail: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields for a trigger's event."""
+        return {
+            "outcome": self.outcome.value,
+            "status": self.status.to_dict(),
+            "diagnosis": self.diagnosis.to_dict() if self.diagnosis else None,
+            "result": dict(self.result) if self.result is not None else None,
+            "cursor": self.cursor.to_dict() if self.cursor else None,
+            "detail": self.detail,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Rebuild what `to_dict` returned; a missing key raises KeyError, an unknown outcome ValueError."""
+        return cls(
+            outcome=Outcome(fields["outcome"]),
+            status=JobStatus.from_dict(fields["status"]),
+            diagnosis=Diagnosis.from_dict(fields["diagnosis"]) if fields["diagnosis"] else None,
+            result=fields["result"],
+            cursor=LogCursor.from_dict(fields["cursor"]) if fields["cursor"] else None,
+            detail=fields["detail"],
+        )
+
+
+def raise_for(submission: Submission, conclusion: Conclusion) -> None:
+    """Return if the job succeeded with its outputs in place.
+
+    Raises:
+        OutputsNotVerified: it succeeded, but nobody could look.
+        JobFailed, JobTimedOut, JobDeleted: it did not.
+    """
+    if conclusion.outcome is Outcome.SUCCEEDED:
+        return
+    if conclusion.outcome is Outcome.UNVERIFIED:
+        raise OutputsNotVerified(
+            f"{submission.ref} succeeded, but its outputs could not be looked at: {conclusion.detail}. "
+            "A retry verifies them again and does not train again."
+        )
+    kinds = {Outcome.TIMED_OUT: JobTimedOut, Outcome.DELETED: JobDeleted}
+    error = kinds.get(conclusion.outcome, JobFailed)
+    raise error(submission.ref, conclusion.status, conclusion.diagnosis or Diagnosis.unknown())
+
+
+def deadline_after(started_at: datetime | None, timeout: timedelta | None) -> datetime | None:
+    """Return the instant at which a timeout that began at `started_at` has passed; None if either is unknown."""
+    return started_at + timeout if started_at and timeout else None

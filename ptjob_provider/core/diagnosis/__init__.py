@@ -1,0 +1,23 @@
+"""Why a job failed, why it does not run yet, and when waiting has no point any more. Pure: records in, sentences out.
+
+It refuses to know where jobs run and who asked; the runner decides when to ask it.
+"""
+
+from __future__ import annotations
+
+from ptjob_provider.core.diagnosis.ending import Limits, ending
+from ptjob_provider.core.diagnosis.failure import deleted, diagnose, outputs_failed, timed_out
+from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis
+from ptjob_provider.core.diagnosis.waiting import waiting_reason
+
+__all__ = [
+    "Cause",
+    "Diagnosis",
+    "Limits",
+    "deleted",
+    "diagnose",
+    "ending",
+    "outputs_failed",
+    "timed_out",
+    "waiting_reason",
+]

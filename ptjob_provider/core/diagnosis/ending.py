@@ -1,0 +1,182 @@
+"""When a job that has not ended will not get on by itself: the table of design.md section 4, *Wait*.
+
+    seen in the pods                                                    ends the job
+    -----------------------------------------------------------------   -----------------------------------
+    invalid image name, image never pulled, program missing             at once
+    image pull back-off, missing secret, stuck init, mount errors       after `start_timeout`
+    placed and not running, with nothing bad known                      after `start_timeout`
+    the image is being pulled                                           never: it gets on
+    crash loop                                                          after `crash_loop_limit` restarts
+    unschedulable, quota, queued or suspended, no pods yet              after `queue_timeout`
+    training exited with 0, a sidecar still runs                        after `sidecar_timeout`
+
+All clocks are ours: they begin when the recorder first saw the wait.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.diagnosis.failure import describe, named, root_of, suspects_of
+from ptjob_provider.core.diagnosis.tail import clip, runtime_error
+from ptjob_provider.core.diagnosis.verdict import ADVICE, Cause, Diagnosis
+from ptjob_provider.core.recorder import WaitKind, is_program_missing
+from ptjob_provider.core.status import JobPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from ptjob_provider.core.recorder import Record, Restarts, Waiting
+    from ptjob_provider.core.status import JobStatus
+
+_MINUTE = 60
+_IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
+_IMAGE_GONE = re.compile(
+    r"not found|denied|unauthorized|authentication required|manifest unknown|no match for platform|invalid|never",
+    re.IGNORECASE,
+)
+_STARTING = {WaitKind.STUCK, WaitKind.STARTING, WaitKind.INIT}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long a job may stand still; None never ends it. Seconds, by our own clock.
+
+    Attributes:
+        start_timeout: from a pod's place on a node until its containers run; 20 minutes outlast a registry's restart.
+        queue_timeout: without a place for every pod; none, because queues are what a busy cluster has.
+        crash_loop_limit: restarts in a row, without a run of ten minutes between them.
+        sidecar_timeout: from the training containers' success until the other containers end.
+    """
+
+    start_timeout: float | None = 1200.0
+    queue_timeout: float | None = None
+    crash_loop_limit: int | None = 5
+    sidecar_timeout: float | None = 300.0
+
+
+def ending(
+    record: Record,
+    status: JobStatus,
+    *,
+    now: datetime,
+    limits: Limits,
+    ranks: Mapping[str, int] | None = None,
+) -> Diagnosis | None:
+    """Say why the job has to be ended now; None while waiting has a point or the job has ended by itself."""
+    if status.phase.is_terminal:
+        return None
+    ranks = ranks or {}
+    return (
+        _broken(record, ranks)
+        or _crash_loop(record, limits.crash_loop_limit, ranks)
+        or _unstarted(record, now, limits.start_timeout, ranks)
+        or _queued(record, status, now, limits.queue_timeout, ranks)
+        or _sidecar(record, now, limits.sidecar_timeout, ranks)
+    )
+
+
+def _broken(record: Record, ranks: Mapping[str, int]) -> Diagnosis | None:
+    broken = [wait for wait in record.waiting if wait.kind is WaitKind.BROKEN]
+    return _waits(broken, "cannot start", ranks) if broken else None
+
+
+def _unstarted(record: Record, now: datetime, timeout: float | None, ranks: Mapping[str, int]) -> Diagnosis | None:
+    late = [wait for wait in record.waiting if wait.kind in _STARTING and _has_passed(wait.since, now, timeout)]
+    return _waits(late, f"did not start within {duration(timeout)}", ranks) if late else None
+
+
+def _waits(waits: Sequence[Waiting], did: str, ranks: Mapping[str, int]) -> Diagnosis:
+    """Describe the wait with the most to say; the others are counted."""
+    wait = min(waits, key=lambda one: (one.kind is not WaitKind.STUCK, ranks.get(one.replica, len(ranks))))
+    cause = _cause_of(wait)
+    others = len({one.replica for one in waits}) - 1
+    more = f" (and {others} more)" if others else ""
+    container = f", container {wait.container}" if wait.kind is WaitKind.INIT else ""
+    message = f": {runtime_error(wait.message)}" if wait.message else ""
+    summary = f"{named(wait.replica, ranks)}{more} {did}: {wait.reason}{container}{message}"
+    resolution, retryable = _advice(cause, wait.message)
+    return Diagnosis(cause=cause, summary=summary, resolution=resolution, retryable=retryable, replica=wait.replica)
+
+
+def _cause_of(wait: Waiting) -> Cause:
+    if wait.reason in _IMAGE_REASONS:
+        return Cause.IMAGE
+    if wait.reason == "CreateContainerConfigError":
+        return Cause.CONFIG
+    if wait.reason in {"FailedMount", "FailedAttachVolume"}:
+        return Cause.MOUNT
+    if wait.kind is WaitKind.BROKEN or is_program_missing(wait.reason, wait.message):
+        return Cause.PROGRAM_MISSING
+    if wait.kind is WaitKind.INIT:
+        return Cause.INIT
+    return Cause.CANNOT_START if wait.kind is WaitKind.STUCK else Cause.START_TIMEOUT
+
+
+def _advice(cause: Cause, message: str) -> tuple[str, bool]:
+    if cause is Cause.IMAGE and _IMAGE_GONE.search(message):
+        return "Correct image= or the pull secret; a retry would fail the same way", False
+    if cause is Cause.MOUNT and "not found" in message:
+        return "Create what is mounted or correct its name; a retry would fail the same way", False
+    return ADVICE[cause]
+
+
+def _crash_loop(record: Record, limit: int | None, ranks: Mapping[str, int]) -> Diagnosis | None:
+    if limit is None or not any(_loops(record, counts, limit) for counts in record.restart_counts):
+        return None
+    suspects = suspects_of(record)
+    root = root_of(record, suspects, ranks)
+    if root is None:
+        return Diagnosis.of(Cause.CRASH_LOOP, f"its containers were restarted {record.restarts} times")
+    found = describe(record, root, suspects, ranks=ranks)
+    advice = f"{found.resolution.partition(';')[0]}; restarting it did not help"
+    return replace(found, cause=Cause.CRASH_LOOP, retryable=False, resolution=advice)
+
+
+def _loops(record: Record, counts: Restarts, limit: int) -> bool:
+    if counts.in_a_row < limit:
+        return False
+    mine = (counts.replica, counts.container)
+    waits = any(one.replica == counts.replica and one.kind is WaitKind.CRASH_LOOP for one in record.waiting)
+    return waits or any(
+        (one.replica, one.container) == mine and one.run == counts.total and one.failed and not one.stopped
+        for one in record.terminations
+    )
+
+
+def _queued(
+    record: Record, status: JobStatus, now: datetime, timeout: float | None, ranks: Mapping[str, int]
+) -> Diagnosis | None:
+    if record.queued_since is None or not _has_passed(record.queued_since, now, timeout):
+        return None
+    for kind, cause in ((WaitKind.REFUSED, Cause.QUOTA), (WaitKind.QUEUED, Cause.UNSCHEDULABLE)):
+        wait = next((one for one in record.waiting if one.kind is kind), None)
+        if wait is not None:
+            who = named(wait.replica, ranks) or "a replica"
+            text = f"{who} had no place after {duration(timeout)}: {clip(wait.message) or wait.reason}"
+            return Diagnosis.of(cause, text, replica=wait.replica)
+    word = "suspended" if status.phase is JobPhase.SUSPENDED else "without pods"
+    return Diagnosis.of(Cause.QUEUED, f"it was still {word} after {duration(timeout)}")
+
+
+def _sidecar(record: Record, now: datetime, timeout: float | None, ranks: Mapping[str, int]) -> Diagnosis | None:
+    late = [one for one in record.waiting if one.kind is WaitKind.SIDECAR and _has_passed(one.since, now, timeout)]
+    if record.running or not late:
+        return None
+    wait = late[0]
+    who = named(wait.replica, ranks)
+    text = f"{who} finished its training, but its container {wait.container} still ran {duration(timeout)} later"
+    return Diagnosis.of(Cause.SIDECAR, text, replica=wait.replica)
+
+
+def _has_passed(since: datetime, now: datetime, timeout: float | None) -> bool:
+    return timeout is not None and (now - since).total_seconds() >= timeout
+
+
+def duration(seconds: float | None) -> str:
+    """Say a duration as people do: `20 min`, `90 s`."""
+    whole = round(seconds or 0)
+    return f"{whole // _MINUTE} min" if whole and whole % _MINUTE == 0 else f"{whole} s"

@@ -1,0 +1,260 @@
+"""Which replica failed first and why: the ends of all replicas compared, and the diagnoses that need no comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.diagnosis.finding import Finding, find
+from ptjob_provider.core.diagnosis.tail import clip, lines_of, telling
+from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis, bounded_tail
+from ptjob_provider.core.recorder import ContainerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ptjob_provider.core.outputs import OutputProblem
+    from ptjob_provider.core.recorder import Record, Termination
+    from ptjob_provider.core.status import JobStatus
+
+PROPAGATION = timedelta(seconds=60)
+"""How much earlier than its cause a consequence may be stamped.
+
+Instants have whole seconds and come from different nodes. A peer sees a socket close when the process dies, but
+torchrun waits up to 30 s for its other children before its container ends.
+"""
+
+
+_NO_LOG = {"StartError", "ContainerCannotRun", "ContainerStatusUnknown"}
+"""With these the kubelet's message is not the end of a log."""
+_LISTED = 3
+_OWN_REASONS = {Cause.PYTHON_EXCEPTION, Cause.GPU_OUT_OF_MEMORY, Cause.SHARED_MEMORY, Cause.OUT_OF_MEMORY}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspect:
+    """One container's end with what it says."""
+
+    end: Termination
+    finding: Finding
+    lines: tuple[str, ...]
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether it may have ended because another replica did.
+
+        A disruption is a reason of its own, and so is what the program said before it was stopped.
+        """
+        was_only_stopped = self.end.stopped and self.finding.cause not in _OWN_REASONS
+        return not self.end.disruption and (was_only_stopped or self.finding.is_consequence)
+
+
+def diagnose(
+    record: Record,
+    status: JobStatus,
+    *,
+    ranks: Mapping[str, int],
+    tails: Mapping[str, Sequence[str]] | None = None,
+) -> Diagnosis:
+    """Say why a failed job failed.
+
+    Args:
+        record: what was seen of its pods.
+        status: what its object says.
+        ranks: pod name → rank.
+        tails: pod name → the last lines of its log, where more is known than the record holds.
+    """
+    suspects = suspects_of(record, tails)
+    said = _from_status(status)
+    if said is not None:
+        return _with_stopped(said, record, suspects, ranks)
+    root = root_of(record, suspects, ranks)
+    if root is None:
+        return _unseen(status)
+    return describe(record, root, suspects, ranks=ranks, limit=_backoff(status))
+
+
+def suspects_of(record: Record, tails: Mapping[str, Sequence[str]] | None = None) -> list[Suspect]:
+    """Read every failed end of the record; a log's tail belongs to the last run of its replica."""
+    failed = [end for end in record.terminations if end.failed]
+    return [_suspect(end, () if record.is_superseded(end) else (tails or {}).get(end.replica, ())) for end in failed]
+
+
+def root_of(record: Record, suspects: Sequence[Suspect], ranks: Mapping[str, int]) -> Suspect | None:
+    """Find the end that the others follow from; None if nothing failed by itself.
+
+    Each container's last end counts. The first by time is the cause, unless it only lost its connection or was stopped
+    and an end with a reason of its own follows within PROPAGATION. If the last ends are all consequences, the runs
+    before them in the same crash loop are asked.
+    """
+    ordered = sorted(_weighty(suspects), key=lambda one: (one.end.ended_at, ranks.get(one.end.replica, len(ranks))))
+    last = [one for one in ordered if not record.is_superseded(one.end)]
+    causes = [one for one in last if not one.is_consequence]
+    victims = [one for one in last if one.is_consequence and not one.end.stopped]
+    if not causes:
+        earlier = [one for one in ordered if not one.is_consequence and _is_in_loop(record, one.end)]
+        return next(iter([*earlier, *victims]), None)
+    if victims and causes[0].end.ended_at - victims[0].end.ended_at > PROPAGATION:
+        return victims[0]
+    return _clearest(causes)
+
+
+def _weighty(suspects: Sequence[Suspect]) -> Sequence[Suspect]:
+    """Leave sidecars out while there is anything else: those that the kubelet stops at a pod's end fail as well."""
+    return [one for one in suspects if one.end.kind is not ContainerKind.SIDECAR] or suspects
+
+
+def _clearest(causes: Sequence[Suspect]) -> Suspect:
+    """Take the first, or the first that says why if the first one does not and the other came soon after.
+
+    A log's end of 2 KiB holds no more than torchrun's own words; a peer may still tell the story.
+    """
+    first = causes[0]
+    clear = (one for one in causes if not one.finding.is_vague and one.end.ended_at - first.end.ended_at <= PROPAGATION)
+    return next(clear, first)
+
+
+def describe(
+    record: Record,
+    root: Suspect,
+    suspects: Sequence[Suspect],
+    *,
+    ranks: Mapping[str, int],
+    limit: str = "",
+) -> Diagnosis:
+    """Turn the end that the others follow from into a diagnosis, and name those others."""
+    resolution, retryable = root.finding.advice
+    others = [one for one in suspects if one.end.replica != root.end.replica and not record.is_superseded(one.end)]
+    followers = [one for one in others if _follows(one, root)]
+    return Diagnosis(
+        cause=root.finding.cause,
+        summary=_summary(record, root, ranks, limit),
+        resolution=resolution,
+        retryable=retryable,
+        replica=root.end.replica,
+        collateral=_replicas(followers, ranks),
+        also_failed=_replicas((one for one in others if one not in followers), ranks),
+        log_tail=bounded_tail(telling(root.lines)),
+    )
+
+
+def named(replica: str, ranks: Mapping[str, int]) -> str:
+    """Name a replica with its rank, as far as it is known."""
+    return f"{replica} (rank {ranks[replica]})" if replica in ranks else replica
+
+
+def deleted(record: Record, *, ranks: Mapping[str, int]) -> Diagnosis:
+    """Say that somebody deleted the job, and what was seen of it before."""
+    return _after(record, ranks, Cause.DELETED, "somebody deleted it while it was waited for")
+
+
+def timed_out(record: Record, *, ranks: Mapping[str, int], waiting: str = "") -> Diagnosis:
+    """Say that the job was unfinished at our deadline; `waiting` is what it waited for then."""
+    what = f"it was still waiting at the deadline ({waiting})" if waiting else "it was unfinished at the deadline"
+    found = _after(record, ranks, Cause.TIMED_OUT, what)
+    return found if found.replica else _with_stopped(found, record, (), ranks)
+
+
+def outputs_failed(problems: Sequence[OutputProblem], *, replica: str = "") -> Diagnosis:
+    """Say that the training came to its end without what it had to write; `replica` is rank 0, which should have."""
+    found = "; ".join(problem.summary for problem in problems)
+    advice = "; ".join(dict.fromkeys(problem.resolution for problem in problems))
+    summary = f"{named(replica, {replica: 0}) if replica else 'it'} ran to its end, but {found}"
+    return Diagnosis.of(
+        Cause.OUTPUTS, summary, replica=replica, resolution=f"{advice}; a retry would fail the same way"
+    )
+
+
+def _suspect(end: Termination, tail: Sequence[str]) -> Suspect:
+    said = () if end.reason in _NO_LOG else lines_of(end.message)
+    lines = tuple(tail) if end.kind is ContainerKind.TRAINING and _reaches(tail, said) else said
+    finding = find(end, lines)
+    if end.kind is ContainerKind.INIT and finding.cause is Cause.EXIT_CODE:
+        finding = replace(finding, cause=Cause.INIT, resolution="", retryable=None)
+    return Suspect(end=end, finding=finding, lines=lines)
+
+
+def _reaches(tail: Sequence[str], said: Sequence[str]) -> bool:
+    """Whether a log that somebody read holds the last line that the kubelet has of it; else it broke off before."""
+    return not said or any(line.endswith(said[-1]) for line in tail)
+
+
+def _from_status(status: JobStatus) -> Diagnosis | None:
+    if status.reason == "SupervisorLost":
+        return Diagnosis.of(Cause.SUPERVISOR_LOST, clip(status.message) or "the process that ran its replicas is gone")
+    if "active longer than specified deadline" in status.message:
+        return Diagnosis.of(Cause.DEADLINE, "it was active longer than its active_deadline_seconds")
+    return None
+
+
+def _with_stopped(said: Diagnosis, record: Record, suspects: Sequence[Suspect], ranks: Mapping[str, int]) -> Diagnosis:
+    """Name the replicas that ran when the job was ended as a whole, and show the log of the first of them."""
+    ends = {one.end.replica: one for one in suspects if not record.is_superseded(one.end) and _was_ended(one)}
+    names = sorted({*ends, *record.running}, key=lambda name: (ranks.get(name, len(ranks)), name))
+    if not names:
+        return said
+    summary = f"{said.summary}; until then {_listed(names, ranks)} ran"
+    lines = ends[names[0]].lines if names[0] in ends else ()
+    return replace(said, summary=summary, replica=names[0], log_tail=bounded_tail(lines))
+
+
+def _was_ended(one: Suspect) -> bool:
+    outside = {Cause.TERMINATED, Cause.KILLED, Cause.SUPERVISOR_LOST, Cause.NODE_LOST, Cause.DEADLINE}
+    return one.end.stopped or one.finding.cause in outside
+
+
+def _listed(names: Sequence[str], ranks: Mapping[str, int]) -> str:
+    more = [f"{len(names) - _LISTED} more"] if len(names) > _LISTED else []
+    return ", ".join([*(named(name, ranks) for name in names[:_LISTED]), *more])
+
+
+def _backoff(status: JobStatus) -> str:
+    return "its backoff limit" if "backoff limit" in status.message else ""
+
+
+def _unseen(status: JobStatus) -> Diagnosis:
+    """Say what the object says when no container's end explains it."""
+    said = f"the job says: {clip(status.message)}" if status.message else "the job does not say why"
+    if _backoff(status):
+        return Diagnosis.of(Cause.BACKOFF_LIMIT, f"its replicas failed up to the backoff limit; {said}")
+    return Diagnosis.unknown(f"no replica was seen failing; {said}")
+
+
+def _is_in_loop(record: Record, end: Termination) -> bool:
+    counts = record.restarts_of(end.replica, end.container)
+    return counts is not None and end.run >= counts.settled
+
+
+def _follows(one: Suspect, root: Suspect) -> bool:
+    killed_later = one.finding.cause is Cause.KILLED and one.end.ended_at >= root.end.ended_at
+    return one.is_consequence or killed_later
+
+
+def _replicas(suspects: Iterable[Suspect], ranks: Mapping[str, int]) -> tuple[str, ...]:
+    names = dict.fromkeys(one.end.replica for one in suspects)
+    return tuple(sorted(names, key=lambda name: (ranks.get(name, len(ranks)), name)))
+
+
+def _summary(record: Record, root: Suspect, ranks: Mapping[str, int], limit: str) -> str:
+    end, finding = root.end, root.finding
+    who = named(end.replica, ranks)
+    if end.kind is not ContainerKind.TRAINING:
+        who = f"{who} {end.kind} container {end.container}"
+    if finding.process:
+        who = f"process rank {finding.process} of {who}"
+    counts = record.restarts_of(end.replica, end.container)
+    times = counts.total if counts else 0
+    again = f" after {times} restart{'' if times == 1 else 's'}" if times else ""
+    reached = f" and reached {limit}" if limit else ""
+    detail = f": {finding.detail}" if finding.detail else ""
+    return f"{who} {finding.did}{again}{reached}{detail}"
+
+
+def _after(record: Record, ranks: Mapping[str, int], cause: Cause, what: str) -> Diagnosis:
+    """Say what ended the job, and which replica had failed before on its own account."""
+    root = root_of(record, [one for one in suspects_of(record) if not one.is_consequence], ranks)
+    if root is None:
+        return Diagnosis.of(cause, what)
+    summary = f"{what}; before that {_summary(record, root, ranks, '')}"
+    return Diagnosis.of(cause, summary, replica=root.end.replica, log_tail=bounded_tail(telling(root.lines)))

@@ -1,0 +1,173 @@
+"""Reading the last lines of a training program: its Python exception, torchrun's verdict, a lost connection.
+
+What comes in is usually 2 KiB or 80 lines (the kubelet's FallbackToLogsOnError), so a traceback may have lost its head.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_MAX_TEXT = 300
+_RANK_PREFIX = re.compile(r"^(?:\[[a-z_]+(\d+)\]:\s?)+")  # `[rank1]: ` of torch >= 2.3, `[default1]:` of torchrun --tee
+_FRAME = re.compile(r'^\s+File ".*", line \d+')
+_ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::\s?(?P<text>.*))?$")
+_NAMED_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)(?::\s.*)?$")
+_WRAPPERS = ("ChildFailedError", "SignalException", "SIGTERMException", "KeyboardInterrupt", "SystemExit")
+_AGENT = re.compile(r"multiprocessing/api\.py:\d+\]|torch[./]distributed[./]elastic")
+_RUNTIME = re.compile(r"^.*(?:runc create failed: |start container process: |during container init: )")
+_USAGE_ERROR = re.compile(r"^\S.*: error: .+")
+_WHAT = re.compile(r"^\s*what\(\):\s+(.+)")
+_ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\):")
+_FIELD = re.compile(r"^\s{2}(rank|exitcode|traceback)\s*: (.*)$")
+_NUMBER = re.compile(r"-?\d+")
+_CONNECTION = re.compile(
+    r"gloo/transport|^RuntimeError: .*Connection (?:closed|reset) by|Gloo connectFullMesh|^RuntimeError: .*Broken pipe"
+    r"|nccl(?:Remote|System|Internal)Error|NCCL (?:error|timeout|communicator was aborted)|NCCL watchdog"
+    r"|Watchdog caught collective operation timeout|ProcessGroupNCCL|Application timeout caused pair closure"
+    r"|TCPStore|DistNetworkError|DistStoreError|DistBackendError|Rendezvous(?:Connection|Closed|Timeout)Error"
+    r"|Socket Timeout|client socket has (?:failed|timed out)|recvValue failed|Heartbeat monitor timed out"
+)
+_DISTRIBUTED = re.compile(r"torch[./]distributed|c10d|gloo|nccl|TCPStore|ProcessGroup|elastic", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootCause:
+    """What torchrun says of the process that failed first.
+
+    Attributes:
+        rank: of the process, over all replicas; "" if it could not be read.
+        exit_code: negative for a signal; None if it could not be read.
+        error: the exception, where the program's entry point is decorated with `record`.
+    """
+
+    rank: str
+    exit_code: int | None
+    error: str
+
+
+def lines_of(message: str) -> tuple[str, ...]:
+    """Split a log's end into lines; of a line that rewrote itself (a progress bar) the last state is kept."""
+    return tuple(line.rstrip("\r").rpartition("\r")[2] for line in message.rstrip("\n").split("\n") if message.strip())
+
+
+def python_errors(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the exceptions that ended a traceback, in their order, each as `Type: first line of its text`.
+
+    A chain of exceptions gives several; the last one is the one that ended the program. What torchrun raises about its
+    children is left out, and so is what only says that the process was told to stop.
+    """
+    plain = [_RANK_PREFIX.sub("", line) for line in lines]
+    found = [*_from_error_file(plain), *_after_frames(plain)] or list(_named(plain))
+    return tuple(clip(error) for error in found if not _type_of(error).endswith(_WRAPPERS))
+
+
+def torchrun_root(lines: Sequence[str]) -> RootCause | None:
+    """Return torchrun's root-cause block, None if there is none."""
+    start = next((number for number, line in enumerate(lines) if _ROOT_CAUSE.match(line)), None)
+    if start is None:
+        return None
+    block = lines[start:]
+    found = (_FIELD.match(line) for line in block)
+    fields = {field[1]: field[2] for field in found if field}
+    errors = python_errors([line.removeprefix("  ") for line in block])
+    return RootCause(
+        rank=fields.get("rank", "").partition(" ")[0],
+        exit_code=_number(fields.get("exitcode", "")),
+        error=errors[-1] if errors else "",
+    )
+
+
+def lines_of_rank(lines: Sequence[str], rank: str) -> tuple[str, ...]:
+    """Return the lines before torchrun's own that are marked with this process's rank (`[rank3]: …`), or with none."""
+    return tuple(line for line in _before_agent(lines) if (mark := _RANK_PREFIX.match(line)) is None or mark[1] == rank)
+
+
+def telling(lines: Sequence[str]) -> tuple[str, ...]:
+    """Leave out what torchrun said at the end if the exception stands before it: its forty lines would hide that."""
+    own = _before_agent(lines)
+    return own if python_errors(own) else tuple(lines)
+
+
+def stated_error(lines: Sequence[str]) -> str:
+    """Return what a program without a traceback said: argparse's `prog: error: …`, C++'s `what():`; else ""."""
+    for line in reversed(lines):
+        what = _WHAT.match(line)
+        if what:
+            return clip(what[1])
+        if _USAGE_ERROR.match(line):
+            return clip(line)
+    return ""
+
+
+def is_connection_loss(error: str) -> bool:
+    """Whether an exception only says that another replica could not be reached any more."""
+    return bool(_CONNECTION.search(error))
+
+
+def logged_connection_loss(lines: Sequence[str]) -> str:
+    """Return the line that shows one where no exception does, else "": NCCL's watchdog logs and aborts the process."""
+    found = (line for line in lines if _CONNECTION.search(line) and _DISTRIBUTED.search(line))
+    return clip(_RANK_PREFIX.sub("", next(found, "")))
+
+
+def runtime_error(message: str) -> str:
+    """Keep the end of a container runtime's chain of causes: `exec: "nope": executable file not found in $PATH`."""
+    line = clip(message, len(message)).removesuffix(": unknown")
+    return clip(_RUNTIME.sub("", line))
+
+
+def clip(text: str, limit: int = _MAX_TEXT) -> str:
+    """Make a text fit into a sentence: one line, bounded."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def _before_agent(lines: Sequence[str]) -> tuple[str, ...]:
+    return tuple(itertools.takewhile(lambda line: not _AGENT.search(line), lines))
+
+
+def _type_of(error: str) -> str:
+    return error.partition(":")[0]
+
+
+def _after_frames(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the first unindented line after each block of indented ones that holds a frame."""
+    has_frame = is_ignored = False
+    for line in lines:
+        if line[:1].isspace() or not line:
+            has_frame = has_frame or bool(_FRAME.match(line))
+            continue
+        if has_frame and not is_ignored and _ERROR.match(line):
+            yield line
+        is_ignored = line.startswith("Exception ignored in") or (is_ignored and not has_frame)
+        has_frame = False
+
+
+def _named(lines: Sequence[str]) -> Iterator[str]:
+    """Yield lines that look like an exception where other output cut the traceback in pieces."""
+    if any(line.startswith("Traceback (most recent call last)") for line in lines):
+        yield from (line for line in lines if _NAMED_ERROR.match(line))
+
+
+def _from_error_file(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the exception of torch's error file, which some images point at the termination log."""
+    text = "\n".join(lines)
+    if not text.startswith("{"):
+        return
+    try:
+        message = json.loads(text)["message"]
+    except (ValueError, KeyError, TypeError):
+        return
+    yield str(message.get("message", "")) if isinstance(message, dict) else str(message)
+
+
+def _number(text: str) -> int | None:
+    found = _NUMBER.match(text)
+    return int(found[0]) if found else None

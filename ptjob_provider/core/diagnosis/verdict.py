@@ -1,0 +1,223 @@
+"""What a diagnosis is, and for each cause what to do next and whether a retry helps.
+
+cause               retry   because
+-----------------   -----   -------------------------------------------------------------------------
+python_exception    no      the same code raises the same exception on the same data; yes when it says that a
+                            server could not be reached or that the GPU is faulty
+exit_code           no      the program decided to fail
+program_missing     no      the image does not change between two tries
+out_of_memory       no      the same batch needs the same memory against the same limit
+gpu_out_of_memory   no      likewise
+shared_memory       no      /dev/shm is as small the next time
+crashed             no      a segmentation fault or an abort is the program's own
+crash_loop          no      it was tried again several times already
+backoff_limit       no      likewise, and nobody saw why
+killed              yes     SIGKILL comes from outside: a person, a node's memory killer, a lost parent
+terminated          yes     so does SIGTERM: a drained node, a stopped machine
+evicted             yes     another node, or a better moment; no when the pod exceeds a limit of its own
+preempted           yes     something more important took the place
+node_lost           yes     another node
+connection_lost     yes     nobody said more than that the connection broke: a network, or a node
+supervisor_lost     yes     the process that ran the replicas was ended from outside
+cannot_start        yes     the runtime failed on this node, not the program
+image               both    no when the registry says that it is not there or not allowed, else yes
+config              no      a secret or config map that the job names does not exist
+mount               both    no when what is mounted does not exist, else yes
+init                yes     an init container waits for a name or a server, or gave up waiting
+start_timeout       yes     the cluster was slow
+unschedulable       yes     the cluster may have room later
+quota               yes     the quota may have room later
+queued              yes     the queue may move later
+sidecar             no      the sidecar will not end the next time either
+deadline            no      the job's own limit, which its author set; the next try has the same
+timed_out           yes     the waiting side's limit; orchestrators retry those, a hang is often a lost peer
+deleted             no      somebody decided so; creating it again would work against them
+outputs             no      the program wrote elsewhere, or nothing
+unknown             yes     nothing points to the program
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ptjob_provider.core.identity import JobRef
+
+TAIL_LINES = 40
+TAIL_BYTES = 4096
+_NAMED = 5
+
+
+class Cause(StrEnum):
+    """Stable words for programs; the texts beside them may be reworded."""
+
+    PYTHON_EXCEPTION = "python_exception"
+    EXIT_CODE = "exit_code"
+    PROGRAM_MISSING = "program_missing"
+    OUT_OF_MEMORY = "out_of_memory"
+    GPU_OUT_OF_MEMORY = "gpu_out_of_memory"
+    SHARED_MEMORY = "shared_memory"
+    CRASHED = "crashed"
+    CRASH_LOOP = "crash_loop"
+    BACKOFF_LIMIT = "backoff_limit"
+    KILLED = "killed"
+    TERMINATED = "terminated"
+    EVICTED = "evicted"
+    PREEMPTED = "preempted"
+    NODE_LOST = "node_lost"
+    CONNECTION_LOST = "connection_lost"
+    SUPERVISOR_LOST = "supervisor_lost"
+    CANNOT_START = "cannot_start"
+    IMAGE = "image"
+    CONFIG = "config"
+    MOUNT = "mount"
+    INIT = "init"
+    START_TIMEOUT = "start_timeout"
+    UNSCHEDULABLE = "unschedulable"
+    QUOTA = "quota"
+    QUEUED = "queued"
+    SIDECAR = "sidecar"
+    DEADLINE = "deadline"
+    TIMED_OUT = "timed_out"
+    DELETED = "deleted"
+    OUTPUTS = "outputs"
+    UNKNOWN = "unknown"
+
+
+_RESUMES = "a retry goes on from the last checkpoint if the code loads one"
+_SAME = "a retry would fail the same way"
+
+ADVICE: Mapping[Cause, tuple[str, bool]] = {
+    Cause.PYTHON_EXCEPTION: (f"Fix the training code; {_SAME}", False),
+    Cause.EXIT_CODE: (f"See its log; {_SAME}", False),
+    Cause.PROGRAM_MISSING: (f"Correct command or image; {_SAME}", False),
+    Cause.OUT_OF_MEMORY: (f"Raise memory= or use less (batch size, data loader workers); {_SAME}", False),
+    Cause.GPU_OUT_OF_MEMORY: (f"Make the batch or the model smaller, or ask for larger GPUs; {_SAME}", False),
+    Cause.SHARED_MEMORY: (f"Raise shared_memory= or use fewer data loader workers; {_SAME}", False),
+    Cause.CRASHED: (f"Look for a native library that does not fit the image or the GPU; {_SAME}", False),
+    Cause.CRASH_LOOP: ("Fix the program; restarting it did not help", False),
+    Cause.BACKOFF_LIMIT: ("See the log; restarting it did not help", False),
+    Cause.KILLED: (f"See whether the node ran out of memory or somebody killed it; {_RESUMES}", True),
+    Cause.TERMINATED: (f"Something outside the job stopped it; {_RESUMES}", True),
+    Cause.EVICTED: (f"The node wanted the pod gone; {_RESUMES}", True),
+    Cause.PREEMPTED: (f"Raise its priority if that must not happen; {_RESUMES}", True),
+    Cause.NODE_LOST: (f"The node, not the code, is at fault; {_RESUMES}", True),
+    Cause.CONNECTION_LOST: (f"No replica says why; look at the network and the nodes; {_RESUMES}", True),
+    Cause.SUPERVISOR_LOST: (f"Something outside the job ended it; {_RESUMES}", True),
+    Cause.CANNOT_START: ("Look at the node's runtime; a retry may meet another node", True),
+    Cause.IMAGE: ("See whether the registry can be reached from the nodes; a retry may help", True),
+    Cause.CONFIG: (f"Create what is missing or correct its name; {_SAME}", False),
+    Cause.MOUNT: ("Look at the volume and its driver; a retry may help", True),
+    Cause.INIT: ("See the log of that container for what it waits for; a retry may help", True),
+    Cause.START_TIMEOUT: ("Look at the pod's events, or raise the start timeout; a retry may help", True),
+    Cause.UNSCHEDULABLE: ("Ask for less, free a node or raise the queue timeout; a retry waits again", True),
+    Cause.QUOTA: ("Ask for less, free quota or raise the queue timeout; a retry waits again", True),
+    Cause.QUEUED: ("Look at the queue or raise the queue timeout; a retry waits again", True),
+    Cause.SIDECAR: (f"Make it a native sidecar or keep it out of the pod; {_SAME}", False),
+    Cause.DEADLINE: (f"Raise active_deadline_seconds= or make the training shorter; {_SAME}", False),
+    Cause.TIMED_OUT: (f"Raise the timeout if it was getting on; {_RESUMES}", True),
+    Cause.DELETED: ("It is not created again by itself: clear the task to train again", False),
+    Cause.OUTPUTS: (f"Correct the program or the address; {_SAME}", False),
+    Cause.UNKNOWN: (f"Look at the job's events and its operator; {_RESUMES}", True),
+}
+
+_VERBS = {
+    Cause.DELETED: "was deleted",
+    Cause.TIMED_OUT: "timed out",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """Why a job did not succeed.
+
+    Attributes:
+        cause: for programs.
+        summary: what was seen, without the job's name: which replica, its rank, what happened to it.
+        resolution: what to do next.
+        retryable: whether the same job may succeed the next time.
+        replica: the pod that failed first; "" when it was none.
+        collateral: pods that ended because that one did.
+        also_failed: pods that failed as well, for reasons of their own.
+        log_tail: the last lines of that replica.
+        tail_of: whose lines those are when they are another replica's.
+    """
+
+    cause: Cause
+    summary: str
+    resolution: str
+    retryable: bool
+    replica: str = ""
+    collateral: tuple[str, ...] = ()
+    also_failed: tuple[str, ...] = ()
+    log_tail: tuple[str, ...] = ()
+    tail_of: str = ""
+
+    @classmethod
+    def of(cls, cause: Cause, summary: str, **more: Any) -> Self:
+        """Build a diagnosis with its cause's usual advice; `more` overrides any field."""
+        resolution, retryable = ADVICE[cause]
+        return cls(**{"resolution": resolution, "retryable": retryable, **more, "cause": cause, "summary": summary})
+
+    @classmethod
+    def unknown(cls, summary: str = "it ended without success and nobody saw why") -> Self:
+        """Say that nothing is known."""
+        return cls.of(Cause.UNKNOWN, summary)
+
+    def report(self, ref: JobRef) -> str:
+        """Tell it to a person: the first line is the whole story, the last lines of the replica follow."""
+        prefix = f"{ref.name}-"
+        # Pods are named as `failure.named` does it; the job, which begins their names, stands at the line's beginning.
+        summary = re.sub(rf"{re.escape(prefix)}(\S+ \(rank \d+\))", r"\1", self.summary)
+        verb = _VERBS.get(self.cause, "failed")
+        lines = [f"{ref} {verb}: {summary.rstrip('.')}. {self.resolution}."]
+        if self.collateral:
+            names = _names(self.collateral, prefix)
+            lines.append(f"{names} failed afterwards: collateral, through the lost connection or the clean-up.")
+        if self.also_failed:
+            lines.append(f"{_names(self.also_failed, prefix)} failed as well.")
+        tail = bounded_tail(self.log_tail)
+        if tail:
+            lines.append(f"{self._tail_title()}:")
+            lines += [f"  {line}".rstrip() for line in tail]
+        return "\n".join(lines)
+
+    def _tail_title(self) -> str:
+        if self.replica and self.tail_of not in {"", self.replica}:
+            return f"No last lines of {self.replica} are known; last lines of {self.tail_of}"
+        return f"Last lines of {self.tail_of or self.replica or 'the log'}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields."""
+        lists = {name: list(getattr(self, name)) for name in ("collateral", "also_failed", "log_tail")}
+        return {**asdict(self), **lists, "cause": self.cause.value}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Rebuild what `to_dict` returned; an unknown key raises TypeError, an unknown cause ValueError."""
+        lists = {name: tuple(fields[name]) for name in ("collateral", "also_failed", "log_tail")}
+        return cls(**{**fields, **lists, "cause": Cause(fields["cause"])})
+
+
+def bounded_tail(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the last lines, at most TAIL_LINES and TAIL_BYTES; a line longer than that keeps its end."""
+    kept: list[str] = []
+    room = TAIL_BYTES
+    for line in reversed(lines[-TAIL_LINES:]):
+        data = line.encode("utf-8", "replace")
+        if len(data) > room and kept:
+            break
+        kept.append(data[-TAIL_BYTES:].decode("utf-8", "ignore"))
+        room -= len(data) + 1
+    return tuple(reversed(kept))
+
+
+def _names(replicas: Sequence[str], prefix: str) -> str:
+    short = [replica.removeprefix(prefix) for replica in replicas]
+    more = [f"{len(short) - _NAMED} more"] if len(short) > _NAMED else []
+    return ", ".join([*short[:_NAMED], *more])

@@ -1,0 +1,78 @@
+"""Why a job does not run yet, in one line that changes only when something changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.diagnosis.failure import suspects_of
+from ptjob_provider.core.diagnosis.tail import clip, runtime_error
+from ptjob_provider.core.recorder import WaitKind
+from ptjob_provider.core.status import JobPhase
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.recorder import Record, Waiting
+    from ptjob_provider.core.status import JobStatus
+
+_NAMED = 3
+
+
+def waiting_reason(record: Record, status: JobStatus, *, replicas: int) -> str:
+    """Return one line that says what the job waits for, "" when every replica runs or has run."""
+    if status.phase.is_terminal:
+        return ""
+    if status.phase is JobPhase.SUSPENDED:
+        return "suspended: it waits for its queue, or for a person, to resume it"
+    there = len(record.running) + len(record.finished)
+    if not record.waiting and there >= replicas:
+        return ""
+    reasons = _grouped(record) or ([] if record.placed else ["no pods were made yet"])
+    counts = _counts(record, replicas)
+    return f"{counts}; {'; '.join(reasons)}" if reasons else counts
+
+
+def _counts(record: Record, replicas: int) -> str:
+    if len(record.placed) < replicas:
+        return f"{len(record.placed)} of {replicas} placed"
+    return f"{len(record.running) + len(record.finished)} of {replicas} running"
+
+
+def _grouped(record: Record) -> list[str]:
+    groups: dict[str, list[str]] = {}
+    for wait in record.waiting:
+        groups.setdefault(_reason(record, wait), []).append(wait.replica)
+    return [f"{_who(replicas)}{reason}" for reason, replicas in groups.items()]
+
+
+def _who(replicas: list[str]) -> str:
+    names = [name for name in replicas if name]
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return f"{', '.join([*names[:_NAMED], *more])}: " if names else ""
+
+
+def _reason(record: Record, wait: Waiting) -> str:
+    """Say one wait without what changes by itself, such as the kubelet's growing back-off."""
+    if wait.kind is WaitKind.CRASH_LOOP:
+        return _crash(record, wait)
+    if wait.kind is WaitKind.SIDECAR:
+        return f"training has finished, container {wait.container} still runs"
+    if wait.kind is WaitKind.INIT:
+        return f"init container {wait.container} runs"
+    if wait.kind in {WaitKind.QUEUED, WaitKind.PULLING} and wait.message:
+        return clip(wait.message)
+    if wait.kind is WaitKind.REFUSED:
+        return f"not created: {clip(wait.message)}"
+    return f"{wait.reason}: {runtime_error(wait.message)}" if wait.message else wait.reason or "is being started"
+
+
+def _crash(record: Record, wait: Waiting) -> str:
+    counts = record.restarts_of(wait.replica, wait.container)
+    total = counts.total if counts else 0
+    times = f"{total} restart{'' if total == 1 else 's'} so far"
+    last = [
+        one for one in suspects_of(record) if (one.end.replica, one.end.container) == (wait.replica, wait.container)
+    ]
+    if not last:
+        return f"crash loop, {times}"
+    finding = last[-1].finding
+    detail = f": {finding.detail}" if finding.detail else ""
+    return f"{finding.did}{detail}; {times}"

@@ -1,0 +1,27 @@
+"""The port on this machine's processes: for development, tests and the first five minutes. Linux only.
+
+It runs the manifest, not our own fields: `backend` checks and submits it, one `supervisor` process per job plays the
+training-operator, the scheduler and the kubelet, and the state on disk is wire objects, so that everything above reads
+local jobs and cluster jobs with the same code.
+
+The names are loaded when they are used: the supervisor is a module of this package and must start in milliseconds.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.local.backend import LocalBackend
+    from ptjob_provider.core.local.config import ImageStandIn, LocalConfig, base_environment
+
+__all__ = ["ImageStandIn", "LocalBackend", "LocalConfig", "base_environment"]
+
+_HOMES = {"LocalBackend": "backend", "ImageStandIn": "config", "LocalConfig": "config", "base_environment": "config"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

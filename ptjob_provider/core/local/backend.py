@@ -1,0 +1,124 @@
+"""The port on this machine: checks and submits jobs, and reads what their supervisors write. See the package."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core import probe
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, UnsupportedByBackend
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.local import objects, submission
+from ptjob_provider.core.local.files import read_json
+from ptjob_provider.core.local.follow import ReplicaLog
+from ptjob_provider.core.local.lost import is_supervised
+from ptjob_provider.core.local.state import JobState, with_status
+from ptjob_provider.core.local.volumes import claim_directory, inside
+from ptjob_provider.core.outputs import OutputReport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.local.config import LocalConfig
+    from ptjob_provider.core.local.files import JobFiles
+    from ptjob_provider.core.logs import LogCursor, LogLine
+    from ptjob_provider.core.outputs import ResolvedOutput, ResolvedOutputs
+
+_INTERVAL = 0.2
+
+
+class LocalBackend:
+    """Runs jobs as processes of this machine; implements `backend.Backend`.
+
+    Any number of processes may use one root at once. What it does otherwise than a cluster is in the documentation.
+    """
+
+    def __init__(self, config: LocalConfig) -> None:
+        if sys.platform != "linux":
+            raise UnsupportedByBackend.of("[ptjob] backend", "jobs run on this machine only if it is a Linux")
+        self._store = objects.JobStore(config.root)
+        self._config = config
+
+    async def submit(self, manifest: Manifest) -> JobRef:
+        """Create the job; its supervisor runs when this returns. See `Backend.submit`."""
+        return await asyncio.to_thread(submission.submit, manifest, self._config, self._store)
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """Return the job's object; see `Backend.get`."""
+        return await asyncio.to_thread(self._store.get, kind, namespace, name)
+
+    async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
+        """Return the objects with these labels; see `Backend.list`."""
+        return await asyncio.to_thread(self._store.list, kind, namespace, labels)
+
+    async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
+        """Yield the job's world after each change; see `Backend.watch`."""
+        files = self._store.files(ref.namespace, ref.name)
+        notices = read_json(files.notices) or []
+        state, seen = JobState(files), -1
+        while True:
+            if not is_supervised(files):
+                await asyncio.to_thread(self._store.settle, files)
+            changed = state.refresh()
+            if state.job is None or JobRef.of(state.job) != ref:
+                yield Observation(job=None)
+                return
+            if changed:
+                for each in _unseen(files, state, seen):
+                    yield Observation(job=with_status(state.job, each), pods=each.get("pods", ()), events=notices)
+                seen = state.number
+            await asyncio.sleep(_INTERVAL)
+
+    async def logs(
+        self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
+    ) -> AsyncGenerator[LogLine, None]:
+        """Yield a replica's lines; see `Backend.logs`."""
+        files = self._store.files(ref.namespace, ref.name)
+        async for line in ReplicaLog(files, replica, job_uid=ref.uid).lines(since=since, follow=follow):
+            yield line
+
+    async def patch(self, ref: JobRef, change: Manifest) -> None:
+        """Merge the change into the object; see `Backend.patch`."""
+        await asyncio.to_thread(self._store.patch, ref, change)
+
+    async def delete(self, ref: JobRef) -> None:
+        """Stop and remove the job; see `Backend.delete`."""
+        await asyncio.to_thread(self._store.delete, ref)
+
+    async def pods_gone(self, ref: JobRef) -> bool:
+        """Whether nothing of the job runs; see `Backend.pods_gone`."""
+        return await asyncio.to_thread(self._store.pods_gone, ref)
+
+    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs) -> OutputReport:
+        """Look at the outputs in their claims' directories; see `Backend.inspect_outputs`."""
+        return await asyncio.to_thread(self._inspect, ref, outputs)
+
+    def _inspect(self, ref: JobRef, outputs: ResolvedOutputs) -> OutputReport:
+        claims = self._config.claims_of(ref.namespace)
+        declared = {"model": outputs.model, "tfevents": outputs.tfevents}
+        try:
+            places = {name: _place(claims, output) for name, output in declared.items() if output}
+            request = {
+                **{name: str(path) for name, (_, path) in places.items()},
+                "roots": {name: str(root) for name, (root, _) in places.items()},
+            }
+            return OutputReport.from_dict(probe.inspect(request))
+        except (OSError, InvalidSpec) as error:
+            raise OutputsNotVerified(f"{ref}: the outputs could not be looked at on this machine: {error}") from error
+
+
+def _place(claims: Path, output: ResolvedOutput) -> tuple[Path, Path]:
+    root = claim_directory(claims, output.claim)
+    return root, inside(root, output.path, field=output.uri)
+
+
+def _unseen(files: JobFiles, state: JobState, seen: int) -> list[dict[str, Any]]:
+    """Return the states after the last one that was seen; the newest if there was none, or only the object changed."""
+    if seen < 0 or state.number == seen:
+        return [state.state]
+    return [each for number, each in files.snapshots.after(seen) if number <= state.number]

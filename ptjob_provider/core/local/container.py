@@ -1,0 +1,229 @@
+"""One container of a pod as the kubelet runs it: a process, its log, its restarts (decided in `restarts`)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.local import isolation, processes, restarts
+from ptjob_provider.core.local.conditions import instant
+from ptjob_provider.core.local.logfile import LogFile
+from ptjob_provider.core.local.processes import ProcessId
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import IO
+
+    from ptjob_provider.core.local.launch import Launch
+
+_CHUNK = 1024 * 1024
+_DRAIN_TIMEOUT = 2.0
+
+
+class Container:
+    """Waiting, running, or at its end; `wire` tells which in the words of a pod's `containerStatuses`."""
+
+    def __init__(self, launch: Launch, *, logs: Path, policy: str, backoff: float) -> None:
+        self.launch = launch
+        self._logs = logs
+        self._policy = policy
+        self._backoff = backoff
+        self._process: subprocess.Popen[bytes] | None = None
+        self.identity: ProcessId | None = None
+        self._log: LogFile | None = None
+        self._restart_count = 0
+        self._started_at = ""
+        self._terminated: dict[str, Any] | None = None
+        self._last: dict[str, Any] | None = None
+        self._due_at: float | None = None
+        self._drain_until: float | None = None
+        self.has_ended = False
+        self.has_started = False
+
+    @property
+    def pid(self) -> int | None:
+        """The main process, while there is one."""
+        return self._process.pid if self._process else None
+
+    @property
+    def output(self) -> int | None:
+        """The descriptor that its output can be read from, while it is open."""
+        pipe = self._process.stdout if self._process else None
+        return pipe.fileno() if pipe and not pipe.closed else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the last run that ended."""
+        ended = self._terminated or self._last
+        return int(ended["exitCode"]) if ended else None
+
+    @property
+    def due_in(self) -> float | None:
+        """Seconds until it is to be started again; None if it is not to be."""
+        return None if self._due_at is None else max(self._due_at - time.monotonic(), 0.0)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it has never run, or its pause before the next run is over."""
+        return self._process is None and not self.has_ended and not self.due_in
+
+    def start(self) -> None:
+        """Run it for the first time or again; a program that cannot be started ends it at once, as StartError."""
+        self._due_at = None
+        if self._terminated:
+            self._last, self._terminated = self._terminated, None
+            self._restart_count += 1
+        self._started_at = _now()
+        self._log = LogFile(self._logs / f"{self._restart_count}.log")
+        try:
+            self._process = self._spawn()
+        except (OSError, subprocess.SubprocessError) as error:
+            self._end({"exitCode": 128, "reason": "StartError", "message": restarts.start_error(self.launch, error)})
+            return
+        self.has_started = True
+        _widen(self._process.stdout)
+        self.identity = ProcessId.of(self._process.pid)
+
+    def read(self) -> None:
+        """Take what it has written so far into its log."""
+        if self._process is None or self._process.stdout is None or self._log is None:
+            return
+        try:
+            chunk = os.read(self._process.stdout.fileno(), _CHUNK)
+        except BlockingIOError:
+            return
+        if chunk:
+            self._log.write(chunk)
+        else:
+            self._process.stdout.close()
+
+    def poll(self) -> bool:
+        """Notice the end of its main process; true once the run is over and its log complete."""
+        process = self._process
+        if process is None or process.poll() is None:
+            return False
+        if self._drain_until is None:
+            self._drain_until = time.monotonic() + _DRAIN_TIMEOUT
+            self.kill()
+        if self.output is not None:
+            self.read()
+            if self.output is not None and time.monotonic() < self._drain_until:
+                return False
+        self._close(process)
+        return True
+
+    def terminate(self) -> None:
+        """Ask its processes to end, and never start it again."""
+        self._policy = "Never"
+        if self._process is None:
+            self._give_up()
+        elif self._drain_until is None:
+            try:
+                os.killpg(self._process.pid, signal.SIGTERM)
+            except ProcessLookupError:
+                return
+
+    def kill(self) -> None:
+        """End all its processes now, those that left its process group included."""
+        for process in self._remains():
+            process.send(signal.SIGKILL)
+
+    def wire(self) -> dict[str, Any]:
+        """Return its entry of `containerStatuses`."""
+        status = {
+            "name": self.launch.container,
+            "image": self.launch.image,
+            "imageID": "",
+            "ready": self._process is not None,
+            "started": self._process is not None,
+            "restartCount": self._restart_count,
+            "state": self._state(),
+            "lastState": {"terminated": self._last} if self._last else {},
+        }
+        if self._waits_for_restart:
+            status["lastState"] = {"terminated": self._terminated}
+        return status
+
+    @property
+    def _waits_for_restart(self) -> bool:
+        return self._due_at is not None and self._terminated is not None
+
+    def _state(self) -> dict[str, Any]:
+        if self._process is not None:
+            return {"running": {"startedAt": self._started_at}}
+        if self._waits_for_restart and self._terminated:
+            return {"waiting": restarts.waiting(self._terminated, self.launch, self._delay())}
+        if self._terminated:
+            return {"terminated": self._terminated}
+        return {"waiting": {"reason": self.launch.waiting_reason}}
+
+    def _delay(self) -> float:
+        return restarts.delay(self._restart_count, self._backoff)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        launch = self.launch
+        return subprocess.Popen(  # noqa: S603 - running the user's program is the purpose
+            launch.argv,
+            env=dict(launch.env),
+            cwd=launch.working_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            start_new_session=True,
+            preexec_fn=partial(_prepare, os.getpid(), launch.read_only),  # noqa: PLW1509 - one thread only
+        )
+
+    def _remains(self) -> list[ProcessId]:
+        mine = processes.marked(self.launch.mark, processes.descendants(os.getpid()))
+        leaders = [self.identity] if self.identity else []
+        return list({*mine, *processes.in_sessions_of(leaders)})
+
+    def _close(self, process: subprocess.Popen[bytes]) -> None:
+        if process.stdout:
+            process.stdout.close()
+        self._process = self.identity = self._drain_until = None
+        code = process.returncode
+        if code < 0:
+            self._end({"exitCode": 128 - code, "signal": -code, "reason": "Error"})
+        else:
+            self._end({"exitCode": code, "reason": "Error" if code else "Completed"})
+
+    def _end(self, facts: dict[str, Any]) -> None:
+        assert self._log is not None  # noqa: S101 - there is one since the start
+        self._log.finish()
+        message = self._log.message() if facts["exitCode"] and self.launch.logs_as_message else ""
+        told = {"message": message} if message else {}
+        self._terminated = {**told, **facts, "startedAt": self._started_at, "finishedAt": _now()}
+        self._log = None
+        if restarts.should_restart(self._policy, facts["exitCode"]):
+            self._due_at = time.monotonic() + self._delay()
+        else:
+            self.has_ended = True
+
+    def _give_up(self) -> None:
+        self._due_at = None
+        self.has_ended = True
+
+
+def _prepare(parent: int, read_only: tuple[tuple[str, str], ...]) -> None:
+    isolation.bind_read_only(read_only)
+    processes.die_with(parent)
+
+
+def _widen(pipe: IO[bytes] | None) -> None:
+    assert pipe is not None  # noqa: S101 - a pipe was asked for
+    os.set_blocking(pipe.fileno(), False)
+    with suppress(OSError):  # a user has only so many large pipes
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _CHUNK)
+
+
+def _now() -> str:
+    return instant(datetime.now(UTC))

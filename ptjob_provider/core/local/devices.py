@@ -1,0 +1,89 @@
+"""Devices and ports of this machine, lent to one job at a time; the kernel takes them back from whoever dies."""
+
+from __future__ import annotations
+
+import fcntl
+import random
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.local.files import locked
+
+if TYPE_CHECKING:
+    from io import TextIOWrapper
+    from pathlib import Path
+
+FIRST_PORT = 20000
+LAST_PORT = 32000
+"""Below the range from which Linux takes ports for outgoing connections, so nobody gets one by accident."""
+
+
+class DevicePool:
+    """The devices that this machine lends; each one's lock file is held by the supervisor that has it."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self._directory = directory
+        self._count = count
+        self._held: dict[int, TextIOWrapper] = {}
+
+    def acquire(self, wanted: int) -> tuple[int, ...] | None:
+        """Take so many devices, all or none; None if they are not free."""
+        if wanted == 0:
+            return ()
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with locked(self._directory / "pool.lock"):
+            taken: dict[int, TextIOWrapper] = {}
+            for number in range(self._count):
+                if len(taken) < wanted and (file := self._try(number)):
+                    taken[number] = file
+            if len(taken) < wanted:
+                for file in taken.values():
+                    file.close()
+                return None
+        self._held |= taken
+        return tuple(taken)
+
+    def release(self, devices: tuple[int, ...]) -> None:
+        """Give devices back."""
+        for number in devices:
+            self._held.pop(number).close()
+
+    def _try(self, number: int) -> TextIOWrapper | None:
+        if number in self._held:
+            return None
+        file = (self._directory / f"{number}.lock").open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        return file
+
+
+class PortReservation:
+    """A port that no other job of this machine gets while this is held, and that nothing listened on when it was taken.
+
+    The reservation is an abstract socket's name: as far-reaching as a port, and gone with its holder. The port itself
+    stays unbound: the program binds it.
+    """
+
+    def __init__(self) -> None:
+        while True:
+            self.port = random.randint(FIRST_PORT, LAST_PORT)  # noqa: S311 - chance spreads them, nothing is secret
+            self._holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            with suppress(OSError):
+                self._holder.bind(f"\0ptjob-provider-port-{self.port}")
+                _bind(self.port)
+                return
+            self._holder.close()
+
+    def close(self) -> None:
+        """Give it back."""
+        self._holder.close()
+
+
+def _bind(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("", port))

@@ -1,0 +1,150 @@
+"""One replica's log, read from its files while they grow: every line once, in order, across restarts and new pods.
+
+It asks the job's state only whether more will come; what a line's place is, `logs` decides. What is asked before
+reading to the end of a file holds for what is found there: the supervisor says that a run is over after its log is
+complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.local.conditions import is_finished
+from ptjob_provider.core.local.defaults import CONTAINER, defaulted
+from ptjob_provider.core.local.lost import is_supervised
+from ptjob_provider.core.local.operator import ROLE_LABEL
+from ptjob_provider.core.local.state import JobState
+from ptjob_provider.core.logs import CriReader, LineCounter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator
+    from pathlib import Path
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.local.files import JobFiles
+    from ptjob_provider.core.logs import LogCursor, LogLine
+
+_INTERVAL = 0.1
+_CHUNK = 64 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Run:
+    """One run of the training container: in which pod of the name, in their order, and after how many restarts."""
+
+    incarnation: int
+    restart: int
+    pod_uid: str
+    path: Path
+
+
+class ReplicaLog:
+    """The log of one replica of the job that has this uid."""
+
+    def __init__(self, files: JobFiles, pod: str, *, job_uid: str) -> None:
+        self._files = files
+        self._pod = pod
+        self._job_uid = job_uid
+        self._state = JobState(files)
+
+    async def lines(self, *, since: LogCursor | None, follow: bool) -> AsyncGenerator[LogLine, None]:
+        """Yield the lines after the cursor; see `Backend.logs`."""
+        last: Run | None = None
+        while True:
+            is_over = not follow or self._is_over()
+            runs = [run for run in self._runs(since) if last is None or run > last]
+            for run in runs:
+                async for line in self._read(run, since=since, follow=follow):
+                    yield line
+                last = run
+            if is_over and not runs:
+                return
+            if not runs:
+                await asyncio.sleep(_INTERVAL)
+
+    async def _read(self, run: Run, *, since: LogCursor | None, follow: bool) -> AsyncGenerator[LogLine, None]:
+        counter = LineCounter(pod_uid=run.pod_uid, container=CONTAINER, restart_count=run.restart, since=since)
+        reader = CriReader()
+        try:
+            file = run.path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            while True:
+                is_over = self._has_ended(run)
+                while chunk := file.read(_CHUNK):
+                    for line in counter.lines(reader.feed(chunk)):
+                        yield line
+                    await asyncio.sleep(0)
+                if is_over:
+                    for line in counter.lines(reader.finish()):
+                        yield line
+                if is_over or not follow:
+                    return
+                await asyncio.sleep(_INTERVAL)
+
+    def _runs(self, since: LogCursor | None) -> list[Run]:
+        runs = sorted(self._found())
+        if since is None:
+            return runs
+        first = [run for run in runs if run.pod_uid == since.pod_uid and run.restart >= since.restart_count]
+        return [run for run in runs if run >= first[0]] if first else runs
+
+    def _found(self) -> Iterator[Run]:
+        for directory in _children(self._files.logs_of(self._pod)):
+            number, _, pod_uid = directory.name.partition("_")
+            for file in _children(directory / CONTAINER):
+                yield Run(incarnation=int(number), restart=int(file.stem), pod_uid=pod_uid, path=file)
+
+    def _has_ended(self, run: Run) -> bool:
+        if not self._is_there():
+            return True
+        pod = self._find(uid=run.pod_uid)
+        return pod is None or _has_run_ended(pod, run.restart)
+
+    def _is_over(self) -> bool:
+        if not self._is_there():
+            return True
+        pod, finished = self._find(), is_finished(self._state.state.get("status", {}))
+        if pod is None:
+            return finished
+        phase = pod["status"]["phase"]
+        return phase == "Succeeded" or (phase == "Failed" and (finished or self._policy(pod) == "Never"))
+
+    def _is_there(self) -> bool:
+        supervised = is_supervised(self._files)
+        self._state.refresh()
+        job = self._state.job
+        return supervised and job is not None and job["metadata"]["uid"] == self._job_uid
+
+    def _find(self, uid: str | None = None) -> Manifest | None:
+        pods = self._state.state.get("pods", ())
+        metas = ((pod, pod["metadata"]) for pod in pods)
+        return next((pod for pod, meta in metas if meta["name"] == self._pod and uid in (None, meta["uid"])), None)
+
+    def _policy(self, pod: Manifest) -> str:
+        assert self._state.job is not None  # noqa: S101 - `_is_there` has seen it
+        role = pod["metadata"]["labels"][ROLE_LABEL].capitalize()
+        return str(defaulted(self._state.job)["spec"]["pytorchReplicaSpecs"][role]["restartPolicy"])
+
+
+def _has_run_ended(pod: Manifest, restart: int) -> bool:
+    for container in pod["status"].get("containerStatuses", ()):
+        if container["name"] == CONTAINER:
+            if container["restartCount"] != restart:
+                return bool(container["restartCount"] > restart)
+            return "terminated" in container["state"] or _waits_after_end(container)
+    return False
+
+
+def _waits_after_end(container: Manifest) -> bool:
+    return "waiting" in container["state"] and "terminated" in container["lastState"]
+
+
+def _children(directory: Path) -> list[Path]:
+    try:
+        return list(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []

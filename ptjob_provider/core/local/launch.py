@@ -1,0 +1,174 @@
+"""A container's spec → the process that stands for it here: arguments, environment, working directory; pure.
+
+The container's own file system is a directory of the pod (`root`): working directories are made in it, and what the
+image stand-in copies and what is mounted is linked into it, so that relative paths lead where they lead in the
+container.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.local.environment import expand, injected, resolve
+from ptjob_provider.core.local.image import ImageFacts, arguments, with_interpreter
+from ptjob_provider.core.local.paths import Binding, PathMap, normal
+from ptjob_provider.core.local.processes import MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.local.environment import Place
+    from ptjob_provider.core.local.setup import Setup
+
+DEVICES = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Everything that starting a container's process needs.
+
+    Attributes:
+        pod: its pod's name.
+        container: its name.
+        image: its image, for its status.
+        argv: what is executed.
+        env: all of its environment; never written anywhere.
+        working_dir: where it starts.
+        mark: how its processes are recognised.
+        read_only: pairs of directories; the first is bound read-only to the second, for this container alone.
+        waiting_reason: why it does not run before it is started.
+        logs_as_message: whether the end of its log tells why it failed.
+    """
+
+    pod: str
+    container: str
+    image: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    working_dir: str
+    mark: str
+    read_only: tuple[tuple[str, str], ...] = ()
+    waiting_reason: str = "ContainerCreating"
+    logs_as_message: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodPlan:
+    """What is the same for all containers of a pod.
+
+    Attributes:
+        job: with defaults.
+        pod: its object.
+        place: where it stands in its job.
+        setup: of this machine.
+        directory: the pod's own.
+        devices: the numbers of its devices.
+    """
+
+    job: Manifest
+    pod: Manifest
+    place: Place
+    setup: Setup
+    directory: Path
+    devices: tuple[int, ...] = ()
+
+    @property
+    def root(self) -> Path:
+        """The directory that stands for the containers' file system."""
+        return self.directory / "root"
+
+    @property
+    def programs(self) -> Path:
+        """The directory with the interpreter's names, for commands inside a shell's text."""
+        return self.directory / "bin"
+
+
+def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[Binding], *, is_init: bool = False) -> Launch:
+    """Plan one container.
+
+    Args:
+        plan: of its pod.
+        container: of the pod's spec.
+        mounts: where its mounts lie.
+        is_init: whether it runs before the others; the operator injects nothing there.
+
+    Raises:
+        InvalidSpec: it refers to a value that this machine does not have.
+    """
+    image = plan.setup.image(container["image"])
+    appended = (
+        container if is_init else {**container, "env": [*(container.get("env") or ()), *injected(plan.job, plan.place)]}
+    )
+    variables = resolve(appended, stores=plan.setup.stores, fields=pod_fields(plan.pod), field=container["name"])
+    bound, read_only = _bound(plan, container["name"], mounts)
+    paths = PathMap([*image_bindings(image, plan.root), *bound])
+    argv = [paths.text(expand(word, variables)) for word in arguments(container, image)]
+    return Launch(
+        pod=plan.pod["metadata"]["name"],
+        container=container["name"],
+        image=container["image"],
+        argv=with_interpreter(argv, image.python),
+        env=_environment(plan, image, variables, paths, container["name"]),
+        working_dir=working_directory(container, image, paths, plan.root),
+        mark=mark(plan, container["name"]),
+        read_only=read_only,
+        logs_as_message=container.get("terminationMessagePolicy") != "File",
+    )
+
+
+def mark(plan: PodPlan, container: str) -> str:
+    """Return how all processes of one container are recognised, wherever they went."""
+    return f"{plan.job['metadata']['uid']}/{plan.pod['metadata']['uid']}/{container}/"
+
+
+def pod_fields(pod: Manifest) -> dict[str, str]:
+    """Return what a `fieldRef` may ask for."""
+    meta = pod["metadata"]
+    names = ("name", "namespace", "uid")
+    plain = {f"metadata.{name}": str(meta[name]) for name in names}
+    told = {
+        f"metadata.{kind}['{key}']": value
+        for kind in ("labels", "annotations")
+        for key, value in (meta.get(kind) or {}).items()
+    }
+    return {**plain, **told, "status.podIP": "127.0.0.1", "status.hostIP": "127.0.0.1"}
+
+
+def image_bindings(image: ImageFacts, root: Path) -> list[Binding]:
+    """Return where the image's own files and directories lie: linked below the root."""
+    places = [*image.directories, *image.files]
+    return [Binding(container_path=normal(place), host_path=f"{root}{normal(place)}") for place in places]
+
+
+def working_directory(container: Mapping[str, Any], image: ImageFacts, paths: PathMap, root: Path) -> str:
+    """Return where the container starts: `workingDir`, else the image's WORKDIR, else its root."""
+    wanted = normal(container.get("workingDir") or image.working_dir or "/")
+    return paths.path(wanted) or str(root / PurePosixPath(wanted).relative_to("/"))
+
+
+def _bound(
+    plan: PodPlan, container: str, mounts: Sequence[Binding]
+) -> tuple[list[Binding], tuple[tuple[str, str], ...]]:
+    bound, pairs = [], []
+    for number, mount in enumerate(mounts):
+        host = mount.host_path
+        if mount.read_only:
+            host = str(plan.directory / "read-only" / container / str(number))
+            pairs.append((mount.host_path, host))
+        bound.append(Binding(container_path=mount.container_path, host_path=host, read_only=mount.read_only))
+    return bound, tuple(pairs)
+
+
+def _environment(
+    plan: PodPlan, image: ImageFacts, variables: Mapping[str, str], paths: PathMap, container: str
+) -> dict[str, str]:
+    inherited = {**plan.setup.environment, "HOSTNAME": plan.pod["metadata"]["name"]}
+    told = {name: paths.text(value) for name, value in {**image.env, **variables}.items()}
+    both = {**inherited, **told}
+    programs = f"{plan.programs}/{container}:{both.get('PATH', '')}"
+    devices = ",".join(str(device) for device in plan.devices)
+    return {**both, "PATH": programs, DEVICES: devices, MARK: mark(plan, container)}

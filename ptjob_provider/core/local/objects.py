@@ -1,0 +1,209 @@
+"""The jobs of one root as an API server would hold them: get, list, patch, delete, and what time does to them.
+
+Nothing here runs in the background: whatever is due (a time to live, a dead supervisor, an unfinished deletion) is done
+by the next call that looks.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound
+from ptjob_provider.core.identity import JobRef, Manifest, check_name
+from ptjob_provider.core.kinds.pytorchjob import KIND
+from ptjob_provider.core.local import lost
+from ptjob_provider.core.local.conditions import instant, is_finished
+from ptjob_provider.core.local.files import JobFiles, locked, read_json, write_json
+from ptjob_provider.core.local.state import current_job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_MAX_NAMESPACE = 63
+_SWEEP_INTERVAL = 10.0
+_REMAINS_AGE = 3600.0
+_CHANGEABLE = {("metadata", "annotations"), ("metadata", "labels"), ("spec", "runPolicy")}
+_CHANGEABLE_POLICY = {"cleanPodPolicy", "suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit"}
+
+
+@dataclass(frozen=True)
+class JobStore:
+    """The jobs below one directory."""
+
+    root: Path
+
+    @property
+    def trash(self) -> Path:
+        """Where jobs go that are being removed."""
+        return self.root / "trash"
+
+    def files(self, namespace: str, name: str) -> JobFiles:
+        """Return where this job's files lie, or would lie.
+
+        Raises:
+            InvalidSpec: no job can have that name.
+        """
+        return JobFiles(self.namespace_directory(namespace) / check_name(name))
+
+    def namespace_directory(self, namespace: str) -> Path:
+        """Return where the jobs of a namespace lie.
+
+        Raises:
+            InvalidSpec: no namespace can have that name.
+        """
+        if len(namespace) > _MAX_NAMESPACE or not _NAMESPACE.fullmatch(namespace):
+            rule = "allowed: lower-case letters, digits and '-', at most 63 characters (DNS-1123)"
+            raise InvalidSpec.of("metadata.namespace", namespace, rule)
+        return self.root.absolute() / "jobs" / namespace
+
+    def get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """Return the object that has this name now; see `Backend.get`."""
+        job = self._find(namespace, name) if kind == KIND else None
+        if job is None:
+            raise _not_found(kind, namespace, name)
+        return job
+
+    def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
+        """Return the objects with these labels, oldest first; see `Backend.list`."""
+        self.sweep()
+        names = self._names(namespace) if kind == KIND else ()
+        found = [job for name in names if (job := self._find(namespace, name))]
+        chosen = [job for job in found if labels.items() <= (job["metadata"].get("labels") or {}).items()]
+        return sorted(chosen, key=lambda job: str(job["metadata"]["creationTimestamp"]))
+
+    def patch(self, ref: JobRef, change: Manifest) -> None:
+        """Merge the change into the object; see `Backend.patch`."""
+        _check_change(change)
+        files = self.files(ref.namespace, ref.name)
+        self.settle(files)
+        try:
+            with locked(files.object_lock):
+                job = _same(files, ref)
+                write_json(files.object, merged(job, change), durable=True)
+        except FileNotFoundError as error:
+            raise _not_found(ref.kind, ref.namespace, ref.name) from error
+
+    def delete(self, ref: JobRef) -> None:
+        """Have the job stopped and removed; its supervisor does it, or we if it is dead."""
+        files = self.files(ref.namespace, ref.name)
+        with suppress(FileNotFoundError, JobNotFound):
+            with locked(files.object_lock):
+                _mark_deleted(files, _same(files, ref))
+            self.settle(files)
+
+    def pods_gone(self, ref: JobRef) -> bool:
+        """Whether nothing of the job with this uid runs; see `Backend.pods_gone`."""
+        files = self.files(ref.namespace, ref.name)
+        self.settle(files)
+        job = read_json(files.object)
+        if job is None or JobRef.of(job) != ref:
+            return True
+        if job["metadata"].get("deletionTimestamp"):
+            return False  # it goes last: then its name is free as well
+        number, state = files.snapshots.latest()
+        if number == 0 or not is_finished(state["status"]):
+            return False
+        return not any(lost.is_running(pod) or _is_pending(pod) for pod in state["pods"])
+
+    def settle(self, files: JobFiles) -> None:
+        """Do what is due: the end of a job whose supervisor died, of its time to live, of its deletion."""
+        _expire(files, datetime.now(UTC))
+        lost.settle(files, trash=self.trash)
+
+    def sweep(self) -> None:
+        """Do what is due for all jobs, if nobody has done so lately, and remove what interrupted calls left behind."""
+        jobs, marker = self.root.absolute() / "jobs", self.root / ".swept"
+        if not jobs.is_dir() or time.time() - (marker.stat().st_mtime if marker.exists() else 0) < _SWEEP_INTERVAL:
+            return
+        marker.touch()
+        for directory in jobs.glob("*/*"):
+            if not directory.name.startswith("."):
+                self.settle(JobFiles(directory))
+        for remains in (*jobs.glob("*/.*"), *self.trash.glob("*")):
+            with suppress(FileNotFoundError):
+                if time.time() - remains.stat().st_mtime > _REMAINS_AGE:
+                    shutil.rmtree(remains, ignore_errors=True)
+
+    def _find(self, namespace: str, name: str) -> Manifest | None:
+        files = self.files(namespace, name)
+        self.settle(files)
+        return current_job(files)
+
+    def _names(self, namespace: str) -> Iterator[str]:
+        with suppress(FileNotFoundError):
+            directories = list(self.namespace_directory(namespace).iterdir())
+            yield from (directory.name for directory in directories if not directory.name.startswith("."))
+
+
+def merged(value: Any, change: Any) -> Any:
+    """Return the value with a JSON merge patch (RFC 7386) applied."""
+    if not isinstance(change, dict):
+        return deepcopy(change)
+    result = dict(value) if isinstance(value, dict) else {}
+    for key, new in change.items():
+        if new is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), new)
+    return result
+
+
+def _check_change(change: Mapping[str, Any]) -> None:
+    for part, fields in change.items():
+        for field in fields or ("",):
+            if (part, field) not in _CHANGEABLE:
+                raise InvalidSpec.of(
+                    "patch", f"{part}.{field}", "allowed: metadata.annotations, metadata.labels, spec.runPolicy"
+                )
+    for field in (change.get("spec") or {}).get("runPolicy") or {}:
+        if field not in _CHANGEABLE_POLICY:
+            raise InvalidSpec.of(
+                "patch", f"spec.runPolicy.{field}", f"allowed: {', '.join(sorted(_CHANGEABLE_POLICY))}"
+            )
+
+
+def _same(files: JobFiles, ref: JobRef) -> Manifest:
+    job: Manifest | None = read_json(files.object)
+    if job is None or JobRef.of(job) != ref:
+        raise _not_found(ref.kind, ref.namespace, ref.name)
+    return job
+
+
+def _mark_deleted(files: JobFiles, job: Manifest) -> None:
+    if not job["metadata"].get("deletionTimestamp"):
+        meta = {**job["metadata"], "deletionTimestamp": instant(datetime.now(UTC))}
+        write_json(files.object, {**job, "metadata": meta}, durable=True)
+
+
+def _expire(files: JobFiles, now: datetime) -> None:
+    job = read_json(files.object)
+    if job is None or not is_expired(job, files.snapshots.latest()[1].get("status", {}), now):
+        return
+    with suppress(FileNotFoundError, JobNotFound), locked(files.object_lock):
+        _mark_deleted(files, _same(files, JobRef.of(job)))
+
+
+def is_expired(job: Manifest, status: Mapping[str, Any], now: datetime) -> bool:
+    """Whether the job's time to live after its end is over; a job without a completion time stays, as on a cluster."""
+    ttl = (job["spec"].get("runPolicy") or {}).get("ttlSecondsAfterFinished")
+    completed = status.get("completionTime")
+    if ttl is None or not completed or not is_finished(status):
+        return False
+    return now > datetime.fromisoformat(completed) + timedelta(seconds=ttl)
+
+
+def _is_pending(pod: Manifest) -> bool:
+    return bool(pod["status"]["phase"] in ("Pending", "Running"))
+
+
+def _not_found(kind: str, namespace: str, name: str) -> JobNotFound:
+    return JobNotFound(f"{namespace}/{name}: there is no such {kind} on this machine", code=404, reason="NotFound")

@@ -1,0 +1,246 @@
+"""What training-operator 1.9.4 would do with a job and its pods: one pass of its reconciler; pure.
+
+A port of `ReconcileJobs`, `ReconcilePods` and `UpdateJobStatus` in their order, with its words. Where Go's map order
+decides there, the master comes first here. Different on purpose: the deadline is enforced on time (there only when
+something else happens to the job, #3358).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.local.conditions import Status, has, instant, is_finished, with_condition
+from ptjob_provider.core.local.defaults import CONTAINER
+from ptjob_provider.core.local.environment import total_replicas
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+
+ROLE_LABEL = "training.kubeflow.org/replica-type"
+INDEX_LABEL = "training.kubeflow.org/replica-index"
+
+_NO_EXIT_CODE = 0xBEEF
+_RETRYABLE = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """The outcome of one pass.
+
+    Attributes:
+        status: the job's new status.
+        create: pods that are missing, as role and index.
+        delete: names of pods to remove.
+    """
+
+    status: Status
+    create: tuple[tuple[str, int], ...] = ()
+    delete: tuple[str, ...] = ()
+
+
+def created(job: Manifest, now: datetime) -> Status:
+    """Return the status of a job that the operator has just seen for the first time."""
+    return with_condition({}, "Created", f"PyTorchJob {job['metadata']['name']} is created.", now=now)
+
+
+def reconcile(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetime) -> Pass:
+    """Decide what to do now.
+
+    Args:
+        job: with defaults.
+        status: as the last pass left it.
+        pods: all pods of the job that exist.
+        now: aware.
+    """
+    policy = job["spec"]["runPolicy"]
+    if is_finished(status):
+        return _clean_up(job, status, pods)
+    if policy.get("suspend"):
+        return _suspend(job, status, pods, now)
+    if has(status, "Suspended"):
+        status = _resumed(job, status, now)
+    exceeded = _exceeded(job, status, pods, now)
+    if exceeded:
+        failed = with_condition({"completionTime": instant(now), **status}, "Failed", exceeded, now=now)
+        return Pass(status=failed, delete=_cleaned(job, pods))
+    return _reconcile_replicas(job, status, pods, now)
+
+
+def _clean_up(job: Manifest, status: Status, pods: Sequence[Manifest]) -> Pass:
+    if has(status, "Succeeded"):
+        counts = status.get("replicaStatuses", {})
+        status = {**status, "replicaStatuses": {role: _all_succeeded(count) for role, count in counts.items()}}
+    return Pass(status=status, delete=_cleaned(job, pods))
+
+
+def _all_succeeded(count: Mapping[str, Any]) -> dict[str, Any]:
+    rest = {key: value for key, value in count.items() if key != "active"}
+    succeeded = count.get("succeeded", 0) + count.get("active", 0)
+    return {**rest, "succeeded": succeeded} if succeeded else rest
+
+
+def _cleaned(job: Manifest, pods: Sequence[Manifest]) -> tuple[str, ...]:
+    policy = job["spec"]["runPolicy"]["cleanPodPolicy"]
+    if policy == "None":
+        return ()
+    return tuple(_name(pod) for pod in pods if policy == "All" or _phase(pod) in ("Running", "Pending"))
+
+
+def _suspend(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetime) -> Pass:
+    message = f"PyTorchJob {job['metadata']['name']} is suspended."
+    counts = status.get("replicaStatuses", {})
+    if counts:
+        inactive = {
+            role: {key: value for key, value in count.items() if key != "active"} for role, count in counts.items()
+        }
+        status = {**status, "replicaStatuses": inactive}
+    if has(status, "Running"):
+        status = with_condition(status, "Running", message, now=now, truth="False", reason="PyTorchJobSuspended")
+    if not has(status, "Suspended"):
+        status = with_condition(status, "Suspended", message, now=now)
+    return Pass(status=status, delete=tuple(_name(pod) for pod in pods))
+
+
+def _resumed(job: Manifest, status: Status, now: datetime) -> Status:
+    message = f"PyTorchJob {job['metadata']['name']} is resumed."
+    resumed = with_condition(status, "Suspended", message, now=now, truth="False", reason="PyTorchJobResumed")
+    return {**resumed, "startTime": instant(now)}
+
+
+def _exceeded(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetime) -> str:
+    name, policy = job["metadata"]["name"], job["spec"]["runPolicy"]
+    if _past_backoff_limit(job, status, pods):
+        return f"Job {name} has failed because it has reached the specified backoff limit"
+    deadline, started = policy.get("activeDeadlineSeconds"), status.get("startTime")
+    if deadline is not None and started and now - datetime.fromisoformat(started) >= timedelta(seconds=deadline):
+        return f"Job {name} has failed because it was active longer than specified deadline"
+    return ""
+
+
+def _past_backoff_limit(job: Manifest, status: Status, pods: Sequence[Manifest]) -> bool:
+    limit = job["spec"]["runPolicy"].get("backoffLimit")
+    if limit is None:
+        return False
+    restarts = sum(_restarts(job, pod) for pod in pods)
+    past = restarts > 0 if limit == 0 else restarts >= limit
+    return past or (limit == 0 and _has_new_failure(job, status, pods))
+
+
+def _has_new_failure(job: Manifest, status: Status, pods: Sequence[Manifest]) -> bool:
+    # The operator compares the limit with the requeues of a queue that never has any: only a limit of 0 is exceeded.
+    failed = sum(_phase(pod) == "Failed" for pod in pods)
+    known = sum(count.get("failed", 0) for count in status.get("replicaStatuses", {}).values())
+    active = sum(_phase(pod) not in ("Succeeded", "Failed") and not _is_going(pod) for pod in pods)
+    return failed > known and active != total_replicas(job["spec"])
+
+
+def _restarts(job: Manifest, pod: Manifest) -> int:
+    policy = job["spec"]["pytorchReplicaSpecs"][_role(pod)]["restartPolicy"]
+    if policy not in ("OnFailure", "Always", "ExitCode") or _phase(pod) != "Running":
+        return 0
+    kinds = ("initContainerStatuses", "containerStatuses")
+    return sum(container["restartCount"] for kind in kinds for container in pod["status"].get(kind, ()))
+
+
+def _reconcile_replicas(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetime) -> Pass:
+    outcome = Pass(status=status)
+    for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
+        outcome = _reconcile_role(job, outcome, role, [pod for pod in pods if _role(pod) == role], now)
+        present = {int(pod["metadata"]["labels"][INDEX_LABEL]) for pod in pods if _role(pod) == role}
+        missing = tuple((role, index) for index in range(replica["replicas"]) if index not in present)
+        outcome = replace(outcome, create=outcome.create + missing)
+    return replace(outcome, status=_judged(job, {"startTime": instant(now), **outcome.status}, now))
+
+
+def _reconcile_role(job: Manifest, outcome: Pass, role: str, pods: Sequence[Manifest], now: datetime) -> Pass:
+    name, policy = job["metadata"]["name"], job["spec"]["pytorchReplicaSpecs"][role]["restartPolicy"]
+    status, delete = outcome.status, outcome.delete
+    for pod in pods:
+        if _phase(pod) != "Failed" or policy == "Never":
+            continue
+        if policy != "ExitCode" or _exit_code(pod) >= _RETRYABLE:
+            delete += (_name(pod),)
+            message = f"job {name} is restarting because {role} replica(s) failed."
+            status = with_condition(status, "Restarting", message, now=now)
+        else:
+            message = f'job "{name}" is failing because "{role}" replica(s) failed.'
+            status = with_condition(status, "Failed", message, now=now)
+    counts = {**status.get("replicaStatuses", {}), role: _counts(job, role, pods)}
+    return replace(outcome, status={**status, "replicaStatuses": counts}, delete=delete)
+
+
+def _counts(job: Manifest, role: str, pods: Sequence[Manifest]) -> dict[str, Any]:
+    words = {"Running": "active", "Succeeded": "succeeded", "Failed": "failed"}
+    counted = ["failed" if _phase(pod) == "Running" and _is_going(pod) else words.get(_phase(pod)) for pod in pods]
+    numbers = {word: counted.count(word) for word in words.values() if word in counted}
+    labels = f"training.kubeflow.org/job-name={job['metadata']['name']}"
+    operator = "training.kubeflow.org/operator-name=pytorchjob-controller"
+    return {**numbers, "selector": f"{labels},{operator},{ROLE_LABEL}={role.lower()}"}
+
+
+def _judged(job: Manifest, status: Status, now: datetime) -> Status:
+    for role in job["spec"]["pytorchReplicaSpecs"]:
+        count = status["replicaStatuses"][role]
+        decides = role == "Master" or "Master" not in job["spec"]["pytorchReplicaSpecs"]
+        if decides:
+            status = _with_progress(job, status, role, count, now)
+            if role == "Master" and has(status, "Succeeded"):
+                return status
+        status = _with_failures(job, status, role, count, now)
+    return status
+
+
+def _with_progress(job: Manifest, status: Status, role: str, count: Mapping[str, Any], now: datetime) -> Status:
+    meta = job["metadata"]
+    name = meta["name"] if role == "Master" else f"{meta.get('namespace', 'default')}/{meta['name']}"
+    done = count.get("succeeded", 0) == job["spec"]["pytorchReplicaSpecs"][role]["replicas"]
+    if role == "Worker" and job["spec"].get("elasticPolicy") is not None:
+        done = done or count.get("succeeded", 0) > 0
+    if count.get("active", 0) and (role == "Master" or not done):
+        status = with_condition(status, "Running", f"PyTorchJob {name} is running.", now=now)
+    if not done:
+        return status
+    words = "is successfully completed." if role == "Master" else "successfully completed."
+    return with_condition(
+        {"completionTime": instant(now), **status}, "Succeeded", f"PyTorchJob {name} {words}", now=now
+    )
+
+
+def _with_failures(job: Manifest, status: Status, role: str, count: Mapping[str, Any], now: datetime) -> Status:
+    replica, failed = job["spec"]["pytorchReplicaSpecs"][role], count.get("failed", 0)
+    if not failed or replica["replicas"] <= count.get("succeeded", 0) + count.get("active", 0):
+        return status
+    name = job["metadata"]["name"]
+    if replica["restartPolicy"] != "Never":
+        message = f"PyTorchJob {name} is restarting because {failed} {role} replica(s) failed."
+        return with_condition(status, "Restarting", message, now=now)
+    message = f"PyTorchJob {name} is failed because {failed} {role} replica(s) failed."
+    return with_condition({"completionTime": instant(now), **status}, "Failed", message, now=now)
+
+
+def _exit_code(pod: Manifest) -> int:
+    for container in pod["status"].get("containerStatuses", ()):
+        terminated = container["state"].get("terminated")
+        if container["name"] == CONTAINER and terminated:
+            return int(terminated["exitCode"])
+    return _NO_EXIT_CODE
+
+
+def _role(pod: Manifest) -> str:
+    return str(pod["metadata"]["labels"][ROLE_LABEL]).capitalize()
+
+
+def _phase(pod: Manifest) -> str:
+    return str(pod["status"]["phase"])
+
+
+def _name(pod: Manifest) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def _is_going(pod: Manifest) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))

@@ -1,0 +1,158 @@
+"""What this machine makes of a job before anything starts: what it honours, announces, refuses and needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import UnsupportedByBackend
+from ptjob_provider.core.local import fields, isolation, references, resources, volumes
+from ptjob_provider.core.local.conditions import instant
+from ptjob_provider.core.local.defaults import defaulted
+from ptjob_provider.core.local.environment import Stores
+from ptjob_provider.core.local.image import arguments
+from ptjob_provider.core.local.setup import Setup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.local.config import LocalConfig
+    from ptjob_provider.core.local.image import ImageFacts
+
+
+def plan(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
+    """Return what the supervisor is told, and what is announced, as Events about the job.
+
+    Raises:
+        InvalidSpec: a name leads nowhere, or out of its place.
+        UnsupportedByBackend: a field would have to be ignored, or there is not enough of something.
+    """
+    full = defaulted(job)
+    notices = [*fields.announced(full), *_device_notices(full, config)]
+    images, image_notices = _images(full, config)
+    setup = Setup(
+        claims=str(config.claims_of(job["metadata"]["namespace"])),
+        devices=str(config.root.absolute() / "gpus"),
+        gpus=config.gpus,
+        restart_backoff=config.restart_backoff,
+        environment=config.environment,
+        python=config.interpreter,
+        images=images,
+        stores=_referenced(full, config),
+    )
+    for path, container in _containers(full):
+        if not arguments(container, setup.image(container["image"])):
+            why = f"nothing stands in for the image {container['image']!r}, so its entrypoint is unknown"
+            raise UnsupportedByBackend.of(
+                f"{path}.command", f"{why}; give a command or a stand-in ([ptjob] local_images)"
+            )
+    return setup, [_event(job, text) for text in [*notices, *image_notices]]
+
+
+def _containers(job: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for path, pod in _pods(job):
+        yield from references.containers(path, pod)
+
+
+def _pods(job: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
+        yield f"spec.pytorchReplicaSpecs.{role}.template.spec", replica["template"]["spec"]
+
+
+def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
+    total = 0
+    for path, container in _containers(job):
+        wanted = dict(resources.extended(container))
+        _check_devices(f"{path}.resources.limits", wanted, config)
+        if wanted and config.gpus == "ignore":
+            listed = ", ".join(f"{name}: {count}" for name, count in wanted.items())
+            yield f"{path}: {listed} is ignored ([ptjob] local_gpus = ignore); it runs on the CPU"
+    for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
+        total += replica["replicas"] * resources.devices_of(replica["template"]["spec"])
+        _check_total(role, total, config)
+    yield from _limit_notices(job)
+
+
+def _limit_notices(job: Manifest) -> Iterator[str]:
+    limited = [path for path, container in _containers(job) if resources.has_limits(container)]
+    if limited:
+        yield f"limits of cpu and memory are not enforced on this machine ({', '.join(limited)})"
+
+
+def _check_devices(path: str, wanted: Mapping[str, int], config: LocalConfig) -> None:
+    for name in wanted:
+        if config.gpus == "refuse":
+            hint = "choose ignore (run on the CPU) or how many devices this machine lends ([ptjob] local_gpus)"
+            raise UnsupportedByBackend.of(f"{path}[{name}]", f"devices are refused on this machine; {hint}")
+        if config.gpus != "ignore" and not resources.is_gpu(name):
+            raise UnsupportedByBackend.of(f"{path}[{name}]", "this machine lends GPUs only")
+
+
+def _check_total(role: str, total: int, config: LocalConfig) -> None:
+    if isinstance(config.gpus, int) and total > config.gpus:
+        why = f"the job asks for {total} devices in all, this machine lends {config.gpus} ([ptjob] local_gpus)"
+        raise UnsupportedByBackend.of(f"spec.pytorchReplicaSpecs.{role}", why)
+
+
+def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], list[str]]:
+    images: dict[str, ImageFacts] = {}
+    notices = []
+    for name in dict.fromkeys(container["image"] for _, container in _containers(job)):
+        stand_in = config.stand_in(name)
+        if stand_in is None:
+            text = "nothing stands in for it here; its own files and working directory are not there"
+            notices.append(f"image {name}: {text}, python is {config.interpreter}")
+            continue
+        from ptjob_provider.core.local.dockerfile import read_image  # noqa: PLC0415 - the parser is slow to import
+
+        python = stand_in.python or config.interpreter
+        images[name], unapplied = read_image(stand_in.context, python=python, image=name)
+        left_out = f"; not applied: {', '.join(unapplied)}" if unapplied else ""
+        notices.append(f"image {name}: {stand_in.context} stands in for it; python is {python}{left_out}")
+    return images, notices
+
+
+def _referenced(job: Manifest, config: LocalConfig) -> Stores:
+    stores = Stores(secrets=config.secrets, config_maps=config.config_maps)
+    found = Stores(secrets={}, config_maps={})
+    for path, pod in _pods(job):
+        references.check_pod(path, pod, claims=config.claims_of(job["metadata"]["namespace"]))
+        _check_read_only(path, pod)
+        found = references.merged(found, references.referenced(path, pod, stores))
+    return found
+
+
+def _check_read_only(path: str, pod: Mapping[str, Any]) -> None:
+    known = volumes.volumes_of(pod)
+    for where, container in references.containers(path, pod):
+        for number, mount in enumerate(container.get("volumeMounts") or ()):
+            if volumes.is_read_only(mount, known[mount["name"]]) and not _can_bind_read_only():
+                why = "the kernel does not let this user mount read-only (no user namespaces); leave readOnly out here"
+                raise UnsupportedByBackend.of(f"{where}.volumeMounts[{number}].readOnly", why)
+
+
+def _can_bind_read_only() -> bool:
+    command = [sys.executable, "-S", "-P", isolation.__file__]
+    return subprocess.run(command, env={}, capture_output=True, check=False).returncode == 0  # noqa: S603 - our own module
+
+
+def _event(job: Manifest, text: str) -> Manifest:
+    meta, now = job["metadata"], instant(datetime.now(UTC))
+    about = {"apiVersion": job["apiVersion"], "kind": job["kind"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.{zlib.crc32(text.encode()):08x}"},
+        "involvedObject": {**about, "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
+        "type": "Normal",
+        "reason": "NotApplied",
+        "message": text,
+        "count": 1,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "source": {"component": "ptjob-provider"},
+    }

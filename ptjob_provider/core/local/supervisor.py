@@ -1,0 +1,287 @@
+"""The process that runs one job: operator, scheduler and kubelet in one loop.
+
+It outlives its parent and a closed terminal, adopts whatever its job's processes leave behind, and ends when nothing of
+the job runs or will run. What it decides is in `operator` and `restarts`; here is the loop and the I/O. It is one
+thread.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.local import operator, processes
+from ptjob_provider.core.local.conditions import Status, is_finished, with_condition
+from ptjob_provider.core.local.defaults import defaulted
+from ptjob_provider.core.local.devices import DevicePool, PortReservation
+from ptjob_provider.core.local.environment import Place
+from ptjob_provider.core.local.files import JobFiles, read_json, stamp, write_json
+from ptjob_provider.core.local.lost import SUPERVISOR_LOST, remove_job
+from ptjob_provider.core.local.pod import Pod
+from ptjob_provider.core.local.processes import ProcessId
+from ptjob_provider.core.local.resources import devices_of
+from ptjob_provider.core.local.setup import Setup
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.local.container import Container
+
+logger = logging.getLogger(__name__)
+
+INTERVAL = 0.1
+"""Seconds between two looks at the object, at clocks and at devices; output and ends of processes are seen at once."""
+
+LONGEST_GRACE = 3
+"""Seconds between SIGTERM and SIGKILL, whatever `terminationGracePeriodSeconds` asks for: a stop takes at most five."""
+
+
+class Supervisor:
+    """One job, from its submission until nothing of it runs."""
+
+    def __init__(self, files: JobFiles, setup: Setup) -> None:
+        self._files = files
+        self._setup = setup
+        self._job: Manifest = {}
+        self._stamp = (0, 0)
+        self._ports = (PortReservation(), PortReservation())
+        self._pool = DevicePool(Path(setup.devices), setup.gpus if isinstance(setup.gpus, int) else 0)
+        self._pods: dict[str, Pod] = {}
+        self._kill_at: dict[str, float] = {}
+        self._incarnations = 0
+        self._leaders: list[dict[str, Any]] = []
+        self._number = 0
+        self._published: dict[str, Any] = {}
+        self._wake, signals = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
+        self._stopped_by = 0
+        self._read_object()
+        self._status: Status = operator.created(self._job, datetime.now(UTC))
+
+    def run(self) -> None:
+        """Run the job to its end."""
+        while not self._stopped_by:
+            self._read_object()
+            self._collect()
+            self._decide()
+            self._publish()
+            self._place()
+            has_started = self._advance()
+            if self._is_over():
+                break
+            if not has_started:  # what runs is told before it can end
+                self._wait()
+        self._end()
+
+    def stop(self, signum: int, _frame: object) -> None:
+        """Give up because somebody told this process to end."""
+        self._stopped_by = signum
+
+    def fail(self, message: str) -> None:
+        """End everything and say that the supervisor could not go on."""
+        processes.kill_all(lambda: processes.descendants(os.getpid()))
+        deadline = time.monotonic() + LONGEST_GRACE
+        while any(container.pid and not container.poll() for container in self._containers()):
+            if time.monotonic() > deadline:
+                break
+        if not is_finished(self._status):
+            now = datetime.now(UTC)
+            self._status = with_condition(self._status, "Failed", message, now=now, reason=SUPERVISOR_LOST)
+        self._publish()
+        for pod in self._pods.values():
+            pod.forget()
+
+    @property
+    def _is_deleted(self) -> bool:
+        return bool(self._job["metadata"].get("deletionTimestamp"))
+
+    def _read_object(self) -> None:
+        found = stamp(self._files.object)
+        if found != self._stamp:
+            self._job = defaulted(read_json(self._files.object))
+            self._stamp = found
+
+    def _collect(self) -> None:
+        for container in self._containers():
+            container.poll()
+        self._reap_orphans()
+
+    def _reap_orphans(self) -> None:
+        own = {container.pid for container in self._containers()}
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if found is None or found.si_pid in own:
+                return
+            os.waitpid(found.si_pid, os.WNOHANG)
+
+    def _decide(self) -> None:
+        self._drop_gone()
+        if self._is_deleted:
+            for pod in self._pods.values():
+                self._remove(pod)
+            return
+        outcome = operator.reconcile(
+            self._job, self._status, [pod.wire() for pod in self._pods.values()], datetime.now(UTC)
+        )
+        self._status = outcome.status
+        for name in outcome.delete:
+            self._remove(self._pods[name])
+        for role, index in outcome.create:
+            self._create(role, index)
+
+    def _create(self, role: str, index: int) -> None:
+        self._incarnations += 1
+        place = Place(role=role, index=index, port=self._ports[0].port, rdzv_port=self._ports[1].port)
+        pod = Pod(self._job, place, setup=self._setup, files=self._files, incarnation=self._incarnations)
+        self._pods[pod.name] = pod
+
+    def _remove(self, pod: Pod) -> None:
+        if pod.name not in self._kill_at:
+            grace = pod.object["spec"].get("terminationGracePeriodSeconds")
+            seconds = LONGEST_GRACE if grace is None else min(grace, LONGEST_GRACE)
+            self._kill_at[pod.name] = time.monotonic() + seconds
+            pod.remove()
+
+    def _drop_gone(self) -> None:
+        for pod in [pod for pod in self._pods.values() if pod.is_over]:
+            self._pool.release(pod.devices)
+            pod.devices = ()
+            if pod.is_going and self._was_published(pod):
+                pod.forget()
+                del self._pods[pod.name], self._kill_at[pod.name]
+
+    def _was_published(self, pod: Pod) -> bool:
+        return pod.wire() in self._published.get("pods", ())
+
+    def _place(self) -> None:
+        waiting = [pod for pod in self._pods.values() if not pod.is_placed and not pod.is_going]
+        wanted = {pod.name: devices_of(pod.object["spec"]) for pod in waiting}
+        total = sum(wanted.values()) if isinstance(self._setup.gpus, int) else 0
+        devices = self._pool.acquire(total)
+        if devices is None:
+            for pod in waiting:
+                pod.problem = f"0/1 nodes are available: 1 Insufficient nvidia.com/gpu. {total} asked, fewer free here."
+            return
+        rest = list(devices)
+        for pod in waiting:
+            count = wanted[pod.name] if total else 0
+            mine, rest = tuple(rest[:count]), rest[count:]
+            pod.place(mine)
+
+    def _advance(self) -> bool:
+        has_started = False
+        for pod in self._pods.values():
+            has_started |= pod.advance()
+            if self._kill_at.get(pod.name, float("inf")) <= time.monotonic():
+                for container in pod.containers:
+                    if container.pid is not None:
+                        container.kill()
+        self._record_leaders()
+        return has_started
+
+    def _wait(self) -> None:
+        """Take output until something else happened or is due."""
+        until = time.monotonic() + INTERVAL
+        while (left := until - time.monotonic()) > 0:
+            open_outputs = {c.output: c for c in self._containers() if c.output is not None}
+            poll = select.poll()
+            for descriptor in (self._wake, *open_outputs):
+                poll.register(descriptor, select.POLLIN)
+            ready = [descriptor for descriptor, _ in poll.poll(left * 1000)]
+            for descriptor in ready:
+                if descriptor in open_outputs:
+                    open_outputs[descriptor].read()
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+                return
+
+    def _containers(self) -> list[Container]:
+        return [container for pod in self._pods.values() for container in pod.containers]
+
+    def _publish(self) -> None:
+        state = {"status": self._status, "pods": [pod.wire() for pod in self._pods.values()]}
+        if state != self._published:
+            self._number += 1
+            self._files.snapshots.append(self._number, state)
+            self._published = state
+
+    def _record_leaders(self) -> None:
+        leaders = [container.identity.to_dict() for container in self._containers() if container.identity]
+        if leaders != self._leaders:
+            self._leaders = leaders
+            write_json(self._files.processes, leaders)
+
+    def _is_over(self) -> bool:
+        if self._is_deleted:
+            return not self._pods
+        settled = all(pod.is_over and not pod.is_going for pod in self._pods.values())
+        return is_finished(self._status) and settled and self._status == self._published["status"]
+
+    def _end(self) -> None:
+        if self._stopped_by:
+            self.fail(f"the process that supervised the job was told to end ({signal.Signals(self._stopped_by).name})")
+            return
+        processes.kill_all(lambda: processes.descendants(os.getpid()))
+        for pod in self._pods.values():
+            pod.forget()
+        if self._is_deleted:
+            remove_job(self._files)
+
+
+def main(path: str) -> int:
+    """Read the set-up from stdin, let the parent go, and run the job."""
+    files = JobFiles(Path(path))
+    setup = Setup.from_dict(json.load(sys.stdin))
+    if os.fork():
+        os._exit(0)  # the parent need not wait for us, and the orphan belongs to nobody it could die with
+    _detach(files.supervisor_log)
+    processes.adopt_orphans()
+    identity = ProcessId.of(os.getpid())
+    write_json(files.supervisor, identity.to_dict() if identity else None)
+    supervisor = Supervisor(files, setup)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, supervisor.stop)
+    return _run(supervisor)
+
+
+def _run(supervisor: Supervisor) -> int:
+    try:
+        supervisor.run()
+    except Exception as error:
+        logger.exception("the supervisor gave up")
+        supervisor.fail(_reason(error))
+        return 1
+    return 0
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, PTJobError):
+        return str(error)
+    return f"the process that supervised the job gave up: {type(error).__name__}; its supervisor.log says more"
+
+
+def _detach(log: Path) -> None:
+    for signum in (signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(signum, lambda *_: None)  # not SIG_IGN: the job's processes would inherit that
+    null = os.open(os.devnull, os.O_RDWR)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for source, target in ((null, 0), (out, 1), (out, 2)):
+        os.dup2(source, target)
+    os.close(null)
+    os.close(out)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

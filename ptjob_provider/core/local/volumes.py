@@ -1,0 +1,134 @@
+"""A pod's volumes and mounts → directories of this machine.
+
+A claim is the directory `claims/<namespace>/<claim>`, made when it is first used. No name, sub-path or link leads out
+of it. Secret volumes lie in memory (`/dev/shm`), for the pod's lifetime.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.local.paths import Binding, normal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.local.environment import Stores
+
+MEMORY = Path("/dev/shm")  # noqa: S108 - memory on purpose; each pod gets a private directory in it
+
+_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_MAX_NAME = 253
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumePlaces:
+    """Where one pod's volumes lie.
+
+    Attributes:
+        claims: the directory of its namespace's claims.
+        pod: the pod's own directory.
+        memory: its private directory in memory; empty if it has no secret volume.
+    """
+
+    claims: Path
+    pod: Path
+    memory: Path | None = None
+
+
+def claim_directory(claims: Path, claim: str, *, field: str = "claim") -> Path:
+    """Return the directory of a claim, whether or not it is there yet.
+
+    Raises:
+        InvalidSpec: the name is none that a claim can have.
+    """
+    if len(claim) > _MAX_NAME or not _CLAIM.fullmatch(claim) or ".." in claim:
+        raise InvalidSpec.of(field, claim, "allowed: lower-case letters, digits, '-' and '.', at most 253 characters")
+    return claims / claim
+
+
+def inside(directory: Path, sub_path: str, *, field: str) -> Path:
+    """Return the path below the directory.
+
+    Raises:
+        InvalidSpec: it leads out of it, by its words or by a link.
+    """
+    pure = PurePosixPath(sub_path)
+    if pure.is_absolute() or ".." in pure.parts:
+        raise InvalidSpec.of(field, sub_path, "allowed: a relative path without '..'")
+    path = directory / pure
+    if not path.resolve().is_relative_to(directory.resolve()):
+        raise InvalidSpec.of(field, sub_path, "a symbolic link on this path leads out of the volume")
+    return path
+
+
+def volumes_of(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return a pod's volumes by name."""
+    return {volume["name"]: volume for volume in spec.get("volumes") or ()}
+
+
+def volume_directory(volume: Mapping[str, Any], places: VolumePlaces) -> Path:
+    """Return where a volume lies, whether or not it is there yet."""
+    claim = volume.get("persistentVolumeClaim")
+    if claim:
+        return claim_directory(places.claims, claim["claimName"], field=f"volumes[{volume['name']}]")
+    if "secret" in volume and places.memory is not None:
+        return places.memory / str(volume["name"])
+    return places.pod / "volumes" / str(volume["name"])
+
+
+def bindings(spec: Mapping[str, Any], container: Mapping[str, Any], places: VolumePlaces) -> list[Binding]:
+    """Return where the container's mounts lie on this machine.
+
+    Raises:
+        InvalidSpec: a sub-path leads out of its volume.
+    """
+    volumes = volumes_of(spec)
+    found = []
+    for mount in container.get("volumeMounts") or ():
+        volume = volumes[mount["name"]]
+        host = volume_directory(volume, places)
+        if mount.get("subPath"):
+            host = inside(host, mount["subPath"], field=f"volumeMounts[{mount['mountPath']}].subPath")
+        read_only = is_read_only(mount, volume)
+        found.append(Binding(container_path=normal(mount["mountPath"]), host_path=str(host), read_only=read_only))
+    return found
+
+
+def is_read_only(mount: Mapping[str, Any], volume: Mapping[str, Any]) -> bool:
+    """Whether the container must not write there: its mount or its claim says so."""
+    return bool(mount.get("readOnly") or (volume.get("persistentVolumeClaim") or {}).get("readOnly"))
+
+
+def prepare(pod: Manifest, places: VolumePlaces, stores: Stores) -> None:
+    """Make the pod's volumes: claims that were never used, empty directories, files of config maps and secrets."""
+    for volume in volumes_of(pod["spec"]).values():
+        directory = volume_directory(volume, places)
+        directory.mkdir(parents=True, exist_ok=True)
+        for kind in ("configMap", "secret"):
+            if kind in volume:
+                _write_files(directory, volume[kind], stores.lookup_all(volume, f"volumes[{volume['name']}]"))
+
+
+def memory_of(pod_uid: str) -> Path:
+    """Return the pod's directory in memory, whether or not it is there."""
+    return MEMORY / f"ptjob-{pod_uid}"
+
+
+def needs_memory(spec: Mapping[str, Any]) -> bool:
+    """Whether the pod has a volume that must not touch the disk."""
+    return any("secret" in volume for volume in volumes_of(spec).values())
+
+
+def _write_files(directory: Path, source: Mapping[str, Any], values: Mapping[str, str]) -> None:
+    items = source.get("items")
+    chosen = {item["path"]: values[item["key"]] for item in items if item["key"] in values} if items else values
+    for name, value in chosen.items():
+        file = inside(directory, name, field="items")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(value)

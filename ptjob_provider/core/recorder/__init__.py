@@ -1,0 +1,25 @@
+"""The flight recorder: what was seen of a job's pods, kept after the pods are gone.
+
+It decides nothing: pods and events come in as the API server wrote them, a `Record` comes out. What the record means is
+`diagnosis`'s business; where it is stored (an annotation, a file) is the back-end's.
+"""
+
+from __future__ import annotations
+
+from ptjob_provider.core.recorder.observe import observe
+from ptjob_provider.core.recorder.pods import is_program_missing
+from ptjob_provider.core.recorder.record import ContainerKind, Record, Restarts, Termination, Waiting, WaitKind
+from ptjob_provider.core.recorder.text import from_text, to_text
+
+__all__ = [
+    "ContainerKind",
+    "Record",
+    "Restarts",
+    "Termination",
+    "WaitKind",
+    "Waiting",
+    "from_text",
+    "is_program_missing",
+    "observe",
+    "to_text",
+]

@@ -1,0 +1,284 @@
+"""Folding one look at the world into the record. Looking twice at the same world changes nothing but the clocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.recorder.pods import Container, Pod, Wait, event_time, read_pod, refusals, wait_of
+from ptjob_provider.core.recorder.record import Record, Restarts, Termination, Waiting, WaitKind
+from ptjob_provider.core.recorder.text import bounded
+from ptjob_provider.core.status import parse_instant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from ptjob_provider.core.identity import Manifest
+
+_MESSAGE_BYTES = 4096
+"""The kubelet's own limit for one termination message."""
+_LASTING = timedelta(minutes=10)
+"""A run of this length clears the kubelet's back-off; failures before and after it are not one loop."""
+_MAX_NOTICES = 20
+
+
+def observe(
+    record: Record,
+    *,
+    pods: Sequence[Manifest],
+    events: Sequence[Manifest] = (),
+    now: datetime,
+    container: str = "pytorch",
+    replicas: int = 0,
+) -> Record:
+    """Return the record with what these pods and events add; terminations of pods that are gone stay.
+
+    Args:
+        record: what was seen before; not changed.
+        pods: the job's pods as they are now, terminating ones included.
+        events: core/v1 Events about the job and its pods, as many as the server still has.
+        now: our clock at the time of looking.
+        container: the name of the container that trains; the pod's first one if none is called so.
+        replicas: how many pods the job wants; 0 takes those that are there for all.
+    """
+    seen = sorted((read_pod(one, container) for one in pods), key=_created)
+    for pod in seen:
+        record = _with_restarts(record, pod)
+        record = _with_terminations(record, pod, now)
+    record = replace(_with_present(record, seen), notices=_notices(record, events))
+    record = replace(record, waiting=_waiting(record, seen, events, now=now, replicas=replicas))
+    return bounded(_with_clocks(record, seen, now=now, replicas=replicas))
+
+
+def _created(pod: Pod) -> str:
+    return pod.manifest["metadata"].get("creationTimestamp") or ""
+
+
+def _with_present(record: Record, pods: Sequence[Pod]) -> Record:
+    """Say which replicas are placed, run and are finished at this moment."""
+    return replace(
+        record,
+        placed=tuple(pod.name for pod in pods if pod.is_placed),
+        running=tuple(pod.name for pod in pods if not pod.is_over and _is_in(pod, "running")),
+        finished=tuple(pod.name for pod in pods if pod.is_over or _is_in(pod, "terminated")),
+    )
+
+
+def _is_in(pod: Pod, state: str) -> bool:
+    return pod.training is not None and pod.training.state(state) is not None
+
+
+def _notices(record: Record, events: Sequence[Manifest]) -> tuple[str, ...]:
+    texts = [text_of(event, "message") for event in events if event.get("reason") == "NotApplied"]
+    return tuple(dict.fromkeys([*record.notices, *texts]))[:_MAX_NOTICES]
+
+
+def text_of(fields: Mapping[str, Any], name: str) -> str:
+    """Return a text that can be stored as UTF-8 whatever the container wrote."""
+    return str(fields.get(name) or "").encode("utf-8", "replace").decode("utf-8")
+
+
+# --- what ended
+
+
+def _with_restarts(record: Record, pod: Pod) -> Record:
+    known = [entry.container for entry in record.restart_counts if entry.replica == pod.name]
+    counts = {**dict.fromkeys(known, 0), **{one.name: one.restart_count for one in pod.containers}}
+    mine = tuple(_restarts(record, pod, name, count) for name, count in counts.items())
+    others = tuple(entry for entry in record.restart_counts if entry.replica != pod.name)
+    return replace(record, restart_counts=others + mine)
+
+
+def _restarts(record: Record, pod: Pod, container: str, count: int) -> Restarts:
+    before = record.restarts_of(pod.name, container)
+    if before is not None and before.pod_uid == pod.uid:
+        return replace(before, count=max(before.count, count))
+    crashes = [
+        one.run + 1
+        for one in record.terminations
+        if (one.replica == pod.name and one.pod_uid != pod.uid and one.container in {container, ""})
+        and (one.failed and not one.stopped)
+    ]
+    settled = before.settled if before else 0
+    earlier = max(crashes, default=before.earlier if before else 0)
+    return Restarts(
+        replica=pod.name, container=container, pod_uid=pod.uid, count=count, earlier=earlier, settled=settled
+    )
+
+
+def _with_terminations(record: Record, pod: Pod, now: datetime) -> Record:
+    ends = [end for container in pod.containers for end in _ends(record, pod, container)]
+    if pod.phase == "Failed" and not _tells_a_failure(pod):
+        ends.append(_pod_end(pod))
+    for end in ends:
+        record = _with_end(record, end, now)
+    return record
+
+
+def _tells_a_failure(pod: Pod) -> bool:
+    """Whether a container's end explains why the pod failed; an evicted pod or a lost node may leave none."""
+    return any((one.state("terminated") or {}).get("exitCode") for one in pod.containers)
+
+
+def _ends(record: Record, pod: Pod, container: Container) -> Iterator[Termination]:
+    """Yield the previous end and the present one.
+
+    The kubelet numbers the previous end one lower than the present run, but with the same number while the container
+    waits for its next start (`convertToAPIContainerStatuses` moves the end to lastState and leaves the count).
+    """
+    count = container.restart_count
+    previous = container.last_terminated
+    if previous:
+        yield _end(record, pod, container, previous, count if container.state("waiting") is not None else count - 1)
+    current = container.state("terminated")
+    if current:
+        yield _end(record, pod, container, current, count)
+
+
+def _end(record: Record, pod: Pod, container: Container, ended: Mapping[str, Any], count: int) -> Termination:
+    restarts = record.restarts_of(pod.name, container.name)
+    started, finished = ended.get("startedAt") or "", ended.get("finishedAt") or ""
+    run_id = text_of(ended, "containerID").rpartition("/")[2][:12] or f"{started}+{finished}"
+    finished_at = _instant(finished)
+    return Termination(
+        replica=pod.name,
+        pod_uid=pod.uid,
+        key=f"{pod.uid}/{container.name}/{run_id}",
+        container=container.name,
+        kind=container.kind,
+        run=(restarts.earlier if restarts else 0) + max(count, 0),
+        restart_count=max(count, 0),
+        exit_code=ended.get("exitCode"),
+        signal=int(ended.get("signal") or 0),
+        reason=text_of(ended, "reason"),
+        message=_last_bytes(text_of(ended, "message"), _MESSAGE_BYTES),
+        disruption=text_of({"": pod.disruption}, ""),
+        stopped=_was_stopped(pod, finished_at),
+        started_at=_instant(started),
+        finished_at=finished_at,
+    )
+
+
+def _pod_end(pod: Pod) -> Termination:
+    return Termination(
+        replica=pod.name,
+        pod_uid=pod.uid,
+        key=f"{pod.uid}//",
+        disruption=pod.disruption,
+        stopped=_was_stopped(pod, None),
+    )
+
+
+def _was_stopped(pod: Pod, finished_at: datetime | None) -> bool:
+    """Whether the pod's deletion had been asked for when it ended; deletionTimestamp is that instant plus the grace."""
+    meta = pod.manifest["metadata"]
+    leaves_at = parse_instant(meta.get("deletionTimestamp"))
+    if leaves_at is None:
+        return False
+    asked_at = leaves_at - timedelta(seconds=int(meta.get("deletionGracePeriodSeconds") or 0))
+    return finished_at is None or finished_at > asked_at  # in the same second: it may as well have been the reason
+
+
+def _with_end(record: Record, end: Termination, now: datetime) -> Record:
+    known = {one.key: one for one in record.terminations}
+    before = known.get(end.key)
+    if before is not None:
+        # A pod-level reason may come after the container's end; a deletion that comes after it changes nothing.
+        known[end.key] = replace(before, disruption=end.disruption or before.disruption)
+        return replace(record, terminations=tuple(known.values()))
+    if end.container and end.failed:
+        known.pop(f"{end.pod_uid}//", None)
+    known[end.key] = replace(end, finished_at=end.finished_at or now)
+    return _settled(replace(record, terminations=tuple(known.values())), known[end.key])
+
+
+def _settled(record: Record, end: Termination) -> Record:
+    """Begin the count of a crash loop anew after a run that lasted."""
+    if end.started_at is None or end.ended_at - end.started_at < _LASTING:
+        return record
+    mine = (end.replica, end.container)
+    restarts = tuple(
+        replace(entry, settled=max(entry.settled, end.run + 1)) if (entry.replica, entry.container) == mine else entry
+        for entry in record.restart_counts
+    )
+    return replace(record, restart_counts=restarts)
+
+
+def _last_bytes(text: str, limit: int) -> str:
+    data = text.encode()
+    return text if len(data) <= limit else data[-limit:].decode("utf-8", "ignore")
+
+
+# --- what waits
+
+
+def _waiting(
+    record: Record, pods: Sequence[Pod], events: Sequence[Manifest], *, now: datetime, replicas: int
+) -> tuple[Waiting, ...]:
+    waits = [(pod.name, pod.uid, wait) for pod in pods if (wait := wait_of(pod, events))]
+    present = {pod.name for pod in pods} | {entry.replica for entry in record.restart_counts}
+    refused = refusals(sorted(events, key=event_time), present, complete=len(pods) >= max(replicas, 1))
+    waits += [(name, "", wait) for name, wait in dict(refused).items()]
+    blocked = any(wait.kind not in {WaitKind.INIT, WaitKind.SIDECAR} for _, _, wait in waits)
+    return tuple(_timed(record, name, uid, wait, now=now, blocked=blocked) for name, uid, wait in waits)
+
+
+def _timed(record: Record, name: str, uid: str, wait: Wait, *, now: datetime, blocked: bool) -> Waiting:
+    """Give a wait its clock: when this kind of wait of this pod was first seen.
+
+    An init container that runs usually waits for another replica: while that one is held up, its own clock stands at 0.
+    """
+    new = Waiting(
+        replica=name,
+        pod_uid=uid,
+        container=wait.container,
+        kind=wait.kind,
+        reason=wait.reason,
+        message=_last_bytes(text_of({"": wait.message}, ""), _MESSAGE_BYTES),
+        since=now,
+    )
+    before = next((one for one in record.waiting if (one.replica, one.pod_uid) == (name, uid)), None)
+    if before is None or (wait.kind is WaitKind.INIT and blocked):
+        return new
+    return _continued(before, new)
+
+
+def _continued(before: Waiting, new: Waiting) -> Waiting:
+    if (before.kind, new.kind) == (WaitKind.PULLING, WaitKind.STARTING):
+        return before  # the event has expired, the kubelet's word is as vague as it was
+    if before.kind is new.kind and _is_vaguer(new, before):
+        return before
+    clock = {WaitKind.STARTING, WaitKind.STUCK}
+    return replace(new, since=before.since) if before.kind is new.kind or {before.kind, new.kind} <= clock else new
+
+
+def _is_vaguer(new: Waiting, before: Waiting) -> bool:
+    """The kubelet alternates between the reason and the back-off; one of them is enough for a person."""
+    return before.container == new.container and (before.reason, new.reason) == ("ErrImagePull", "ImagePullBackOff")
+
+
+def _with_clocks(record: Record, pods: Sequence[Pod], *, now: datetime, replicas: int) -> Record:
+    started = [at for pod in pods if (at := _started_at(pod))]
+    is_queued = not pods or any(wait.kind in {WaitKind.QUEUED, WaitKind.REFUSED} for wait in record.waiting)
+    runs = len(started) >= max(replicas, len(pods), 1)
+    return replace(
+        record,
+        queued_since=(record.queued_since or now) if is_queued else None,
+        first_running_at=record.first_running_at or min(started, default=None),
+        all_running_at=record.all_running_at or (max(started) if runs else None),
+    )
+
+
+def _started_at(pod: Pod) -> datetime | None:
+    if pod.training is None:
+        return None
+    run = pod.training.state("running") or pod.training.state("terminated") or {}
+    return _instant(run.get("startedAt"))
+
+
+def _instant(text: str | None) -> datetime | None:
+    """Read an instant; the runtime writes 1970 for the start of a container that it could not start."""
+    instant = parse_instant(text)
+    return instant if instant and instant.timestamp() > 0 else None

@@ -1,0 +1,236 @@
+"""Reading one pod as the API server wrote it: its containers, why it ended, why it does not run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.recorder.record import ContainerKind, WaitKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+
+_BROKEN = {"InvalidImageName", "ErrImageNeverPull"}
+_GENERIC = {"ContainerCreating", "PodInitializing", ""}
+_START_EVENTS = {
+    "FailedMount",
+    "FailedAttachVolume",
+    "FailedCreatePodSandBox",
+    "Pulling",
+    "Pulled",
+    "Created",
+    "Started",
+}
+_RUN_ERRORS = {"RunContainerError", "CreateContainerError", "StartError", "ContainerCannotRun"}
+_NO_PROGRAM = re.compile(
+    r"no such file or directory|executable file not found|permission denied|exec format error|not a directory"
+)
+_FORBIDDEN_POD = re.compile(r'pods "(?P<name>[^"]+)" is forbidden: (?P<why>.*)', re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """One container of a pod: what it is for, and its status."""
+
+    name: str
+    kind: ContainerKind
+    status: Mapping[str, Any]
+
+    def state(self, name: str) -> Mapping[str, Any] | None:
+        """Return one of waiting, running, terminated if the container is in it."""
+        return (self.status.get("state") or {}).get(name)
+
+    @property
+    def last_terminated(self) -> Mapping[str, Any] | None:
+        """How the run before this one ended."""
+        return (self.status.get("lastState") or {}).get("terminated")
+
+    @property
+    def restart_count(self) -> int:
+        """How often the kubelet started it again inside this pod."""
+        return int(self.status.get("restartCount") or 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """One pod, read."""
+
+    name: str
+    uid: str
+    phase: str
+    containers: tuple[Container, ...]
+    manifest: Manifest
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """Its status as the kubelet wrote it."""
+        return self.manifest.get("status") or {}
+
+    @property
+    def training(self) -> Container | None:
+        """The container that trains, once the kubelet has told of it."""
+        return next((one for one in self.containers if one.kind is ContainerKind.TRAINING), None)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether somebody asked for its deletion."""
+        return bool(self.manifest["metadata"].get("deletionTimestamp"))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether none of its containers will run again."""
+        return self.phase in {"Succeeded", "Failed"}
+
+    def condition(self, name: str) -> Mapping[str, Any]:
+        """Return one condition, empty if the pod does not have it."""
+        found = (one for one in self.status.get("conditions") or () if one.get("type") == name)
+        return next(found, {})
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it has a node."""
+        scheduled = self.condition("PodScheduled").get("status")
+        if scheduled:
+            return bool(scheduled == "True")
+        return bool((self.manifest.get("spec") or {}).get("nodeName") or self.containers)
+
+    @property
+    def disruption(self) -> str:
+        """Why it was ended from outside, `Reason: message`; "" if it was not."""
+        reason, message = self.status.get("reason") or "", self.status.get("message") or ""
+        target = self.condition("DisruptionTarget")
+        if not reason and target.get("status") == "True":
+            reason, message = target.get("reason") or "", target.get("message") or ""
+        return f"{reason}: {message}".rstrip(": ")
+
+
+def read_pod(manifest: Manifest, training: str) -> Pod:
+    """Read a pod; `training` names the container that trains (the first one if there is none of that name)."""
+    meta, status = manifest["metadata"], manifest.get("status") or {}
+    return Pod(
+        name=meta["name"],
+        uid=meta.get("uid") or "",
+        phase=status.get("phase") or "Pending",
+        containers=tuple(_containers(manifest, training)),
+        manifest=manifest,
+    )
+
+
+def _containers(manifest: Manifest, training: str) -> Iterator[Container]:
+    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
+    native_sidecars = {one["name"] for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"}
+    for one in status.get("initContainerStatuses") or ():
+        kind = ContainerKind.SIDECAR if one["name"] in native_sidecars else ContainerKind.INIT
+        yield Container(name=one["name"], kind=kind, status=one)
+    statuses = status.get("containerStatuses") or ()
+    names = [one["name"] for one in spec.get("containers") or statuses]
+    trainer = training if training in names else next(iter(names), "")
+    for one in statuses:
+        kind = ContainerKind.TRAINING if one["name"] == trainer else ContainerKind.SIDECAR
+        yield Container(name=one["name"], kind=kind, status=one)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """Why a pod does not run at this moment; a `Waiting` without its clock."""
+
+    container: str = ""
+    kind: WaitKind
+    reason: str
+    message: str = ""
+
+
+def wait_of(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
+    """Say what holds the pod up; None if it runs, is over or is being deleted."""
+    if pod.is_over or pod.is_leaving:
+        return None
+    if not pod.is_placed:
+        condition = pod.condition("PodScheduled")
+        reason, message = condition.get("reason") or "Pending", condition.get("message") or ""
+        return Wait(kind=WaitKind.QUEUED, reason=reason, message=_without_preemption(message))
+    waits = [wait for one in pod.containers if (wait := _container_wait(one))]
+    telling = [wait for wait in waits if wait.reason not in _GENERIC]
+    if telling:
+        return telling[0]
+    if waits or not pod.containers:
+        generic = waits[0] if waits else Wait(kind=WaitKind.STARTING, reason="ContainerCreating")
+        return _from_events(pod, events) or generic
+    return _lingering(pod)
+
+
+def refusals(events: Sequence[Manifest], present: set[str], *, complete: bool) -> Iterator[tuple[str, Wait]]:
+    """Yield (pod, why) for each pod that the server refused to make and that is still missing."""
+    for event in events:
+        if event.get("reason") != "FailedCreatePod":
+            continue
+        message = event.get("message") or ""
+        found = _FORBIDDEN_POD.search(message)
+        name, why = (found["name"], found["why"]) if found else ("", message)
+        if name in present or (not name and complete):
+            continue
+        yield name, Wait(kind=WaitKind.REFUSED, reason="FailedCreatePod", message=why)
+
+
+def is_program_missing(reason: str, message: str) -> bool:
+    """Whether a container could not be started because there is no such program in its image."""
+    return reason in _RUN_ERRORS and bool(_NO_PROGRAM.search(message))
+
+
+def _container_wait(container: Container) -> Wait | None:
+    waiting = container.state("waiting")
+    if waiting is not None:
+        reason, message = waiting.get("reason") or "", waiting.get("message") or ""
+        return Wait(container=container.name, kind=_kind(container, reason, message), reason=reason, message=message)
+    if container.kind is ContainerKind.INIT and container.state("running") is not None:
+        return Wait(container=container.name, kind=WaitKind.INIT, reason="Initializing")
+    return None
+
+
+def _kind(container: Container, reason: str, message: str) -> WaitKind:
+    last = container.last_terminated or {}
+    never_starts = is_program_missing(last.get("reason") or "", last.get("message") or "")
+    if reason in _BROKEN or never_starts or is_program_missing(reason, message):
+        return WaitKind.BROKEN
+    if reason == "CrashLoopBackOff":
+        return WaitKind.CRASH_LOOP
+    return WaitKind.STARTING if reason in _GENERIC else WaitKind.STUCK
+
+
+def _from_events(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
+    mine = [one for one in events if _is_about(one, pod) and one.get("reason") in _START_EVENTS]
+    if not mine:
+        return None
+    newest = max(mine, key=event_time)
+    reason = newest["reason"]
+    if reason == "Pulling":
+        return Wait(kind=WaitKind.PULLING, reason=reason, message=newest.get("message") or "")
+    if reason.startswith("Failed"):
+        return Wait(kind=WaitKind.STUCK, reason=reason, message=newest.get("message") or "")
+    return None
+
+
+def _is_about(event: Manifest, pod: Pod) -> bool:
+    about = event.get("involvedObject") or {}
+    return about.get("name") == pod.name and about.get("uid", pod.uid) == pod.uid
+
+
+def event_time(event: Manifest) -> str:
+    """Return the text that sorts events by time: old servers fill lastTimestamp, new ones series or eventTime."""
+    series = event.get("series") or {}
+    return series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or ""
+
+
+def _lingering(pod: Pod) -> Wait | None:
+    ended = (pod.training.state("terminated") if pod.training else None) or {}
+    if ended.get("exitCode") != 0:
+        return None
+    native = {one["name"] for one in pod.status.get("initContainerStatuses") or ()}
+    still = [one.name for one in pod.containers if one.state("running") is not None and one.name not in native]
+    return Wait(container=still[0], kind=WaitKind.SIDECAR, reason="SidecarRunning") if still else None
+
+
+def _without_preemption(message: str) -> str:
+    return message.partition(" preemption:")[0]

@@ -1,0 +1,201 @@
+"""The values of the flight recorder: what ended, what waits, what runs. Nothing here reads a pod or a clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+EARLIEST = datetime.min.replace(tzinfo=UTC)
+"""Sorts before every instant that can be seen."""
+
+
+class ContainerKind(StrEnum):
+    """What a container is for."""
+
+    TRAINING = "training"
+    INIT = "init"
+    SIDECAR = "sidecar"
+
+
+class WaitKind(StrEnum):
+    """What kind of wait it is; each has its own clock and its own end (design.md section 4, *Wait*)."""
+
+    QUEUED = "queued"
+    """No node yet: unschedulable, gated, or its claim is not bound."""
+    REFUSED = "refused"
+    """The pod could not be created: quota, admission."""
+    BROKEN = "broken"
+    """It can never start: the image's name is invalid, the program is missing."""
+    STUCK = "stuck"
+    """The kubelet tries again and again: image pull, missing secret, mount errors."""
+    STARTING = "starting"
+    """Placed, and nothing bad is known."""
+    PULLING = "pulling"
+    """The image is being pulled right now."""
+    INIT = "init"
+    """An init container runs."""
+    CRASH_LOOP = "crash-loop"
+    """The container failed and is to be started again."""
+    SIDECAR = "sidecar"
+    """The training container exited with 0, another container of the pod still runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Termination:
+    """One container's end, or one pod's that ended without telling of its containers.
+
+    Attributes:
+        replica: the pod's name.
+        pod_uid: tells a pod from the one that replaced it under its name.
+        key: which run of which container; the same end seen twice has the same key.
+        container: its name; "" when the pod ended as a whole (evicted before it ran, node lost).
+        run: counts the starts of this replica's container from 0, pods that were made anew included.
+        exit_code: None when nobody knows it.
+        signal: what the runtime said; most runtimes only say 128 + signal as the exit code.
+        message: the termination message: the end of the log where the pod says FallbackToLogsOnError.
+        disruption: why the pod as a whole was ended from outside, `Reason: message`; "" if it was not.
+        stopped: the pod was already being deleted when this container ended.
+    """
+
+    replica: str
+    pod_uid: str = ""
+    key: str = ""
+    container: str = ""
+    kind: ContainerKind = ContainerKind.TRAINING
+    run: int = 0
+    restart_count: int = 0
+    exit_code: int | None = None
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    disruption: str = ""
+    stopped: bool = False
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended in any way but exit code 0."""
+        return self.exit_code != 0
+
+    @property
+    def ended_at(self) -> datetime:
+        """The instant to sort by."""
+        return self.finished_at or EARLIEST
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """One pod that does not run, and what it says why.
+
+    Attributes:
+        replica: the pod's name; "" where the server refused to make a pod and did not name it.
+        container: the container that holds it up, "" for the pod as a whole.
+        reason: the kubelet's, scheduler's or operator's word.
+        since: when we first saw this kind of wait of this pod: our clock, never the cluster's.
+    """
+
+    replica: str
+    pod_uid: str = ""
+    container: str = ""
+    kind: WaitKind
+    reason: str
+    message: str = ""
+    since: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restarts:
+    """How often one replica's container was started again.
+
+    Attributes:
+        count: restarts inside the present pod, as the kubelet counts.
+        earlier: runs in failed pods of this name before the present one.
+        settled: restarts before this one followed a run that lasted; only those after it are a crash loop.
+    """
+
+    replica: str
+    container: str
+    pod_uid: str
+    count: int = 0
+    earlier: int = 0
+    settled: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many times it was started again, pods made anew included."""
+        return self.earlier + self.count
+
+    @property
+    def in_a_row(self) -> int:
+        """How many restarts followed each other without a run that lasted."""
+        return self.total - self.settled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What has been seen of a job so far. An empty one is where every job begins.
+
+    Attributes:
+        terminations: every container end that was seen, in the order of seeing.
+        dropped: how many terminations were left out because the record is bounded.
+        waiting: what waits now; at most one per pod.
+        running: replicas whose training container runs now.
+        finished: replicas of which it has exited, and is not started again, now.
+        placed: replicas that have a node now.
+        restart_counts: per replica and container.
+        notices: what the back-end does not apply, in its words.
+        queued_since: when we first saw the present wait for a place; None while every pod has one.
+        first_running_at: when the first training container started.
+        all_running_at: when the last of the replicas started, once all of them run.
+    """
+
+    terminations: tuple[Termination, ...] = ()
+    dropped: int = 0
+    waiting: tuple[Waiting, ...] = ()
+    running: tuple[str, ...] = ()
+    finished: tuple[str, ...] = ()
+    placed: tuple[str, ...] = ()
+    restart_counts: tuple[Restarts, ...] = ()
+    notices: tuple[str, ...] = ()
+    queued_since: datetime | None = None
+    first_running_at: datetime | None = None
+    all_running_at: datetime | None = None
+
+    @property
+    def unschedulable(self) -> tuple[str, ...]:
+        """Why pods have no node, each text once."""
+        return tuple(dict.fromkeys(wait.message for wait in self.waiting if wait.kind is WaitKind.QUEUED))
+
+    @property
+    def restarts(self) -> int:
+        """How often containers were started again, all replicas together."""
+        return sum(entry.total for entry in self.restart_counts)
+
+    def lost_seconds(self) -> dict[str, float]:
+        """Return per replica how long its training container ran before it had to be started again."""
+        lost: dict[str, float] = {}
+        for one in self.terminations:
+            if one.kind is ContainerKind.TRAINING and one.started_at and self.is_superseded(one):
+                seconds = (one.ended_at - one.started_at).total_seconds()
+                lost[one.replica] = lost.get(one.replica, 0.0) + max(seconds, 0.0)
+        return lost
+
+    def new_terminations_since(self, earlier: Record) -> tuple[Termination, ...]:
+        """Return what ended after the earlier record was made; a record is worth storing when there is something."""
+        known = {termination.key for termination in earlier.terminations}
+        return tuple(termination for termination in self.terminations if termination.key not in known)
+
+    def restarts_of(self, replica: str, container: str) -> Restarts | None:
+        """Return the count for one container, None if it was never seen."""
+        found = (entry for entry in self.restart_counts if (entry.replica, entry.container) == (replica, container))
+        return next(found, None)
+
+    def is_superseded(self, termination: Termination) -> bool:
+        """Whether a later run of the same container was seen; for a pod that ended as a whole, a later pod."""
+        if not termination.container:
+            entries = [entry for entry in self.restart_counts if entry.replica == termination.replica]
+            return any(entry.pod_uid != termination.pod_uid for entry in entries)
+        entry = self.restarts_of(termination.replica, termination.container)
+        return entry is not None and entry.total > termination.run

@@ -1,0 +1,105 @@
+"""What a finished job comes back as: one JSON-safe value. XCom, pipeline outputs and `ptjob get` are views of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from ptjob_provider.core.diagnosis import Diagnosis
+    from ptjob_provider.core.identity import JobRef
+    from ptjob_provider.core.outputs import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs
+    from ptjob_provider.core.status import JobStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """How long a job waited and ran, in seconds.
+
+    Attributes:
+        queue_seconds: from the job's creation until the first container of a replica ran; all of it if none ever did.
+        run_seconds: from then until the job's end.
+        restarts: how often a container was started again.
+        gpu_seconds: GPUs asked for times run_seconds.
+        gpu_seconds_lost: the part of it that containers used which then had to be restarted.
+    """
+
+    queue_seconds: float
+    run_seconds: float
+    restarts: int
+    gpu_seconds: float
+    gpu_seconds_lost: float
+
+
+def measure(
+    *,
+    created_at: datetime,
+    running_at: datetime | None,
+    finished_at: datetime,
+    gpus: int,
+    lost_runs: Mapping[str, float],
+    gpus_of: Mapping[str, int],
+    restarts: int,
+) -> Usage:
+    """Work out what a job used.
+
+    Args:
+        created_at: the object's creation.
+        running_at: when the first container ran; None if none did.
+        finished_at: the job's end.
+        gpus: GPUs of all replicas together.
+        lost_runs: per replica, the seconds its containers ran before they were restarted.
+        gpus_of: GPUs per replica.
+        restarts: how many restarts there were.
+    """
+    queued_until = running_at or finished_at
+    run_seconds = max(0.0, (finished_at - queued_until).total_seconds())
+    lost = sum(seconds * gpus_of.get(replica, 0) for replica, seconds in lost_runs.items())
+    return Usage(
+        queue_seconds=max(0.0, (queued_until - created_at).total_seconds()),
+        run_seconds=run_seconds,
+        restarts=restarts,
+        gpu_seconds=gpus * run_seconds,
+        gpu_seconds_lost=lost,
+    )
+
+
+def build_result(
+    *,
+    ref: JobRef,
+    attempt: int,
+    status: JobStatus,
+    usage: Usage,
+    rank0: str,
+    outputs: ResolvedOutputs,
+    report: OutputReport | None,
+    diagnosis: Diagnosis | None,
+) -> dict[str, Any]:
+    """Return the result as plain JSON values.
+
+    `model` is {uri, claim, path, container_path, bytes, sha256} and `tfevents` {uri, claim, path, container_path,
+    last_step, scalars: {tag: value}}; either is None if it was not declared or not found. Instants are RFC 3339 texts.
+    """
+    fields = status.to_dict()
+    return {
+        "job": ref.to_dict(),
+        "attempt": attempt,
+        "phase": status.phase.value,
+        "start": fields["started_at"],
+        "end": fields["finished_at"],
+        **asdict(usage),
+        "rank0": rank0,
+        "model": _place(outputs.model, report.model if report else None, ("bytes", "sha256")),
+        "tfevents": _place(outputs.tfevents, report.tfevents if report else None, ("last_step", "scalars")),
+        "diagnosis": diagnosis.to_dict() if diagnosis else None,
+    }
+
+
+def _place(output: ResolvedOutput | None, facts: OutputFacts | None, wanted: tuple[str, ...]) -> dict[str, Any] | None:
+    if output is None or facts is None or not facts.exists:
+        return None
+    found = facts.to_dict()
+    return {**output.to_dict(), **{name: found[name] for name in wanted}}

@@ -1,0 +1,368 @@
+"""Follow one job to its end: its log, its story, what ends it, and what came out.
+
+It decides when to look, never what is seen: what a status, a pod or an output means is said in `kinds`, `recorder`,
+`diagnosis` and `outputs`; here they are put in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ptjob_provider.core import diagnosis as diagnoses
+from ptjob_provider.core import recorder
+from ptjob_provider.core.conclusion import Conclusion, Outcome
+from ptjob_provider.core.diagnosis import Diagnosis, Limits
+from ptjob_provider.core.errors import ClusterError, OutputsNotVerified
+from ptjob_provider.core.identity import RECORD_ANNOTATION
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.outputs import notes, problems
+from ptjob_provider.core.result import build_result, measure
+from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+
+    from ptjob_provider.core.backend import Backend, Observation
+    from ptjob_provider.core.identity import JobRef
+    from ptjob_provider.core.logs import LogCursor, LogLine
+    from ptjob_provider.core.outputs import OutputReport
+    from ptjob_provider.core.submission import Submission
+
+logger = logging.getLogger(__name__)
+
+_TICK = 1.0
+"""Seconds between looks at the clock while nothing changes; deadlines are kept to about this."""
+
+_PATIENCE = timedelta(seconds=3)
+"""A reason for waiting that goes away within this time is how every job starts; it is not worth a line."""
+
+_DRAIN_TIMEOUT = 30.0
+"""Seconds that the end of rank 0's log is waited for after the job's end."""
+
+_SETTLE_TIMEOUT = 3.0
+"""Seconds that the other replicas' ends are waited for after a failure, before the first cause is decided."""
+
+_SETTLE_INTERVAL = 0.1
+
+_TAIL_LINES = 200
+_TAIL_WIDTH = 500
+"""What is kept of rank 0's last lines while it runs, and read of another replica's that failed first."""
+
+
+class Sink(Protocol):
+    """Where what is seen goes while a job is followed: the task's log."""
+
+    def line(self, line: LogLine) -> None:
+        """Take one line of rank 0's log."""
+
+    def notice(self, text: str) -> None:
+        """Take one sentence about the job."""
+
+
+async def follow(
+    backend: Backend,
+    submission: Submission,
+    *,
+    sink: Sink,
+    cursor: LogCursor | None = None,
+    deadline: datetime | None = None,
+    limits: Limits | None = None,
+    keep_running_pods: bool = False,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Conclusion:
+    """Wait until the job has ended, and say how; nothing of it runs afterwards.
+
+    Cancelling leaves the job as it is.
+
+    Args:
+        backend: where the job is.
+        submission: which job.
+        sink: takes rank 0's lines, each once, and sentences about the job's progress.
+        cursor: the last line that a sink has had before; following goes on after it.
+        deadline: an aware instant at which the job is deleted and the outcome is TIMED_OUT; None waits without end.
+        limits: when a job that cannot get on is stopped.
+        keep_running_pods: leave replicas running that the operator leaves running after the job's end.
+        clock: the wall clock.
+    """
+    follower = _Follower(
+        backend=backend,
+        submission=submission,
+        sink=sink,
+        cursor=cursor,
+        deadline=deadline,
+        limits=limits or Limits(),
+        clock=clock,
+    )
+    return await follower.run(keep_running_pods=keep_running_pods)
+
+
+async def catch_up(backend: Backend, submission: Submission, *, sink: Sink, cursor: LogCursor | None) -> None:
+    """Hand over the lines after the cursor that are there now; says so if they cannot be read any more."""
+    try:
+        async for line in backend.logs(submission.ref, submission.rank0, since=cursor, follow=False):
+            sink.line(line)
+    except ClusterError as error:
+        last = f"the last line that was read is of {cursor.timestamp}" if cursor else "no line had been read"
+        sink.notice(f"{submission.ref}: the rest of rank 0's log cannot be read any more ({error}); {last}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _End:
+    """Why following ends. `stop` says that the job has to be deleted by us."""
+
+    outcome: Outcome
+    diagnosis: Diagnosis | None = None
+    stop: bool = False
+
+
+@dataclass(kw_only=True)
+class _WaitingReason:
+    """Why the job does not run yet, and what of it has been said: a reason that lasts, once, and the next one."""
+
+    reason: str = ""
+    since: datetime | None = None
+    said: str = ""
+
+    def see(self, reason: str, now: datetime) -> None:
+        if reason != self.reason:
+            self.reason, self.since = reason, now
+
+    def to_say(self, now: datetime) -> str:
+        if not self.reason or self.reason == self.said or self.since is None or now - self.since < _PATIENCE:
+            return ""
+        self.said = self.reason
+        return self.reason
+
+
+@dataclass(kw_only=True)
+class _Follower:
+    """One call of `follow`: the state that grows while a job is watched."""
+
+    backend: Backend
+    submission: Submission
+    sink: Sink
+    cursor: LogCursor | None
+    deadline: datetime | None
+    limits: Limits
+    clock: Callable[[], datetime]
+    record: recorder.Record | None = None
+    status: JobStatus = field(default_factory=lambda: JobStatus(phase=JobPhase.PENDING))
+    deleted: bool = False
+    waiting: _WaitingReason = field(default_factory=_WaitingReason)
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+
+    @property
+    def ref(self) -> JobRef:
+        return self.submission.ref
+
+    async def run(self, *, keep_running_pods: bool) -> Conclusion:
+        pump = asyncio.create_task(self._pump_log())
+        try:
+            end = await self._until_end()
+            if end.stop:
+                await self._stop()
+            elif not keep_running_pods:
+                await self._stop_leftovers()
+            await self._drain(pump)
+            if end.outcome is Outcome.FAILED and not end.stop:
+                await self._look_again()
+        finally:
+            pump.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await pump
+        return await self._conclude(end)
+
+    # --- watching -----------------------------------------------------------------------------------------------------
+
+    async def _until_end(self) -> _End:
+        watch = self.backend.watch(self.ref)
+        following: asyncio.Task[Observation] | None = None
+        try:
+            while True:
+                following = following or asyncio.ensure_future(_next(watch))
+                done, _ = await asyncio.wait({following}, timeout=_TICK)
+                if done:
+                    await self._take(following.result())
+                    following = None
+                if reason := self.waiting.to_say(self.clock()):
+                    self.sink.notice(f"{self.ref} waits: {reason}")
+                if end := self._end():
+                    return end
+        finally:
+            if following is not None:
+                following.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await following
+            await watch.aclose()
+
+    async def _take(self, seen: Observation) -> None:
+        if seen.job is None:
+            self.deleted = True
+            return
+        before = self.record or _stored_record(seen.job)
+        replicas = len(self.submission.ranks)
+        self.record = recorder.observe(before, pods=seen.pods, events=seen.events, now=self.clock(), replicas=replicas)
+        self._say_changes(before, self.record, pytorchjob.read_status(seen.job))
+        if self.record.terminations != before.terminations:
+            await self._keep_record(self.record)
+
+    def _say_changes(self, before: recorder.Record, after: recorder.Record, status: JobStatus) -> None:
+        known = set(before.notices)
+        for text in after.notices:
+            if text not in known:
+                self.sink.notice(f"{self.ref}: {text}")
+        if status.phase is not self.status.phase:
+            self.sink.notice(f"{self.ref} is {status.phase.value}" + (f": {status.message}" if status.message else ""))
+        self.status = status
+        self.waiting.see(diagnoses.waiting_reason(after, status, replicas=len(self.submission.ranks)), self.clock())
+
+    async def _keep_record(self, record: recorder.Record) -> None:
+        change = {"metadata": {"annotations": {RECORD_ANNOTATION: recorder.to_text(record)}}}
+        try:
+            await self.backend.patch(self.ref, change)
+        except ClusterError as error:
+            logger.warning("%s: the record of its terminations could not be kept on the job: %s", self.ref, error)
+
+    def _end(self) -> _End | None:
+        record = self.record or recorder.Record()
+        if self.deleted:
+            return _End(outcome=Outcome.DELETED, diagnosis=diagnoses.deleted(record, ranks=self.submission.ranks))
+        if self.status.phase.is_terminal:
+            succeeded = self.status.phase is JobPhase.SUCCEEDED
+            return _End(outcome=Outcome.SUCCEEDED if succeeded else Outcome.FAILED)
+        now = self.clock()
+        if self.deadline is not None and now >= self.deadline:
+            why = diagnoses.timed_out(record, ranks=self.submission.ranks, waiting=self.waiting.reason)
+            return _End(outcome=Outcome.TIMED_OUT, diagnosis=why, stop=True)
+        why_not = diagnoses.ending(record, self.status, now=now, limits=self.limits, ranks=self.submission.ranks)
+        return _End(outcome=Outcome.FAILED, diagnosis=why_not, stop=True) if why_not else None
+
+    # --- the log ------------------------------------------------------------------------------------------------------
+
+    async def _pump_log(self) -> None:
+        try:
+            async for line in self.backend.logs(self.ref, self.submission.rank0, since=self.cursor):
+                self.sink.line(line)
+                self.cursor = line.cursor
+                self.tail.append(line.text[:_TAIL_WIDTH])
+        except ClusterError as error:
+            self.sink.notice(f"{self.ref}: rank 0's log cannot be read any more: {error}")
+
+    async def _drain(self, pump: asyncio.Task[None]) -> None:
+        done, _ = await asyncio.wait({pump}, timeout=_DRAIN_TIMEOUT)
+        if not done:
+            last = self.cursor.timestamp if self.cursor else "none was read"
+            self.sink.notice(
+                f"{self.ref}: the end of rank 0's log was waited for {_DRAIN_TIMEOUT:.0f} s; last line: {last}"
+            )
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    async def _stop(self) -> None:
+        await self.backend.delete(self.ref)
+        self.sink.notice(f"{self.ref} was deleted: it would not have ended by itself")
+
+    async def _stop_leftovers(self) -> None:
+        if self.deleted or await self.backend.pods_gone(self.ref):
+            return
+        try:
+            await self.backend.patch(self.ref, pytorchjob.STOP_RUNNING_PODS)
+        except ClusterError as error:
+            self.sink.notice(f"{self.ref}: replicas that still run could not be stopped ({error}); delete the job")
+            return
+        self.sink.notice(f"{self.ref}: replicas that still ran after the job's end were stopped")
+
+    async def _conclude(self, end: _End) -> Conclusion:
+        if end.outcome is not Outcome.SUCCEEDED:
+            return self._failure(end.outcome, end.diagnosis or await self._diagnose())
+        try:
+            report = await self._inspect()
+        except OutputsNotVerified as error:
+            return Conclusion(outcome=Outcome.UNVERIFIED, status=self.status, cursor=self.cursor, detail=str(error))
+        not_before = parse_instant(self.submission.first_started_at) or self.clock()
+        found = problems(report, self.submission.outputs, not_before=not_before) if report else ()
+        if found:
+            return self._failure(Outcome.FAILED, diagnoses.outputs_failed(found, replica=self.submission.rank0), report)
+        for note in notes(report, self.submission.outputs) if report else ():
+            self.sink.notice(f"{self.ref}: {note}")
+        result = self._result(self.status, report, None)
+        return Conclusion(outcome=Outcome.SUCCEEDED, status=self.status, result=result, cursor=self.cursor)
+
+    async def _look_again(self) -> None:
+        """See how the other replicas ended: the one whose end was seen first may only have followed the real cause."""
+        waited = 0.0
+        while waited < _SETTLE_TIMEOUT and not await self.backend.pods_gone(self.ref):
+            await asyncio.sleep(_SETTLE_INTERVAL)
+            waited += _SETTLE_INTERVAL
+        async with contextlib.aclosing(self.backend.watch(self.ref)) as watch:
+            seen = await anext(watch)
+        if seen.job is not None:
+            await self._take(seen)
+
+    async def _diagnose(self) -> Diagnosis:
+        """Read more of the log that matters than the record holds, if it can be read."""
+        tails = {self.submission.rank0: tuple(self.tail)}
+        record, ranks = self.record or recorder.Record(), self.submission.ranks
+        first = diagnoses.diagnose(record, self.status, ranks=ranks, tails=tails)
+        if not first.replica or first.replica in tails:
+            return first
+        tails[first.replica] = await self._last_lines(first.replica)
+        return diagnoses.diagnose(record, self.status, ranks=ranks, tails=tails)
+
+    async def _last_lines(self, replica: str) -> tuple[str, ...]:
+        last: deque[str] = deque(maxlen=_TAIL_LINES)
+        with contextlib.suppress(ClusterError):
+            async for line in self.backend.logs(self.ref, replica, follow=False):
+                last.append(line.text[:_TAIL_WIDTH])
+        return tuple(last)
+
+    def _failure(self, outcome: Outcome, why: Diagnosis, report: OutputReport | None = None) -> Conclusion:
+        if not why.log_tail:
+            why = replace(why, log_tail=tuple(self.tail), tail_of=self.submission.rank0)
+        status = replace(self.status, phase=JobPhase.FAILED)
+        result = self._result(status, report, why)
+        return Conclusion(outcome=outcome, status=status, diagnosis=why, result=result, cursor=self.cursor)
+
+    async def _inspect(self) -> OutputReport | None:
+        outputs = self.submission.outputs
+        if outputs.model is None and outputs.tfevents is None:
+            return None
+        return await self.backend.inspect_outputs(self.ref, outputs)
+
+    def _result(self, status: JobStatus, report: OutputReport | None, why: Diagnosis | None) -> dict[str, Any]:
+        record = self.record or recorder.Record()
+        finished_at = status.finished_at or self.clock()
+        usage = measure(
+            created_at=status.created_at or finished_at,
+            running_at=record.first_running_at,
+            finished_at=finished_at,
+            gpus=sum(self.submission.gpus_of.values()),
+            lost_runs=record.lost_seconds(),
+            gpus_of=self.submission.gpus_of,
+            restarts=record.restarts,
+        )
+        return build_result(
+            ref=self.ref,
+            attempt=self.submission.attempt,
+            status=status,
+            usage=usage,
+            rank0=self.submission.rank0,
+            outputs=self.submission.outputs,
+            report=report,
+            diagnosis=why,
+        )
+
+
+async def _next(watch: AsyncGenerator[Observation, None]) -> Observation:
+    return await anext(watch)
+
+
+def _stored_record(job: Mapping[str, Any]) -> recorder.Record:
+    text = (job["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
+    return recorder.from_text(text) if text else recorder.Record()

@@ -1,0 +1,167 @@
+"""A job as it is now, for somebody who only looks: nothing is changed and nothing is waited for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core import diagnosis as diagnoses
+from ptjob_provider.core import recorder
+from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
+from ptjob_provider.core.identity import OWNER_ANNOTATION, RECORD_ANNOTATION, JobRef
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.outputs import problems
+from ptjob_provider.core.result import build_result, measure
+from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
+from ptjob_provider.core.submission import Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ptjob_provider.core.backend import Backend, Observation
+    from ptjob_provider.core.diagnosis import Diagnosis
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.outputs import OutputReport
+    from ptjob_provider.core.recorder import Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """Everything that can be said of a job at one moment.
+
+    Attributes:
+        submission: which job, its replicas and its declared outputs.
+        owner: who asked for it, see `owner_of`.
+        status: what its object says.
+        pods: its pods as they are now; those of an ended job may be gone.
+        record: what has been seen of its pods so far.
+        waiting: why it does not run yet, "" if it does.
+        diagnosis: why it failed, None if it has not.
+        report: what was found where the outputs should be; None unless it succeeded and has some.
+        now: when this was seen.
+    """
+
+    submission: Submission
+    owner: Mapping[str, str]
+    status: JobStatus
+    pods: Sequence[Manifest]
+    record: Record
+    waiting: str
+    diagnosis: Diagnosis | None
+    report: OutputReport | None
+    now: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the job's result as Airflow's XCom has it, and owner, replicas and the reason of waiting."""
+        result = summarize(
+            self.submission,
+            status=self.status,
+            record=self.record,
+            report=self.report,
+            diagnosis=self.diagnosis,
+            now=self.now,
+        )
+        replicas = [{"name": name, "rank": rank} for name, rank in self.submission.ranks.items()]
+        return {**result, "owner": dict(self.owner), "replicas": replicas, "waiting": self.waiting}
+
+
+async def look(backend: Backend, namespace: str, name: str, *, now: datetime | None = None) -> Snapshot:
+    """Return the job as it is now.
+
+    Raises:
+        JobNotFound: there is none of that name.
+    """
+    now = now or datetime.now(UTC)
+    job = await backend.get(pytorchjob.KIND, namespace, name)
+    seen = await _first(backend, JobRef.of(job))
+    if seen.job is None:
+        raise JobNotFound(f"{namespace}/{name}: it was deleted just now", code=404, reason="NotFound")
+    submission = Submission.of(seen.job)
+    status = pytorchjob.read_status(seen.job)
+    stored = (seen.job["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
+    before = recorder.from_text(stored) if stored else recorder.Record()
+    record = recorder.observe(before, pods=seen.pods, events=seen.events, now=now)
+    report = await _inspect(backend, submission, status)
+    return Snapshot(
+        submission=submission,
+        owner=owner_of(seen.job),
+        status=status,
+        pods=seen.pods,
+        record=record,
+        waiting=diagnoses.waiting_reason(record, status, replicas=len(submission.ranks)),
+        diagnosis=_diagnose(submission, status, record, report),
+        report=report,
+        now=now,
+    )
+
+
+def owner_of(job: Mapping[str, Any]) -> dict[str, str]:
+    """Return the ids that a job was created for, such as Airflow's dag_id and try_number; {} if it carries none."""
+    meta = job["metadata"]
+    text = (meta.get("annotations") or {}).get(OWNER_ANNOTATION)
+    if not text:
+        return {}
+    tries = {key: value for key, value in (meta.get("labels") or {}).items() if key == "try_number"}
+    return {**json.loads(text)["ids"], **tries}
+
+
+def summarize(
+    submission: Submission,
+    *,
+    status: JobStatus,
+    record: Record,
+    report: OutputReport | None,
+    diagnosis: Diagnosis | None,
+    now: datetime,
+) -> dict[str, Any]:
+    """Return the result of a job as it is at `now`, see `result.build_result`."""
+    finished_at = status.finished_at or now
+    usage = measure(
+        created_at=status.created_at or finished_at,
+        running_at=record.first_running_at,
+        finished_at=finished_at,
+        gpus=sum(submission.gpus_of.values()),
+        lost_runs=record.lost_seconds(),
+        gpus_of=submission.gpus_of,
+        restarts=record.restarts,
+    )
+    return build_result(
+        ref=submission.ref,
+        attempt=submission.attempt,
+        status=status,
+        usage=usage,
+        rank0=submission.rank0,
+        outputs=submission.outputs,
+        report=report,
+        diagnosis=diagnosis,
+    )
+
+
+async def _first(backend: Backend, ref: JobRef) -> Observation:
+    watch = backend.watch(ref)
+    try:
+        return await anext(watch)
+    finally:
+        await watch.aclose()
+
+
+async def _inspect(backend: Backend, submission: Submission, status: JobStatus) -> OutputReport | None:
+    outputs = submission.outputs
+    if status.phase is not JobPhase.SUCCEEDED or (outputs.model is None and outputs.tfevents is None):
+        return None
+    try:
+        return await backend.inspect_outputs(submission.ref, outputs)
+    except OutputsNotVerified:
+        return None
+
+
+def _diagnose(
+    submission: Submission, status: JobStatus, record: Record, report: OutputReport | None
+) -> Diagnosis | None:
+    if status.phase is JobPhase.FAILED:
+        return diagnoses.diagnose(record, status, ranks=submission.ranks)
+    not_before = parse_instant(submission.first_started_at)
+    found = problems(report, submission.outputs, not_before=not_before) if report and not_before else ()
+    return diagnoses.outputs_failed(found, replica=submission.rank0) if found else None

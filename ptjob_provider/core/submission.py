@@ -1,0 +1,293 @@
+"""Submit or adopt: the only way to create a job. Afterwards exactly one job of this owner exists and is ours to follow.
+
+What is found decides (each row has a test):
+
+    store          under the name             what happens
+    ------------   ------------------------   --------------------------------------------------------------
+    nothing        nothing                    attempt 1 is created
+    nothing        ours, live                 adopted (a lost store must not train twice)
+    nothing        ours, finished             the next attempt is created
+    nothing        ours, being deleted        waited for until nothing of it runs, then the next attempt is created
+    nothing        somebody else's            JobAlreadyExists that says whose
+    open intent    nothing                    the create never arrived: it is repeated
+    open intent    ours                       the create did arrive: adopted, finished or not
+    uid            that uid                   adopted, finished or not
+    uid            nothing, or another uid    the job is gone: the next attempt is created
+    ended          whatever                   the old job is stopped, its pods waited for, the next attempt created
+    cleared        whatever                   the same
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from ptjob_provider.core import attempts
+from ptjob_provider.core.attempts import AttemptRecord, Claim, Plan
+from ptjob_provider.core.errors import ClusterUnavailable, JobAlreadyExists, JobNotFound
+from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, JobRef, Manifest, Owner, attempt_of
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.outputs import ResolvedOutputs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from ptjob_provider.core.attempts import AttemptStore
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.spec import TrainingJob
+
+STOP_TIMEOUT = 300.0
+"""Seconds that a new attempt waits for the old one's pods; a pod on a lost node never goes, and a person must know."""
+
+_STOP_INTERVAL = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A job that exists, and all that another process needs to follow it: JSON-safe, without any secret.
+
+    Attributes:
+        ref: which object.
+        attempt: which attempt of its owner.
+        adopted: the job was there before this try.
+        spec_changed: the adopted job was made from another specification than the one asked for now.
+        ranks: pod name → rank, of all replicas.
+        gpus_of: pod name → GPUs asked for.
+        outputs: what the job was told to write, and where.
+        first_started_at: RFC 3339; outputs must not be older.
+    """
+
+    ref: JobRef
+    attempt: int
+    adopted: bool
+    spec_changed: bool
+    ranks: Mapping[str, int]
+    gpus_of: Mapping[str, int]
+    outputs: ResolvedOutputs
+    first_started_at: str
+
+    @property
+    def rank0(self) -> str:
+        """The pod whose log is the job's log."""
+        return min(self.ranks, key=lambda name: self.ranks[name])
+
+    @classmethod
+    def of(cls, job: Mapping[str, Any], *, adopted: bool = True, spec_hash: str = "", since: str | None = None) -> Self:
+        """Read everything from the job's object, whoever created it.
+
+        Args:
+            job: the object as the back-end returned it.
+            adopted: whether it was there before.
+            spec_hash: of the specification that is asked for now; empty skips the comparison.
+            since: when the first attempt was created; default this job's creation.
+        """
+        meta = job["metadata"]
+        declared = (meta.get("annotations") or {}).get(OUTPUTS_ANNOTATION)
+        replicas = pytorchjob.replicas(job)
+        return cls(
+            ref=JobRef.of(job),
+            attempt=attempt_of(job),
+            adopted=adopted,
+            spec_changed=bool(spec_hash) and attempts.spec_changed(job, spec_hash),
+            ranks={replica.name: replica.rank for replica in replicas},
+            gpus_of={replica.name: replica.gpus for replica in replicas},
+            outputs=ResolvedOutputs.from_dict(json.loads(declared) if declared else {}),
+            first_started_at=since or meta["creationTimestamp"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields for a trigger or another process."""
+        plain = {name: getattr(self, name) for name in ("attempt", "adopted", "spec_changed", "first_started_at")}
+        maps = {"ranks": dict(self.ranks), "gpus_of": dict(self.gpus_of)}
+        return {**plain, **maps, "ref": self.ref.to_dict(), "outputs": self.outputs.to_dict()}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Rebuild what `to_dict` returned."""
+        values = dict(fields)
+        ref, outputs = JobRef.from_dict(values.pop("ref")), ResolvedOutputs.from_dict(values.pop("outputs"))
+        return cls(ref=ref, outputs=outputs, **values)
+
+
+async def ensure_submitted(
+    backend: Backend,
+    job: TrainingJob,
+    *,
+    owner: Owner,
+    store: AttemptStore,
+    clear_number: int = 0,
+    exact_name: bool = False,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> Submission:
+    """Create the job or adopt the one that is there, as the module's table says; safe to repeat after any failure.
+
+    The record is saved before the create, so that whoever comes after a kill knows what may exist.
+
+    Raises:
+        InvalidSpec, UnsupportedByBackend: nothing was started.
+        JobAlreadyExists: the name belongs to somebody else.
+        ClusterUnavailable: no answer, or the old attempt's pods did not go in time; a retry goes on from here.
+    """
+    submitter = _Submitter(
+        backend=backend,
+        job=job,
+        owner=owner,
+        store=store,
+        clear_number=clear_number,
+        exact_name=exact_name,
+        sleep=sleep,
+        record=store.load(),
+    )
+    return await submitter.run()
+
+
+async def stop_and_wait(
+    backend: Backend,
+    ref: JobRef,
+    *,
+    timeout: float = STOP_TIMEOUT,  # noqa: ASYNC109 - counted with the injected sleep
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Delete the job and return when nothing of it runs any more.
+
+    Raises:
+        ClusterUnavailable: its pods did not go within `timeout` seconds.
+    """
+    await backend.delete(ref)
+    waited = 0.0
+    while not await backend.pods_gone(ref):
+        if waited >= timeout:
+            raise ClusterUnavailable(
+                f"{ref}: pods of this earlier attempt still run {timeout:.0f} s after it was deleted; "
+                "look for a lost node, then try again: a new attempt is not started beside them"
+            )
+        await sleep(_STOP_INTERVAL)
+        waited += _STOP_INTERVAL
+
+
+@dataclass(kw_only=True)
+class _Submitter:
+    """One call of `ensure_submitted`.
+
+    Attributes:
+        record: what the store held when this try began.
+        first_started_at: when the first attempt since the last clear was created, once that is known.
+    """
+
+    backend: Backend
+    job: TrainingJob
+    owner: Owner
+    store: AttemptStore
+    clear_number: int
+    exact_name: bool
+    sleep: Callable[[float], Awaitable[None]]
+    record: AttemptRecord | None
+    first_started_at: str | None = None
+
+    async def run(self) -> Submission:
+        first = self._render(1)  # a wrong specification ends here, before anything is stopped or created
+        plan = attempts.plan(self.record, clear_number=self.clear_number)
+        if self.record is None or plan is Plan.START:
+            return await self._start(1, first)
+        if self.record.clear_number == self.clear_number:
+            self.first_started_at = self.record.first_started_at
+        if plan is Plan.RESUME:
+            return await self._resume(self.record)
+        return await self._replace(self.record)
+
+    async def _resume(self, record: AttemptRecord) -> Submission:
+        found = await self._find(record.namespace, record.name)
+        if found is None and record.uid is None:
+            return await self._start(record.attempt)
+        if found is not None and self._claim(found) is Claim.ADOPT and record.uid in {None, found["metadata"]["uid"]}:
+            return self._adopt(found)
+        return await self._replace(record)
+
+    async def _replace(self, record: AttemptRecord) -> Submission:
+        found = await self._find(record.namespace, record.name)
+        if found is not None and self._claim(found) is not Claim.FOREIGN:
+            await stop_and_wait(self.backend, JobRef.of(found), sleep=self.sleep)
+        elif record.uid is not None:
+            ref = JobRef(kind=pytorchjob.KIND, namespace=record.namespace, name=record.name, uid=record.uid)
+            await stop_and_wait(self.backend, ref, sleep=self.sleep)
+        return await self._start(record.attempt + 1)
+
+    async def _start(self, attempt: int, rendered: pytorchjob.Rendered | None = None) -> Submission:
+        rendered = rendered or self._render(attempt)
+        meta = rendered.manifest["metadata"]
+        self._save(attempt, meta, uid=None)
+        try:
+            ref = await self.backend.submit(rendered.manifest)
+        except JobAlreadyExists:
+            return await self._resolve_conflict(attempt, rendered)
+        except ClusterUnavailable:
+            found = await self._find(meta["namespace"], meta["name"])
+            if found is None or self._claim(found) is not Claim.ADOPT:
+                raise
+            return self._adopt(found)
+        created = await self.backend.get(ref.kind, ref.namespace, ref.name)
+        return self._adopt(created, adopted=False)
+
+    async def _resolve_conflict(self, attempt: int, rendered: pytorchjob.Rendered) -> Submission:
+        meta = rendered.manifest["metadata"]
+        found = await self._find(meta["namespace"], meta["name"])
+        if found is None:
+            raise ClusterUnavailable(
+                f"{meta['namespace']}/{meta['name']}: the name was taken and is free again; try again"
+            )
+        claim = self._claim(found)
+        if claim is Claim.FOREIGN:
+            raise JobAlreadyExists(
+                f"{meta['namespace']}/{meta['name']}: the name belongs to a job that this task did not create; "
+                "delete that job or choose another name",
+                code=409,
+                reason="AlreadyExists",
+            )
+        if claim is Claim.ADOPT:
+            return self._adopt(found)
+        if self.exact_name or found["metadata"].get("deletionTimestamp"):
+            await stop_and_wait(self.backend, JobRef.of(found), sleep=self.sleep)
+        return await self._start(attempt + 1)
+
+    def _claim(self, found: Manifest) -> Claim:
+        phase = pytorchjob.read_status(found).phase
+        return attempts.claim(found, phase=phase, owner=self.owner, record=self.record)
+
+    def _adopt(self, found: Manifest, *, adopted: bool = True) -> Submission:
+        created_at = found["metadata"]["creationTimestamp"]
+        self.first_started_at = self.first_started_at or created_at
+        submission = Submission.of(
+            found, adopted=adopted, spec_hash=self._render(attempt_of(found)).spec_hash, since=self.first_started_at
+        )
+        self._save(submission.attempt, found["metadata"], uid=submission.ref.uid)
+        return submission
+
+    def _save(self, attempt: int, meta: Mapping[str, Any], *, uid: str | None) -> None:
+        self.store.save(
+            AttemptRecord(
+                attempt=attempt,
+                name=meta["name"],
+                namespace=meta["namespace"],
+                uid=uid,
+                clear_number=self.clear_number,
+                first_started_at=self.first_started_at,
+            )
+        )
+
+    async def _find(self, namespace: str, name: str) -> Manifest | None:
+        try:
+            return await self.backend.get(pytorchjob.KIND, namespace, name)
+        except JobNotFound:
+            return None
+
+    def _render(self, attempt: int) -> pytorchjob.Rendered:
+        return pytorchjob.render(self.job, owner=self.owner, attempt=attempt, exact_name=self.exact_name)
+
+
+def conclude_attempt(store: AttemptStore) -> None:
+    """Mark the recorded attempt as ended: the next try starts a new one instead of adopting it."""
+    record = store.load()
+    if record is not None:
+        store.save(replace(record, ended=True))

@@ -1,0 +1,181 @@
+"""What a replica finds: its environment, its paths, its place among the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from worlds import condition, is_running
+
+if TYPE_CHECKING:
+    from worlds import World
+
+PRINT = "import json, os; print(json.dumps(dict(os.environ)))"
+MASTER = {"PYTHONUNBUFFERED", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_NODE_RANK", "PET_MASTER_ADDR"}
+STATIC = MASTER | {"PET_MASTER_PORT", "PET_NPROC_PER_NODE", "PET_NNODES"}
+WATCHED = ("PET_", "MASTER_", "RANK", "WORLD_SIZE", "PYTHONUNBUFFERED")
+
+
+async def test_ranks_find_exactly_what_the_operator_injects(world: World) -> None:
+    """The names of training-operator 1.9, with the values of each rank's place."""
+    ref, _ = await world.run(world.job("env", PRINT, PRINT + "; import time; time.sleep(0)", workers=2))
+
+    master = await environment_of(world, ref, "env-master-0")
+    worker = await environment_of(world, ref, "env-worker-1")
+
+    assert set(master) == set(worker) == STATIC
+    assert (master["RANK"], worker["RANK"], worker["PET_NODE_RANK"]) == ("0", "2", "2")
+    assert (master["WORLD_SIZE"], master["PET_NNODES"], master["PET_NPROC_PER_NODE"]) == ("3", "3", "auto")
+    assert master["PYTHONUNBUFFERED"] == "1"
+    assert master["MASTER_PORT"] == worker["PET_MASTER_PORT"]
+
+
+async def test_the_world_counts_processes(world: World) -> None:
+    """With several processes per replica WORLD_SIZE is their number, RANK stays the replica's."""
+    ref, _ = await world.run(world.job("nproc", PRINT, PRINT, spec={"nprocPerNode": "4"}))
+
+    master = await environment_of(world, ref, "nproc-master-0")
+
+    assert (master["WORLD_SIZE"], master["PET_NPROC_PER_NODE"], master["PET_NNODES"]) == ("8", "4", "2")
+
+
+async def test_an_elastic_job_finds_its_rendezvous(world: World) -> None:
+    """Without a master there is no RANK and no MASTER_ADDR: torchrun finds the others by itself."""
+    policy = {
+        "minReplicas": 1,
+        "maxReplicas": 2,
+        "maxRestarts": 3,
+        "rdzvId": "x",
+        "nProcPerNode": 2,
+        "standalone": True,
+    }
+    conf = [{"key": "timeout", "value": "9"}, {"key": "a", "value": "b"}]
+    manifest = world.job("rdzv", worker=PRINT, workers=2, spec={"elasticPolicy": {**policy, "rdzvConf": conf}})
+
+    ref, _ = await world.run(manifest)
+
+    found = await environment_of(world, ref, "rdzv-worker-0")
+    endpoint = found.pop("PET_RDZV_ENDPOINT")
+    assert endpoint.rpartition(":")[2].isdigit()
+    assert found == {
+        "PYTHONUNBUFFERED": "1",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_NNODES": "1:2",
+        "PET_MAX_RESTARTS": "3",
+        "PET_NPROC_PER_NODE": "2",
+        "PET_RDZV_ID": "x",
+        "PET_RDZV_CONF": "timeout=9,a=b",
+        "PET_STANDALONE": "",
+    }
+
+
+async def test_the_users_variables_are_expanded_and_the_operators_win(world: World) -> None:
+    """`$(NAME)` as the kubelet does it; RANK cannot be set by hand; arguments may use what the operator injects."""
+    env = [
+        {"name": "BASE", "value": "/x"},
+        {"name": "BELOW", "value": "$(BASE)/y $(UNKNOWN) $$(BASE)"},
+        {"name": "RANK", "value": "7"},
+        {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+    command = ["sh", "-c", 'echo "$BELOW|$RANK|$POD|$0|$1"', "$(BASE)", "$(RANK)-$(NOPE)"]
+
+    ref, _ = await world.run(world.job("expand", command, container={"env": env}))
+
+    assert await world.text(ref, "expand-master-0") == ["/x/y $(UNKNOWN) $(BASE)|0|expand-master-0|/x|0-$(NOPE)"]
+
+
+async def test_two_jobs_at_once_do_not_meet(world: World) -> None:
+    """Each has a port of its own on which its master can listen."""
+    listen = """
+        import os, socket, time
+        server = socket.socket()
+        server.bind(("", int(os.environ["MASTER_PORT"])))
+        server.listen()
+        print("listening", flush=True)
+        time.sleep(60)
+    """
+    refs = [await world.submit(world.job(name, listen)) for name in ("left", "right", "middle")]
+
+    lines = await asyncio.gather(*(world.line(ref, f"{ref.name}-master-0", "listening") for ref in refs))
+
+    assert [line.text for line in lines] == ["listening"] * 3
+
+
+async def test_a_claim_is_where_the_mounts_say(world: World) -> None:
+    """Two jobs that mount a claim at other paths and sub-paths see the same files, in every kind of argument."""
+    volume = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}]}
+    write = {
+        "volumeMounts": [{"name": "v", "mountPath": "/data"}],
+        "env": [{"name": "OUT", "value": "/data/run/a.txt"}],
+        "workingDir": "/data/run",
+    }
+    script = "mkdir -p /data/run && echo one > $OUT && echo two > b.txt && pwd | grep -q run && ls --directory=/x"
+    ref, _ = await world.run(world.job("write", ["sh", "-c", f"{script} || true"], container=write, pod=volume))
+    read = {"volumeMounts": [{"name": "v", "mountPath": "/in", "subPath": "run"}]}
+
+    ref, seen = await world.run(world.job("read", ["cat", "/in/a.txt", "/in/b.txt"], container=read, pod=volume))
+
+    assert await world.text(ref, "read-master-0") == ["one", "two"]
+    assert condition(seen[-1].job, "Succeeded")
+
+
+async def test_a_read_only_mount_cannot_be_written(world: World) -> None:
+    """And the same claim can be written through another mount of the same container."""
+    volume = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "guarded"}}]}
+    mounts = [{"name": "v", "mountPath": "/rw"}, {"name": "v", "mountPath": "/ro", "readOnly": True}]
+    script = "echo kept > /rw/a && cat /ro/a && (echo x > /ro/b || echo refused)"
+
+    ref, _ = await world.run(world.job("guard", ["sh", "-c", script], container={"volumeMounts": mounts}, pod=volume))
+
+    text = await world.text(ref, "guard-master-0")
+    assert text[0] == "kept"
+    assert text[-1] == "refused"
+
+
+async def test_an_empty_dir_is_new_for_each_pod(world: World) -> None:
+    """What another pod wrote there is not seen."""
+    pod = {"volumes": [{"name": "s", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]}
+    mounts = {"volumeMounts": [{"name": "s", "mountPath": "/dev/shm"}]}  # noqa: S108 - a mount path
+    script = ["sh", "-c", "ls -A /dev/shm | wc -l; touch /dev/shm/mine"]
+
+    ref, _ = await world.run(world.job("scratch", script, script, container=mounts, pod=pod))
+
+    assert await world.text(ref, "scratch-master-0") == ["0"]
+
+
+async def test_a_relative_path_is_the_containers(world: World) -> None:
+    """Mounts are below the working directory where the container has them."""
+    pod = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "rel"}}]}
+    container = {"volumeMounts": [{"name": "v", "mountPath": "/work/out"}], "workingDir": "/work"}
+
+    await world.run(world.job("relative", ["sh", "-c", "echo here > out/file"], container=container, pod=pod))
+    ref, _ = await world.run(world.job("absolute", ["cat", "/work/out/file"], container=container, pod=pod))
+
+    assert await world.text(ref, "absolute-master-0") == ["here"]
+
+
+async def test_an_interpreter_is_found_inside_a_shell(world: World) -> None:
+    """Arena's form: a shell with a command line."""
+    ref, _ = await world.run(world.job("shell", ["sh", "-c", "python -c 'import sys; print(sys.version_info[0])'"]))
+
+    assert await world.text(ref, "shell-master-0") == ["3"]
+
+
+async def test_sidecars_run_beside_the_training(world: World) -> None:
+    """The pod has succeeded when all its containers have."""
+    beside = {"name": "beside", "image": world.image, "command": ["sh", "-c", "sleep 0.5"]}
+    manifest = world.job("pair", "print('trained')")
+    manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"].append(beside)
+
+    ref, seen = await world.run(manifest)
+
+    assert {c["name"] for c in seen[-1].pods[0]["status"]["containerStatuses"]} == {"pytorch", "beside"}
+    assert await world.text(ref, "pair-master-0") == ["trained"]
+    assert any(is_running(one) for one in seen)
+
+
+async def environment_of(world: World, ref: object, pod: str) -> dict[str, str]:
+    """Return the variables that the operator decides on, as the replica saw them."""
+    (line,) = await world.text(ref, pod)
+    return {name: value for name, value in json.loads(line).items() if name.startswith(WATCHED)}

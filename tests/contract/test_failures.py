@@ -1,0 +1,158 @@
+"""How jobs fail, and what is seen of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from worlds import condition, has_ended, is_running, terminations
+
+if TYPE_CHECKING:
+    from worlds import World
+
+SLEEP = "import time; time.sleep(60)"
+
+
+async def test_an_exit_code_and_the_end_of_the_log_are_seen(world: World) -> None:
+    """The failing replica's status has its code and its last lines."""
+    _, seen = await world.run(world.job("code", "print('before'); raise ValueError('no such class')"))
+
+    ended = terminations(seen, "code-master-0")[-1]
+    assert (ended["exitCode"], ended["reason"]) == (1, "Error")
+    assert ended["message"].startswith("before\nTraceback")
+    assert ended["message"].endswith("ValueError: no such class\n")
+    assert (
+        condition(seen[-1].job, "Failed")["message"] == "PyTorchJob code is failed because 1 Master replica(s) failed."
+    )
+
+
+async def test_a_worker_that_fails_fails_the_job_and_leaves_the_others(world: World) -> None:
+    """With cleanPodPolicy None, the CRD's default, the master goes on running after the job's end."""
+    ref, seen = await world.run(world.job("worker", SLEEP, "import sys; sys.exit(3)"))
+
+    assert condition(seen[-1].job, "Failed")["reason"] == "PyTorchJobFailed"
+    assert not await world.backend.pods_gone(ref)
+    assert {pod["metadata"]["name"]: pod["status"]["phase"] for pod in seen[-1].pods} == {
+        "worker-master-0": "Running",
+        "worker-worker-0": "Failed",
+    }
+
+
+async def test_what_still_runs_after_the_end_can_be_stopped(world: World) -> None:
+    """Changing cleanPodPolicy to Running at the end stops the others."""
+    ref, _ = await world.run(world.job("stopped", SLEEP, "import sys; sys.exit(3)"))
+
+    await world.backend.patch(ref, {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}})
+
+    assert await world.gone(ref) < 5
+    assert condition(await world.backend.get("PyTorchJob", "default", "stopped"), "Failed")
+
+
+@pytest.mark.parametrize(("policy", "left"), [("Running", {"clean-worker-0"}), ("All", set())])
+async def test_the_clean_pod_policy_is_kept_at_the_end(world: World, policy: str, left: set[str]) -> None:
+    """Running deletes what runs, All deletes every pod; the terminations were seen before."""
+    manifest = world.job("clean", SLEEP, "import sys; sys.exit(3)", cleanPodPolicy=policy)
+    ref = await world.submit(manifest)
+
+    seen = await world.observe(ref, lambda one: has_ended(one) and {p["metadata"]["name"] for p in one.pods} == left)
+
+    assert terminations(seen, "clean-worker-0")[-1]["exitCode"] == 3
+    assert terminations(seen, "clean-master-0")
+    assert await world.gone(ref) < 5
+
+
+async def test_a_death_by_signal_is_told_as_one(world: World) -> None:
+    """137 with the signal's number, as the kubelet has it."""
+    _, seen = await world.run(world.job("killed", "import os; os.kill(os.getpid(), 9)"))
+
+    ended = terminations(seen, "killed-master-0")[-1]
+    assert (ended["exitCode"], ended["signal"], ended["reason"]) == (137, 9, "Error")
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("nosuch", 'exec: "nosuch": executable file not found in $PATH'),
+        ("/no/such", 'exec: "/no/such": stat /no/such: no such file or directory'),
+    ],
+)
+async def test_a_missing_program_is_told_as_one(world: World, program: str, why: str) -> None:
+    """The container ends as StartError with code 128, and the runtime's words say what is missing."""
+    _, seen = await world.run(world.job("missing", [program, "--epochs", "3"]))
+
+    ended = terminations(seen, "missing-master-0")[-1]
+    assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
+    assert why in ended["message"]
+
+
+async def test_a_job_past_its_deadline_has_failed(world: World) -> None:
+    """The condition says so, and the policy decides what becomes of the pods."""
+    manifest = world.job("late", SLEEP, activeDeadlineSeconds=1, cleanPodPolicy="Running")
+
+    ref, seen = await world.run(manifest)
+
+    failed = condition(seen[-1].job, "Failed")
+    assert failed["message"] == "Job late has failed because it was active longer than specified deadline"
+    assert await world.gone(ref) < 5
+
+
+async def test_without_a_master_all_workers_have_to_succeed(world: World) -> None:
+    """One that is still running keeps the job running."""
+    program = "import os, time; time.sleep(1.0 if os.environ['HOSTNAME'].endswith('1') else 0)"
+    ref = await world.submit(world.job("workers", worker=program, workers=2))
+
+    half = await world.observe(ref, lambda one: {p["status"]["phase"] for p in one.pods} == {"Succeeded", "Running"})
+    seen = await world.observe(ref, has_ended)
+
+    assert condition(half[-1].job, "Running")
+    assert condition(seen[-1].job, "Succeeded")["message"] == "PyTorchJob default/workers successfully completed."
+
+
+async def test_an_elastic_job_has_succeeded_with_its_first_worker(world: World) -> None:
+    """That is the operator's rule for a job with an elastic policy and no master."""
+    program = "import os, time; time.sleep(60 if os.environ['HOSTNAME'].endswith('1') else 0)"
+    manifest = world.job(
+        "elastic", worker=program, workers=2, spec={"elasticPolicy": {"minReplicas": 1, "maxReplicas": 2}}
+    )
+
+    _, seen = await world.run(manifest)
+
+    assert condition(seen[-1].job, "Succeeded")
+
+
+async def test_an_init_container_runs_first(world: World) -> None:
+    """The others start when it has succeeded."""
+    init = {"name": "wait", "image": world.image, "command": ["sh", "-c", "sleep 0.5; date +%s.%N > /shared/done"]}
+    mounts = [{"name": "shared", "mountPath": "/shared"}]
+    pod = {"initContainers": [{**init, "volumeMounts": mounts}], "volumes": [{"name": "shared", "emptyDir": {}}]}
+    ref, seen = await world.run(
+        world.job("init", ["sh", "-c", "cat /shared/done; echo ready"], pod=pod, container={"volumeMounts": mounts})
+    )
+
+    assert (await world.text(ref, "init-master-0"))[-1] == "ready"
+    assert condition(seen[-1].job, "Succeeded")
+    waiting = [pod["status"]["phase"] for one in seen for pod in one.pods if "initContainerStatuses" in pod["status"]]
+    assert waiting[0] == "Pending"
+
+
+async def test_an_init_container_that_fails_fails_the_pod(world: World) -> None:
+    """With Never nothing else is started."""
+    pod = {"initContainers": [{"name": "check", "image": world.image, "command": ["sh", "-c", "exit 7"]}]}
+
+    _, seen = await world.run(world.job("initfail", "print('never')", pod=pod))
+
+    (failed,) = [one for one in seen[-1].pods if one["metadata"]["name"] == "initfail-master-0"]
+    assert failed["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
+    assert "waiting" in failed["status"]["containerStatuses"][0]["state"]
+    assert condition(seen[-1].job, "Failed")
+
+
+async def test_a_job_that_waits_for_its_master_is_not_running(world: World) -> None:
+    """Running is said once rank 0 runs."""
+    ref = await world.submit(world.job("running", SLEEP))
+
+    seen = await world.observe(ref, is_running)
+    seen += await world.observe(ref, lambda one: condition(one.job, "Running") is not None)
+
+    assert condition(seen[-1].job, "Running")["message"] == "PyTorchJob running is running."

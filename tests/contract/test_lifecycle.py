@@ -1,0 +1,181 @@
+"""A job's life: created, running, ended; its names, its conditions, its pods."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobNotFound
+from ptjob_provider.core.identity import JobRef
+from worlds import condition, has_ended, is_running, terminations, types
+
+if TYPE_CHECKING:
+    from worlds import World
+
+SLEEP = "import time; print('up'); time.sleep(60)"
+
+
+async def test_a_job_whose_master_succeeds_has_succeeded(world: World) -> None:
+    """Conditions, times and counts are those that training-operator writes."""
+    ref, seen = await world.run(world.job("ok", "print('done')", "print('done')"))
+
+    job = await world.backend.get("PyTorchJob", "default", "ok")
+    assert JobRef.of(job) == ref
+    assert types(job) == [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
+    assert condition(job, "Succeeded")["reason"] == "PyTorchJobSucceeded"
+    assert condition(job, "Succeeded")["message"] == "PyTorchJob ok is successfully completed."
+    assert job["status"]["startTime"] <= job["status"]["completionTime"]
+    assert job["status"]["replicaStatuses"]["Master"]["succeeded"] == 1
+    assert terminations(seen, "ok-master-0")[0]["reason"] == "Completed"
+
+
+async def test_pods_are_named_and_labelled_as_the_operator_does(world: World) -> None:
+    """Whoever finds pods by name, label or owner finds these."""
+    ref = await world.submit(world.job("names", SLEEP, SLEEP, workers=2))
+
+    seen = await world.observe(ref, lambda one: is_running(one, replicas=3))
+
+    pods = {pod["metadata"]["name"]: pod for pod in seen[-1].pods}
+    assert set(pods) == {"names-master-0", "names-worker-0", "names-worker-1"}
+    labels = pods["names-worker-1"]["metadata"]["labels"]
+    assert labels["training.kubeflow.org/job-name"] == "names"
+    assert labels["training.kubeflow.org/replica-type"] == "worker"
+    assert labels["training.kubeflow.org/replica-index"] == "1"
+    assert pods["names-master-0"]["metadata"]["labels"]["training.kubeflow.org/job-role"] == "master"
+    assert {pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods.values()} == {ref.uid}
+    assert {pod["status"]["phase"] for pod in pods.values()} == {"Running"}
+
+
+async def test_a_name_is_taken_once(world: World) -> None:
+    """Of many submissions under one name exactly one creates a job; the others say so."""
+    manifest = world.job("taken", SLEEP)
+
+    results = await asyncio.gather(*(world.submit(manifest) for _ in range(5)), return_exceptions=True)
+
+    created = [result for result in results if isinstance(result, JobRef)]
+    assert len(created) == 1
+    assert [type(result) for result in results if result not in created] == [JobAlreadyExists] * 4
+
+
+async def test_a_finished_job_keeps_its_name_until_it_is_deleted(world: World) -> None:
+    """Nothing takes the place of a job that somebody may still ask about."""
+    ref, _ = await world.run(world.job("again", "pass"))
+
+    with pytest.raises(JobAlreadyExists):
+        await world.submit(world.job("again", "pass"))
+    await world.backend.delete(ref)
+    await world.gone(ref)
+    second, _ = await world.run(world.job("again", "pass"))
+
+    assert second.uid != ref.uid
+
+
+async def test_jobs_are_listed_by_their_labels(world: World) -> None:
+    """Only the jobs that carry all labels, oldest first."""
+    for name, labels in (("one", {"team": "a"}), ("two", {"team": "a", "run": "7"}), ("three", {"team": "b"})):
+        manifest = world.job(name, SLEEP)
+        await world.submit({**manifest, "metadata": {**manifest["metadata"], "labels": labels}})
+
+    team = await world.backend.list("PyTorchJob", "default", {"team": "a"})
+    run = await world.backend.list("PyTorchJob", "default", {"team": "a", "run": "7"})
+
+    assert [job["metadata"]["name"] for job in team] == ["one", "two"]
+    assert [job["metadata"]["name"] for job in run] == ["two"]
+    assert await world.backend.list("PyTorchJob", "elsewhere", {}) == []
+
+
+async def test_what_does_not_exist_is_not_found(world: World) -> None:
+    """Reading and changing say so; deleting it is success."""
+    ref = JobRef(kind="PyTorchJob", namespace="default", name="nobody", uid="0")
+
+    with pytest.raises(JobNotFound):
+        await world.backend.get("PyTorchJob", "default", "nobody")
+    with pytest.raises(JobNotFound):
+        await world.backend.patch(ref, {"metadata": {"annotations": {"a": "b"}}})
+    await world.backend.delete(ref)
+
+    assert await world.backend.pods_gone(ref)
+    assert [one.job async for one in world.backend.watch(ref)] == [None]
+
+
+async def test_another_kind_is_refused(world: World) -> None:
+    """A manifest of something else starts nothing."""
+    with pytest.raises(InvalidSpec, match="kind"):
+        await world.backend.submit({**world.job("other", "pass"), "kind": "TFJob"})
+
+
+async def test_an_annotation_is_merged_and_seen(world: World) -> None:
+    """A patch changes what it names, nothing else, and a watcher sees it."""
+    ref = await world.submit(world.job("noted", SLEEP))
+    await world.backend.patch(ref, {"metadata": {"annotations": {"first": "1", "second": "2"}}})
+
+    await world.backend.patch(ref, {"metadata": {"annotations": {"first": None, "third": "3"}}})
+
+    seen = await world.observe(ref, lambda one: "third" in (one.job["metadata"].get("annotations") or {}))
+    assert seen[-1].job["metadata"]["annotations"] == {"second": "2", "third": "3"}
+    assert seen[-1].job["metadata"]["name"] == "noted"
+
+
+async def test_a_patch_of_an_earlier_job_changes_nothing(world: World) -> None:
+    """The uid decides: a job that has the name now is somebody else's."""
+    ref = await world.submit(world.job("mine", SLEEP))
+    stranger = JobRef(kind=ref.kind, namespace=ref.namespace, name=ref.name, uid="another")
+
+    with pytest.raises(JobNotFound):
+        await world.backend.patch(stranger, {"metadata": {"annotations": {"a": "b"}}})
+    await world.backend.delete(stranger)
+
+    job = await world.backend.get("PyTorchJob", "default", "mine")
+    assert "annotations" not in job["metadata"]
+    assert "deletionTimestamp" not in job["metadata"]
+
+
+async def test_two_watchers_see_the_same_end(world: World) -> None:
+    """Watching takes nothing away from another watcher."""
+    ref = await world.submit(world.job("watched", "import time; time.sleep(0.5)"))
+
+    one, two = await asyncio.gather(world.observe(ref, has_ended), world.observe(ref, has_ended))
+
+    assert one[-1].job["status"] == two[-1].job["status"]
+
+
+async def test_deleting_a_running_job_ends_its_processes(world: World) -> None:
+    """Within five seconds nothing runs, the name is free, and a watcher has seen it go."""
+    ref = await world.submit(world.job("deleted", SLEEP, SLEEP))
+    await world.observe(ref, lambda one: is_running(one, replicas=2))
+    watching = asyncio.create_task(world.observe(ref, lambda one: one.job is None))
+
+    await world.backend.delete(ref)
+    seconds = await world.gone(ref)
+
+    assert seconds < 5
+    assert (await watching)[-1].job is None
+    with pytest.raises(JobNotFound):
+        await world.backend.get("PyTorchJob", "default", "deleted")
+    await world.backend.delete(ref)
+
+
+async def test_a_process_that_ignores_sigterm_is_killed(world: World) -> None:
+    """Nobody keeps a deleted job alive."""
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(60)"
+    ref = await world.submit(world.job("stubborn", stubborn))
+    await world.line(ref, "stubborn-master-0", "up")
+
+    await world.backend.delete(ref)
+
+    assert await world.gone(ref) < 5
+
+
+async def test_a_job_that_is_being_deleted_still_has_its_name(world: World) -> None:
+    """A new job never starts beside the old one's processes."""
+    slow = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(60)"
+    ref = await world.submit(world.job("slow", slow))
+    await world.line(ref, "slow-master-0", "up")
+
+    await world.backend.delete(ref)
+
+    assert not await world.backend.pods_gone(ref)
+    with pytest.raises(JobAlreadyExists):
+        await world.submit(world.job("slow", "pass"))

@@ -1,0 +1,613 @@
+"""What only the local back-end promises: its supervisor, its devices, its stand-ins, its disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from local_world import environment, processes_of
+from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, UnsupportedByBackend
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.local import ImageStandIn, LocalBackend, LocalConfig
+from ptjob_provider.core.local.processes import ProcessId
+from ptjob_provider.core.outputs import ResolvedOutput, ResolvedOutputs
+from worlds import World, condition, has_ended, is_running, terminations
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+SLEEP = "import time; print('up', flush=True); time.sleep(60)"
+CANARY = "canary-7f3a9c"
+ESCAPE = """
+    import os, subprocess, sys, time
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    print("up", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+async def machine(tmp_path: Path) -> AsyncIterator[Callable[..., World]]:
+    """Return a function that makes a world with the given configuration, all on one root."""
+    worlds: list[World] = []
+
+    def make(**config: Any) -> World:
+        fields = {"root": tmp_path / "root", "restart_backoff": 0.2, "environment": environment(), **config}
+        worlds.append(World(backend=LocalBackend(LocalConfig(**fields)), image="example.org/train:1"))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        await world.clear()
+
+
+def supervisor_of(root: Path, ref: JobRef) -> int:
+    """Return the pid of the job's supervisor."""
+    return int(json.loads((root / "jobs" / ref.namespace / ref.name / "supervisor.json").read_text())["pid"])
+
+
+async def test_a_killed_supervisor_is_seen_as_a_failure(machine: Callable[..., World], tmp_path: Path) -> None:
+    """Whoever looks next ends what it had started, and the job has failed with a reason of its own."""
+    world = machine()
+    ref = await world.submit(world.job("lost", ESCAPE, SLEEP))
+    await world.line(ref, "lost-master-0", "up")
+
+    os.kill(supervisor_of(tmp_path / "root", ref), signal.SIGKILL)
+    seen = await world.observe(ref, has_ended)
+
+    failed = condition(seen[-1].job, "Failed")
+    assert failed["reason"] == "SupervisorLost"
+    assert terminations(seen, "lost-master-0")[-1]["reason"] == "ContainerStatusUnknown"
+    assert processes_of(ref) == []
+    assert await world.backend.pods_gone(ref)
+    assert await world.text(ref, "lost-master-0") == ["up"]
+
+
+async def test_the_replicas_of_a_killed_supervisor_die_by_themselves(
+    machine: Callable[..., World], tmp_path: Path
+) -> None:
+    """Even if nobody ever looks."""
+    world = machine()
+    ref = await world.submit(world.job("alone", SLEEP))
+    await world.line(ref, "alone-master-0", "up")
+
+    os.kill(supervisor_of(tmp_path / "root", ref), signal.SIGKILL)
+
+    await until(lambda: processes_of(ref) == [])
+
+
+async def test_a_log_that_is_followed_ends_with_a_killed_supervisor(
+    machine: Callable[..., World], tmp_path: Path
+) -> None:
+    """Never a hang."""
+    world = machine()
+    ref = await world.submit(world.job("follow", SLEEP))
+    reading = asyncio.create_task(world.text(ref, "follow-master-0"))
+    await world.line(ref, "follow-master-0", "up")
+
+    os.kill(supervisor_of(tmp_path / "root", ref), signal.SIGKILL)
+
+    assert await reading == ["up"]
+
+
+async def test_a_job_of_a_killed_supervisor_can_be_deleted(machine: Callable[..., World], tmp_path: Path) -> None:
+    """Its processes go, and its name is free."""
+    world = machine()
+    ref = await world.submit(world.job("orphan", ESCAPE))
+    await world.line(ref, "orphan-master-0", "up")
+    os.kill(supervisor_of(tmp_path / "root", ref), signal.SIGKILL)
+
+    await world.backend.delete(ref)
+
+    assert await world.gone(ref) < 5
+    assert processes_of(ref) == []
+    await world.run(world.job("orphan", "pass"))
+
+
+async def test_a_supervisor_that_is_told_to_end_ends_the_job(machine: Callable[..., World], tmp_path: Path) -> None:
+    """SIGTERM, as at shutdown: nothing is left, and the job says why."""
+    world = machine()
+    ref = await world.submit(world.job("term", SLEEP))
+    await world.line(ref, "term-master-0", "up")
+
+    os.kill(supervisor_of(tmp_path / "root", ref), signal.SIGTERM)
+    seen = await world.observe(ref, has_ended)
+
+    assert condition(seen[-1].job, "Failed")["reason"] == "SupervisorLost"
+    assert "SIGTERM" in condition(seen[-1].job, "Failed")["message"]
+    assert processes_of(ref) == []
+
+
+async def test_a_process_that_leaves_its_group_goes_with_the_job(machine: Callable[..., World]) -> None:
+    """Grandchildren in sessions of their own are ended, too."""
+    world = machine()
+    ref = await world.submit(world.job("escape", ESCAPE))
+    await world.line(ref, "escape-master-0", "up")
+    assert len(processes_of(ref)) == 2
+
+    await world.backend.delete(ref)
+    await world.gone(ref)
+
+    assert processes_of(ref) == []
+
+
+async def test_what_a_replica_leaves_behind_ends_with_it(machine: Callable[..., World]) -> None:
+    """As a container's other processes end with its first."""
+    world = machine()
+    program = ESCAPE.replace("time.sleep(60)\n", "", 1).replace("    time.sleep(60)\n", "")
+
+    ref, seen = await world.run(world.job("remains", program))
+
+    assert condition(seen[-1].job, "Succeeded")
+    assert processes_of(ref) == []
+
+
+async def test_a_job_outlives_its_submitter_and_a_closed_terminal(
+    machine: Callable[..., World], tmp_path: Path
+) -> None:
+    """The process that submitted ends, its terminal hangs up, and the job goes on."""
+    world = machine()
+    manifest = tmp_path / "job.json"
+    manifest.write_text(json.dumps(world.job("outlive", SLEEP)))
+    program = f"""
+import asyncio, json, os, signal, sys
+from pathlib import Path
+from ptjob_provider.core.local import LocalBackend, LocalConfig
+backend = LocalBackend(LocalConfig(root=Path({str(tmp_path / "root")!r})))
+ref = asyncio.run(backend.submit(json.loads(Path({str(manifest)!r}).read_text())))
+print(json.dumps(ref.to_dict()), flush=True)
+os.kill(0, signal.SIGHUP)
+"""
+    submitter = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    written, _ = await submitter.communicate()
+    assert submitter.returncode == -signal.SIGHUP
+    ref = JobRef.from_dict(json.loads(written))
+    world.refs.append(ref)
+
+    os.kill(supervisor_of(tmp_path / "root", ref), signal.SIGHUP)
+    await world.observe(ref, is_running)
+    await asyncio.sleep(0.5)
+
+    assert condition(await world.backend.get("PyTorchJob", "default", "outlive"), "Running")
+
+
+async def test_a_submission_that_was_interrupted_is_seen_as_a_failure(
+    machine: Callable[..., World], tmp_path: Path
+) -> None:
+    """The name is taken, nobody answers for it: failed at once, not waited for."""
+    world = machine()
+    program = f"""
+import os
+from pathlib import Path
+from ptjob_provider.core.local import LocalConfig, submission
+from ptjob_provider.core.local.objects import JobStore
+store = JobStore(Path({str(tmp_path / "root")!r}))
+job = submission.admitted({world.job("half", SLEEP)!r})
+with submission.created(store.files("default", "half"), job, []):
+    print("made", flush=True)
+    os.read(0, 1)
+    os._exit(9)
+"""
+    pipe = asyncio.subprocess.PIPE
+    submitter = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdin=pipe, stdout=pipe)
+    assert submitter.stdout is not None
+    assert await submitter.stdout.readline() == b"made\n"
+    before = await world.backend.get("PyTorchJob", "default", "half")
+
+    submitter.kill()
+    await submitter.communicate()
+    ref = JobRef.of(before)
+    world.refs.append(ref)
+    seen = await world.observe(ref, has_ended)
+
+    assert not condition(before, "Failed")
+    assert condition(seen[-1].job, "Failed")["reason"] == "SupervisorLost"
+
+
+async def test_a_machine_that_was_restarted_has_lost_its_supervisors(
+    machine: Callable[..., World], tmp_path: Path
+) -> None:
+    """A process of another boot is not ours, whatever its number."""
+    world = machine()
+    ref = await world.submit(world.job("boot", SLEEP))
+    await world.observe(ref, is_running)
+    file = tmp_path / "root/jobs/default/boot/supervisor.json"
+    os.kill(supervisor_of(tmp_path / "root", ref), signal.SIGKILL)
+
+    file.write_text(json.dumps({**ProcessId.of(os.getpid()).to_dict(), "boot": "another"}))
+    seen = await world.observe(ref, has_ended)
+
+    assert condition(seen[-1].job, "Failed")["reason"] == "SupervisorLost"
+
+
+async def test_a_secret_is_in_no_file(machine: Callable[..., World], tmp_path: Path) -> None:
+    """The program has it, by variable, by argument and as a file; the disk has not, while it runs and after."""
+    world = machine(secrets={"s": {"token": CANARY, "other": "x"}}, config_maps={"m": {"mode": "fast"}})
+    env = [
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}},
+        {"name": "MODE", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "mode"}}},
+        {"name": "NONE", "valueFrom": {"secretKeyRef": {"name": "s", "key": "no", "optional": True}}},
+    ]
+    container = {
+        "env": env,
+        "envFrom": [{"prefix": "ALL_", "secretRef": {"name": "s"}}],
+        "args": ["$(TOKEN)"],
+        "volumeMounts": [{"name": "v", "mountPath": "/secret", "readOnly": True}],
+    }
+    program = """
+        import os, sys, time, pathlib
+        same = {os.environ["TOKEN"], os.environ["ALL_token"], sys.argv[1], pathlib.Path(os.environ["FILE"]).read_text()}
+        print(len(same), len(os.environ["TOKEN"]), os.environ["MODE"], os.environ.get("NONE"), flush=True)
+        time.sleep(60)
+    """
+    container["env"] = [*env, {"name": "FILE", "value": "/secret/token"}]
+    pod = {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}
+    ref = await world.submit(world.job("secret", program, container=container, pod=pod))
+
+    line = await world.line(ref, "secret-master-0", "fast")
+    during = files_with(CANARY, tmp_path)
+    os.kill(supervisor_of(tmp_path / "root", ref), signal.SIGKILL)
+    await world.observe(ref, has_ended)
+
+    assert line.text == f"1 {len(CANARY)} fast None"
+    assert during == []
+    assert files_with(CANARY, tmp_path) == []
+    assert files_with(CANARY, Path("/dev/shm")) == []  # noqa: S108 - where secret volumes lie
+
+
+async def test_the_submitters_environment_is_not_inherited(
+    machine: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the replicas nor the supervisor see what the submitting process knows."""
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", CANARY)
+    world = machine()
+    program = """
+        import os, pathlib
+        parent = pathlib.Path(f"/proc/{os.getppid()}/environ").read_bytes()
+        print("AIRFLOW" in str(dict(os.environ)), b"AIRFLOW" in parent)
+    """
+
+    ref, _ = await world.run(world.job("clean", program))
+
+    assert await world.text(ref, "clean-master-0") == ["False False"]
+
+
+@pytest.mark.parametrize("gpus", ["refuse", "ignore", 2])
+async def test_a_job_that_asks_for_no_device_sees_none(machine: Callable[..., World], gpus: str | int) -> None:
+    """As on a cluster, whatever the machine has."""
+    world = machine(gpus=gpus)
+
+    ref, _ = await world.run(world.job("cpu", "import os; print(repr(os.environ['CUDA_VISIBLE_DEVICES']))"))
+
+    assert await world.text(ref, "cpu-master-0") == ["''"]
+
+
+async def test_a_device_is_refused_unless_configured(machine: Callable[..., World]) -> None:
+    """Before anything starts, and with the setting's name."""
+    world = machine()
+
+    with pytest.raises(UnsupportedByBackend, match=r"limits\[nvidia.com/gpu\].*local_gpus"):
+        await world.submit(world.job("gpu", "pass", container=gpus(1)))
+
+
+async def test_a_device_can_be_ignored_loudly(machine: Callable[..., World]) -> None:
+    """The job runs on the CPU, and an event says so once."""
+    world = machine(gpus="ignore")
+
+    ref, seen = await world.run(
+        world.job("gpu", "import os; print('[' + os.environ['CUDA_VISIBLE_DEVICES'] + ']')", container=gpus(1))
+    )
+
+    assert await world.text(ref, "gpu-master-0") == ["[]"]
+    (message,) = [event["message"] for event in seen[-1].events if "ignored" in event["message"]]
+    assert message.startswith(
+        "spec.pytorchReplicaSpecs.Master.template.spec.containers[0]: nvidia.com/gpu: 1 is ignored"
+    )
+
+
+async def test_each_replica_sees_only_its_own_devices(machine: Callable[..., World]) -> None:
+    """Disjoint, and as many as it asked for."""
+    world = machine(gpus=4)
+    program = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+
+    ref, _ = await world.run(world.job("gpus", program, program + "; import time; time.sleep(.5)", container=gpus(2)))
+
+    first, second = [(await world.text(ref, f"gpus-{pod}-0"))[0].split(",") for pod in ("master", "worker")]
+    assert sorted([*first, *second]) == ["0", "1", "2", "3"]
+
+
+async def test_a_job_waits_for_devices_that_others_have(machine: Callable[..., World]) -> None:
+    """It is pending as unschedulable, says why, and runs when they are free; two back-ends share the devices."""
+    world, other = machine(gpus=2), machine(gpus=2)
+    holder = await world.submit(world.job("holder", SLEEP, container=gpus(2)))
+    await world.observe(holder, is_running)
+
+    waiting = await other.submit(other.job("waiting", "print('ran')", container=gpus(1)))
+    seen = await other.observe(waiting, lambda one: any(pod["status"]["conditions"] for pod in one.pods))
+    await asyncio.sleep(0.3)
+    still = await other.backend.get("PyTorchJob", "default", "waiting")
+    await world.backend.delete(holder)
+    end = await other.observe(waiting, has_ended)
+
+    (reason,) = seen[-1].pods[0]["status"]["conditions"]
+    assert reason["reason"] == "Unschedulable"
+    assert reason["message"].startswith("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    assert not condition(still, "Running")
+    assert condition(end[-1].job, "Succeeded")
+
+
+async def test_the_devices_of_a_killed_supervisor_are_free(machine: Callable[..., World], tmp_path: Path) -> None:
+    """Nobody has to clean up after it."""
+    world = machine(gpus=1)
+    ref = await world.submit(world.job("dies", SLEEP, container=gpus(1)))
+    await world.observe(ref, is_running)
+
+    os.kill(supervisor_of(tmp_path / "root", ref), signal.SIGKILL)
+    _, seen = await world.run(world.job("next", "pass", container=gpus(1)))
+
+    assert condition(seen[-1].job, "Succeeded")
+
+
+async def test_more_devices_than_exist_are_refused(machine: Callable[..., World]) -> None:
+    """Counting all replicas, since all have to run at once."""
+    world = machine(gpus=2)
+
+    with pytest.raises(UnsupportedByBackend, match="asks for 3 devices in all, this machine lends 2"):
+        await world.submit(world.job("much", "pass", "pass", workers=2, container=gpus(1)))
+
+
+async def test_an_image_is_stood_in_for_by_its_context(machine: Callable[..., World], tmp_path: Path) -> None:
+    """ENTRYPOINT, CMD, WORKDIR, ENV and COPY hold; a tag need not be configured; what is written stays in the pod."""
+    context = tmp_path / "context"
+    (context / "src").mkdir(parents=True)
+    (context / "src/train.py").write_text(
+        "import os, sys, pathlib, helper\n"
+        "print(sys.argv[1:], os.environ['MODE'], helper.NAME, pathlib.Path('data.txt').read_text())\n"
+        "pathlib.Path('made.txt').write_text('x')\n"
+    )
+    (context / "src/helper.py").write_text("NAME = 'helper'\n")
+    (context / "data.txt").write_text("data")
+    (context / "Dockerfile").write_text(
+        "FROM python:3.11-slim AS base\nENV MODE=fast\nWORKDIR /app\nFROM base\nRUN pip install torch\n"
+        'COPY src/ data.txt ./\nENTRYPOINT ["python", "/app/train.py"]\nCMD ["--epochs", "1"]\nUSER 1000\n'
+    )
+    world = machine(images={"registry:5000/team/train": ImageStandIn(context=context)})
+    world.image = "registry:5000/team/train:2026"
+    manifest = world.job("image", [])
+
+    ref, seen = await world.run(manifest)
+    args, _ = await world.run(world.job("args", [], container={"args": ["--epochs", "$(RANK)"]}))
+
+    assert await world.text(ref, "image-master-0") == ["['--epochs', '1'] fast helper data"]
+    assert await world.text(args, "args-master-0") == ["['--epochs', '0'] fast helper data"]
+    assert sorted(path.name for path in context.rglob("*.txt")) == ["data.txt"]
+    assert any("not applied: RUN, USER" in event["message"] for event in seen[-1].events)
+
+
+async def test_an_unknown_entrypoint_is_refused(machine: Callable[..., World]) -> None:
+    """Without a command and without a stand-in nobody knows what to run."""
+    world = machine()
+
+    with pytest.raises(UnsupportedByBackend, match=r"containers\[0\].command: nothing stands in for the image"):
+        await world.submit(world.job("unknown", []))
+
+
+async def test_another_interpreter_can_be_configured(machine: Callable[..., World], tmp_path: Path) -> None:
+    """For `python` by any of its usual paths, and for torchrun."""
+    python = tmp_path / "mine"
+    python.write_text('#!/bin/sh\necho "mine $@"\n')
+    python.chmod(0o755)
+    world = machine(python=str(python))
+    commands = {
+        "a": ["/opt/conda/bin/python", "x.py"],
+        "b": ["python3", "x.py"],
+        "c": ["torchrun", "x.py"],
+        "d": ["sh", "-c", "torchrun x.py"],
+    }
+
+    refs = [(await world.run(world.job(name, command)))[0] for name, command in commands.items()]
+
+    texts = [(await world.text(ref, f"{ref.name}-master-0"))[0] for ref in refs]
+    assert texts == ["mine x.py", "mine x.py", *["mine -m torch.distributed.run x.py"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"pod": {"hostAliases": [{"ip": "1.2.3.4"}]}}, UnsupportedByBackend, r"template\.spec\.hostAliases"),
+        ({"pod": {"someNewField": 1}}, UnsupportedByBackend, "someNewField.*not known"),
+        ({"container": {"lifecycle": {"preStop": {}}}}, UnsupportedByBackend, r"containers\[0\]\.lifecycle"),
+        ({"container": {"livenessProbe": {"exec": {}}}}, UnsupportedByBackend, "livenessProbe"),
+        ({"pod": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}}, UnsupportedByBackend, "hostPath"),
+        ({"pod": {"volumes": [{"name": "v", "nfs": {"server": "a"}}]}}, UnsupportedByBackend, "nfs"),
+        ({"pod": {"schedulingGates": [{"name": "g"}]}}, UnsupportedByBackend, "schedulingGates"),
+        ({"spec": {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}}, UnsupportedByBackend, "managedBy"),
+        (
+            {"container": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}},
+            InvalidSpec,
+            "secretKeyRef.*s/k.*local_secrets",
+        ),
+        (
+            {"container": {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]}},
+            UnsupportedByBackend,
+            "fieldRef",
+        ),
+        (
+            {"pod": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "../../etc"}}]}},
+            InvalidSpec,
+            "claimName|volumes",
+        ),
+    ],
+)
+async def test_what_cannot_be_honoured_is_refused_before_anything_starts(
+    machine: Callable[..., World], tmp_path: Path, change: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    """With the field's path; no directory is made."""
+    world = machine()
+
+    with pytest.raises(error, match=words):
+        await world.submit(world.job("no", "pass", **change))
+
+    assert not (tmp_path / "root/jobs/default/no").exists()
+
+
+async def test_a_sub_path_that_leads_out_of_its_claim_is_refused(machine: Callable[..., World], tmp_path: Path) -> None:
+    """By its words and by a link."""
+    world = machine()
+    claim = tmp_path / "root/claims/default/c"
+    claim.mkdir(parents=True)
+    (claim / "link").symlink_to("/etc")
+    pod = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+
+    for sub_path in ("../x", "link", "a/../../b"):
+        mount = {"name": "v", "mountPath": "/m", "subPath": sub_path}
+        with pytest.raises(InvalidSpec, match="subPath"):
+            await world.submit(world.job("out", "pass", pod=pod, container={"volumeMounts": [mount]}))
+
+
+async def test_what_only_says_where_to_run_is_announced_once(machine: Callable[..., World]) -> None:
+    """One event for each field, whichever roles have it; empty wishes say nothing."""
+    world = machine()
+    pod = {"nodeSelector": {"zone": "a"}, "tolerations": [{"key": "x"}], "affinity": {}, "schedulerName": ""}
+
+    _, seen = await world.run(world.job("where", "pass", "pass", pod=pod, schedulingPolicy={"queue": "q"}))
+
+    messages = [event["message"] for event in seen[-1].events if event["reason"] == "NotApplied"]
+    expected = "nodeSelector does not apply on this machine: it says where to run"
+    assert sum(message.startswith(expected) for message in messages) == 1
+    assert {"nodeSelector", "tolerations", "schedulingPolicy", "image"} == {text.split()[0] for text in messages}
+
+
+async def test_outputs_are_looked_at_in_their_claims(machine: Callable[..., World], tmp_path: Path) -> None:
+    """What is there is reported, what is not is not; a link out of the claim is not followed."""
+    world = machine()
+    claim = tmp_path / "root/claims/default/c"
+    (claim / "run").mkdir(parents=True)
+    (claim / "run/model.pt").write_bytes(b"weights")
+    (claim / "out").symlink_to("/etc")
+    ref = JobRef(kind="PyTorchJob", namespace="default", name="x", uid="1")
+
+    found = await world.backend.inspect_outputs(
+        ref, ResolvedOutputs(model=output("run/model.pt"), tfevents=output("no"))
+    )
+
+    assert found.model is not None
+    assert found.tfevents is not None
+    assert (found.model.exists, found.model.bytes, found.tfevents.exists) == (True, 7, False)
+    with pytest.raises(OutputsNotVerified, match="link"):
+        await world.backend.inspect_outputs(ref, ResolvedOutputs(model=output("out/passwd")))
+
+
+async def test_a_claim_outlives_its_jobs(machine: Callable[..., World], tmp_path: Path) -> None:
+    """No way of deleting a job touches it."""
+    world = machine()
+    mounts = {"volumeMounts": [{"name": "v", "mountPath": "/c"}]}
+    pod = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "keep"}}]}
+    ref, _ = await world.run(world.job("writes", ["sh", "-c", "echo kept > /c/file"], container=mounts, pod=pod))
+
+    await world.backend.delete(ref)
+    await world.gone(ref)
+
+    assert (tmp_path / "root/claims/default/keep/file").read_text() == "kept\n"
+
+
+async def test_torchrun_trains_with_two_processes_in_each_of_two_replicas(machine: Callable[..., World]) -> None:
+    """The launcher finds its place in the variables, and four ranks add up over gloo."""
+    pytest.importorskip("torch")
+    world = machine()
+    program = """
+        import torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        value = torch.tensor([float(dist.get_rank())])
+        dist.all_reduce(value)
+        print("world", dist.get_world_size(), "sum", value.item(), flush=True)
+        dist.destroy_process_group()
+    """
+    run = ["sh", "-c", f"cat > t.py <<'END'\n{textwrap_dedent(program)}\nEND\ntorchrun t.py"]
+
+    ref, seen = await world.run(world.job("torchrun", run, run, spec={"nprocPerNode": "2"}))
+
+    assert condition(seen[-1].job, "Succeeded"), await world.text(ref, "torchrun-master-0")
+    text = await world.text(ref, "torchrun-master-0")
+    assert [line for line in text if line.startswith("world")] == ["world 4 sum 6.0"] * 2
+
+
+async def test_an_elastic_torchrun_meets_at_the_jobs_own_port(machine: Callable[..., World]) -> None:
+    """Two workers without a master find each other by the rendezvous that the policy names."""
+    pytest.importorskip("torch")
+    world = machine()
+    program = """
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        print("world", dist.get_world_size(), flush=True)
+        dist.barrier()
+        dist.destroy_process_group()
+    """
+    run = ["sh", "-c", f"cat > t.py <<'END'\n{textwrap_dedent(program)}\nEND\ntorchrun t.py"]
+    policy = {"minReplicas": 2, "maxReplicas": 2, "rdzvBackend": "c10d", "rdzvPort": 29400, "nProcPerNode": 1}
+
+    ref, seen = await world.run(world.job("elastic", worker=run, workers=2, spec={"elasticPolicy": policy}))
+
+    text = await world.text(ref, "elastic-worker-0")
+    assert condition(seen[-1].job, "Succeeded"), text
+    assert "world 2" in text
+
+
+async def test_submitting_is_quick(machine: Callable[..., World]) -> None:
+    """The first process runs well within half a second (on a busy machine: two)."""
+    world = machine()
+    began = time.time()
+
+    ref, _ = await world.run(world.job("quick", "import time; print(time.time())"))
+
+    assert float((await world.text(ref, "quick-master-0"))[0]) - began < 2
+
+
+async def test_a_watch_that_is_left_leaves_nothing(machine: Callable[..., World]) -> None:
+    """Closing it is enough."""
+    world = machine()
+    ref = await world.submit(world.job("left", SLEEP))
+
+    async with aclosing(world.backend.watch(ref)) as watch:
+        await anext(watch)
+
+    assert len(asyncio.all_tasks()) == 1
+
+
+def gpus(count: int) -> dict[str, Any]:
+    """Return what a container says to get devices."""
+    return {"resources": {"limits": {"nvidia.com/gpu": count}}}
+
+
+def output(path: str) -> ResolvedOutput:
+    """Return a declared output in the claim `c`."""
+    return ResolvedOutput(uri=f"pvc://c/{path}", claim="c", path=path, container_path=f"/c/{path}")
+
+
+def files_with(text: str, *roots: Path) -> list[str]:
+    """Return the regular files below the roots that contain the text."""
+    found = [path for root in roots for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+    return [str(path) for path in found if text.encode() in path.read_bytes()]
+
+
+async def until(condition_holds: Callable[[], bool]) -> None:
+    """Return when it holds."""
+    async with asyncio.timeout(10):
+        while not condition_holds():  # noqa: ASYNC110 - other processes make it hold
+            await asyncio.sleep(0.05)
+
+
+def textwrap_dedent(text: str) -> str:
+    """Return the text without its common indentation."""
+    return "\n".join(line[8:] for line in text.strip("\n").splitlines())

@@ -1,0 +1,167 @@
+"""A replica's log: live, complete, each line once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from worlds import PATIENCE, has_ended
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import JobRef
+    from ptjob_provider.core.logs import LogLine
+    from worlds import World
+
+
+async def test_a_line_can_be_read_while_it_is_written(world: World) -> None:
+    """Within a second of being printed."""
+    ref = await world.submit(world.job("live", "import time; print(time.time(), flush=True); time.sleep(60)"))
+
+    line = await world.line(ref, "live-master-0", ".")
+
+    assert time.time() - float(line.text) < 1
+
+
+async def test_many_lines_come_once_and_in_order(world: World) -> None:
+    """50,000 numbered lines, none lost, none twice."""
+    ref = await world.submit(world.job("many", "for number in range(50_000): print('line', number)"))
+
+    text = await world.text(ref, "many-master-0")
+
+    assert text == [f"line {number}" for number in range(50_000)]
+
+
+async def test_a_line_of_two_megabytes_arrives_whole(world: World) -> None:
+    """In pieces that join to what was printed."""
+    ref = await world.submit(world.job("long", "print('x' * 2_000_000 + 'end'); print('after')"))
+
+    lines = await world.lines(ref, "long-master-0")
+
+    assert max(len(line.text) for line in lines) <= 64 * 1024
+    assert "".join(line.text for line in lines[:-1]) == "x" * 2_000_000 + "end"
+    assert [line.continues for line in lines[-3:]] == [True, False, False]
+    assert lines[-1].text == "after"
+
+
+async def test_bytes_that_are_no_text_do_no_harm(world: World) -> None:
+    """They are replaced, and what comes after is there."""
+    program = "import sys; sys.stdout.buffer.write(b'bad \\xff\\xfe bytes\\nr\\xc3\\xa4der\\r\\nlast')"
+    ref = await world.submit(world.job("bytes", program))
+
+    assert await world.text(ref, "bytes-master-0") == ["bad \ufffd\ufffd bytes", "räder", "last"]
+
+
+async def test_both_streams_are_in_the_log_in_their_order(world: World) -> None:
+    """What is written to stderr stands where it was written."""
+    ref = await world.submit(world.job("both", ["sh", "-c", "echo one; echo two >&2; echo three"]))
+
+    assert await world.text(ref, "both-master-0") == ["one", "two", "three"]
+
+
+async def test_reading_goes_on_after_any_line(world: World) -> None:
+    """Whoever resumes at a cursor gets exactly the rest, across restarts of the container."""
+    program = """
+        import pathlib, sys
+        count = pathlib.Path("/state/count")
+        runs = int(count.read_text()) if count.exists() else 0
+        count.write_text(str(runs + 1))
+        for number in range(40): print("run", runs, "line", number)
+        sys.exit(1 if runs < 2 else 0)
+    """
+    pod = {"volumes": [{"name": "s", "persistentVolumeClaim": {"claimName": "s"}}]}
+    container = {"volumeMounts": [{"name": "s", "mountPath": "/state"}]}
+    ref = await world.submit(world.job("resume", program, policy="OnFailure", pod=pod, container=container))
+    whole = await world.lines(ref, "resume-master-0")
+
+    rests = [await world.lines(ref, "resume-master-0", since=line.cursor) for line in whole]
+
+    assert [line.text for line in whole] == [f"run {run} line {number}" for run in range(3) for number in range(40)]
+    assert all(rest == whole[number + 1 :] for number, rest in enumerate(rests))
+
+
+async def test_following_waits_for_a_replica_that_has_not_begun(world: World) -> None:
+    """A suspended job's log is awaited, and read once it runs."""
+    ref = await world.submit(world.job("patient", "print('at last')", suspend=True))
+    reading = asyncio.create_task(world.text(ref, "patient-master-0"))
+    await asyncio.sleep(0.5)
+    assert not reading.done()
+
+    await world.backend.patch(ref, {"spec": {"runPolicy": {"suspend": False}}})
+
+    assert await reading == ["at last"]
+
+
+async def test_without_following_reading_ends_at_once(world: World) -> None:
+    """At what is there now, be it nothing."""
+    ref = await world.submit(world.job("snap", "import time; print('first', flush=True); time.sleep(60)"))
+    await world.line(ref, "snap-master-0", "first")
+
+    async with asyncio.timeout(2):
+        now = [line.text async for line in world.backend.logs(ref, "snap-master-0", follow=False)]
+        none = [line.text async for line in world.backend.logs(ref, "snap-worker-0", follow=False)]
+
+    assert (now, none) == (["first"], [])
+
+
+async def test_following_ends_when_the_job_is_deleted(world: World) -> None:
+    """After the last line, and without an error."""
+    ref = await world.submit(world.job("cut", "import time; print('only', flush=True); time.sleep(60)"))
+    reading = asyncio.create_task(world.text(ref, "cut-master-0"))
+    await world.line(ref, "cut-master-0", "only")
+
+    await world.backend.delete(ref)
+
+    assert await reading == ["only"]
+
+
+async def test_a_log_can_be_read_after_the_end(world: World) -> None:
+    """From any replica, as often as one likes."""
+    ref, _ = await world.run(world.job("after", "print('m')", "import time; print('w')"))
+
+    assert await world.text(ref, "after-master-0") == await world.text(ref, "after-master-0") == ["m"]
+    assert await world.text(ref, "after-worker-0") == ["w"]
+
+
+async def test_an_endless_log_is_read_in_bounded_steps(world: World) -> None:
+    """Other work goes on while a log is read as fast as it can be."""
+    program = "import sys\nwhile True: sys.stdout.write('y' * 99 + chr(10))"
+    ref = await world.submit(world.job("endless", program))
+    ticks = asyncio.create_task(_count_ticks())
+    await _take(world, ref, "endless-master-0", 30_000)
+
+    ticks.cancel()
+
+    assert max(await ticks) < 1
+
+
+async def test_the_end_of_the_log_comes_with_the_end_of_the_job(world: World) -> None:
+    """Nothing that a replica wrote is missing once its end is known."""
+    ref = await world.submit(world.job("tail", "for number in range(2000): print(number)"))
+    await world.observe(ref, has_ended)
+
+    text = [line.text async for line in world.backend.logs(ref, "tail-master-0", follow=False)]
+
+    assert text[-1] == "1999"
+
+
+async def _take(world: World, ref: JobRef, pod: str, count: int) -> list[LogLine]:
+    lines: list[LogLine] = []
+    async with asyncio.timeout(PATIENCE), aclosing(world.backend.logs(ref, pod)) as log:
+        async for line in log:
+            lines.append(line)
+            if len(lines) == count:
+                break
+    return lines
+
+
+async def _count_ticks() -> list[float]:
+    pauses, last = [], time.monotonic()
+    try:
+        while True:
+            await asyncio.sleep(0.01)
+            pauses.append(time.monotonic() - last)
+            last = time.monotonic()
+    except asyncio.CancelledError:
+        return pauses

@@ -1,0 +1,90 @@
+"""Which attempt comes next, and which object is ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core.attempts import AttemptRecord, Claim, Plan, claim, plan, spec_changed
+from ptjob_provider.core.identity import Owner, owner_annotation
+from ptjob_provider.core.status import JobPhase
+
+OWNER = Owner(instance="prod", ids={"dag_id": "d"}, labels={})
+RECORD = AttemptRecord(attempt=2, name="digits-1", namespace="team", uid="u-1", clear_number=3)
+
+
+def found(*, uid: str = "u-1", name: str = "digits-1", owner: Owner = OWNER, deleting: bool = False) -> dict[str, Any]:
+    meta: dict[str, Any] = {
+        "uid": uid,
+        "name": name,
+        "annotations": {"ptjob-provider/owner": owner_annotation(owner, 2), "ptjob-provider/spec-hash": "abc"},
+    }
+    return {"metadata": meta | ({"deletionTimestamp": "2026-11-20T10:00:00Z"} if deleting else {})}
+
+
+def test_without_a_record_the_first_attempt_starts() -> None:
+    """Nothing is known, nothing is stopped."""
+    assert plan(None, clear_number=0) is Plan.START
+
+
+def test_an_attempt_that_was_not_concluded_is_resumed() -> None:
+    """A restarted worker goes on with the job that runs."""
+    assert plan(RECORD, clear_number=3) is Plan.RESUME
+
+
+def test_a_concluded_or_cleared_attempt_is_replaced() -> None:
+    """A failed attempt is never adopted again, nor one that a person has cleared."""
+    ended = AttemptRecord(attempt=2, name="digits-1", namespace="team", ended=True, clear_number=3)
+
+    assert plan(ended, clear_number=3) is Plan.REPLACE
+    assert plan(RECORD, clear_number=4) is Plan.REPLACE
+
+
+@pytest.mark.parametrize("phase", [JobPhase.PENDING, JobPhase.RUNNING, JobPhase.SUSPENDED])
+def test_our_live_job_is_adopted_even_if_the_store_was_lost(phase: JobPhase) -> None:
+    """Two live jobs for one task instance never exist."""
+    assert claim(found(), phase=phase, owner=OWNER, record=None) is Claim.ADOPT
+
+
+@pytest.mark.parametrize("phase", [JobPhase.SUCCEEDED, JobPhase.FAILED])
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (RECORD, Claim.ADOPT),
+        (AttemptRecord(attempt=2, name="digits-1", namespace="team"), Claim.ADOPT),
+        (AttemptRecord(attempt=2, name="digits-1", namespace="team", uid="u-9"), Claim.HISTORY),
+        (AttemptRecord(attempt=2, name="digits-2", namespace="team", uid="u-1"), Claim.HISTORY),
+        (AttemptRecord(attempt=2, name="digits-1", namespace="team", uid="u-1", ended=True), Claim.HISTORY),
+        (None, Claim.HISTORY),
+    ],
+)
+def test_a_finished_job_is_ours_only_if_the_store_expects_it(
+    phase: JobPhase, record: AttemptRecord | None, expected: Claim
+) -> None:
+    """The uid or an open intent must be on record; else it is an earlier run's."""
+    assert claim(found(), phase=phase, owner=OWNER, record=record) is expected
+
+
+def test_a_job_that_is_being_deleted_is_never_adopted() -> None:
+    """It would take its pods away from under the new try."""
+    assert claim(found(deleting=True), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Claim.HISTORY
+
+
+def test_somebody_elses_job_is_left_alone_whatever_its_phase() -> None:
+    """Another owner's annotation decides before anything else."""
+    other = Owner(instance="staging", ids={"dag_id": "d"}, labels={})
+
+    assert claim(found(owner=other), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Claim.FOREIGN
+
+
+def test_a_changed_specification_is_noticed() -> None:
+    """So that adopting the running job can be said."""
+    assert not spec_changed(found(), "abc")
+    assert spec_changed(found(), "abd")
+    assert spec_changed({"metadata": {}}, "abc")
+
+
+def test_a_record_survives_its_way_through_the_store() -> None:
+    """What one process saved another one loads."""
+    assert AttemptRecord.from_dict(RECORD.to_dict()) == RECORD

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.handover import local_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def claims(tmp_path: Path) -> Path:
+    (tmp_path / "claims" / "digits" / "models").mkdir(parents=True)
+    return tmp_path / "claims"
+
+
+def test_an_address_on_a_claim_of_this_machine_is_a_path_in_its_directory(claims: Path) -> None:
+    """What a job wrote as /models/a run/model.pt of its claim is found by the address in its result."""
+    path = local_path("pvc://digits/models/scheduled__2026-01-01T00:00:00+00:00/model.pt", claims=claims)
+
+    assert path == claims / "digits" / "models" / "scheduled__2026-01-01T00:00:00+00:00" / "model.pt"
+
+
+def test_a_claim_that_is_not_on_this_machine_is_refused_with_what_to_do(claims: Path) -> None:
+    """Somewhere else than beside the claims, the error names the claim, where it was looked for, and the way out."""
+    with pytest.raises(UnsupportedByBackend) as caught:
+        local_path("pvc://elsewhere/model.pt", claims=claims)
+
+    assert "the claim elsewhere is no directory on this machine" in str(caught.value)
+    assert str(claims) in str(caught.value)
+    assert "in a job or pod that mounts it" in str(caught.value)
+
+
+@pytest.mark.parametrize("uri", ["/data/model.pt", "pvc://digits", "pvc:///model.pt", "pvc://digits/../other/model.pt"])
+def test_what_is_no_address_is_refused(claims: Path, uri: str) -> None:
+    """A path, a claim without a path and a path that climbs are named as wrong."""
+    with pytest.raises(InvalidSpec, match="uri: "):
+        local_path(uri, claims=claims)
+
+
+def test_a_link_that_leads_out_of_the_claim_is_refused(claims: Path, tmp_path: Path) -> None:
+    """Code in a job cannot make the next task read a file of this machine by leaving a link behind."""
+    (tmp_path / "secret").write_text("not yours")
+    (claims / "digits" / "model.pt").symlink_to(tmp_path / "secret")
+
+    with pytest.raises(InvalidSpec, match="a link leads out of the claim"):
+        local_path("pvc://digits/model.pt", claims=claims)
+
+
+def test_a_link_within_the_claim_is_followed(claims: Path) -> None:
+    """A `latest` link beside its target is as good as the target."""
+    (claims / "digits" / "models" / "one.pt").write_text("parameters")
+    (claims / "digits" / "latest.pt").symlink_to("models/one.pt")
+
+    path = local_path("pvc://digits/latest.pt", claims=claims)
+
+    assert path.read_text() == "parameters"

@@ -1,0 +1,452 @@
+"""Following a job: what is said, what is stopped, how it is concluded. The back-end's script stands for a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fakes import ListSink, ScriptedBackend
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.conclusion import Conclusion, Outcome, deadline_after, raise_for
+from ptjob_provider.core.diagnosis import Cause, Limits
+from ptjob_provider.core.errors import (
+    ClusterError,
+    JobDeleted,
+    JobFailed,
+    JobTimedOut,
+    OutputsNotVerified,
+)
+from ptjob_provider.core.identity import RECORD_ANNOTATION, JobRef, Manifest
+from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.core.outputs import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs
+from ptjob_provider.core.runner import catch_up, follow
+from ptjob_provider.core.status import JobPhase, JobStatus
+from ptjob_provider.core.submission import Submission
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1")
+MODEL = ResolvedOutput(uri="pvc://c/m.pt", claim="c", path="m.pt", container_path="/data/m.pt")
+MASTER, WORKER = "digits-master-0", "digits-worker-0"
+
+
+def submission(*, model: bool = False) -> Submission:
+    return Submission(
+        ref=REF,
+        attempt=1,
+        adopted=False,
+        spec_changed=False,
+        ranks={MASTER: 0, WORKER: 1},
+        gpus_of={MASTER: 1, WORKER: 1},
+        outputs=ResolvedOutputs(model=MODEL if model else None),
+        first_started_at="2026-11-20T12:00:00Z",
+    )
+
+
+def job(*conditions: str, annotations: dict[str, str] | None = None) -> Manifest:
+    """Return the job as the API server has it, its conditions all true, a minute after the one before."""
+    texts = {"status": "True", "reason": "R", "message": "m"}
+    listed = [
+        {"type": kind, "lastTransitionTime": f"2026-11-20T12:0{minute}:00Z", **texts}
+        for minute, kind in enumerate(conditions)
+    ]
+    meta = {"namespace": "team", "name": "digits", "uid": "u-1", "creationTimestamp": "2026-11-20T12:00:00Z"}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": meta | {"annotations": annotations or {}},
+        "spec": {},
+        "status": {"conditions": listed, "completionTime": "2026-11-20T12:09:00Z"},
+    }
+
+
+def pod(name: str, state: dict[str, Any], *, phase: str = "Running") -> Manifest:
+    """Return a replica whose training container is in this state."""
+    container = {"name": "pytorch", "restartCount": 0, "state": state}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "uid": f"uid-{name}", "creationTimestamp": "2026-11-20T12:00:00Z"},
+        "spec": {"nodeName": "n", "containers": [{"name": "pytorch"}], "restartPolicy": "Never"},
+        "status": {"phase": phase, "containerStatuses": [container]},
+    }
+
+
+RUNS = {"running": {"startedAt": "2026-11-20T12:00:10Z"}}
+
+
+def exited(code: int, message: str = "") -> dict[str, Any]:
+    ended = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}
+    return {"terminated": ended | {"startedAt": "2026-11-20T12:00:10Z", "finishedAt": "2026-11-20T12:05:00Z"}}
+
+
+def written(*texts: str) -> list[LogLine]:
+    stamp = "2026-11-20T12:00:11.5Z"
+    return [
+        LogLine(
+            text=text,
+            timestamp=stamp,
+            cursor=LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=stamp, ordinal=n),
+        )
+        for n, text in enumerate(texts)
+    ]
+
+
+def found(**facts: Any) -> OutputReport:
+    base: dict[str, Any] = {
+        "exists": True,
+        "bytes": 9,
+        "sha256": "ab",
+        "modified_at": NOON.timestamp() + 60,
+        "files": 1,
+    }
+    return OutputReport(model=OutputFacts(**(base | facts)), tfevents=None)
+
+
+async def test_a_job_that_succeeds_is_followed_with_its_log() -> None:
+    """Every line once, every phase said once, and the result at the end."""
+    backend, sink = ScriptedBackend(), ListSink()
+    running = [pod(MASTER, RUNS), pod(WORKER, RUNS)]
+    done = [pod(MASTER, exited(0), phase="Succeeded"), pod(WORKER, exited(0), phase="Succeeded")]
+    backend.worlds = [
+        Observation(job=job("Created")),
+        Observation(job=job("Created", "Running"), pods=running),
+        Observation(job=job("Created", "Running"), pods=running),
+        Observation(job=job("Created", "Succeeded"), pods=done),
+    ]
+    backend.lines = written("epoch 1", "epoch 2")
+
+    conclusion = await follow(backend, submission(), sink=sink)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED
+    assert sink.lines == ["epoch 1", "epoch 2"]
+    assert sum("is Running" in text for text in sink.notices) == 1
+    assert conclusion.result is not None
+    assert conclusion.result["gpu_seconds"] == pytest.approx(2 * (9 * 60 - 10))
+    assert conclusion.cursor == backend.lines[-1].cursor
+
+
+async def test_following_goes_on_behind_the_cursor() -> None:
+    """A restarted trigger does not repeat what was vouched for."""
+    backend, sink = ScriptedBackend(), ListSink()
+    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend.lines = written("one", "two", "three")
+
+    await follow(backend, submission(), sink=sink, cursor=backend.lines[1].cursor)
+
+    assert sink.lines == ["three"]
+
+
+async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
+    """The operator leaves the master running; we do not."""
+    backend, sink = ScriptedBackend(), ListSink()
+    tail = "Traceback (most recent call last):\n  x\nValueError: bad batch\n"
+    backend.worlds = [
+        Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, tail), phase="Failed")])
+    ]
+    backend.pods_stay = 1
+
+    conclusion = await follow(backend, submission(), sink=sink)
+
+    with pytest.raises(JobFailed, match=r"^team/digits failed: .*worker-0 \(rank 1\).*ValueError: bad batch") as caught:
+        raise_for(submission(), conclusion)
+    assert not caught.value.retryable
+    assert {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}} in backend.patches
+    assert any("were stopped" in text for text in sink.notices)
+
+
+async def test_replicas_may_be_left_running_on_request() -> None:
+    """Who looks into a hanging rank wants it to stay."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Failed"), pods=[pod(MASTER, RUNS)])]
+    backend.pods_stay = 1
+
+    await follow(backend, submission(), sink=ListSink(), keep_running_pods=True)
+
+    assert backend.patches == []
+
+
+async def test_replicas_that_cannot_be_stopped_are_said() -> None:
+    """A Role without patch must not hide a GPU that is held."""
+    backend, sink = ScriptedBackend(), ListSink()
+    backend.worlds = [Observation(job=job("Failed"))]
+    backend.pods_stay, backend.patch_error = 1, ClusterError("forbidden", code=403)
+
+    await follow(backend, submission(), sink=sink)
+
+    assert any("could not be stopped (forbidden)" in text for text in sink.notices)
+
+
+async def test_terminations_are_kept_on_the_job_when_they_happen() -> None:
+    """A second reader tells the same story after the pods have gone."""
+    backend = ScriptedBackend()
+    backend.worlds = [
+        Observation(job=job("Running"), pods=[pod(WORKER, exited(3, "boom"), phase="Failed")]),
+        Observation(job=job("Failed")),
+    ]
+
+    first = await follow(backend, submission(), sink=ListSink())
+    text = backend.patches[0]["metadata"]["annotations"][RECORD_ANNOTATION]
+    later = ScriptedBackend()
+    later.worlds = [Observation(job=job("Failed", annotations={RECORD_ANNOTATION: text}))]
+    second = await follow(later, submission(), sink=ListSink())
+
+    assert len(backend.patches) == 1
+    assert first.diagnosis is not None
+    assert second.diagnosis is not None
+    assert (second.diagnosis.summary, second.diagnosis.log_tail) == (first.diagnosis.summary, first.diagnosis.log_tail)
+
+
+async def test_a_record_that_cannot_be_kept_does_not_end_the_waiting() -> None:
+    """It is a help, not a condition."""
+    backend = ScriptedBackend()
+    backend.patch_error = ClusterError("forbidden", code=403)
+    backend.worlds = [
+        Observation(job=job("Running"), pods=[pod(WORKER, exited(0), phase="Succeeded")]),
+        Observation(job=job("Succeeded")),
+    ]
+
+    conclusion = await follow(backend, submission(), sink=ListSink())
+
+    assert conclusion.outcome is Outcome.SUCCEEDED
+
+
+async def test_a_job_deleted_while_waiting_is_a_failure() -> None:
+    """Whatever its last status was."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Running")), Observation(job=None)]
+
+    conclusion = await follow(backend, submission(), sink=ListSink())
+
+    with pytest.raises(JobDeleted, match="deleted"):
+        raise_for(submission(), conclusion)
+
+
+async def test_a_deadline_stops_the_job_and_tells_the_last_lines() -> None:
+    """A hang is ended by us, and the reader sees where it hung."""
+    backend, sink = ScriptedBackend(), ListSink()
+    backend.worlds = [Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)])]
+    backend.lines = written("epoch 1", "waiting for rank 1")
+
+    conclusion = await follow(backend, submission(), sink=sink, deadline=NOON, clock=lambda: NOON)
+
+    assert backend.deleted == [REF]
+    assert conclusion.status.phase is JobPhase.FAILED
+    with pytest.raises(JobTimedOut, match=r"(?s)^team/digits.*waiting for rank 1"):
+        raise_for(submission(), conclusion)
+
+
+async def test_a_missing_program_ends_the_job_at_once() -> None:
+    """The job itself would stay Running for ever."""
+    backend = ScriptedBackend()
+    missing = {
+        "waiting": {"reason": "RunContainerError", "message": 'exec: "nosuch": executable file not found in $PATH'}
+    }
+    backend.worlds = [Observation(job=job("Created"), pods=[pod(MASTER, missing, phase="Pending")])]
+
+    conclusion = await follow(backend, submission(), sink=ListSink(), limits=Limits(), clock=lambda: NOON)
+
+    assert (conclusion.outcome, backend.deleted) == (Outcome.FAILED, [REF])
+
+
+async def test_why_it_does_not_run_yet_is_said_when_it_changes() -> None:
+    """A reason that lasts is said once, not at every look."""
+    backend, sink = ScriptedBackend(), ListSink()
+    pull = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    pulling = Observation(job=job("Created"), pods=[pod(MASTER, pull, phase="Pending")])
+    backend.worlds = [pulling, pulling, pulling, Observation(job=job("Succeeded"))]
+    seconds = iter(range(0, 1000, 2))
+
+    await follow(backend, submission(), sink=sink, clock=lambda: NOON + timedelta(seconds=next(seconds)))
+
+    assert sum("ImagePullBackOff" in text for text in sink.notices) == 1
+
+
+async def test_how_every_job_starts_is_not_worth_a_line() -> None:
+    """A reason that goes away at once is not said."""
+    backend, sink = ScriptedBackend(), ListSink()
+    creating = {"waiting": {"reason": "ContainerCreating"}}
+    backend.worlds = [
+        Observation(job=job("Created"), pods=[pod(MASTER, creating, phase="Pending")]),
+        Observation(job=job("Succeeded")),
+    ]
+
+    await follow(backend, submission(), sink=sink, clock=lambda: NOON)
+
+    assert not any("waits" in text for text in sink.notices)
+
+
+async def test_a_declared_output_that_is_missing_fails_the_job() -> None:
+    """Success is only success with its outputs."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend.report = found(exists=False)
+
+    conclusion = await follow(backend, submission(model=True), sink=ListSink())
+
+    assert conclusion.diagnosis is not None
+    assert conclusion.diagnosis.cause is Cause.OUTPUTS
+    with pytest.raises(JobFailed, match=r"pvc://c/m\.pt"):
+        raise_for(submission(model=True), conclusion)
+
+
+async def test_outputs_in_place_come_back_with_size_and_hash() -> None:
+    """The next task needs no volume to know them."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend.report = found()
+
+    conclusion = await follow(backend, submission(model=True), sink=ListSink())
+
+    assert conclusion.result is not None
+    assert conclusion.result["model"]["sha256"] == "ab"
+    raise_for(submission(model=True), conclusion)
+
+
+async def test_outputs_that_nobody_could_look_at_are_another_error() -> None:
+    """The training is not repeated for it."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend.report = OutputsNotVerified("the node is gone")
+
+    conclusion = await follow(backend, submission(model=True), sink=ListSink())
+
+    with pytest.raises(
+        OutputsNotVerified, match=r"could not be looked at: the node is gone.*not train again"
+    ) as caught:
+        raise_for(submission(model=True), conclusion)
+    assert caught.value.retryable
+
+
+async def test_events_without_scalars_are_said_and_are_no_failure() -> None:
+    """A gate downstream would find nothing; the reader learns why."""
+    backend, sink = ScriptedBackend(), ListSink()
+    backend.worlds = [Observation(job=job("Succeeded"))]
+    place = ResolvedOutput(uri="pvc://c/tb", claim="c", path="tb", container_path="/data/tb")
+    with_events = Submission.from_dict(submission().to_dict() | {"outputs": ResolvedOutputs(tfevents=place).to_dict()})
+    facts = found(is_dir=True).model
+    backend.report = OutputReport(model=None, tfevents=facts)
+
+    conclusion = await follow(backend, with_events, sink=sink)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED
+    assert any("scalar" in text for text in sink.notices)
+
+
+async def test_a_log_that_cannot_be_read_never_decides_the_verdict() -> None:
+    """It is said, and the job's conditions count."""
+    backend, sink = ScriptedBackend(), ListSink()
+    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend.log_error = ClusterError("pods/log forbidden", code=403)
+
+    conclusion = await follow(backend, submission(), sink=sink)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED
+    assert any("cannot be read any more: pods/log forbidden" in text for text in sink.notices)
+
+
+async def test_a_log_that_never_ends_is_not_waited_for_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last timestamp is said."""
+    monkeypatch.setattr("ptjob_provider.core.runner._DRAIN_TIMEOUT", 0.05)  # 30 s of waiting would test nothing more
+    backend, sink = ScriptedBackend(), ListSink()
+    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend.lines, backend.log_hangs = written("one"), True
+
+    conclusion = await follow(backend, submission(), sink=sink)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED
+    assert any("last line: 2026-11-20T12:00:11.5Z" in text for text in sink.notices)
+
+
+async def test_cancelling_leaves_the_job_alone() -> None:
+    """A worker that is told to go asks before it deletes."""
+    backend = ScriptedBackend()
+    backend.worlds, backend.log_hangs = [Observation(job=job("Running"))], True
+    following = asyncio.create_task(follow(backend, submission(), sink=ListSink()))
+    await asyncio.sleep(0.05)
+
+    following.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await following
+    assert backend.deleted == []
+
+
+async def test_the_rest_of_a_log_is_caught_up_with() -> None:
+    """Only what comes behind the cursor."""
+    backend, sink = ScriptedBackend(), ListSink()
+    backend.lines = written("one", "two")
+
+    await catch_up(backend, submission(), sink=sink, cursor=backend.lines[0].cursor)
+
+    assert sink.lines == ["two"]
+
+
+@pytest.mark.parametrize(("lines", "said"), [(written("one"), "12:00:11.5Z"), ([], "no line had been read")])
+async def test_a_log_that_went_with_its_pod_is_stated(lines: list[LogLine], said: str) -> None:
+    """With the timestamp of the last line that was read."""
+    backend, sink = ScriptedBackend(), ListSink()
+    backend.log_error = ClusterError("pod not found", code=404)
+
+    await catch_up(backend, submission(), sink=sink, cursor=lines[0].cursor if lines else None)
+
+    assert said in sink.notices[0]
+
+
+async def test_a_conclusion_survives_its_way_through_json() -> None:
+    """The trigger's event is all that the resumed operator has."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Failed"), pods=[pod(WORKER, exited(1, "x"), phase="Failed")])]
+    backend.lines = written("one")
+
+    conclusion = await follow(backend, submission(), sink=ListSink())
+
+    assert Conclusion.from_dict(json.loads(json.dumps(conclusion.to_dict()))) == conclusion
+
+
+def test_a_failure_that_nobody_could_explain_is_still_a_failure() -> None:
+    """A conclusion without a diagnosis never passes for success."""
+    conclusion = Conclusion(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED))
+
+    with pytest.raises(JobFailed, match="team/digits"):
+        raise_for(submission(), conclusion)
+
+
+def test_a_deadline_is_an_instant_that_every_process_agrees_on() -> None:
+    """It is counted from the task's start, which survives deferral."""
+    assert deadline_after(NOON, timedelta(minutes=5)) == NOON + timedelta(minutes=5)
+    assert deadline_after(None, timedelta(minutes=5)) is None
+    assert deadline_after(NOON, None) is None
+
+
+async def test_a_cause_that_ends_after_its_consequence_is_still_the_cause() -> None:
+    """Rank 0 lost its peer and ended first; the peer's exception comes a moment later."""
+    lost = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:1\n"
+    error = "Traceback (most recent call last):\n  x\nValueError: bad batch\n"
+    backend = ScriptedBackend()
+    victim = pod(MASTER, exited(1, "Traceback (most recent call last):\n  x\n" + lost), phase="Failed")
+    backend.worlds = [
+        Observation(job=job("Failed"), pods=[victim, pod(WORKER, RUNS)]),
+        Observation(job=job("Failed"), pods=[victim, pod(WORKER, exited(1, error), phase="Failed")]),
+    ]
+    backend.pods_stay = 1
+
+    conclusion = await follow(backend, submission(), sink=ListSink())
+
+    assert conclusion.diagnosis is not None
+    assert (conclusion.diagnosis.replica, conclusion.diagnosis.collateral) == (WORKER, (MASTER,))
+
+
+async def test_the_log_of_the_replica_that_failed_first_is_read_for_its_last_words() -> None:
+    """A pod's status holds two kilobytes; the exception may stand further up."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Failed"), pods=[pod(WORKER, exited(1, "bye\n"), phase="Failed")])]
+    backend.lines = written("Traceback (most recent call last):", "  x", "KeyError: 'label'", "bye")
+
+    conclusion = await follow(backend, submission(), sink=ListSink())
+
+    assert conclusion.diagnosis is not None
+    assert "KeyError: 'label'" in conclusion.diagnosis.summary

@@ -1,0 +1,137 @@
+"""Looking at a job: what is said of one that waits, has failed, wrote nothing or is gone. The back-end is a script."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fakes import ScriptedBackend
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.diagnosis import Cause
+from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
+from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION, RECORD_ANNOTATION
+from ptjob_provider.core.outputs import OutputFacts, OutputReport
+from ptjob_provider.core.recorder import Record, Termination, to_text
+from ptjob_provider.core.snapshot import look, owner_of
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.snapshot import Snapshot
+
+NOW = datetime(2026, 11, 20, 10, 10, tzinfo=UTC)
+MODEL = {"uri": "pvc://models/m.pt", "claim": "models", "path": "m.pt", "container_path": "/models/m.pt"}
+GOOD_MODEL = OutputFacts(exists=True, bytes=10, sha256="ab", modified_at=NOW.timestamp())
+
+
+def job(condition: str | None = None, *, message: str = "m", annotations: dict[str, str] | None = None) -> Manifest:
+    """Return a job of a master and a worker, created at ten, whose one condition is true since five past."""
+    since = "2026-11-20T10:05:00Z"
+    listed = [{"type": condition, "status": "True", "reason": "R", "message": message, "lastTransitionTime": since}]
+    ended = {"completionTime": since} if condition in {"Succeeded", "Failed"} else {}
+    role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {
+            "namespace": "team",
+            "name": "digits",
+            "uid": "u-1",
+            "creationTimestamp": "2026-11-20T10:00:00Z",
+            "labels": {"try_number": "2", "ptjob-provider/attempt": "3"},
+            "annotations": {OUTPUTS_ANNOTATION: json.dumps({"model": MODEL}), **(annotations or {})},
+        },
+        "spec": {"pytorchReplicaSpecs": {"Master": role, "Worker": role}},
+        "status": {"conditions": listed if condition else [], **ended},
+    }
+
+
+async def seen(job_now: Manifest, report: OutputReport | Exception | None = None) -> Snapshot:
+    """Look at a job that is as given."""
+    backend = ScriptedBackend()
+    backend.jobs["team", "digits"] = job_now
+    backend.worlds = [Observation(job=job_now)]
+    backend.report = report or OutputReport(model=GOOD_MODEL, tfevents=None)
+    return await look(backend, "team", "digits", now=NOW)
+
+
+async def test_a_job_that_succeeded_is_shown_with_its_outputs() -> None:
+    """The result is the one that a task gets: the model's place, size and digest."""
+    said = (await seen(job("Succeeded"))).to_dict()
+
+    assert said["phase"] == "Succeeded"
+    assert said["attempt"] == 3
+    assert said["model"] == {**MODEL, "bytes": 10, "sha256": "ab"}
+    assert said["diagnosis"] is None
+
+
+async def test_a_job_that_succeeded_without_its_model_is_shown_with_the_reason() -> None:
+    """A declared output that is not there is a failure here as in the task."""
+    snapshot = await seen(job("Succeeded"), OutputReport(model=OutputFacts(exists=False), tfevents=None))
+
+    assert snapshot.diagnosis is not None
+    assert snapshot.diagnosis.cause is Cause.OUTPUTS
+    assert snapshot.to_dict()["model"] is None
+
+
+async def test_outputs_that_cannot_be_looked_at_do_not_hide_the_job() -> None:
+    """Somebody who only looks is shown what is known."""
+    snapshot = await seen(job("Succeeded"), OutputsNotVerified("the claim is not mounted here"))
+
+    assert snapshot.report is None
+    assert snapshot.to_dict()["phase"] == "Succeeded"
+
+
+async def test_a_job_that_failed_is_diagnosed_from_its_record() -> None:
+    """The pods are gone; what was recorded of them still tells why."""
+    end = Termination(replica="digits-worker-0", key="k", container="pytorch", exit_code=137, reason="OOMKilled")
+    record = to_text(Record(terminations=(end,)))
+    snapshot = await seen(job("Failed", annotations={RECORD_ANNOTATION: record}))
+
+    assert snapshot.diagnosis is not None
+    assert (snapshot.diagnosis.cause, snapshot.diagnosis.replica) == (Cause.OUT_OF_MEMORY, "digits-worker-0")
+    assert snapshot.report is None
+
+
+async def test_a_job_that_waits_says_for_what() -> None:
+    """The reason is the one that the task's log gives."""
+    snapshot = await seen(job())
+
+    assert snapshot.to_dict()["phase"] == "Pending"
+    assert snapshot.waiting == snapshot.to_dict()["waiting"] != ""
+
+
+async def test_a_job_without_declared_outputs_is_not_searched_for_any() -> None:
+    """Anybody's job can be looked at."""
+    plain = job("Succeeded")
+    del plain["metadata"]["annotations"]
+
+    snapshot = await seen(plain, OutputsNotVerified("nobody may ask"))
+
+    assert (snapshot.report, snapshot.diagnosis, snapshot.owner) == (None, None, {})
+
+
+async def test_a_job_that_is_deleted_while_one_looks_is_not_there() -> None:
+    """A world without the job is an answer too."""
+    backend = ScriptedBackend()
+    backend.jobs["team", "digits"] = job("Running")
+    backend.worlds = [Observation(job=None)]
+
+    with pytest.raises(JobNotFound, match="deleted just now"):
+        await look(backend, "team", "digits")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "labels", "owner"),
+    [
+        ({OWNER_ANNOTATION: '{"ids": {"dag_id": "d"}}'}, {"try_number": "2"}, {"dag_id": "d", "try_number": "2"}),
+        ({OWNER_ANNOTATION: '{"ids": {"run": "4711"}}'}, {}, {"run": "4711"}),
+        ({}, {"try_number": "2"}, {}),
+        (None, None, {}),
+    ],
+)
+def test_the_owner_is_read_whole_from_the_annotation(annotations: Any, labels: Any, owner: dict[str, str]) -> None:
+    """Labels may be shortened; the annotation has the ids as they are."""
+    assert owner_of({"metadata": {"annotations": annotations, "labels": labels}}) == owner

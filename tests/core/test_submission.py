@@ -1,0 +1,269 @@
+"""The table of `core/submission.py`, row by row: whatever is found, one job exists afterwards and it is ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes import MemoryStore, ScriptedBackend, finished
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlreadyExists
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted, stop_and_wait
+
+OWNER = Owner(instance="prod", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
+STRANGER = Owner(instance="staging", ids=OWNER.ids, labels={})
+JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", workers=2, gpus=1)
+
+
+async def no_wait(_: float) -> None:
+    return
+
+
+async def submit(
+    backend: ScriptedBackend, store: MemoryStore, *, clear_number: int = 0, exact_name: bool = False,
+    job: TrainingJob = JOB, owner: Owner = OWNER,
+) -> Submission:  # fmt: skip
+    return await ensure_submitted(
+        backend, job, owner=owner, store=store, clear_number=clear_number, exact_name=exact_name, sleep=no_wait
+    )
+
+
+async def test_nothing_there_means_attempt_one() -> None:
+    """The job is created, and the record was saved before and after."""
+    backend, store = ScriptedBackend(), MemoryStore()
+
+    submission = await submit(backend, store)
+
+    assert (submission.attempt, submission.adopted, backend.created) == (1, False, 1)
+    assert [record.uid for record in store.history] == [None, "uid-1"]
+    assert submission.rank0.endswith("-master-0")
+    assert sum(submission.gpus_of.values()) == 2
+
+
+async def test_a_second_try_adopts_the_running_job() -> None:
+    """A restarted worker does not train twice."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store)
+
+    second = await submit(backend, store)
+
+    assert (second.ref, second.adopted, backend.created) == (first.ref, True, 1)
+
+
+async def test_a_second_try_adopts_the_job_that_finished_meanwhile() -> None:
+    """What was achieved while nobody looked is kept."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store)
+    backend.jobs[first.ref.namespace, first.ref.name] = finished(await backend.get("", "team", first.ref.name))
+
+    second = await submit(backend, store)
+
+    assert (second.ref, backend.created) == (first.ref, 1)
+
+
+async def test_our_live_job_is_adopted_even_if_the_store_was_lost() -> None:
+    """A lost store must not train twice."""
+    backend = ScriptedBackend()
+    first = await submit(backend, MemoryStore())
+
+    second = await submit(backend, MemoryStore())
+
+    assert (second.ref, backend.created) == (first.ref, 1)
+
+
+async def test_our_finished_job_is_history_if_the_store_was_lost() -> None:
+    """A dag run that was deleted and made anew trains anew."""
+    backend = ScriptedBackend()
+    first = await submit(backend, MemoryStore())
+    backend.jobs["team", first.ref.name] = finished(backend.jobs["team", first.ref.name])
+
+    second = await submit(backend, MemoryStore())
+
+    assert (second.attempt, second.adopted, backend.created) == (2, False, 2)
+
+
+async def test_our_dying_job_is_waited_for_before_the_next_attempt() -> None:
+    """Two live jobs for one task never exist."""
+    backend = ScriptedBackend()
+    first = await submit(backend, MemoryStore())
+    backend.jobs["team", first.ref.name]["metadata"]["deletionTimestamp"] = "2026-11-20T10:00:00Z"
+    backend.pods_stay = 3
+
+    second = await submit(backend, MemoryStore())
+
+    assert (second.attempt, backend.pods_stay) == (2, -1)
+
+
+async def test_somebody_elses_job_is_left_alone() -> None:
+    """The error says what to do."""
+    backend = ScriptedBackend()
+    await submit(backend, MemoryStore(), owner=STRANGER, exact_name=True)
+
+    with pytest.raises(JobAlreadyExists, match=r"team/digits: .*did not create.*another name"):
+        await submit(backend, MemoryStore(), exact_name=True)
+
+    assert backend.deleted == []
+
+
+async def test_an_intent_whose_create_never_arrived_is_repeated() -> None:
+    """Same attempt, same name."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    backend.submits = ["refused"]
+    with pytest.raises(ClusterUnavailable):
+        await submit(backend, store)
+
+    submission = await submit(backend, store)
+
+    assert (submission.attempt, backend.created) == (1, 1)
+
+
+async def test_a_create_whose_answer_was_lost_is_adopted_at_once() -> None:
+    """The POST timed out, the job exists."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    backend.submits = ["lost"]
+
+    submission = await submit(backend, store)
+
+    assert (submission.ref.uid, backend.created) == ("uid-1", 1)
+
+
+async def test_an_intent_whose_job_finished_before_anyone_looked_is_adopted() -> None:
+    """The worker was killed between the POST and the answer."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store)
+    store.record = store.history[0]
+    backend.jobs["team", first.ref.name] = finished(backend.jobs["team", first.ref.name])
+
+    second = await submit(backend, store)
+
+    assert (second.ref, backend.created) == (first.ref, 1)
+
+
+async def test_a_job_that_was_deleted_by_hand_is_replaced_by_the_next_attempt() -> None:
+    """Its uid is on record and nobody has it."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store)
+    del backend.jobs["team", first.ref.name]
+
+    second = await submit(backend, store)
+
+    assert (second.attempt, second.ref.uid) == (2, "uid-2")
+    assert backend.deleted == [first.ref]
+
+
+async def test_a_concluded_attempt_is_stopped_and_replaced() -> None:
+    """The old pods are gone before the new job is created, and outputs may be as old as the first attempt."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store)
+    conclude_attempt(store)
+    backend.pods_stay = 2
+
+    second = await submit(backend, store)
+
+    assert (second.attempt, backend.deleted) == (2, [first.ref])
+    assert second.first_started_at == first.first_started_at
+    assert second.ref.name != first.ref.name
+
+
+async def test_a_cleared_task_trains_anew_and_its_outputs_must_be_new() -> None:
+    """The clock of the outputs begins again."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store)
+
+    second = await submit(backend, store, clear_number=1)
+
+    assert second.attempt == 2
+    assert second.first_started_at > first.first_started_at
+
+
+async def test_an_exact_name_is_kept_and_its_old_job_goes_first() -> None:
+    """The same name again, once the old object and its pods are gone."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store, exact_name=True)
+    conclude_attempt(store)
+
+    second = await submit(backend, store, exact_name=True)
+
+    assert (first.ref.name, second.ref.name, second.ref.uid) == ("digits", "digits", "uid-2")
+
+
+async def test_an_exact_name_whose_finished_job_nobody_remembers_is_taken_over() -> None:
+    """Ours by its annotation, finished, and not on record."""
+    backend = ScriptedBackend()
+    first = await submit(backend, MemoryStore(), exact_name=True)
+    backend.jobs["team", "digits"] = finished(backend.jobs["team", "digits"])
+
+    second = await submit(backend, MemoryStore(), exact_name=True)
+
+    assert (second.attempt, second.ref.uid, backend.deleted) == (2, "uid-2", [first.ref])
+
+
+async def test_adopting_a_job_of_another_specification_is_said() -> None:
+    """The DAG was edited while the job ran."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    await submit(backend, store)
+
+    second = await submit(backend, store, job=TrainingJob.parse(name="digits", namespace="team", image="digits:2"))
+
+    assert second.spec_changed
+
+
+async def test_pods_that_never_go_are_an_error_that_a_retry_may_mend() -> None:
+    """No second job is started beside them."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    submission = await submit(backend, store)
+    backend.pods_stay = 10_000
+
+    with pytest.raises(ClusterUnavailable, match="still run 1 s after it was deleted") as caught:
+        await stop_and_wait(backend, submission.ref, timeout=1.0, sleep=no_wait)
+
+    assert caught.value.retryable
+
+
+async def test_a_wrong_specification_stops_nothing() -> None:
+    """It is refused before the old job is touched."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    await submit(backend, store)
+    conclude_attempt(store)
+
+    with pytest.raises(InvalidSpec):
+        await submit(backend, store, job=TrainingJob.parse(name="digits", image="d", model="/nowhere/model.pt"))
+
+    assert backend.deleted == []
+
+
+async def test_a_name_that_became_free_again_is_an_error_that_a_retry_mends() -> None:
+    """Between the 409 and the GET somebody deleted it."""
+
+    class Fleeting(ScriptedBackend):
+        async def submit(self, manifest: dict[str, object]) -> object:  # type: ignore[override]
+            raise JobAlreadyExists("taken", code=409)
+
+    with pytest.raises(ClusterUnavailable, match="free again"):
+        await submit(Fleeting(), MemoryStore())
+
+
+async def test_a_lost_answer_with_a_strangers_job_under_the_name_stays_an_error() -> None:
+    """No answer, and what is there is not ours."""
+    backend = ScriptedBackend()
+    await submit(backend, MemoryStore(), owner=STRANGER, exact_name=True)
+    backend.submits = ["refused"]
+
+    with pytest.raises(ClusterUnavailable):
+        await submit(backend, MemoryStore(), exact_name=True)
+
+
+async def test_a_submission_survives_its_way_through_json() -> None:
+    """The trigger follows what the operator submitted."""
+    submission = await submit(ScriptedBackend(), MemoryStore())
+
+    assert Submission.from_dict(submission.to_dict()) == submission
+
+
+def test_concluding_without_a_record_is_nothing() -> None:
+    """There may be no store."""
+    store = MemoryStore()
+
+    conclude_attempt(store)
+
+    assert store.record is None

@@ -1,0 +1,165 @@
+"""Stand-ins for what a real back-end cannot be made to do on demand; each says in its name that it is one."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobAlreadyExists, JobNotFound
+from ptjob_provider.core.identity import JobRef, Manifest
+from ptjob_provider.core.outputs import OutputReport, ResolvedOutputs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from ptjob_provider.core.attempts import AttemptRecord
+    from ptjob_provider.core.backend import Observation
+    from ptjob_provider.core.logs import LogCursor, LogLine
+
+
+class ScriptedBackend:
+    """Keeps jobs in memory and does what a test's script says: lose answers, keep pods, show worlds, hold a log back.
+
+    Attributes:
+        submits: for each create in turn what happens: "ok" (the default), "lost" (created, no answer), "refused".
+        pods_stay: how often `pods_gone` says no after a delete.
+        worlds: what `watch` yields, one after the other; then it waits for ever.
+        lines: what rank 0 has written; the log ends after them unless `log_hangs`.
+        report: what is found at the declared outputs, or the error that looking gives.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[tuple[str, str], Manifest] = {}
+        self.submits: list[str] = []
+        self.pods_stay = 0
+        self.worlds: list[Observation] = []
+        self.lines: list[LogLine] = []
+        self.log_error: ClusterError | None = None
+        self.log_hangs = False
+        self.report: OutputReport | Exception = OutputReport(model=None, tfevents=None)
+        self.patch_error: ClusterError | None = None
+        self.patches: list[Manifest] = []
+        self.deleted: list[JobRef] = []
+        self.created = 0
+        self.shown = 0
+
+    async def submit(self, manifest: Manifest) -> JobRef:
+        """Create under the script's next word."""
+        what = self.submits.pop(0) if self.submits else "ok"
+        meta = manifest["metadata"]
+        key = (meta["namespace"], meta["name"])
+        if what == "refused":
+            raise ClusterUnavailable("no answer")
+        if key in self.jobs:
+            raise JobAlreadyExists("taken", code=409)
+        self.created += 1
+        job = copy.deepcopy(manifest)
+        job["metadata"] |= {"uid": f"uid-{self.created}", "creationTimestamp": f"2026-11-20T10:00:{self.created:02d}Z"}
+        self.jobs[key] = job
+        if what == "lost":
+            raise ClusterUnavailable("no answer")
+        return JobRef.of(job)
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """Return the object or raise JobNotFound."""
+        try:
+            return self.jobs[namespace, name]
+        except KeyError:
+            raise JobNotFound(f"{kind} {namespace}/{name} not found", code=404) from None
+
+    async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
+        """Return every job of the namespace that carries the labels."""
+        wanted = labels.items()
+        return [
+            job for (ns, _), job in self.jobs.items() if ns == namespace and wanted <= job["metadata"]["labels"].items()
+        ]
+
+    async def watch(self, ref: JobRef) -> AsyncIterator[Observation]:
+        """Show the scripted worlds, then nothing more; who asks again sees the last one at once."""
+        for world in self.worlds[self.shown :] or self.worlds[-1:]:
+            self.shown += 1
+            yield world
+            await asyncio.sleep(0)
+        await asyncio.Event().wait()
+
+    async def logs(
+        self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
+    ) -> AsyncIterator[LogLine]:
+        """Yield the scripted lines after the cursor."""
+        if self.log_error:
+            raise self.log_error
+        for line in self.lines:
+            if since is None or line.cursor.ordinal > since.ordinal:
+                yield line
+        if follow and self.log_hangs:
+            await asyncio.Event().wait()
+
+    async def patch(self, ref: JobRef, change: Manifest) -> None:
+        """Remember the change."""
+        if self.patch_error:
+            raise self.patch_error
+        self.patches.append(change)
+
+    async def delete(self, ref: JobRef) -> None:
+        """Remove the job if the uid is its."""
+        self.deleted.append(ref)
+        key = (ref.namespace, ref.name)
+        if key in self.jobs and self.jobs[key]["metadata"]["uid"] == ref.uid:
+            del self.jobs[key]
+
+    async def pods_gone(self, ref: JobRef) -> bool:
+        """Say no as often as the script wants."""
+        self.pods_stay -= 1
+        return self.pods_stay < 0
+
+    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs) -> OutputReport:
+        """Return or raise what the script says."""
+        if isinstance(self.report, Exception):
+            raise self.report
+        return self.report
+
+
+class MemoryStore:
+    """An attempt store that lives as long as the test."""
+
+    def __init__(self, record: AttemptRecord | None = None) -> None:
+        self.record = record
+        self.history: list[AttemptRecord] = []
+
+    def load(self) -> AttemptRecord | None:
+        """Return what was saved last."""
+        return self.record
+
+    def save(self, record: AttemptRecord) -> None:
+        """Keep it, and remember the order of saves."""
+        self.record = record
+        self.history.append(record)
+
+
+class ListSink:
+    """Collects what a task's log would show."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.notices: list[str] = []
+
+    def line(self, line: LogLine) -> None:
+        """Keep a line of rank 0."""
+        self.lines.append(line.text)
+
+    def notice(self, text: str) -> None:
+        """Keep a sentence about the job."""
+        self.notices.append(text)
+
+
+def finished(job: Manifest, condition: str = "Succeeded") -> dict[str, Any]:
+    """Return the job as it is after its end."""
+    done = {
+        "type": condition,
+        "status": "True",
+        "reason": "R",
+        "message": "m",
+        "lastTransitionTime": "2026-11-20T10:05:00Z",
+    }
+    return job | {"status": {"conditions": [done], "completionTime": "2026-11-20T10:05:00Z"}}
