@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TICK = 1.0
-"""Seconds between looks at the clock while nothing changes; deadlines are kept to about this."""
+"""Seconds between looks at the clock while nothing changes."""
 
 _PATIENCE = timedelta(seconds=3)
 """A reason for waiting that goes away within this time is how every job starts; it is not worth a line."""
@@ -74,9 +74,10 @@ async def follow(
     deadline: datetime | None = None,
     limits: Limits | None = None,
     keep_running_pods: bool = False,
+    hands_off: bool = False,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Conclusion:
-    """Wait until the job has ended, and say how; nothing of it runs afterwards.
+    """Wait until the job has ended, and say how; nothing of it runs afterwards, unless it was asked to be left.
 
     Cancelling leaves the job as it is.
 
@@ -88,6 +89,7 @@ async def follow(
         deadline: an aware instant at which the job is deleted and the outcome is TIMED_OUT; None waits without end.
         limits: when a job that cannot get on is stopped.
         keep_running_pods: leave replicas running that the operator leaves running after the job's end.
+        hands_off: somebody else's job: it is neither changed nor stopped, and its outputs are not looked at.
         clock: the wall clock.
     """
     follower = _Follower(
@@ -97,9 +99,11 @@ async def follow(
         cursor=cursor,
         deadline=deadline,
         limits=limits or Limits(),
+        keep_running_pods=keep_running_pods or hands_off,
+        hands_off=hands_off,
         clock=clock,
     )
-    return await follower.run(keep_running_pods=keep_running_pods)
+    return await follower.run()
 
 
 async def catch_up(backend: Backend, submission: Submission, *, sink: Sink, cursor: LogCursor | None) -> None:
@@ -150,6 +154,8 @@ class _Follower:
     cursor: LogCursor | None
     deadline: datetime | None
     limits: Limits
+    keep_running_pods: bool
+    hands_off: bool
     clock: Callable[[], datetime]
     record: recorder.Record | None = None
     status: JobStatus = field(default_factory=lambda: JobStatus(phase=JobPhase.PENDING))
@@ -161,13 +167,13 @@ class _Follower:
     def ref(self) -> JobRef:
         return self.submission.ref
 
-    async def run(self, *, keep_running_pods: bool) -> Conclusion:
+    async def run(self) -> Conclusion:
         pump = asyncio.create_task(self._pump_log())
         try:
             end = await self._until_end()
             if end.stop:
                 await self._stop()
-            elif not keep_running_pods:
+            elif not self.keep_running_pods:
                 await self._stop_leftovers()
             await self._drain(pump)
             if end.outcome is Outcome.FAILED and not end.stop:
@@ -186,7 +192,7 @@ class _Follower:
         try:
             while True:
                 following = following or asyncio.ensure_future(_next(watch))
-                done, _ = await asyncio.wait({following}, timeout=_TICK)
+                done, _ = await asyncio.wait({following}, timeout=self._patience())
                 if done:
                     await self._take(following.result())
                     following = None
@@ -201,6 +207,10 @@ class _Follower:
                     await following
             await watch.aclose()
 
+    def _patience(self) -> float:
+        left = (self.deadline - self.clock()).total_seconds() if self.deadline else _TICK
+        return min(_TICK, max(0.0, left))
+
     async def _take(self, seen: Observation) -> None:
         if seen.job is None:
             self.deleted = True
@@ -209,7 +219,7 @@ class _Follower:
         replicas = len(self.submission.ranks)
         self.record = recorder.observe(before, pods=seen.pods, events=seen.events, now=self.clock(), replicas=replicas)
         self._say_changes(before, self.record, pytorchjob.read_status(seen.job))
-        if self.record.terminations != before.terminations:
+        if self.record.terminations != before.terminations and not self.hands_off:
             await self._keep_record(self.record)
 
     def _say_changes(self, before: recorder.Record, after: recorder.Record, status: JobStatus) -> None:
@@ -236,7 +246,9 @@ class _Follower:
         if self.status.phase.is_terminal:
             succeeded = self.status.phase is JobPhase.SUCCEEDED
             return _End(outcome=Outcome.SUCCEEDED if succeeded else Outcome.FAILED)
-        now = self.clock()
+        return None if self.hands_off else self._end_by_us(record, self.clock())
+
+    def _end_by_us(self, record: recorder.Record, now: datetime) -> _End | None:
         if self.deadline is not None and now >= self.deadline:
             why = diagnoses.timed_out(record, ranks=self.submission.ranks, waiting=self.waiting.reason)
             return _End(outcome=Outcome.TIMED_OUT, diagnosis=why, stop=True)
@@ -331,7 +343,7 @@ class _Follower:
 
     async def _inspect(self) -> OutputReport | None:
         outputs = self.submission.outputs
-        if outputs.model is None and outputs.tfevents is None:
+        if self.hands_off or (outputs.model is None and outputs.tfevents is None):
             return None
         return await self.backend.inspect_outputs(self.ref, outputs)
 

@@ -199,7 +199,7 @@ def _container(found: Manifest, job: TrainingJob, fields: RoleFields) -> Manifes
             "env": None if fields.env is None else _env(found, fields),
         }
     )
-    if (fields.cpu, fields.memory, fields.gpus, fields.resources) == (None, None, None, None):
+    if (fields.cpu, fields.memory, fields.gpus, fields.container_resources) == (None, None, None, None):
         return {**found, **changes}
     resources = _resources(found.get("resources") or {}, job, fields)
     return {**_without(found, "resources"), **changes, **({"resources": resources} if resources else {})}
@@ -215,7 +215,7 @@ def _env(found: Mapping[str, Any], fields: RoleFields) -> list[Manifest]:
 def _resources(found: Mapping[str, Any], job: TrainingJob, fields: RoleFields) -> Manifest:
     gpu = job.gpu_resource or next(filter(_GPU.fullmatch, _asked({"resources": found})), DEFAULT_GPU)
     both = _set({"cpu": fields.cpu, "memory": fields.memory})
-    apart = fields.resources
+    apart = fields.container_resources
     requests = {**(found.get("requests") or {}), **both, **(apart.requests if apart else {})}
     limits = {**(found.get("limits") or {}), **both, **(apart.limits if apart else {})}
     if fields.gpus is not None:

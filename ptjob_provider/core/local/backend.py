@@ -62,8 +62,6 @@ class LocalBackend:
         notices = read_json(files.notices) or []
         state, seen = JobState(files), -1
         while True:
-            if not is_supervised(files):
-                await asyncio.to_thread(self._store.settle, files)
             changed = state.refresh()
             if state.job is None or JobRef.of(state.job) != ref:
                 yield Observation(job=None)
@@ -72,6 +70,8 @@ class LocalBackend:
                 for each in _unseen(files, state, seen):
                     yield Observation(job=with_status(state.job, each), pods=each.get("pods", ()), events=notices)
                 seen = state.number
+            if not is_supervised(files):  # after its last state was told: its time to live may be over
+                await asyncio.to_thread(self._store.settle, files)
             await asyncio.sleep(_INTERVAL)
 
     async def logs(

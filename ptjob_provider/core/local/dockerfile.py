@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FLAG = re.compile(r"--([a-z]+)(?:=(\S+))?")
+_HEREDOC = re.compile(rb"\s*(?:RUN|COPY|ADD)\s.*<<-?[\"']?(\w+)[\"']?", re.IGNORECASE)
 _ARCHIVE = re.compile(r"\.(tar|tgz|tar\.[a-z0-9]+)$")
 _SYSTEM = frozenset(
     str(PurePosixPath("/", *parts))
@@ -50,6 +51,7 @@ class _Stage:
     name: str = ""
     entrypoint: list[str] = field(default_factory=list)
     cmd: list[str] = field(default_factory=list)
+    cmd_is_inherited: bool = False
     working_dir: str = ""
     env: dict[str, str] = field(default_factory=dict)
     args: dict[str, str] = field(default_factory=dict)
@@ -63,6 +65,7 @@ class _Stage:
             name=name,
             entrypoint=list(self.entrypoint),
             cmd=list(self.cmd),
+            cmd_is_inherited=True,
             working_dir=self.working_dir,
             env=dict(self.env),
             files=dict(self.files),
@@ -98,7 +101,7 @@ def _read(content: bytes, context: Path) -> _Stage:
     stages: dict[str, _Stage] = {}
     defaults: dict[str, str] = {}
     stage = _Stage()
-    for entry in DockerfileParser(fileobj=BytesIO(content), env_replace=False).structure:
+    for entry in DockerfileParser(fileobj=BytesIO(_without_heredocs(content)), env_replace=False).structure:
         name, value = entry["instruction"], entry["value"] or ""
         if name == "FROM":
             stage = _begin(value, stages, defaults)
@@ -113,6 +116,18 @@ def _read(content: bytes, context: Path) -> _Stage:
     return stage
 
 
+def _without_heredocs(content: bytes) -> bytes:
+    kept, end = [], b""
+    for line in content.splitlines(keepends=True):
+        if end:
+            end = b"" if line.strip() == end else end
+            continue
+        kept.append(line)
+        opened = _HEREDOC.match(line)
+        end = opened[1] if opened else b""
+    return b"".join(kept)
+
+
 def _begin(value: str, stages: dict[str, _Stage], defaults: dict[str, str]) -> _Stage:
     words = [word for word in WordSplitter(value, args=defaults).split() if not word.startswith("--")]
     base, name = words[0], words[2] if len(words) > 2 else str(len(stages))  # noqa: PLR2004 - FROM base AS name
@@ -123,10 +138,12 @@ def _begin(value: str, stages: dict[str, _Stage], defaults: dict[str, str]) -> _
 
 def _entrypoint(stage: _Stage, value: str, _context: Path) -> None:
     stage.entrypoint = _command(value)
+    if stage.cmd_is_inherited:
+        stage.cmd = []
 
 
 def _cmd(stage: _Stage, value: str, _context: Path) -> None:
-    stage.cmd = _command(value)
+    stage.cmd, stage.cmd_is_inherited = _command(value), False
 
 
 def _command(value: str) -> list[str]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.local.launch import Launch
 
+_NOT_FOUND = (errno.ENOENT, errno.EACCES, errno.ENOTDIR)
 _LONGEST = 30
 """In units of the first delay: 300 s where that is 10 s."""
 
@@ -44,7 +45,7 @@ def start_error(launch: Launch, error: Exception) -> str:
         return f'exec: "{program}": {error}'
     if error.filename == launch.working_dir and program != launch.working_dir:
         return f'chdir to cwd ("{launch.working_dir}"): {_words(error)}'
-    if error.errno == errno.ENOENT and "/" not in program:
+    if error.errno in _NOT_FOUND and "/" not in program:
         return f'exec: "{program}": executable file not found in $PATH'
     if error.errno == errno.ENOENT:
         return f'exec: "{program}": stat {program}: no such file or directory'

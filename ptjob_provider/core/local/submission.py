@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import shutil
+import site
 import subprocess
 import sys
 import uuid
@@ -113,12 +114,11 @@ def _take_name(draft: Path, place: Path, ref: JobRef) -> None:
 
 
 def _start_supervisor(files: JobFiles, setup: Setup, lock: int) -> None:
-    package_root = Path(ptjob_provider.__file__).parents[1]
     command = [sys.executable, "-P", "-m", "ptjob_provider.core.local.supervisor", str(files.path)]
     subprocess.run(  # noqa: S603 - our own module
         command,
         input=json.dumps(setup.to_dict()).encode(),
-        env={**setup.environment, "PYTHONPATH": str(package_root)},
+        env={**setup.environment, **_import_path()},
         cwd="/",
         pass_fds=(lock,),
         start_new_session=True,
@@ -126,3 +126,8 @@ def _start_supervisor(files: JobFiles, setup: Setup, lock: int) -> None:
         timeout=_START_TIMEOUT,
         check=True,
     )
+
+
+def _import_path() -> dict[str, str]:
+    root = str(Path(ptjob_provider.__file__).parents[1])
+    return {} if root in site.getsitepackages() else {"PYTHONPATH": root}

@@ -121,7 +121,7 @@ class TrainingJob:
     """Bytes per pod (`16Gi`), as request and as limit, so that the pod is not killed for what others use. Values below
     1Mi are refused: a forgotten unit. None: the namespace's default, else unlimited."""
 
-    resources: Resources | None = setting(Resources.parse)
+    container_resources: Resources | None = setting(Resources.parse)
     """`{"requests": {...}, "limits": {...}}` per pod, where they differ, and for other devices. None: nothing more than
     `cpu`, `memory` and `gpus` say. The same resource in both places is refused."""
 
@@ -211,7 +211,7 @@ class TrainingJob:
     job never ends; it can be overridden here."""
 
     master: RoleFields | None = setting(RoleFields.parse)
-    """Fields for rank 0's pod alone, over the job's: image, command, args, env, cpu, memory, gpus, resources,
+    """Fields for rank 0's pod alone, over the job's: image, command, args, env, cpu, memory, gpus, container_resources,
     node_selector. None: as the job. Not for elastic jobs, which have no master."""
 
     worker: RoleFields | None = setting(RoleFields.parse)

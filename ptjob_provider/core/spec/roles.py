@@ -28,7 +28,7 @@ class RoleFields:
     cpu: str | None = setting(cpu_quantity)
     memory: str | None = setting(memory_quantity)
     gpus: int | None = setting(literals.integer(0))
-    resources: Resources | None = setting(Resources.parse)
+    container_resources: Resources | None = setting(Resources.parse)
     node_selector: Mapping[str, str] | None = setting(placement.label_map)
 
     @classmethod
@@ -45,11 +45,15 @@ class RoleFields:
         """Return what holds for one role: its fields over the job's; env and selector are merged by name."""
         chosen = {each.name: _chosen(getattr(own, each.name), getattr(job, each.name)) for each in fields(cls)}
         for name, resource in _places(gpu):
-            if getattr(own, name) is None and own.resources is not None and resource in own.resources:
+            if (
+                getattr(own, name) is None
+                and own.container_resources is not None
+                and resource in own.container_resources
+            ):
                 chosen[name] = None
-        if own.resources is None and job.resources is not None:
+        if own.container_resources is None and job.container_resources is not None:
             asked_again = [resource for name, resource in _places(gpu) if getattr(own, name) is not None]
-            chosen["resources"] = job.resources.without(*asked_again)
+            chosen["container_resources"] = job.container_resources.without(*asked_again)
         if job.env is not None and own.env is not None:
             chosen["env"] = environment.merged(job.env, own.env)
         if job.node_selector is not None and own.node_selector is not None:
@@ -61,11 +65,15 @@ def check_asked_once(asked: TrainingJob | RoleFields, prefix: str, *, gpu: str) 
     """Pass if no resource is asked for in two places.
 
     Raises:
-        InvalidSpec: `cpu`, `memory` or `gpus` is given beside the same resource in `resources`.
+        InvalidSpec: `cpu`, `memory` or `gpus` is given beside the same resource in `container_resources`.
     """
     for name, resource in _places(gpu):
-        if getattr(asked, name) is not None and asked.resources is not None and resource in asked.resources:
-            allowed = f"either {name} or {resource} in `resources`"
+        if (
+            getattr(asked, name) is not None
+            and asked.container_resources is not None
+            and resource in asked.container_resources
+        ):
+            allowed = f"either {name} or {resource} in `container_resources`"
             raise InvalidSpec.of(f"{prefix}{name}", getattr(asked, name), allowed)
 
 

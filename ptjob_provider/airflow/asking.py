@@ -1,0 +1,96 @@
+"""What the adapter asks Airflow about its own task while a job is waited for: its state, and the log cursor's place."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import Any
+
+from airflow.sdk.execution_time.comms import GetTaskStates, GetXCom, SetXCom
+
+WORKER_PATIENCE = 2.0
+"""Seconds that a worker waits for an answer: SIGKILL follows a user's kill after five."""
+
+TRIGGER_PATIENCE = 5.0
+
+
+async def state_from_worker(ti: Any) -> str | None:
+    """Return the task instance's state as Airflow has it now; None if there was no answer in time.
+
+    Asked in a thread of its own: cancelling a question over the supervisor's socket would leave the next one with the
+    wrong answer (tried on 3.3.2).
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def ask() -> None:
+        try:
+            found = _comms().send(_question(ti))
+        except Exception as error:  # noqa: BLE001 - any failure is no answer
+            found = error
+        with contextlib.suppress(RuntimeError):  # the loop may be closed by then
+            loop.call_soon_threadsafe(_give, answer, found)
+
+    threading.Thread(target=ask, name="ptjob-ask-state", daemon=True).start()
+    try:
+        return _state(await asyncio.wait_for(answer, WORKER_PATIENCE), ti)
+    except TimeoutError:
+        return None
+
+
+async def state_from_trigger(ti: Any) -> str | None:
+    """Return the task instance's state as Airflow has it now; None if there was no answer in time."""
+    try:
+        return _state(await asyncio.wait_for(_comms().asend(_question(ti)), TRIGGER_PATIENCE), ti)
+    except Exception:  # noqa: BLE001 - any failure is no answer
+        return None
+
+
+async def keep(ti: Any, key: str, value: dict[str, Any], *, patience: float = TRIGGER_PATIENCE) -> None:
+    """Write an XCom of the task from its trigger; afterwards it is there, unless Airflow did not answer in time."""
+    comms = _comms()
+    if not hasattr(comms, "asend"):  # dag.test() runs the trigger in line, and never again
+        return
+    message = SetXCom(
+        key=key, value=value, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index
+    )
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(comms.asend(message), patience)
+
+
+async def kept(ti: Any, key: str) -> dict[str, Any] | None:
+    """Return what `keep` wrote in an earlier life of the trigger; None if nothing was."""
+    comms = _comms()
+    if not hasattr(comms, "asend"):
+        return None
+    message = GetXCom(key=key, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
+    found = await comms.asend(message)
+    value = getattr(found, "value", None)
+    return value if isinstance(value, dict) else None
+
+
+def _comms() -> Any:
+    from airflow.sdk.execution_time import task_runner  # noqa: PLC0415 - set anew for every process
+
+    return task_runner.SUPERVISOR_COMMS
+
+
+def _give(answer: asyncio.Future[Any], found: Any) -> None:
+    if not answer.done():
+        answer.set_result(found)
+
+
+def _question(ti: Any) -> GetTaskStates:
+    mapped = ti.map_index if ti.map_index is not None and ti.map_index >= 0 else None
+    return GetTaskStates(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=mapped)
+
+
+def _state(answer: Any, ti: Any) -> str | None:
+    states = getattr(answer, "task_states", None)
+    if states is None:
+        return None
+    of_run = states.get(ti.run_id) or {}
+    mapped = f"{ti.task_id}_{ti.map_index}"
+    found = of_run.get(mapped, of_run.get(ti.task_id))
+    return str(getattr(found, "value", found)) if found else "none"

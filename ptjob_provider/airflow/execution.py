@@ -1,0 +1,182 @@
+"""One try of a task: submit or adopt, wait in the worker, and turn what came out into Airflow's words."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+
+from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID
+from ptjob_provider.airflow.store import TaskStateAttemptStore
+from ptjob_provider.airflow.tasklog import TaskLog
+from ptjob_provider.airflow.waiting import ToldToStop, Waiting, keep_or_delete
+from ptjob_provider.core.conclusion import Conclusion, deadline_after, raise_for
+from ptjob_provider.core.errors import JobFailed, JobNotFound, PTJobError
+from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.runner import catch_up, follow
+from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.diagnosis import Limits
+    from ptjob_provider.core.spec import TrainingJob
+
+_SUBMIT_GRACE = 2.0
+"""Seconds that a create which is under way may still take after the task was told to stop."""
+
+
+class JobExecution:
+    """What one try does, on the worker.
+
+    Args:
+        backend: where the job runs.
+        context: Airflow's, of this try.
+        log: the task's logger.
+        waiting: what `on_kill` wakes.
+    """
+
+    def __init__(self, backend: Backend, context: Any, *, log: Any, waiting: Waiting) -> None:
+        self._backend = backend
+        self._ti = context["ti"]
+        self._task = context["task"]
+        self._store = TaskStateAttemptStore(context)
+        self._log = log
+        self._waiting = waiting
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When `execution_timeout` is over; it is counted from the try's start, which survives deferral."""
+        return deadline_after(self._ti.start_date, self._task.execution_timeout)
+
+    def submit(self, job: TrainingJob, *, instance: str, exact_name: bool) -> Submission:
+        """Create the job or adopt the one that is there, and tell which it is before anything waits for it."""
+        creating = ensure_submitted(
+            self._backend,
+            job,
+            owner=_owner(instance, self._ti),
+            store=self._store,
+            clear_number=self._ti.max_tries,  # grows with every clear, and with nothing else
+            exact_name=exact_name,
+        )
+        with self._stopping():
+            submission = self._waiting.run(creating, grace=_SUBMIT_GRACE)
+        self._tell(submission)
+        return submission
+
+    def has_ended(self, submission: Submission) -> bool:
+        """Whether there is nothing to wait for; a deferral would cost two seconds for nothing."""
+        ref = submission.ref
+        try:
+            found = asyncio.run(self._backend.get(ref.kind, ref.namespace, ref.name))
+        except JobNotFound:
+            return True
+        return pytorchjob.read_status(found).phase.is_terminal
+
+    def wait(self, submission: Submission, *, limits: Limits, keep_running_pods: bool) -> Conclusion:
+        """Follow the job in this process, with rank 0's lines in the task's log."""
+        sink = TaskLog(self._log)
+        following = follow(
+            self._backend,
+            submission,
+            sink=sink,
+            deadline=self.deadline,
+            limits=limits,
+            keep_running_pods=keep_running_pods,
+        )
+        try:
+            with self._stopping():
+                return self._waiting.run(following)
+        finally:
+            sink.flush()
+
+    def finish(self, submission: Submission, conclusion: Conclusion) -> dict[str, Any]:
+        """Return the result of a job that succeeded.
+
+        Raises:
+            JobFailed, OutputsNotVerified: it did not, or nobody could look; the next try starts a new attempt after the
+                first, and only verifies after the second.
+        """
+        try:
+            raise_for(submission, conclusion)
+        except JobFailed:
+            conclude_attempt(self._store)
+            raise
+        self._log.info("%s succeeded", submission.ref)
+        return dict(conclusion.result or {})
+
+    def add_rest_of_log(self, submission: Submission, conclusion: Conclusion) -> None:
+        """Add the lines that whoever followed the job did not vouch for."""
+        sink = TaskLog(self._log)
+
+        async def catch_up_and_flush() -> None:
+            await catch_up(self._backend, submission, sink=sink, cursor=conclusion.cursor)
+            sink.flush()
+
+        asyncio.run(catch_up_and_flush())
+
+    def _tell(self, submission: Submission) -> None:
+        ref = submission.ref
+        for key, value in ((JOB_NAME, ref.name), (JOB_NAMESPACE, ref.namespace), (JOB_UID, ref.uid)):
+            self._ti.xcom_push(key=key, value=value)
+        how = "adopted" if submission.adopted else "submitted"
+        self._log.info("%s was %s: %s, uid %s, attempt %d", ref, how, ref.kind, ref.uid, submission.attempt)
+        if submission.spec_changed:
+            self._log.warning("%s was made from another specification; clear the task to train with the new one", ref)
+
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """Decide about the job when the wait is broken off from outside, and end the task without success."""
+        try:
+            yield
+        except ToldToStop:
+            said = asyncio.run(self._decide()) or "no job had been created"
+            raise AirflowException(f"The task was told to stop. {said}") from None
+        except AirflowTaskTimeout:
+            ref = asyncio.run(self._known_job())
+            if ref is not None:
+                asyncio.run(self._backend.delete(ref))
+                self._log.info("%s was deleted: execution_timeout has passed", ref)
+            conclude_attempt(self._store)
+            raise
+
+    async def _decide(self) -> str:
+        ref = await self._known_job()
+        if ref is None:
+            return ""
+        return await keep_or_delete(self._backend, ref, self._ti, may_retry=_may_retry(self._ti))
+
+    async def _known_job(self) -> JobRef | None:
+        """Return the recorded job; also one whose create was under way."""
+        record = self._store.load()
+        if record is None or record.ended:
+            return None
+        try:
+            found = await self._backend.get(pytorchjob.KIND, record.namespace, record.name)
+        except JobNotFound:
+            return None
+        ref = JobRef.of(found)
+        return ref if record.uid in {None, ref.uid} else None
+
+
+@contextmanager
+def airflow_errors() -> Iterator[None]:
+    """Turn the core's errors into Airflow's: never retried where a retry cannot help."""
+    try:
+        yield
+    except PTJobError as error:
+        raise (AirflowException if error.retryable else AirflowFailException)(str(error)) from error
+
+
+def _owner(instance: str, ti: Any) -> Owner:
+    ids = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id, "map_index": str(ti.map_index)}
+    return Owner(instance=instance, ids=ids, labels={"try_number": str(ti.try_number)})
+
+
+def _may_retry(ti: Any) -> bool:
+    return bool(ti.max_tries) and ti.try_number <= ti.max_tries

@@ -1,0 +1,193 @@
+"""`PyTorchJobOperator`: a distributed PyTorch training job as one task.
+
+It maps arguments to a `TrainingJob`; one try is `execution`, and what happens in between is decided in `core`.
+Importing it loads no Kubernetes client: DAG files are parsed all day.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from airflow.sdk import BaseOperator, conf
+
+from ptjob_provider.airflow.execution import JobExecution, airflow_errors
+from ptjob_provider.airflow.hooks import PyTorchJobHook
+from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink
+from ptjob_provider.airflow.triggers import PyTorchJobTrigger, read_event
+from ptjob_provider.airflow.waiting import Waiting
+from ptjob_provider.core.diagnosis import Limits
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from ptjob_provider.core.submission import Submission
+
+
+class PyTorchJobOperator(BaseOperator):
+    """Submits a training job, waits until it Succeeded or Failed, and returns its result.
+
+    The result (`return_value`) is one JSON value: job, attempt, phase, start, end, queue and run seconds, restarts,
+    GPU seconds, rank 0's pod, `model` {uri, claim, path, container_path, bytes, sha256}, `tfevents` {uri, …, last_step,
+    scalars}. `job_name`, `job_namespace` and `job_uid` are XComs before the wait begins. Rank 0's log is in the task's
+    log while the job runs. A declared output that is missing, empty or older than the job fails the task.
+
+    Every field of `core.spec.TrainingJob` is a parameter and a template field, with the meaning that is told there:
+    typed fields, or a `manifest` (map, YAML text, or the path of a .yaml file beside the DAG), or both.
+
+    A retry adopts a job that still runs. An error of the training code is not retried; an infrastructure error is, as a
+    new attempt that is told its checkpoint directory and attempt number.
+
+    Args:
+        name: beginning of the job's name. None: the manifest's, else the task id.
+        kubernetes_conn_id: connection to the cluster; the local back-end looks at none.
+        deferrable: wait in the triggerer, without a worker slot. Default `[operators] default_deferrable`.
+        wait_for_completion: False: return as soon as the job exists, with its reference (see `PyTorchJobSensor`).
+        exact_name: keep the name literally, without the hash that makes two runs distinct.
+        keep_running_pods: leave replicas running that the operator leaves running after a failure.
+        start_timeout: seconds for images, volumes and init containers to let every replica start; default 1200.
+        queue_timeout: seconds to wait for a place; None waits without end.
+        crash_loop_limit: restarts in a row after which the job is stopped; default 5.
+    """
+
+    template_fields: Sequence[str] = (*JOB_FIELDS, "kubernetes_conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"manifest": "yaml", "env": "json", "args": "json"}
+    operator_extra_links = (PyTorchJobLink(), PyTorchJobLogsLink())
+    ui_color = "#f3d9cf"
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        namespace: str | None = None,
+        image: str | None = None,
+        command: Sequence[str] | None = None,
+        args: Sequence[str] | None = None,
+        workers: int | str | None = None,
+        nproc_per_node: int | str | None = None,
+        gpus: int | str | None = None,
+        gpu_resource: str | None = None,
+        cpu: str | float | None = None,
+        memory: str | None = None,
+        container_resources: Mapping[str, Any] | None = None,
+        shared_memory: str | bool | None = None,
+        env: Mapping[str, Any] | Sequence[Any] | None = None,
+        volumes: Sequence[Any] | None = None,
+        working_dir: str | None = None,
+        restart_policy: str | None = None,
+        clean_pod_policy: str | None = None,
+        backoff_limit: int | str | None = None,
+        active_deadline_seconds: float | timedelta | str | None = None,
+        ttl_seconds_after_finished: float | timedelta | str | None = None,
+        suspend: bool | str | None = None,
+        elastic_policy: Mapping[str, Any] | None = None,
+        node_selector: Mapping[str, str] | None = None,
+        tolerations: Sequence[Any] | None = None,
+        affinity: Mapping[str, Any] | None = None,
+        priority_class_name: str | None = None,
+        scheduler_name: str | None = None,
+        queue_name: str | None = None,
+        gang: bool | str | None = None,
+        service_account_name: str | None = None,
+        image_pull_secrets: Sequence[Any] | None = None,
+        image_pull_policy: str | None = None,
+        host_network: bool | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        master: Mapping[str, Any] | None = None,
+        worker: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        tfevents: str | None = None,
+        checkpoints: str | None = None,
+        manifest: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        kubernetes_conn_id: str = PyTorchJobHook.default_conn_name,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        wait_for_completion: bool = True,
+        exact_name: bool = False,
+        keep_running_pods: bool = False,
+        start_timeout: float | None = None,
+        queue_timeout: float | None = None,
+        crash_loop_limit: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        given = locals()
+        super().__init__(**kwargs)
+        for field in JOB_FIELDS:
+            setattr(self, field, given[field])
+        self.manifest = manifest
+        self.kubernetes_conn_id = kubernetes_conn_id
+        self.deferrable = deferrable
+        self.wait_for_completion = wait_for_completion
+        self.exact_name = exact_name
+        self.keep_running_pods = keep_running_pods
+        limits = {"start_timeout": start_timeout, "queue_timeout": queue_timeout, "crash_loop_limit": crash_loop_limit}
+        self.limits: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+        self._waiting = Waiting()
+
+    def resolve_template_files(self) -> None:
+        """Read a manifest's file; no other field is ever taken for the path of a template."""
+        if isinstance(self.manifest, str) and self.manifest.endswith((".yaml", ".yml")):
+            env = self.get_template_env()
+            if env.loader is not None:
+                self.manifest = env.loader.get_source(env, self.manifest)[0]
+
+    def dry_run(self) -> None:
+        """Print the manifest of attempt 1 as it would be submitted; nothing is started."""
+        owner = Owner(instance="dry-run", ids={"dag_id": self.dag_id, "task_id": self.task_id}, labels={})
+        rendered = pytorchjob.render(self._job(), owner=owner, attempt=1, exact_name=self.exact_name)
+        print(pytorchjob.dump(rendered.manifest))  # noqa: T201 - what a dry run is for
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Submit or adopt the job, and wait for it here or in the triggerer."""
+        with airflow_errors():
+            hook = PyTorchJobHook(self.kubernetes_conn_id)
+            execution = JobExecution(hook.backend(), context, log=self.log, waiting=self._waiting)
+            submission = execution.submit(self._job(), instance=hook.instance, exact_name=self.exact_name)
+            if not self.wait_for_completion:
+                return {"job": submission.ref.to_dict(), "attempt": submission.attempt}
+            if self.deferrable and not execution.has_ended(submission):
+                self._defer(submission, execution.deadline)
+            conclusion = execution.wait(
+                submission, limits=Limits(**self.limits), keep_running_pods=self.keep_running_pods
+            )
+            return execution.finish(submission, conclusion)
+
+    def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Take the trigger's event, add the log lines that the trigger has not vouched for, and finish."""
+        with airflow_errors():
+            submission, conclusion = read_event(event)
+            backend = PyTorchJobHook(self.kubernetes_conn_id).backend()
+            execution = JobExecution(backend, context, log=self.log, waiting=self._waiting)
+            execution.add_rest_of_log(submission, conclusion)
+            return execution.finish(submission, conclusion)
+
+    def on_kill(self) -> None:
+        """Wake whoever waits; called inside a signal handler, for a user's kill, a drain and lost heartbeats alike."""
+        self._waiting.wake()
+
+    def _job(self) -> TrainingJob:
+        fields = {field: getattr(self, field) for field in JOB_FIELDS}
+        if fields["name"] is None and self.manifest is None:
+            fields["name"] = _stem(self.task_id)
+        return TrainingJob.parse(**fields)
+
+    def _defer(self, submission: Submission, deadline: datetime | None) -> NoReturn:
+        trigger = PyTorchJobTrigger(
+            submission=submission.to_dict(),
+            kubernetes_conn_id=self.kubernetes_conn_id,
+            deadline=deadline.isoformat() if deadline else None,
+            limits=self.limits,
+            keep_running_pods=self.keep_running_pods,
+        )
+        self.defer(trigger=trigger, method_name="execute_complete")
+
+
+def _stem(task_id: str) -> str:
+    """Make a task id the beginning of an object's name."""
+    safe = re.sub(r"[^a-z0-9]+", "-", task_id.lower()).strip("-")
+    return safe if safe[:1].isalpha() else f"job-{safe}".rstrip("-")

@@ -1,0 +1,136 @@
+"""What `ptjob` shows to people; programs ask for `-o json` or `-o yaml`."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ptjob_provider.core.snapshot import Snapshot
+
+PHASE_COLOURS = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Suspended": "magenta", "Pending": "yellow"}
+_WIDE = 400
+_UNITS = (
+    (timedelta(days=1), "d", timedelta(hours=1), "h"),
+    (timedelta(hours=1), "h", timedelta(minutes=1), "m"),
+    (timedelta(minutes=1), "m", timedelta(seconds=1), "s"),
+)
+
+
+def show(table: Table) -> None:
+    """Print; what is not a terminal gets long lines instead of broken ones."""
+    console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+    with console.capture() as printed:
+        console.print(table)
+    for line in printed.get().splitlines():
+        click.echo(line.rstrip())
+
+
+def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
+    """Return the list of jobs."""
+    table = _table("NAME", "PHASE", "REPLICAS", "AGE", "RAN", "FOR")
+    for row in rows:
+        created, started, finished = (_instant(row[f"{what}_at"]) for what in ("created", "started", "finished"))
+        ran = duration((finished or now) - started) if started else ""
+        age = duration(now - created) if created else ""
+        table.add_row(row["name"], _phase(row["phase"]), str(row["replicas"]), age, ran, owner_text(row["owner"]))
+    return table
+
+
+def job(snapshot: Snapshot) -> Table:
+    """Return what is to be said of one job as a whole."""
+    said, ref, status = snapshot.to_dict(), snapshot.submission.ref, snapshot.status
+    lines: dict[str, str | Text] = {
+        "job": str(ref),
+        "uid": ref.uid,
+        "phase": _phase(said["phase"]),
+        "says": status.message,
+        "waits": snapshot.waiting,
+        "for": owner_text(snapshot.owner),
+        "attempt": str(said["attempt"]),
+        "created": _time(status.created_at),
+        "ended": _time(status.finished_at),
+        "waited": f"{said['queue_seconds']:.1f} s",
+        "ran": f"{said['run_seconds']:.1f} s" + (f", {said['restarts']} restarts" if said["restarts"] else ""),
+        "model": _model(snapshot, said["model"]),
+        "tfevents": _tfevents(snapshot, said["tfevents"]),
+    }
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, text in lines.items():
+        if text:
+            table.add_row(name, text)
+    return table
+
+
+def replicas(snapshot: Snapshot) -> Table:
+    """Return what is known of each replica, also of those whose pods are gone."""
+    phases = {pod["metadata"]["name"]: pod.get("status", {}).get("phase", "") for pod in snapshot.pods}
+    table = _table("RANK", "REPLICA", "PHASE", "ENDED WITH")
+    for name, rank in snapshot.submission.ranks.items():
+        ends = [end for end in snapshot.record.terminations if end.replica == name]
+        codes = ", ".join(f"{_code(end.exit_code)} {end.reason}".strip() for end in ends)
+        table.add_row(str(rank), name, _phase(phases.get(name, "gone")), codes)
+    return table
+
+
+def owner_text(owner: Mapping[str, str]) -> str:
+    """Say for whom a job runs: `dag.task[map index] run, try N` for Airflow's."""
+    if "dag_id" not in owner:
+        return " ".join(f"{key}={value}" for key, value in owner.items())
+    mapped = f"[{owner['map_index']}]" if owner.get("map_index", "-1") != "-1" else ""
+    tries = f", try {owner['try_number']}" if "try_number" in owner else ""
+    return f"{owner['dag_id']}.{owner.get('task_id', '')}{mapped} {owner.get('run_id', '')}{tries}"
+
+
+def duration(span: timedelta) -> str:
+    """Say a span as kubectl does: `45s`, `3m12s`, `2h5m`, `3d4h`; one that is negative is `0s`."""
+    for size, unit, rest_size, rest_unit in _UNITS:
+        if span >= size:
+            return f"{span // size}{unit}{span % size // rest_size}{rest_unit}"
+    return f"{max(span, timedelta()) // timedelta(seconds=1)}s"
+
+
+def _model(snapshot: Snapshot, found: Mapping[str, Any] | None) -> str:
+    declared = snapshot.submission.outputs.model
+    facts = f" ({found['bytes']:,} bytes, sha256 {found['sha256']})" if found else ""
+    return f"{declared.uri}{facts}" if declared else ""
+
+
+def _tfevents(snapshot: Snapshot, found: Mapping[str, Any] | None) -> str:
+    declared = snapshot.submission.outputs.tfevents
+    scalars = [f"{tag}={value:.4g}" for tag, value in found["scalars"].items()] if found else []
+    facts = f" (step {found['last_step']}: {', '.join(scalars)})" if found and scalars else ""
+    return f"{declared.uri}{facts}" if declared else ""
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _phase(phase: str) -> Text:
+    return Text(phase, style=PHASE_COLOURS.get(phase, "dim"))
+
+
+def _code(exit_code: int | None) -> str:
+    return "unknown" if exit_code is None else str(exit_code)
+
+
+def _time(instant: datetime | None) -> str:
+    return instant.isoformat(sep=" ", timespec="seconds") if instant else ""
+
+
+def _instant(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

@@ -1,0 +1,111 @@
+"""Airflow's entry point: what this provider brings. Read by every Airflow process at its start, so it imports nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_INTEGRATION = "PyTorch training jobs"
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return what Airflow's `provider_info.schema.json` asks for."""
+    return {
+        "package-name": "ptjob-provider",
+        "name": "PyTorch training jobs",
+        "description": "PyTorchJobs of the Kubeflow training-operator as Airflow tasks, on a cluster or on this machine.",
+        "integrations": [
+            {
+                "integration-name": _INTEGRATION,
+                "external-doc-url": "https://www.kubeflow.org/docs/components/trainer/legacy-v1/",
+                "tags": ["software"],
+            }
+        ],
+        "operators": _modules("ptjob_provider.airflow.operators"),
+        "sensors": _modules("ptjob_provider.airflow.sensors"),
+        "hooks": _modules("ptjob_provider.airflow.hooks"),
+        "triggers": _modules("ptjob_provider.airflow.triggers"),
+        "extra-links": [
+            "ptjob_provider.airflow.links.PyTorchJobLink",
+            "ptjob_provider.airflow.links.PyTorchJobLogsLink",
+        ],
+        "config": {"ptjob": {"description": "How PyTorch training jobs are run.", "options": dict(OPTIONS)}},
+    }
+
+
+def _modules(name: str) -> list[dict[str, Any]]:
+    return [{"integration-name": _INTEGRATION, "python-modules": [name]}]
+
+
+def _option(description: str, default: str, example: str | None = None, *, sensitive: bool = False) -> dict[str, Any]:
+    option = {"description": description, "version_added": "0.1.0", "type": "string", "example": example}
+    return {**option, "default": default, **({"sensitive": True} if sensitive else {})}
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "backend": _option(
+        "Where jobs run: ``kubernetes``, or ``local`` for processes of this machine (development, tests, the first five "
+        "minutes). The same DAG file runs on both.",
+        "kubernetes",
+        "local",
+    ),
+    "instance": _option(
+        "Name of this Airflow installation. It goes into every job's name, so that two installations can share a "
+        "namespace. Empty: the value of ``[api] base_url``.",
+        "",
+        "production",
+    ),
+    "job_url": _option(
+        "Address of a page that shows a job, for the task's *Job* button; ``{namespace}``, ``{name}`` and ``{uid}`` are "
+        "replaced. Empty: no such button.",
+        "",
+        "https://dashboard.example.com/pytorchjobs/{namespace}/{name}",
+    ),
+    "log_url": _option(
+        "Address of a page that shows a job's log, for the task's *Job log* button; ``{namespace}``, ``{name}`` and "
+        "``{uid}`` are replaced. Empty: no such button.",
+        "",
+        "https://grafana.example.com/explore?var-namespace={namespace}&var-job={name}",
+    ),
+    "local_root": _option(
+        "Local backend: directory for jobs, their logs and claims, on a local disk; every Airflow component that follows "
+        "jobs must see it. Empty: ``ptjob`` in AIRFLOW_HOME.",
+        "",
+        "/var/lib/ptjob",
+    ),
+    "local_claims": _option(
+        "Local backend: directory that holds the claims as ``<namespace>/<claim>``. Empty: ``claims`` in ``local_root``.",
+        "",
+        "/data/claims",
+    ),
+    "local_images": _option(
+        "Local backend: what stands in for images, as a JSON map of image name to a directory (the image's build context, "
+        'whose Dockerfile tells entrypoint and environment) or to ``{"context": ..., "python": ...}``. An image '
+        "that is not named here is run with ``local_python``, and the log says so.",
+        "",
+        '{"registry.example.com/digits": "/srv/dags/docker/digits"}',
+    ),
+    "local_python": _option(
+        "Local backend: the Python interpreter of jobs. Empty: the one that runs Airflow.",
+        "",
+        "/opt/training/bin/python",
+    ),
+    "local_gpus": _option(
+        "Local backend: ``refuse`` jobs that ask for GPUs, ``ignore`` the wish and run on the CPU (said in the log), or the "
+        "number of devices of this machine that jobs may take.",
+        "refuse",
+        "2",
+    ),
+    "local_secrets": _option(
+        "Local backend: values for environment variables that come from secrets, as the path of a JSON or YAML file or as "
+        "JSON: a map of secret name to a map of key to value. A reference to a secret that is not here is refused.",
+        "",
+        "/run/secrets/ptjob.yaml",
+        sensitive=True,
+    ),
+    "local_config_maps": _option(
+        "Local backend: the same for environment variables that come from config maps.",
+        "",
+        '{"training": {"DATASET": "digits"}}',
+    ),
+}
+"""The options of the configuration section `[ptjob]`; the one place that knows their defaults."""
