@@ -1,4 +1,4 @@
-"""Airflow's entry point: what this provider brings. Read by every Airflow process at its start, so it imports nothing."""
+"""Airflow's entry point: what this provider brings. Every Airflow process reads it at its start: it imports nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "ptjob-provider",
         "name": "PyTorch training jobs",
-        "description": "PyTorchJobs of the Kubeflow training-operator as Airflow tasks, on a cluster or on this machine.",
+        "description": "PyTorchJobs of the Kubeflow training-operator as Airflow tasks, on a cluster or this machine.",
         "integrations": [
             {
                 "integration-name": _INTEGRATION,
@@ -43,8 +43,8 @@ def _option(description: str, default: str, example: str | None = None, *, sensi
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "backend": _option(
-        "Where jobs run: ``kubernetes``, or ``local`` for processes of this machine (development, tests, the first five "
-        "minutes). The same DAG file runs on both.",
+        "Where jobs run: ``kubernetes``, or ``local`` for processes of this machine (development, tests, the first "
+        "five minutes). The same DAG file runs on both.",
         "kubernetes",
         "local",
     ),
@@ -55,8 +55,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "production",
     ),
     "job_url": _option(
-        "Address of a page that shows a job, for the task's *Job* button; ``{namespace}``, ``{name}`` and ``{uid}`` are "
-        "replaced. Empty: no such button.",
+        "Address of a page that shows a job, for the task's *Job* button; ``{namespace}``, ``{name}`` and ``{uid}`` "
+        "are replaced. Empty: no such button.",
         "",
         "https://dashboard.example.com/pytorchjobs/{namespace}/{name}",
     ),
@@ -67,20 +67,20 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "https://grafana.example.com/explore?var-namespace={namespace}&var-job={name}",
     ),
     "local_root": _option(
-        "Local backend: directory for jobs, their logs and claims, on a local disk; every Airflow component that follows "
-        "jobs must see it. Empty: ``ptjob`` in AIRFLOW_HOME.",
+        "Local backend: directory for jobs, their logs and claims, on a local disk; every Airflow component that "
+        "follows jobs must see it. Empty: ``ptjob`` in AIRFLOW_HOME.",
         "",
         "/var/lib/ptjob",
     ),
     "local_claims": _option(
-        "Local backend: directory that holds the claims as ``<namespace>/<claim>``. Empty: ``claims`` in ``local_root``.",
-        "",
+        "Local backend: directory that holds the claims as ``<namespace>/<claim>``. Empty: ``claims`` in ,
+        "``local_root``." ",
         "/data/claims",
     ),
     "local_images": _option(
-        "Local backend: what stands in for images, as a JSON map of image name to a directory (the image's build context, "
-        'whose Dockerfile tells entrypoint and environment) or to ``{"context": ..., "python": ...}``. An image '
-        "that is not named here is run with ``local_python``, and the log says so.",
+        "Local backend: what stands in for images, as a JSON map of image name to a directory (the image's build "
+        'context, whose Dockerfile tells entrypoint and environment) or to ``{"context": ..., "python": ...}``. An '
+        "image that is not named here is run with ``local_python``, and the log says so.",
         "",
         '{"registry.example.com/digits": "/srv/dags/docker/digits"}',
     ),
@@ -90,14 +90,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "/opt/training/bin/python",
     ),
     "local_gpus": _option(
-        "Local backend: ``refuse`` jobs that ask for GPUs, ``ignore`` the wish and run on the CPU (said in the log), or the "
-        "number of devices of this machine that jobs may take.",
+        "Local backend: ``refuse`` jobs that ask for GPUs, ``ignore`` the wish and run on the CPU (said in the log), "
+        "or the number of devices of this machine that jobs may take.",
         "refuse",
         "2",
     ),
     "local_secrets": _option(
-        "Local backend: values for environment variables that come from secrets, as the path of a JSON or YAML file or as "
-        "JSON: a map of secret name to a map of key to value. A reference to a secret that is not here is refused.",
+        "Local backend: values for environment variables that come from secrets, as the path of a JSON or YAML file or "
+        "as JSON: a map of secret name to a map of key to value. A reference to a secret that is not here is refused.",
         "",
         "/run/secrets/ptjob.yaml",
         sensitive=True,

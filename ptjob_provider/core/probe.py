@@ -376,5 +376,5 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # pragma: no cover - a test runs it as a process of its own
     json.dump(inspect(json.load(sys.stdin)), sys.stdout, allow_nan=False)

@@ -136,7 +136,7 @@ def test_an_elastic_master_keeps_its_workers() -> None:
         ({"gpus": 0}, {"memory": "64Gi"}),
         ({"gpus": 1, "gpu_resource": "nvidia.com/gpu"}, {"memory": "64Gi", "amd.com/gpu": 2, "nvidia.com/gpu": "1"}),
         ({"memory": "8Gi"}, {"memory": "8Gi", "amd.com/gpu": 2}),
-        ({"resources": {"limits": {"cpu": 9}}}, {"memory": "64Gi", "amd.com/gpu": 2, "cpu": "9"}),
+        ({"container_resources": {"limits": {"cpu": 9}}}, {"memory": "64Gi", "amd.com/gpu": 2, "cpu": "9"}),
     ],
 )
 def test_resources_over_a_manifest_replace_only_what_they_name(values: dict[str, Any], limits: dict[str, Any]) -> None:

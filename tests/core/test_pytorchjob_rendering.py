@@ -32,7 +32,7 @@ EVERYTHING: dict[str, Any] = {
     "gpus": 2,
     "cpu": "8",
     "memory": "64Gi",
-    "resources": {"limits": {"rdma/hca": 1}},
+    "container_resources": {"limits": {"rdma/hca": 1}},
     "shared_memory": "16Gi",
     "env": {"LR": 0.1, "TOKEN": {"secret": "hub", "key": "token"}},
     "volumes": ["datasets/digits:/data:ro", "runs:/runs"],

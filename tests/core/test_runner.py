@@ -450,3 +450,20 @@ async def test_the_log_of_the_replica_that_failed_first_is_read_for_its_last_wor
 
     assert conclusion.diagnosis is not None
     assert "KeyError: 'label'" in conclusion.diagnosis.summary
+
+
+async def test_somebody_elses_job_is_only_watched() -> None:
+    """Neither its annotations nor its replicas are touched, and no limit of ours ends it."""
+    backend, sink = ScriptedBackend(), ListSink()
+    backend.worlds = [
+        Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, "x"), phase="Failed")]),
+        Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, "x"), phase="Failed")]),
+    ]
+    backend.pods_stay = 1
+
+    conclusion = await follow(
+        backend, submission(model=True), sink=sink, hands_off=True, deadline=NOON, clock=lambda: NOON
+    )
+
+    assert conclusion.outcome is Outcome.FAILED
+    assert (backend.patches, backend.deleted) == ([], [])

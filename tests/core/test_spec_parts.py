@@ -147,7 +147,9 @@ def test_a_refused_variable_does_not_tell_its_value(value: Any) -> None:
 
 def test_requests_and_limits_are_read_apart() -> None:
     """Each part is kept by resource name, numbers as text, and a missing part is empty."""
-    found = job(resources={"requests": {"cpu": 2, "memory": "4Gi"}, "limits": {"rdma/hca": 1}}).resources
+    found = job(
+        container_resources={"requests": {"cpu": 2, "memory": "4Gi"}, "limits": {"rdma/hca": 1}}
+    ).container_resources
 
     assert found == Resources(requests={"cpu": "2", "memory": "4Gi"}, limits={"rdma/hca": "1"})
 
@@ -155,18 +157,30 @@ def test_requests_and_limits_are_read_apart() -> None:
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"resources": {"request": {}}}, "resources.request: there is no such field; did you mean requests?"),
-        ({"resources": {"requests": {"gpu": 1}}}, "resources.requests.gpu: 'gpu' is not allowed; a device resource"),
-        ({"resources": {"limits": {"memory": "4"}}}, "resources.limits.memory: '4'"),
-        ({"resources": {"limits": {"hugepages-2Mi": "x"}}}, "resources.limits.hugepages-2Mi: 'x'"),
         (
-            {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}},
-            "resources.requests.cpu: '2' is not allowed; at most its limit, 1500m",
+            {"container_resources": {"request": {}}},
+            "container_resources.request: there is no such field; did you mean requests?",
         ),
-        ({"cpu": 1, "resources": {"limits": {"cpu": 2}}}, "cpu: '1' is not allowed; either cpu or cpu in `resources`"),
-        ({"gpus": 1, "resources": {"limits": {"nvidia.com/gpu": 2}}}, "gpus: 1 is not allowed; either gpus or nvidia"),
         (
-            {"worker": {"memory": "1Gi", "resources": {"requests": {"memory": "1Gi"}}}},
+            {"container_resources": {"requests": {"gpu": 1}}},
+            "container_resources.requests.gpu: 'gpu' is not allowed; a device resource",
+        ),
+        ({"container_resources": {"limits": {"memory": "4"}}}, "container_resources.limits.memory: '4'"),
+        ({"container_resources": {"limits": {"hugepages-2Mi": "x"}}}, "container_resources.limits.hugepages-2Mi: 'x'"),
+        (
+            {"container_resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}},
+            "container_resources.requests.cpu: '2' is not allowed; at most its limit, 1500m",
+        ),
+        (
+            {"cpu": 1, "container_resources": {"limits": {"cpu": 2}}},
+            "cpu: '1' is not allowed; either cpu or cpu in `container_resources`",
+        ),
+        (
+            {"gpus": 1, "container_resources": {"limits": {"nvidia.com/gpu": 2}}},
+            "gpus: 1 is not allowed; either gpus or nvidia",
+        ),
+        (
+            {"worker": {"memory": "1Gi", "container_resources": {"requests": {"memory": "1Gi"}}}},
             "worker.memory: '1Gi' is not allowed; either memory",
         ),
     ],
@@ -198,19 +212,19 @@ def test_a_roles_own_fields_win_and_its_environment_and_selector_are_merged() ->
 
 
 def test_a_roles_own_resource_replaces_the_jobs_wherever_that_was_written() -> None:
-    """A role's `resources` beats the job's `cpu`, and a role's `gpus` beats the job's `resources`."""
+    """A role's `container_resources` beats the job's `cpu`, and a role's `gpus` beats the job's `container_resources`."""
     described = job(
         cpu=2,
-        resources={"limits": {"nvidia.com/gpu": 1, "memory": "8Gi"}},
-        master={"resources": {"limits": {"cpu": "6"}}},
+        container_resources={"limits": {"nvidia.com/gpu": 1, "memory": "8Gi"}},
+        master={"container_resources": {"limits": {"cpu": "6"}}},
         worker={"gpus": 4},
     )
 
     master, worker = described.role("master"), described.role("worker")
 
-    assert (master.cpu, master.resources) == (None, Resources(requests={}, limits={"cpu": "6"}))
+    assert (master.cpu, master.container_resources) == (None, Resources(requests={}, limits={"cpu": "6"}))
     assert (worker.cpu, worker.gpus) == ("2", 4)
-    assert worker.resources == Resources(requests={}, limits={"memory": "8Gi"})
+    assert worker.container_resources == Resources(requests={}, limits={"memory": "8Gi"})
 
 
 def test_a_role_without_fields_of_its_own_is_the_job() -> None:

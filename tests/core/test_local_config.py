@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.local import ImageStandIn, LocalConfig, base_environment
+from ptjob_provider.core.local.config import untagged
+
+ROOT = Path("/var/lib/ptjob")
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        ("train", "train"),
+        ("train:1", "train"),
+        ("host:5000/team/train", "host:5000/team/train"),
+        ("host:5000/team/train:1@sha256:ab", "host:5000/team/train"),
+        ("host:5000/team/train@sha256:ab", "host:5000/team/train"),
+    ],
+)
+def test_an_image_has_a_name_without_its_version(image: str, name: str) -> None:
+    """The port of a registry belongs to the name."""
+    assert untagged(image) == name
+
+
+def test_an_exact_name_stands_before_one_without_a_tag() -> None:
+    """So that one version can be something else."""
+    both = {"train:2": ImageStandIn(context=Path("/two")), "train": ImageStandIn(context=Path("/all"))}
+    config = LocalConfig(root=ROOT, images=both)
+
+    found = [config.stand_in(image) for image in ("train:2", "train:3", "other")]
+
+    assert [one and one.context for one in found] == [Path("/two"), Path("/all"), None]
+
+
+def test_claims_are_below_the_root_unless_they_are_elsewhere() -> None:
+    """One directory for each namespace."""
+    assert LocalConfig(root=ROOT).claims_of("ns") == ROOT / "claims/ns"
+    assert LocalConfig(root=ROOT, claims=Path("/data")).claims_of("ns") == Path("/data/ns")
+
+
+def test_the_interpreter_is_ours_unless_another_is_configured() -> None:
+    """Whichever runs this."""
+    assert LocalConfig(root=ROOT, python="/py").interpreter == "/py"
+    assert LocalConfig(root=ROOT).interpreter
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"root": Path("/with space")}, "root: '/with space'"),
+        ({"root": Path("/a:b")}, "root"),
+        ({"claims": Path("/it's")}, "claims"),
+        ({"gpus": "all"}, "gpus: 'all'.*refuse.*ignore.*number"),
+        ({"gpus": -1}, "gpus: -1"),
+        ({"gpus": True}, "gpus: True"),
+        ({"restart_backoff": -0.5}, "restart_backoff: -0.5"),
+    ],
+)
+def test_a_wrong_setting_is_named(fields: dict[str, Any], words: str) -> None:
+    """With its value and what is allowed."""
+    with pytest.raises(InvalidSpec, match=words):
+        LocalConfig(**{"root": ROOT, **fields})
+
+
+def test_only_what_every_program_needs_is_inherited() -> None:
+    """No setting and no secret of the process that submits."""
+    environ = {
+        "PATH": "/bin",
+        "HOME": "/root",
+        "LC_ALL": "C",
+        "LD_LIBRARY_PATH": "/cuda",
+        "AIRFLOW__CORE__FERNET_KEY": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "http_proxy": "http://user:password@host",
+        "MY_PATH": "x",
+    }
+
+    assert base_environment(environ) == {
+        "PATH": "/bin",
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C",
+        "LD_LIBRARY_PATH": "/cuda",
+    }
+
+
+def test_secrets_are_not_shown() -> None:
+    """By whoever prints the configuration."""
+    assert "hidden" not in repr(LocalConfig(root=ROOT, secrets={"s": {"k": "hidden"}}))
+
+
+def test_the_package_has_only_its_public_names() -> None:
+    """They are loaded when they are asked for."""
+    import ptjob_provider.core.local as package  # noqa: PLC0415 - its attributes are the subject
+
+    assert [getattr(package, name).__name__ for name in package.__all__] == package.__all__
+    with pytest.raises(AttributeError, match="Nothing"):
+        _ = package.Nothing

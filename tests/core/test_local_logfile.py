@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptjob_provider.core.local.logfile import PART, LogFile, timestamp
+from ptjob_provider.core.logs import CriReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return [line.split(b" ", 1)[1] for line in path.read_bytes().splitlines()]
+
+
+def test_lines_are_written_as_the_kubelet_writes_them(tmp_path: Path) -> None:
+    """Instant, stream, whole or part, text; what is not ended is held back."""
+    log = LogFile(tmp_path / "pod/container/0.log", clock=lambda: 1_700_000_000_123_456_789)
+
+    log.write(b"one\ntw")
+    before = (tmp_path / "pod/container/0.log").read_bytes()
+    log.write(b"o\n\nrest")
+    log.finish()
+
+    assert before == b"2023-11-14T22:13:20.123456789Z stdout F one\n"
+    assert lines_of(tmp_path / "pod/container/0.log") == [
+        b"stdout F one",
+        b"stdout F two",
+        b"stdout F ",
+        b"stdout F rest",
+    ]
+
+
+def test_a_log_that_ends_with_a_line_end_has_no_line_after_it(tmp_path: Path) -> None:
+    """Nothing is made up."""
+    log = LogFile(tmp_path / "0.log")
+    log.write(b"one\n")
+    log.finish()
+
+    assert lines_of(tmp_path / "0.log") == [b"stdout F one"]
+
+
+def test_a_long_line_comes_in_parts(tmp_path: Path) -> None:
+    """Full ones are written while the line goes on, so that memory is bounded."""
+    log = LogFile(tmp_path / "0.log")
+
+    log.write(b"x" * (2 * PART + 5))
+    parts = len(lines_of(tmp_path / "0.log"))
+    log.write(b"y\n" + b"z" * (PART + 1) + b"\n")
+    log.finish()
+
+    assert parts == 2
+    assert [line[:8] for line in lines_of(tmp_path / "0.log")] == [
+        *[b"stdout P"] * 2,
+        b"stdout F",
+        b"stdout P",
+        b"stdout F",
+    ]
+
+
+def test_a_clock_that_is_set_back_does_not_reorder_the_log(tmp_path: Path) -> None:
+    """Each piece of output is later than the one before."""
+    times = iter([5_000_000_000, 1_000_000_000, 6_000_000_000])
+    log = LogFile(tmp_path / "0.log", clock=lambda: next(times))
+    for text in (b"a\n", b"b\n", b"c\n"):
+        log.write(text)
+    log.finish()
+
+    stamps = [line.split()[0] for line in (tmp_path / "0.log").read_text().splitlines()]
+    assert stamps == [timestamp(5_000_000_000), timestamp(5_000_000_001), timestamp(6_000_000_000)]
+
+
+def test_the_end_of_the_log_is_two_kilobytes_or_eighty_lines(tmp_path: Path) -> None:
+    """Whichever is less; bytes that are no text are replaced."""
+    short, long = LogFile(tmp_path / "a.log"), LogFile(tmp_path / "b.log")
+    short.write(b"".join(b"%d\n" % number for number in range(100)))
+    long.write(b"\xff" + b"x" * 5000)
+
+    assert short.message() == "".join(f"{number}\n" for number in range(20, 100))
+    assert long.message() == "x" * 2048
+    long.write(b"\xff")
+    assert long.message().endswith("x\ufffd")
+    short.finish()
+    long.finish()
+
+
+@given(st.lists(st.binary(max_size=40_000), max_size=6))
+def test_what_was_written_can_be_read_back(tmp_path_factory: object, chunks: list[bytes]) -> None:
+    """However it came in pieces: joined, it is the program's output."""
+    path = tmp_path_factory.mktemp("log") / "0.log"  # type: ignore[attr-defined]
+    log = LogFile(path)
+    for chunk in chunks:
+        log.write(chunk)
+    log.finish()
+
+    reader = CriReader()
+    pieces = [*reader.feed(path.read_bytes()), *reader.finish()]
+    text = "".join(piece.text + ("" if piece.continues else "\n") for piece in pieces)
+    expected = b"".join(chunks).decode("utf-8", errors="replace")
+    assert text.removesuffix("\n") == "\n".join(
+        line.removesuffix("\r") for line in expected.removesuffix("\n").split("\n")
+    )

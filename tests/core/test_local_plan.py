@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ptjob_provider.core.errors import UnsupportedByBackend
+from ptjob_provider.core.local import ImageStandIn, LocalConfig
+from ptjob_provider.core.local.plan import plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def job(container: dict[str, Any] | None = None, *, workers: int = 0) -> dict[str, Any]:
+    first = {"name": "pytorch", "image": "i:1", "command": ["x"], **(container or {})}
+    role = {"template": {"spec": {"containers": [first]}}}
+    roles = {"Master": role, **({"Worker": {**role, "replicas": workers}} if workers else {})}
+    meta = {"name": "j", "namespace": "ns", "uid": "U"}
+    return {"apiVersion": "a", "kind": "k", "metadata": meta, "spec": {"pytorchReplicaSpecs": roles}}
+
+
+def gpus(count: int, name: str = "nvidia.com/gpu") -> dict[str, Any]:
+    return {"resources": {"limits": {name: count}}}
+
+
+def messages(found: list[dict[str, Any]]) -> list[str]:
+    return [event["message"] for event in found]
+
+
+def test_the_supervisor_is_told_what_it_needs(tmp_path: Path) -> None:
+    """Of claims only the namespace's, of secrets only those referred to."""
+    env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
+    config = LocalConfig(
+        root=tmp_path, python="/py", secrets={"s": {"k": "v", "l": "w"}, "t": {}}, environment={"A": "b"}
+    )
+
+    setup, _ = plan(job({"env": env}), config)
+
+    assert setup.claims == str(tmp_path / "claims/ns")
+    assert setup.stores.secrets == {"s": {"k": "v"}}
+    assert (setup.python, setup.environment) == ("/py", {"A": "b"})
+
+
+def test_an_announcement_is_an_event_about_the_job(tmp_path: Path) -> None:
+    """As the API server has them."""
+    _, (event,) = plan(job(), LocalConfig(root=tmp_path, python="/py"))
+
+    assert (event["kind"], event["reason"], event["type"]) == ("Event", "NotApplied", "Normal")
+    assert event["involvedObject"] == {"apiVersion": "a", "kind": "k", "namespace": "ns", "name": "j", "uid": "U"}
+    assert event["message"].startswith("image i:1: nothing stands in for it here")
+    assert event["message"].endswith("python is /py")
+
+
+def test_a_stand_in_says_what_it_leaves_out(tmp_path: Path) -> None:
+    """And which interpreter stands for the image's: its own, else the configured one."""
+    (tmp_path / "Dockerfile").write_text("FROM x\nRUN make\n")
+    own = LocalConfig(root=tmp_path, images={"i": ImageStandIn(context=tmp_path, python="/own")})
+    (tmp_path / "quiet").mkdir()
+    (tmp_path / "quiet/Dockerfile").write_text("FROM x\n")
+    quiet = LocalConfig(root=tmp_path, images={"i": ImageStandIn(context=tmp_path / "quiet")}, python="/py")
+
+    setup, said = plan(job(), own)
+    _, less = plan(job(), quiet)
+
+    assert setup.images["i:1"].python == "/own"
+    assert messages(said) == [f"image i:1: {tmp_path} stands in for it; python is /own; not applied: RUN"]
+    assert messages(less) == [f"image i:1: {tmp_path / 'quiet'} stands in for it; python is /py"]
+
+
+def test_an_unknown_entrypoint_is_refused(tmp_path: Path) -> None:
+    """With the container's path."""
+    with pytest.raises(UnsupportedByBackend, match=r"Master\.template\.spec\.containers\[0\]\.command"):
+        plan(job({"command": None}), LocalConfig(root=tmp_path))
+
+
+def test_limits_are_said_not_to_be_enforced(tmp_path: Path) -> None:
+    """Once for all containers."""
+    _, said = plan(job({"resources": {"limits": {"cpu": 1}}}, workers=2), LocalConfig(root=tmp_path))
+
+    assert sum("not enforced" in text for text in messages(said)) == 1
+
+
+def test_devices_are_refused_ignored_or_lent(tmp_path: Path) -> None:
+    """As configured."""
+    with pytest.raises(UnsupportedByBackend, match=r"limits\[nvidia.com/gpu\].*refused"):
+        plan(job(gpus(1)), LocalConfig(root=tmp_path))
+
+    _, ignored = plan(job(gpus(1)), LocalConfig(root=tmp_path, gpus="ignore"))
+    lent, said = plan(job(gpus(1)), LocalConfig(root=tmp_path, gpus=1))
+
+    assert any("nvidia.com/gpu: 1 is ignored" in text for text in messages(ignored))
+    assert lent.gpus == 1
+    assert not any("ignored" in text for text in messages(said))
+
+
+def test_only_gpus_are_lent(tmp_path: Path) -> None:
+    """Another device is refused, or ignored."""
+    with pytest.raises(UnsupportedByBackend, match=r"rdma/hca.*GPUs only"):
+        plan(job(gpus(1, "rdma/hca")), LocalConfig(root=tmp_path, gpus=4))
+
+    _, said = plan(job(gpus(1, "rdma/hca")), LocalConfig(root=tmp_path, gpus="ignore"))
+
+    assert any("rdma/hca: 1 is ignored" in text for text in messages(said))
+
+
+def test_more_devices_than_there_are_never_come(tmp_path: Path) -> None:
+    """All replicas together."""
+    with pytest.raises(UnsupportedByBackend, match="asks for 6 devices in all, this machine lends 5"):
+        plan(job(gpus(2), workers=2), LocalConfig(root=tmp_path, gpus=5))
