@@ -73,8 +73,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "/var/lib/ptjob",
     ),
     "local_claims": _option(
-        "Local backend: directory that holds the claims as ``<namespace>/<claim>``. Empty: ``claims`` in ,
-        "``local_root``." ",
+        "Local backend: directory that holds the claims as ``<namespace>/<claim>``. "
+        "Empty: ``claims`` in ``local_root``.",
+        "",
         "/data/claims",
     ),
     "local_images": _option(

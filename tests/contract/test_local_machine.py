@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from local_world import environment, processes_of
-from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, UnsupportedByBackend
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, OutputsNotVerified, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.local import ImageStandIn, LocalBackend, LocalConfig
 from ptjob_provider.core.local.processes import ProcessId
@@ -572,6 +572,65 @@ async def test_submitting_is_quick(machine: Callable[..., World]) -> None:
     ref, _ = await world.run(world.job("quick", "import time; print(time.time())"))
 
     assert float((await world.text(ref, "quick-master-0"))[0]) - began < 2
+
+
+async def test_a_supervisor_that_cannot_start_leaves_no_job(machine: Callable[..., World], tmp_path: Path) -> None:
+    """A retry may help, so that is what the error says."""
+    world = machine(environment={"PYTHONHOME": "/nowhere"})
+
+    with pytest.raises(ClusterUnavailable, match="default/none: its supervisor could not be started"):
+        await world.submit(world.job("none", "pass"))
+
+    assert list((tmp_path / "root/jobs/default").iterdir()) == []
+
+
+async def test_what_interrupted_calls_left_behind_is_removed(machine: Callable[..., World], tmp_path: Path) -> None:
+    """After an hour, by whoever lists; what is due for other jobs is done as well."""
+    world = machine()
+    await world.run(world.job("old", "pass", ttlSecondsAfterFinished=0))
+    remains = [tmp_path / "root/jobs/other/.draft.uid", tmp_path / "root/trash/other.job.1"]
+    for directory in remains:
+        directory.mkdir(parents=True)
+        os.utime(directory, (1, 1))
+    (tmp_path / "root/.swept").unlink(missing_ok=True)
+    await asyncio.sleep(0.01)
+
+    await world.backend.list("PyTorchJob", "elsewhere", {})
+
+    assert [directory.exists() for directory in remains] == [False, False]
+    assert not (tmp_path / "root/jobs/default/old").exists()
+
+
+async def test_a_config_map_is_mounted_as_files(machine: Callable[..., World]) -> None:
+    """All of its keys, or those that are asked for, under the names that are asked for."""
+    world = machine(config_maps={"m": {"a.yaml": "one", "b.yaml": "two"}})
+    volumes = [
+        {"name": "all", "configMap": {"name": "m"}},
+        {"name": "some", "configMap": {"name": "m", "items": [{"key": "b.yaml", "path": "conf/c.yaml"}]}},
+        {"name": "none", "configMap": {"name": "n", "optional": True}},
+    ]
+    mounts = [{"name": volume["name"], "mountPath": f"/{volume['name']}"} for volume in volumes]
+    mounts.append({"name": "all", "mountPath": "/file", "subPath": "a.yaml"})
+    script = "cat /all/a.yaml /all/b.yaml /some/conf/c.yaml /file; ls /none | wc -l"
+
+    ref, _ = await world.run(
+        world.job("files", ["sh", "-c", script], container={"volumeMounts": mounts}, pod={"volumes": volumes})
+    )
+
+    assert await world.text(ref, "files-master-0") == ["onetwotwoone0"]
+
+
+async def test_twenty_jobs_at_once(machine: Callable[..., World]) -> None:
+    """All succeed, each with a port of its own."""
+    world = machine()
+    program = "import os, time; print(os.environ['MASTER_PORT']); time.sleep(1)"
+    refs = await asyncio.gather(*(world.submit(world.job(f"many-{number}", program)) for number in range(20)))
+
+    seen = await asyncio.gather(*(world.observe(ref, has_ended) for ref in refs))
+
+    ports = [(await world.text(ref, f"{ref.name}-master-0"))[0] for ref in refs]
+    assert all(condition(each[-1].job, "Succeeded") for each in seen)
+    assert len(set(ports)) == 20
 
 
 async def test_a_watch_that_is_left_leaves_nothing(machine: Callable[..., World]) -> None:
