@@ -36,6 +36,7 @@ class ScriptedBackend:
         self.worlds: list[Observation] = []
         self.lines: list[LogLine] = []
         self.log_error: ClusterError | None = None
+        self.get_error: ClusterError | None = None
         self.log_hangs = False
         self.report: OutputReport | Exception = OutputReport(model=None, tfevents=None)
         self.patch_error: ClusterError | None = None
@@ -63,6 +64,8 @@ class ScriptedBackend:
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """Return the object or raise JobNotFound."""
+        if self.get_error:
+            raise self.get_error
         try:
             return self.jobs[namespace, name]
         except KeyError:

@@ -135,7 +135,7 @@ class _Events:
     def _take(self, run: bytes, step: int, wall_time: float, scalars: "list[tuple[bytes, float]]") -> None:
         for name, value in scalars:
             self._last_step = step if self._last_step is None else max(step, self._last_step)
-            tag = _text(os.path.join(run, name))
+            tag = _text(run + b"/" + name if run else name)
             if len(tag) <= _MAX_TAG_LENGTH:
                 self._keep(tag, (step, wall_time, value))
 

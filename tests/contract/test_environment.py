@@ -133,6 +133,22 @@ async def test_a_read_only_mount_cannot_be_written(world: World) -> None:
     assert text[-1] == "refused"
 
 
+async def test_mounts_may_lie_in_one_another(world: World) -> None:
+    """The longer path wins; a single file can be mounted, read-only too."""
+    pod = {"volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("outer", "inner")]}
+    write = [{"name": "outer", "mountPath": "/data"}, {"name": "inner", "mountPath": "/data/in"}]
+    read = [{"name": "inner", "mountPath": "/one", "subPath": "file", "readOnly": True}]
+    command = ["sh", "-c", "echo outer > /data/file; echo inner > /data/in/file"]
+    await world.run(world.job("nested", command, container={"volumeMounts": write}, pod=pod))
+
+    ref, _ = await world.run(
+        world.job("one", ["sh", "-c", "cat /one; echo x > /one || echo no"], container={"volumeMounts": read}, pod=pod)
+    )
+
+    text = await world.text(ref, "one-master-0")
+    assert (text[0], text[-1]) == ("inner", "no")
+
+
 async def test_an_empty_dir_is_new_for_each_pod(world: World) -> None:
     """What another pod wrote there is not seen."""
     pod = {"volumes": [{"name": "s", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]}

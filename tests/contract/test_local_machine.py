@@ -18,6 +18,8 @@ from local_world import environment, processes_of
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, OutputsNotVerified, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.local import ImageStandIn, LocalBackend, LocalConfig
+from ptjob_provider.core.local.files import JobFiles
+from ptjob_provider.core.local.lost import is_supervised
 from ptjob_provider.core.local.processes import ProcessId
 from ptjob_provider.core.outputs import ResolvedOutput, ResolvedOutputs
 from worlds import World, condition, has_ended, is_running, terminations
@@ -593,7 +595,7 @@ async def test_what_interrupted_calls_left_behind_is_removed(machine: Callable[.
         directory.mkdir(parents=True)
         os.utime(directory, (1, 1))
     (tmp_path / "root/.swept").unlink(missing_ok=True)
-    await asyncio.sleep(0.01)
+    await until(lambda: not is_supervised(JobFiles(tmp_path / "root/jobs/default/old")))
 
     await world.backend.list("PyTorchJob", "elsewhere", {})
 

@@ -51,8 +51,18 @@ def test_where_to_run_is_announced_once_for_all_roles(field: str) -> None:
     """With the places where it is written."""
     (text,) = announced(job(pod={field: "x"}))
 
-    places = ", ".join(f"spec.pytorchReplicaSpecs.{role}.template.spec.{field}" for role in ("Master", "Worker"))
-    assert text == f"{field} does not apply on this machine: it says where to run ({places})"
+    place = f"spec.pytorchReplicaSpecs.*.template.spec.{field}"
+    assert text == f"{field} does not apply on this machine: it says where to run ({place})"
+
+
+def test_a_field_of_one_role_is_announced_with_its_role() -> None:
+    """Where the other has none."""
+    one = job()
+    one["spec"]["pytorchReplicaSpecs"]["Worker"] = job(pod={"hostIPC": True})["spec"]["pytorchReplicaSpecs"]["Worker"]
+
+    (text,) = announced(one)
+
+    assert text.endswith("(spec.pytorchReplicaSpecs.Worker.template.spec.hostIPC)")
 
 
 def test_every_kind_of_place_can_hold_something_to_announce() -> None:

@@ -259,6 +259,7 @@ def test_lines_are_counted_within_one_timestamp() -> None:
     lines = count(stamped(T0, T0, T1, "2026-11-20T10:00:01.500Z", T2))
 
     assert [line.cursor.ordinal for line in lines] == [0, 1, 0, 1, 0]
+    assert not any(line.notice for line in lines)
     assert lines[1] == LogLine(
         text="line 1",
         timestamp=T0,

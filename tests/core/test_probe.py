@@ -364,6 +364,14 @@ def test_a_directory_below_is_a_run_of_its_own(tmp_path: Path) -> None:
     assert (facts.files, facts.problem) == (2, "")
 
 
+def test_a_tag_that_begins_with_a_slash_stays_in_its_run(tmp_path: Path) -> None:
+    """Two runs with such a tag do not take each other's place."""
+    for run in ("a", "b"):
+        write(tmp_path / "tb" / run / "events.out.tfevents.1", event(1, scalar("/loss", 1.0)))
+
+    assert sorted(look_at_events(tmp_path / "tb", tmp_path).scalars) == ["a//loss", "b//loss"]
+
+
 def test_a_single_event_file_may_be_the_output(tmp_path: Path) -> None:
     """Its tags have no run."""
     path = write(tmp_path / "events.out.tfevents.1", event(1, scalar("loss", 1.0)))
@@ -437,6 +445,18 @@ def test_a_file_that_was_cut_off_gives_what_is_whole(tmp_path_factory: pytest.Te
 
     assert facts.last_step == (sum(size >= needed for needed in sizes) or None)
     assert facts.problem == ""
+
+
+def test_a_last_record_that_says_more_than_there_is_was_being_written(tmp_path: Path) -> None:
+    """Its length is whole and its content is not: no memory is asked for, and what is before it counts."""
+    path = write(tmp_path / "events.out.tfevents.1", event(1, scalar("loss", 1.0)))
+    head = struct.pack("<Q", 1 << 62)
+    with path.open("ab") as stream:
+        stream.write(head + struct.pack("<I", probe._masked_crc32c(head)))
+
+    facts = look_at_events(tmp_path, tmp_path)
+
+    assert (facts.scalars, facts.problem) == ({"loss": 1.0}, "")
 
 
 @given(st.binary(max_size=200), st.booleans())

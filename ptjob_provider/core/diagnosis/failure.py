@@ -162,7 +162,10 @@ def outputs_failed(problems: Sequence[OutputProblem], *, replica: str = "") -> D
     advice = "; ".join(dict.fromkeys(problem.resolution for problem in problems))
     summary = f"{named(replica, {replica: 0}) if replica else 'it'} ran to its end, but {found}"
     return Diagnosis.of(
-        Cause.OUTPUTS, summary, replica=replica, resolution=f"{advice}; a retry would fail the same way"
+        Cause.OUTPUTS,
+        summary,
+        replica=replica,
+        resolution=f"{advice[:1].upper()}{advice[1:]}; a retry would fail the same way",
     )
 
 

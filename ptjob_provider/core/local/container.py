@@ -43,6 +43,7 @@ class Container:
         self._terminated: dict[str, Any] | None = None
         self._last: dict[str, Any] | None = None
         self._due_at: float | None = None
+        self._exited_at = ""
         self._drain_until: float | None = None
         self.has_ended = False
         self.has_started = False
@@ -104,10 +105,15 @@ class Container:
         else:
             self._process.stdout.close()
 
-    def poll(self) -> bool:
-        """Notice the end of its main process; true once the run is over and its log complete."""
+    def notice_exit(self) -> None:
+        """Note when its main process ended, if it has."""
+        if self._process and not self._exited_at and self._process.poll() is not None:
+            self._exited_at = _now()
+
+    def close_if_exited(self) -> bool:
+        """Finish a run whose main process ended: end what it left, complete its log; say whether the run is over."""
         process = self._process
-        if process is None or process.poll() is None:
+        if process is None or not self._exited_at:
             return False
         if self._drain_until is None:
             self._drain_until = time.monotonic() + _DRAIN_TIMEOUT
@@ -190,7 +196,7 @@ class Container:
         if process.stdout:
             process.stdout.close()
         self._process = self.identity = self._drain_until = None
-        code = process.returncode
+        code = process.returncode or 0
         if code < 0:
             self._end({"exitCode": 128 - code, "signal": -code, "reason": "Error"})
         else:
@@ -201,8 +207,9 @@ class Container:
         self._log.finish()
         message = self._log.message() if facts["exitCode"] and self.launch.logs_as_message else ""
         told = {"message": message} if message else {}
-        self._terminated = {**told, **facts, "startedAt": self._started_at, "finishedAt": _now()}
-        self._log = None
+        finished_at = self._exited_at or _now()
+        self._terminated = {**told, **facts, "startedAt": self._started_at, "finishedAt": finished_at}
+        self._log, self._exited_at = None, ""
         if restarts.should_restart(self._policy, facts["exitCode"]):
             self._due_at = time.monotonic() + self._delay()
         else:

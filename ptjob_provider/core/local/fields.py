@@ -7,6 +7,7 @@ mapping ask for nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from ptjob_provider.core.errors import UnsupportedByBackend
 
 HONOURED = ""
+_ROLE = re.compile(r"^(spec\.pytorchReplicaSpecs\.)\w+")
 _WHERE = "says where to run"
 _WHO = "says as whom to run; here it is the user who submits"
 _NETWORK = "is about a pod's network; here all replicas share this machine's"
@@ -146,8 +148,15 @@ def announced(job: Mapping[str, Any]) -> list[str]:
     for path, name, why in (*_labels(job["metadata"]), *_walk(job["spec"])):
         where.setdefault((name, why), []).append(path)
     return [
-        f"{name} does not apply on this machine: it {why} ({', '.join(paths)})" for (name, why), paths in where.items()
+        f"{name} does not apply on this machine: it {why} ({', '.join(_joined(paths))})"
+        for (name, why), paths in where.items()
     ]
+
+
+def _joined(paths: Sequence[str]) -> list[str]:
+    """Write a path that both roles have once, with a star in the place of the role."""
+    starred = [_ROLE.sub(r"\1*", path) for path in paths]
+    return list(dict.fromkeys(s if starred.count(s) > 1 else path for s, path in zip(starred, paths, strict=True)))
 
 
 Finding = tuple[str, str, str]

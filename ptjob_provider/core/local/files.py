@@ -168,7 +168,7 @@ def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     with temporary.open("x") as file:
-        file.write(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+        file.write(json.dumps(value, separators=(",", ":")))
         if durable:
             file.flush()
             os.fsync(file.fileno())

@@ -89,9 +89,9 @@ class Supervisor:
         """End everything and say that the supervisor could not go on."""
         processes.kill_all(lambda: processes.descendants(os.getpid()))
         deadline = time.monotonic() + LONGEST_GRACE
-        while any(container.pid and not container.poll() for container in self._containers()):
-            if time.monotonic() > deadline:
-                break
+        while any(container.pid for container in self._containers()) and time.monotonic() < deadline:
+            self._collect()
+            time.sleep(0.01)
         if not is_finished(self._status):
             now = datetime.now(UTC)
             self._status = with_condition(self._status, "Failed", message, now=now, reason=SUPERVISOR_LOST)
@@ -111,7 +111,9 @@ class Supervisor:
 
     def _collect(self) -> None:
         for container in self._containers():
-            container.poll()
+            container.notice_exit()  # of all, before anything takes time: who failed first is told by these instants
+        for container in self._containers():
+            container.close_if_exited()
         self._reap_orphans()
 
     def _reap_orphans(self) -> None:

@@ -131,4 +131,4 @@ def _write_files(directory: Path, source: Mapping[str, Any], values: Mapping[str
     for name, value in chosen.items():
         file = inside(directory, name, field="items")
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(value)
+        file.write_text(value, encoding="utf-8")

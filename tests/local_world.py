@@ -1,0 +1,23 @@
+"""The local back-end under test: what it inherits, and which processes a job of it has."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.local import base_environment
+from ptjob_provider.core.local.processes import ProcessId, marked
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import JobRef
+
+
+def environment() -> dict[str, str]:
+    """Return what containers and supervisors inherit; under coverage they are measured, too."""
+    measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
+    return {**base_environment(os.environ), **measured}
+
+
+def processes_of(ref: JobRef) -> list[ProcessId]:
+    """Return the living processes of a job, wherever they went."""
+    return marked(f"{ref.uid}/")

@@ -1,0 +1,64 @@
+"""A root of local jobs, and `ptjob` on it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from click.testing import CliRunner, Result
+
+from ptjob_provider.cli import main
+from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.spec import TrainingJob
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IDS = {"dag_id": "digits", "task_id": "train", "run_id": "scheduled__2026-11-20", "map_index": "-1"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A root of local jobs, and the command line on it."""
+
+    root: Path
+
+    @property
+    def backend(self) -> LocalBackend:
+        """The back-end of this root."""
+        return LocalBackend(LocalConfig(root=self.root))
+
+    def submit(self, name: str, program: str, **fields: object) -> str:
+        """Start a job of two replicas and return its name."""
+        return asyncio.run(self._submit(name, program, fields)).name
+
+    def finish(self, name: str) -> None:
+        """Return when the job has ended."""
+        asyncio.run(self._finish(name))
+
+    def ptjob(self, *arguments: str) -> Result:
+        """Run a command line."""
+        return CliRunner().invoke(main, ["--root", str(self.root), *arguments])
+
+    async def _submit(self, name: str, program: str, fields: dict[str, object]) -> JobRef:
+        command = ["python", "-c", program]
+        job = TrainingJob.parse(name=name, image="none", command=command, workers=2, **fields)
+        owner = Owner(instance="test", ids=IDS, labels={"try_number": "2"})
+        return await self.backend.submit(pytorchjob.render(job, owner=owner, attempt=1, exact_name=True).manifest)
+
+    async def _finish(self, name: str) -> None:
+        (ref,) = [JobRef.of(job) for job in await self.backend.list(pytorchjob.KIND, "default", {"release": name})]
+        async for seen in self.backend.watch(ref):
+            if seen.job is None or pytorchjob.read_status(seen.job).phase.is_terminal:
+                return
+
+    def clear(self) -> None:
+        """Delete every job."""
+        asyncio.run(self._clear())
+
+    async def _clear(self) -> None:
+        for job in await self.backend.list(pytorchjob.KIND, "default", {}):
+            await self.backend.delete(JobRef.of(job))

@@ -1,0 +1,170 @@
+"""A back-end under the contract, and what its tests do again and again: build a job, wait for something, read a log."""
+
+from __future__ import annotations
+
+import asyncio
+import textwrap
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kinds import pytorchjob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ptjob_provider.core.backend import Backend, Observation
+    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.logs import LogCursor, LogLine
+
+PATIENCE = 30.0
+"""Seconds after which a test says what it waited for in vain."""
+
+
+@dataclass(kw_only=True)
+class World:
+    """One back-end, and the jobs that a test submitted to it."""
+
+    backend: Backend
+    image: str
+    refs: list[JobRef] = field(default_factory=list)
+
+    async def submit(self, manifest: Manifest) -> JobRef:
+        """Submit a job that is deleted at the end of the test."""
+        ref = await self.backend.submit(manifest)
+        self.refs.append(ref)
+        return ref
+
+    async def run(self, manifest: Manifest) -> tuple[JobRef, list[Observation]]:
+        """Submit a job and return all that was observed until it ended."""
+        ref = await self.submit(manifest)
+        return ref, await self.observe(ref, has_ended)
+
+    async def observe(self, ref: JobRef, until: Callable[[Observation], bool]) -> list[Observation]:
+        """Return the observations up to the first one of which `until` holds."""
+        seen: list[Observation] = []
+        async with asyncio.timeout(PATIENCE), aclosing(self.backend.watch(ref)) as watch:
+            async for observation in watch:
+                seen.append(observation)
+                if until(observation):
+                    return seen
+        raise AssertionError(f"the watch ended before what was waited for: {seen[-1]}")
+
+    async def lines(self, ref: JobRef, replica: str, since: LogCursor | None = None) -> list[LogLine]:
+        """Follow a replica's log to its end."""
+        async with asyncio.timeout(PATIENCE):
+            return [line async for line in self.backend.logs(ref, replica, since=since)]
+
+    async def text(self, ref: JobRef, replica: str) -> list[str]:
+        """Return a replica's whole log."""
+        return [line.text for line in await self.lines(ref, replica)]
+
+    async def line(self, ref: JobRef, replica: str, text: str) -> LogLine:
+        """Return the first line that has this text in it, as soon as it can be read."""
+        async with asyncio.timeout(PATIENCE), aclosing(self.backend.logs(ref, replica)) as lines:
+            async for line in lines:
+                if text in line.text:
+                    return line
+        raise AssertionError(f"{replica} never wrote {text!r}")
+
+    async def gone(self, ref: JobRef) -> float:
+        """Return the seconds after which nothing of the job runs any more."""
+        began = time.monotonic()
+        async with asyncio.timeout(PATIENCE):
+            while not await self.backend.pods_gone(ref):  # noqa: ASYNC110 - the port has no event for it
+                await asyncio.sleep(0.05)
+        return time.monotonic() - began
+
+    async def clear(self) -> None:
+        """Delete what the test submitted."""
+        for ref in self.refs:
+            await self.backend.delete(ref)
+        for ref in self.refs:
+            await self.gone(ref)
+
+    def job(
+        self,
+        name: str,
+        master: str | list[str] | None = None,
+        worker: str | list[str] | None = None,
+        *,
+        workers: int = 1,
+        policy: str | None = "Never",
+        container: Mapping[str, Any] | None = None,
+        pod: Mapping[str, Any] | None = None,
+        spec: Mapping[str, Any] | None = None,
+        **run_policy: Any,
+    ) -> Manifest:
+        """Build a PyTorchJob; a text is a Python program, a list a command."""
+        programs = {"Master": (master, 1), "Worker": (worker, workers)}
+        replicas = {
+            role: replica(program, count=count, image=self.image, policy=policy, container=container, pod=pod)
+            for role, (program, count) in programs.items()
+            if program is not None
+        }
+        return {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"pytorchReplicaSpecs": replicas, "runPolicy": run_policy, **(spec or {})},
+        }
+
+
+def replica(
+    program: str | list[str],
+    *,
+    count: int,
+    image: str,
+    policy: str | None,
+    container: Mapping[str, Any] | None = None,
+    pod: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """Build one role."""
+    command = ["python", "-c", textwrap.dedent(program)] if isinstance(program, str) else program
+    first = {"name": "pytorch", "image": image, "command": command, "terminationMessagePolicy": "FallbackToLogsOnError"}
+    template = {"spec": {"containers": [{**first, **(container or {})}], **(pod or {})}}
+    return {"replicas": count, "template": template, **({"restartPolicy": policy} if policy else {})}
+
+
+def condition(job: Manifest | None, kind: str) -> Manifest | None:
+    """Return the job's condition of this type if it is true."""
+    conditions = (job or {}).get("status", {}).get("conditions", ())
+    return next((one for one in conditions if one["type"] == kind and one["status"] == "True"), None)
+
+
+def types(job: Manifest | None) -> list[tuple[str, str]]:
+    """Return the job's conditions in their order, as type and status."""
+    return [(one["type"], one["status"]) for one in (job or {}).get("status", {}).get("conditions", ())]
+
+
+def has_ended(observation: Observation) -> bool:
+    """Whether the job has an end."""
+    return observation.job is not None and pytorchjob.read_status(observation.job).phase.is_terminal
+
+
+def is_running(observation: Observation, *, replicas: int = 1) -> bool:
+    """Whether the training containers of so many replicas run."""
+    states = [
+        container["state"] for pod in observation.pods for container in pod["status"].get("containerStatuses", ())
+    ]
+    return sum("running" in state for state in states) >= replicas
+
+
+def terminations(seen: list[Observation], pod: str) -> list[Manifest]:
+    """Return the ends of a pod's training container, each once, in the order in which they were observed."""
+    found: dict[str, Manifest] = {}
+    for observation in seen:
+        for each in observation.pods:
+            if each["metadata"]["name"] == pod:
+                found |= _ends(each)
+    return list(found.values())
+
+
+def _ends(pod: Manifest) -> dict[str, Manifest]:
+    found = {}
+    for container in pod["status"].get("containerStatuses", ()):
+        if container["name"] == "pytorch":
+            ends = [container[key].get("terminated") for key in ("lastState", "state")]
+            found |= {f"{pod['metadata']['uid']} {end['startedAt']}": end for end in ends if end}
+    return found
