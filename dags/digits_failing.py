@@ -1,0 +1,43 @@
+"""A training that fails on purpose, to see how a failure looks.
+
+Rank 1 finds something wrong with its data while rank 0 waits for it. The task's error says in its first line which
+replica failed first, why, and what to do next; that replica's last lines follow. That rank 0 then failed, too, because
+rank 1 had gone, is told as what it is. The task is not tried again although it has retries left: the same code would
+fail the same way.
+
+There is nothing to make yours here, but the shape is useful: any image with Python and PyTorch, and the program as
+text.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from airflow.sdk import DAG, Param
+
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+
+IMAGE = "digits"
+PROGRAM = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} has begun", flush=True)
+if dist.get_rank() == 1:
+    raise ValueError("image 17 has the label 11; allowed are 0 to 9")
+dist.all_reduce(torch.ones(1))
+"""
+
+with DAG("digits_failing", schedule=None, doc_md=__doc__, params={"image": Param(IMAGE, type="string")}) as dag:
+    PyTorchJobOperator(
+        task_id="train",
+        name="digits-failing",
+        image="{{ params.image }}",
+        command=["python", "-c", PROGRAM],
+        workers=2,
+        retries=3,
+    )
+
+if __name__ == "__main__":
+    sys.exit(dag.test().state != "success")

@@ -1,0 +1,65 @@
+"""Train once per learning rate, side by side, and pick the model with the best accuracy.
+
+`.partial(...)` has what all trainings share and `.expand(...)` what tells them apart; every one is a job of its own,
+with its own retries, log and result.
+
+To make it yours: expand over whatever field differs (`args`, `env`, `image`, `workers` …), or over what an earlier task
+returns. Paths need `{{ ti.map_index }}` where trainings must not write over each other's files.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, Param, task
+
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+IMAGE = "digits"
+LEARNING_RATES = [0.0003, 0.003, 0.03]
+
+with DAG(
+    "digits_sweep",
+    schedule=None,
+    doc_md=__doc__,
+    params={"image": Param(IMAGE, type="string"), "epochs": Param(4, type="integer", minimum=1)},
+) as dag:
+    train = PyTorchJobOperator.partial(
+        task_id="train",
+        name="digits-sweep",
+        image="{{ params.image }}",
+        workers=2,
+        cpu=1,
+        memory="2Gi",
+        volumes=["digits:/data"],
+        model="/data/models/{{ run_id }}/{{ ti.map_index }}/model.pt",
+        tfevents="/data/logs/{{ run_id }}/{{ ti.map_index }}",
+        map_index_template="{{ task.args[0] }}",
+        max_active_tis_per_dagrun=2,
+    ).expand(args=[[f"--lr={rate}", "--epochs={{ params.epochs }}"] for rate in LEARNING_RATES])
+
+    @task
+    def best(results: Iterable[dict[str, Any]]) -> dict[str, Any]:
+        """Print how every training did; return the model of the best."""
+        # The results come in the order of what was expanded. `strict` would ask for one more, and Airflow log an error.
+        trained = list(zip(LEARNING_RATES, results, strict=False))
+        for rate, result in trained:
+            print(f"learning rate {rate}: accuracy {accuracy(result):.4f}")
+        rate, winner = max(trained, key=lambda pair: accuracy(pair[1]))
+        print(f"best is {rate}: {winner['model']['uri']}")
+        return dict(winner["model"])
+
+    best(train.output)
+
+
+def accuracy(result: dict[str, Any]) -> float:
+    """Return the last accuracy of one training."""
+    return float(result["tfevents"]["scalars"]["held_out/accuracy"])
+
+
+if __name__ == "__main__":
+    sys.exit(dag.test().state != "success")

@@ -1,0 +1,175 @@
+"""Train a small CNN on handwritten digits, alone or together with other processes.
+
+Started by a PyTorchJob, by torchrun or by hand. Rank 0 prints the progress and keeps what is to be kept: scalars per
+epoch for TensorBoard, a checkpoint per epoch, and the model at the end. Where to is told by arguments or by the
+environment that ptjob-provider sets; what is told by neither is not kept.
+
+    python train.py --epochs 3 --save_path model.pt --log_dir tfevents
+    torchrun --nproc-per-node 2 train.py --backend gloo --checkpoint_dir checkpoints
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.functional import cross_entropy
+
+import data
+import files
+import network
+import ranks as together
+from report import Report, held_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def main() -> None:
+    """Train as the command line says."""
+    args = parse_args()
+    # The images are tiny: more threads would only compete with the other ranks of a machine.
+    torch.set_num_threads(1)
+    torch.manual_seed(args.seed)
+    torch.backends.cudnn.deterministic = True
+    with together.join(args.backend, use_cuda=args.cuda) as ranks:
+        Training(args, ranks).run()
+
+
+class Training:
+    """One rank's part of a training; on CPUs, the same seed and number of ranks give the same parameters to the bit."""
+
+    def __init__(self, args: argparse.Namespace, ranks: together.Ranks) -> None:
+        self.args = args
+        self.ranks = ranks
+        self.digits = data.load()
+        self.sampler = data.shard(self.digits.train, rank=ranks.rank, world_size=ranks.world_size, seed=args.seed)
+        self.batches = data.batches(self.digits.train, sampler=self.sampler, batch_size=args.batch_size)
+        self.model = network.build().to(ranks.device)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=args.lr)
+        self.finished = self.resume()
+        self.shared = together.share_gradients(self.model, ranks)
+        self.report = Report(args.log_dir, speaks=ranks.is_first, first_step=self.finished + 1)
+
+    def resume(self) -> int:
+        """Bring every rank to where the newest checkpoint left off; return the epochs done, 0 without a checkpoint.
+
+        Only rank 0 reads it: the directory need not be visible to the others.
+        """
+        directory = self.args.checkpoint_dir
+        found = files.load_newest_checkpoint(directory) if directory and self.ranks.is_first else None
+        state = together.from_first(found, self.ranks)
+        if state is None:
+            return 0
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.args.lr  # the checkpoint brought the rate of the run that wrote it
+        return state["epoch"]
+
+    def run(self) -> None:
+        """Train the epochs that are left; afterwards rank 0 has written the model.
+
+        Raises:
+            SystemExit: the ranks have not learnt the same; no model is written.
+        """
+        world_size, epochs = self.ranks.world_size, self.args.epochs
+        share = f"{len(self.sampler)} of {len(self.digits.train)} images per rank"
+        self.report.say(f"rank 0 of {world_size} on {self.ranks.device}, {share}")
+        self.report.say(" ".join(f"{name}={value}" for name, value in vars(self.args).items()))
+        if self.finished:
+            self.report.say(f"resumed from {self.args.checkpoint_dir} after epoch {self.finished}")
+        for epoch in range(self.finished + 1, epochs + 1):
+            started_at = time.monotonic()
+            loss = self.train_epoch(epoch)
+            if self.ranks.is_first:
+                self.close_epoch(epoch, loss, seconds=time.monotonic() - started_at)
+        parameters = network.parameter_hash(self.model)
+        together.agree(parameters, self.ranks)
+        self.report.say(f"parameters agree on {world_size} ranks: {parameters}")
+        if self.ranks.is_first:
+            self.conclude()
+
+    def train_epoch(self, epoch: int) -> float:
+        """Go once through this rank's share; return the mean loss over all ranks."""
+        total, count = 0.0, 0
+        self.sampler.set_epoch(epoch)
+        for step, (pixels, labels) in enumerate(self.batches, start=1):
+            self.optimizer.zero_grad()
+            loss = cross_entropy(self.shared(pixels.to(self.ranks.device)), labels.to(self.ranks.device))
+            loss.backward()
+            self.optimizer.step()
+            total += loss.item() * len(labels)
+            count += len(labels)
+            if step % self.args.log_interval == 0:
+                where = f"epoch {epoch}/{self.args.epochs} step {step}/{len(self.batches)}"
+                self.report.say(f"{where} loss={loss.item():.4f}")
+        return together.mean(total, count, self.ranks)
+
+    def close_epoch(self, epoch: int, loss: float, *, seconds: float) -> None:
+        """Look at the held-out images, and keep the scalars and a checkpoint of the epoch."""
+        score = network.score(self.model, self.digits.held_out, self.ranks.device)
+        self.report.scalars({"train/loss": loss, **held_out(score)}, epoch)
+        if self.args.checkpoint_dir:
+            state = {"epoch": epoch, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+            files.save_checkpoint(state, self.args.checkpoint_dir)
+        self.report.say(
+            f"epoch {epoch}/{self.args.epochs} loss={loss:.4f} accuracy={score.accuracy:.4f} in {seconds:.1f} s"
+        )
+
+    def conclude(self) -> None:
+        """Write the model and say how good it is."""
+        score = network.score(self.model, self.digits.held_out, self.ranks.device)
+        if self.finished >= self.args.epochs:  # nothing was left to train, so no epoch has told it
+            self.report.scalars(held_out(score), self.finished)
+        self.report.close()
+        if self.args.save_path:
+            files.save_model(self.model, self.args.save_path)
+        where = self.args.save_path or "not kept (no --save_path)"
+        self.report.say(f"held-out accuracy {score.accuracy:.4f} ({score.correct} of {score.count}); model: {where}")
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line; an error names the argument and what is allowed, and ends the program with code 2."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--backend", choices=["gloo", "nccl"], default="gloo", help="how ranks talk to each other (default: gloo)")
+    add("--epochs", type=positive(int), default=12, help="epochs in all, those of a checkpoint included (default: 12)")
+    add("--batch-size", "--batch_size", type=positive(int), default=16, help="images per rank and step (default: 16)")
+    add("--lr", type=positive(float), default=0.003, help="learning rate of Adam (default: 0.003)")
+    add("--seed", type=int, default=1, help="for the first parameters and the order of images (default: 1)")
+    add("--log-interval", "--log_interval", type=positive(int), default=15, help="steps between lines (default: 15)")
+    add("--no-cuda", "--no_cuda", dest="cuda", action="store_false", help="train on the CPU even where there is a GPU")
+    for names, variable, what in (
+        (("--save_path", "--save-path"), "PTJOB_MODEL_PATH", "file for the model"),
+        (("--log_dir", "--log-dir"), "PTJOB_TFEVENTS_DIR", "directory for the tfevents"),
+        (("--checkpoint_dir", "--checkpoint-dir"), "PTJOB_CHECKPOINT_DIR", "directory for the checkpoints"),
+    ):
+        default = os.environ.get(variable) or None  # a string: argparse passes it through `type`
+        add(*names, type=Path, default=default, help=f"{what} (default: ${variable}, else it is not kept)")
+    args = parser.parse_args()
+    args.cuda = args.cuda and torch.cuda.is_available()
+    if args.backend == "nccl" and not args.cuda:
+        parser.error("--backend nccl needs a GPU and this process has none; without a GPU use --backend gloo")
+    return args
+
+
+def positive(number: type[int | float]) -> Callable[[str], int | float]:
+    """Return what turns an argument's text into a number above zero."""
+
+    def parse(text: str) -> int | float:
+        value = number(text)
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text} is not allowed; allowed: above 0")
+        return value
+
+    parse.__name__ = number.__name__  # argparse's own error says it: invalid int value: 'many'
+    return parse
+
+
+if __name__ == "__main__":
+    main()

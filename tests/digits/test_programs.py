@@ -1,0 +1,255 @@
+"""The programs of docker/digits as processes of this machine, with the environment that a PyTorchJob gives its pods."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+DIGITS = Path(__file__).parents[2] / "docker" / "digits"
+TRAIN = DIGITS / "train.py"
+EPOCHS = 12  # the program's default
+
+MISSING = [name for name in ("torch", "tensorboard", "sklearn") if importlib.util.find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"the extra `demo` is not installed: no {', '.join(MISSING)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A process that has ended, and what it said."""
+
+    code: int
+    output: str
+
+    def find(self, pattern: str) -> str:
+        """Return the first group of the pattern's only match in the output."""
+        (found,) = re.findall(pattern, self.output)
+        return str(found)
+
+
+def start(*command: str | Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """Start a Python program that inherits no setting which a training could read, and no GPU."""
+    inherited = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG", "TMPDIR"}}
+    return subprocess.Popen(
+        [sys.executable, "-B", *map(str, command)],
+        env={**inherited, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": "", **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def end(process: subprocess.Popen[str], timeout: float = 120) -> Ended:
+    """Wait for a process; one that does not end in time is killed, and that is an error."""
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    return Ended(code=process.returncode, output=output)
+
+
+def run(*command: str | Path, env: Mapping[str, str] | None = None) -> Ended:
+    """Run a Python program to its end."""
+    return end(start(*command, env=env))
+
+
+def start_ranks(*command: str | Path) -> list[subprocess.Popen[str]]:
+    """Start two processes that find each other as the pods of a PyTorchJob do, rank 0 first."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    return [start(*command, env={**world, "RANK": rank}) for rank in ("0", "1")]
+
+
+def run_ranks(*command: str | Path) -> list[Ended]:
+    """Run two processes that find each other to their end, rank 0 first."""
+    return [end(process) for process in start_ranks(*command)]
+
+
+def points(log_dir: Path, tag: str) -> dict[int, float]:
+    """Return step → value of one curve, read as TensorBoard reads it."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415 - an extra
+
+    events = EventAccumulator(str(log_dir))
+    events.Reload()
+    return {point.step: point.value for point in events.Scalars(tag)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A whole training with two ranks and what it left."""
+
+    ranks: Sequence[Ended]
+    model: Path
+    log_dir: Path
+    checkpoints: Path
+
+    @property
+    def parameters(self) -> str:
+        """The hash of the final parameters."""
+        return self.ranks[0].find(r"parameters agree on 2 ranks: ([0-9a-f]{64})")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    root = tmp_path_factory.mktemp("trained")
+    model, log_dir, checkpoints = root / "models" / "model.pt", root / "logs", root / "checkpoints"
+    places = ("--save_path", model, "--log_dir", log_dir, "--checkpoint_dir", checkpoints)
+    return Trained(ranks=run_ranks(TRAIN, *places), model=model, log_dir=log_dir, checkpoints=checkpoints)
+
+
+def test_two_ranks_train_a_model_that_knows_97_percent_of_the_held_out_digits(trained: Trained) -> None:
+    """The defaults are good enough, and what rank 0 says is what it wrote for TensorBoard."""
+    accuracy = float(trained.ranks[0].find(r"held-out accuracy (\S+) \("))
+
+    assert [rank.code for rank in trained.ranks] == [0, 0]
+    assert accuracy >= 0.97
+    assert points(trained.log_dir, "held_out/accuracy")[EPOCHS] == pytest.approx(accuracy, abs=1e-4)
+
+
+def test_every_epoch_leaves_its_scalars_and_a_checkpoint(trained: Trained) -> None:
+    """Curves have one point per epoch, the loss falls, and no half-written file is left."""
+    losses = points(trained.log_dir, "train/loss")
+
+    assert sorted(losses) == sorted(points(trained.log_dir, "held_out/accuracy")) == list(range(1, EPOCHS + 1))
+    assert losses[EPOCHS] < losses[1] / 10
+    expected = {f"epoch-{epoch:04d}.pt" for epoch in range(1, EPOCHS + 1)}
+    assert {path.name for path in trained.checkpoints.iterdir()} == expected
+    assert [path.name for path in trained.model.parent.iterdir()] == ["model.pt"]
+
+
+def test_rank_0_tells_how_it_goes_and_the_other_is_silent(trained: Trained) -> None:
+    """The log of the replica that is followed has the epochs, steps, losses and accuracies."""
+    first, second = trained.ranks
+
+    assert "rank 0 of 2 on cpu, 718 of 1437 images per rank" in first.output
+    assert re.search(r"^epoch 1/12 step 15/45 loss=\d\.\d{4}$", first.output, re.MULTILINE)
+    assert re.search(r"^epoch 12/12 loss=\d\.\d{4} accuracy=0\.\d{4} in \d+\.\d s$", first.output, re.MULTILINE)
+    assert "epoch" not in second.output
+
+
+def test_without_the_exchange_of_gradients_the_training_fails(tmp_path: Path) -> None:
+    """Equal hashes prove that it is really distributed: ranks that learn for themselves are found out, on each."""
+    wrapper = Path(__file__).with_name("no_gradient_exchange.py")
+
+    ranks = run_ranks(wrapper, TRAIN, "--epochs", "1", "--save_path", tmp_path / "model.pt")
+
+    assert [rank.code for rank in ranks] == [1, 1]
+    for rank in ranks:
+        assert re.search(r"parameters differ between ranks \(rank 0: \w{16}, rank 1: \w{16}\)", rank.output)
+    assert not (tmp_path / "model.pt").exists()
+
+
+def test_a_training_goes_on_from_the_newest_checkpoint_as_if_it_had_never_stopped(
+    trained: Trained, tmp_path: Path
+) -> None:
+    """Only the missing epochs are trained, and the parameters are those of the training that ran through."""
+    for epoch in (9, 10):
+        shutil.copy(trained.checkpoints / f"epoch-{epoch:04d}.pt", tmp_path)
+    (tmp_path / ".epoch-0011.pt.unfinished").write_bytes(b"what a killed process leaves")
+
+    ranks = run_ranks(TRAIN, "--checkpoint_dir", tmp_path, "--log_dir", tmp_path / "logs")
+
+    assert [rank.code for rank in ranks] == [0, 0]
+    assert f"resumed from {tmp_path} after epoch 10" in ranks[0].output
+    assert sorted(points(tmp_path / "logs", "train/loss")) == [11, 12]
+    assert ranks[0].find(r"parameters agree on 2 ranks: (\w+)") == trained.parameters
+
+
+def test_a_training_with_nothing_left_to_do_still_keeps_its_outputs(trained: Trained, tmp_path: Path) -> None:
+    """Who starts a finished training again, alone and told by the environment, gets the same model and its scalars."""
+    shutil.copy(trained.checkpoints / f"epoch-{EPOCHS:04d}.pt", tmp_path)
+    places = {
+        "PTJOB_MODEL_PATH": str(tmp_path / "model.pt"),
+        "PTJOB_TFEVENTS_DIR": str(tmp_path / "logs"),
+        "PTJOB_CHECKPOINT_DIR": str(tmp_path),
+    }
+
+    ended = run(TRAIN, env=places)
+
+    assert ended.code == 0
+    assert ended.find(r"parameters agree on 1 ranks: (\w+)") == trained.parameters
+    assert (tmp_path / "model.pt").read_bytes() == trained.model.read_bytes()
+    assert list(points(tmp_path / "logs", "held_out/accuracy")) == [EPOCHS]
+
+
+def test_torchrun_starts_it_as_well() -> None:
+    """With several processes per pod, torchrun tells each its rank."""
+    ended = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", TRAIN, "--epochs", "1")
+
+    assert ended.code == 0
+    assert "parameters agree on 2 ranks" in ended.output
+
+
+def test_a_killed_rank_ends_the_other() -> None:
+    """Whoever waits for it in vain fails too, within seconds, so that the job fails instead of hanging."""
+    first, second = start_ranks(TRAIN, "--epochs", "100000", "--log-interval", "1")
+    assert first.stdout is not None
+    while "step 1/" not in first.stdout.readline():
+        pass
+
+    second.kill()
+
+    assert end(first, timeout=30).code == 1
+    assert end(second).code == -9
+
+
+def test_nccl_without_a_gpu_is_refused_with_the_way_out() -> None:
+    """The last line says what to change, and no process waits for another."""
+    ended = run(TRAIN, "--backend", "nccl")
+
+    assert ended.code == 2
+    assert ended.output.splitlines()[-1] == (
+        "train.py: error: --backend nccl needs a GPU and this process has none; without a GPU use --backend gloo"
+    )
+
+
+def test_a_number_that_cannot_be_is_refused() -> None:
+    """The error names the argument, the value and what is allowed."""
+    ended = run(TRAIN, "--epochs", "0")
+
+    assert ended.code == 2
+    assert "argument --epochs: 0 is not allowed; allowed: above 0" in ended.output
+
+
+def test_the_evaluation_finds_the_accuracy_that_the_training_saw(trained: Trained, tmp_path: Path) -> None:
+    """It is printed, and comes back as a scalar."""
+    ended = run(DIGITS / "evaluate.py", "--model_path", trained.model, "--log_dir", tmp_path)
+
+    assert ended.code == 0
+    seen = points(trained.log_dir, "held_out/accuracy")[EPOCHS]
+    assert points(tmp_path, "held_out/accuracy") == {0: seen}
+    assert f"held-out accuracy {seen:.4f}" in ended.output
+
+
+def test_the_ranks_of_an_epoch_see_different_images_and_together_all_but_a_remainder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With three ranks the shards of each epoch are disjoint, of equal size, and shuffled anew."""
+    spec = importlib.util.spec_from_file_location("digits_data", DIGITS / "data.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "digits_data", module)
+    spec.loader.exec_module(module)
+    train = module.load().train
+    samplers = [module.shard(train, rank=rank, world_size=3, seed=1) for rank in range(3)]
+
+    first = [set(sampler) for sampler in samplers]
+    samplers[0].set_epoch(1)
+
+    assert [len(share) for share in first] == [479, 479, 479]
+    assert len(set.union(*first)) == 3 * 479 == len(train)
+    assert set(samplers[0]) != first[0]
