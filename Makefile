@@ -1,0 +1,43 @@
+# Everything this repository does is one of these words. PYTHON=python3.12 chooses the interpreter.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## say what can be made
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+.PHONY: env
+env: env-airflow env-kfp ## make .venv and .venv-kfp, or bring them up to date
+
+.PHONY: env-airflow env-kfp
+env-airflow env-kfp: env-%:
+	@scripts/environment.sh $*
+
+.PHONY: demo
+demo: env-airflow ## a real Airflow trains a model by schedule, here and now (UI=1 keeps its page open)
+	@.venv/bin/python -m demo $(if $(UI),--ui)
+
+.PHONY: test
+test: env ## everything that must hold: formatting, types, import contracts, all tests in both environments
+	@.venv/bin/python scripts/check.py
+
+.PHONY: lint
+lint: env-airflow ## the part of `make test` that takes seconds
+	@.venv/bin/python scripts/check.py --lint
+
+.PHONY: format
+format: env-airflow ## let ruff format and repair what it can
+	@.venv/bin/ruff format .
+	@.venv/bin/ruff check --fix .
+
+.PHONY: bench
+bench: env-airflow ## how long submitting and concluding take, beside a bare subprocess
+	@.venv/bin/python tests/benchmarks/overhead.py
+
+.PHONY: constraints
+constraints: ## compile constraints/*.txt anew from pyproject.toml
+	@scripts/environment.sh constraints
+
+.PHONY: clean
+clean: ## remove what the words above have made in this folder
+	rm -rf .venv .venv-kfp .demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Makes this project's virtual environments, or brings them up to date; a second run does nothing.
+#
+#   scripts/environment.sh airflow       .venv       what `make demo` and most tests use
+#   scripts/environment.sh kfp           .venv-kfp   the core next to Kubeflow Pipelines' pins
+#   scripts/environment.sh wheel FOLDER REQUIREMENT...   a fresh environment for a test of the built wheel
+#   scripts/environment.sh constraints   compile constraints/*.txt anew from pyproject.toml
+#
+# Packages come from the registry that pip uses on this machine, in the versions of constraints/*.txt. uv, which installs
+# them, comes from there too and is kept outside the tree; its cache makes a second clone a matter of seconds.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+PYTHON="${PYTHON:-python3}"
+CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/ptjob-provider"
+UV_VERSION="$(sed -n 's/^uv==//p' constraints/airflow.txt)"
+UV="$CACHE/uv-$UV_VERSION/bin/uv"
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+  say "$@"
+  exit 1
+}
+
+# What pip was told about certificates and registries holds for uv, which does not read pip's configuration.
+adopt_pip_settings() {
+  pip_setting() { "$PYTHON" -m pip config get "global.$1" 2>/dev/null || true; }
+  local index="${PIP_INDEX_URL:-$(pip_setting index-url)}" extra="${PIP_EXTRA_INDEX_URL:-$(pip_setting extra-index-url)}"
+  local cert="${PIP_CERT:-$(pip_setting cert)}" links="${PIP_FIND_LINKS:-$(pip_setting find-links)}"
+  [[ -z $index || -n ${UV_DEFAULT_INDEX:-} ]] || export UV_DEFAULT_INDEX="$index"
+  [[ -z $extra || -n ${UV_INDEX:-} ]] || export UV_INDEX="$extra"
+  [[ -z $links || -n ${UV_FIND_LINKS:-} ]] || export UV_FIND_LINKS="${links// /,}"
+  [[ -z $cert || -n ${SSL_CERT_FILE:-} ]] || export SSL_CERT_FILE="$cert"
+  export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-1}" UV_PYTHON_DOWNLOADS=never UV_HTTP_TIMEOUT="${UV_HTTP_TIMEOUT:-180}"
+  unset VIRTUAL_ENV
+}
+
+install_uv() {
+  [[ ! -x $UV ]] || return 0
+  "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    die "Python 3.11 or newer is needed; '$PYTHON' is $("$PYTHON" --version 2>&1). Name another one: make PYTHON=python3.12 …"
+  say "── uv $UV_VERSION into $CACHE"
+  local fresh="$CACHE/uv-$UV_VERSION.$$"
+  "$PYTHON" -m venv "$fresh" || die "'$PYTHON -m venv' does not work; on Debian: apt-get install python3-venv"
+  "$fresh/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION"
+  rm -rf "$CACHE/uv-$UV_VERSION"
+  mv "$fresh" "$CACHE/uv-$UV_VERSION" # uv is one program; it does not mind that its folder was renamed
+}
+
+# A terminal gets uv's progress bars; a log file does not get the list of two hundred packages.
+quietly() {
+  if [[ -t 2 ]]; then "$@"; else "$@" 2>&1 | sed '/^ [+~-] /d' >&2; fi
+}
+
+# environment FOLDER CONSTRAINTS EXTRAS GROUP...
+environment() {
+  local folder="$1" constraints="$2" extras="$3" wanted
+  shift 3
+  wanted="$({
+    pwd
+    "$PYTHON" --version
+    cat pyproject.toml "$constraints" ptjob_provider/__init__.py scripts/environment.sh
+  } | sha256sum)"
+  [[ ! -f $folder/made-of || $(<"$folder/made-of") != "$wanted" ]] || return 0
+  adopt_pip_settings
+  install_uv
+  say "── $folder: $extras, $*"
+  [[ $extras != *demo* ]] || say "   the first time some gigabytes are downloaded: PyTorch brings its CUDA libraries"
+  "$UV" venv --quiet --clear --python "$PYTHON" "$folder"
+  quietly "$UV" pip install --python "$folder/bin/python" --constraints "$constraints" \
+    --build-constraints "$constraints" --editable ".[$extras]" "${@/#/--group=}"
+  printf '%s' "$wanted" >"$folder/made-of"
+}
+
+# compile CONSTRAINTS EXTRAS GROUP...
+compile() {
+  local target="$1" extras fresh
+  read -ra extras <<<"$2"
+  shift 2
+  fresh="$(mktemp)"
+  "$UV" pip compile --quiet --upgrade --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
+    "${extras[@]/#/--extra=}" "${@/#/--group=}" pyproject.toml >"$fresh"
+  { printf '# Versions that are tested together; compiled by `make constraints`.\n' && cat "$fresh"; } >"$target"
+  rm -f "$fresh"
+  say "── $target: $(grep -c == "$target") packages"
+}
+
+# wheel FOLDER REQUIREMENT...: everything is in uv's cache when .venv has been made; a registry is only the second choice.
+wheel() {
+  local folder="$1"
+  shift
+  adopt_pip_settings
+  install_uv
+  "$UV" venv --quiet --python "$PYTHON" "$folder"
+  local install=("$UV" pip install --quiet --python "$folder/bin/python" --constraints constraints/airflow.txt)
+  "${install[@]}" --offline "$@" 2>/dev/null || "${install[@]}" "$@"
+}
+
+case "${1:-}" in
+  airflow) environment .venv constraints/airflow.txt airflow,demo test lint stack ;;
+  kfp) environment .venv-kfp constraints/kfp.txt kfp test ;;
+  wheel)
+    shift
+    wheel "$@"
+    ;;
+  constraints)
+    adopt_pip_settings
+    install_uv
+    compile constraints/airflow.txt "airflow demo" test lint stack
+    compile constraints/kfp.txt kfp test
+    ;;
+  *) die "usage: scripts/environment.sh airflow|kfp|wheel|constraints" ;;
+esac
