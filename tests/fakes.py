@@ -12,6 +12,7 @@ from ptjob_provider.core.outputs import OutputReport, ResolvedOutputs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
+    from datetime import datetime
 
     from ptjob_provider.core.attempts import AttemptRecord
     from ptjob_provider.core.backend import Observation
@@ -116,7 +117,7 @@ class ScriptedBackend:
         self.pods_stay -= 1
         return self.pods_stay < 0
 
-    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs) -> OutputReport:
+    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime) -> OutputReport:
         """Return or raise what the script says."""
         if isinstance(self.report, Exception):
             raise self.report

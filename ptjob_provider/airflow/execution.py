@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
+from ptjob_provider.airflow import asking
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID
+from ptjob_provider.airflow.stopping import Fate, delete_if_unfinished, fate_in_worker
 from ptjob_provider.airflow.store import TaskStateAttemptStore
 from ptjob_provider.airflow.tasklog import TaskLog
-from ptjob_provider.airflow.waiting import ToldToStop, Waiting, keep_or_delete
+from ptjob_provider.airflow.waiting import ToldToStop, Waiting, alarm_put_off
 from ptjob_provider.core.conclusion import Conclusion, deadline_after, raise_for
-from ptjob_provider.core.errors import JobFailed, JobNotFound, PTJobError
-from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.errors import ClusterError, JobFailed, JobNotFound, JobTimedOut, PTJobError
+from ptjob_provider.core.identity import JobRef, Owner, is_owned_by
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.runner import catch_up, follow
 from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted
@@ -25,10 +27,14 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.diagnosis import Limits
+    from ptjob_provider.core.logs import LogCursor
     from ptjob_provider.core.spec import TrainingJob
 
 _SUBMIT_GRACE = 2.0
 """Seconds that a create which is under way may still take after the task was told to stop."""
+
+_TIMEOUT_GRACE = 30.0
+"""Seconds after `execution_timeout` in which our own deadline deletes the job and tells why; then Airflow's raises."""
 
 
 class JobExecution:
@@ -37,34 +43,37 @@ class JobExecution:
     Args:
         backend: where the job runs.
         context: Airflow's, of this try.
+        instance: this installation's name.
         log: the task's logger.
         waiting: what `on_kill` wakes.
     """
 
-    def __init__(self, backend: Backend, context: Any, *, log: Any, waiting: Waiting) -> None:
+    def __init__(self, backend: Backend, context: Any, *, instance: str, log: Any, waiting: Waiting) -> None:
         self._backend = backend
         self._ti = context["ti"]
         self._task = context["task"]
+        self._owner = owner_of(instance, self._ti)
         self._store = TaskStateAttemptStore(context)
         self._log = log
         self._waiting = waiting
+        self._ref: JobRef | None = None
 
     @property
     def deadline(self) -> datetime | None:
         """When `execution_timeout` is over; it is counted from the try's start, which survives deferral."""
         return deadline_after(self._ti.start_date, self._task.execution_timeout)
 
-    def submit(self, job: TrainingJob, *, instance: str, exact_name: bool) -> Submission:
+    def submit(self, job: TrainingJob, *, exact_name: bool) -> Submission:
         """Create the job or adopt the one that is there, and tell which it is before anything waits for it."""
         creating = ensure_submitted(
             self._backend,
             job,
-            owner=_owner(instance, self._ti),
+            owner=self._owner,
             store=self._store,
             clear_number=self._ti.max_tries,  # grows with every clear, and with nothing else
             exact_name=exact_name,
         )
-        with self._stopping():
+        with self.leaving_nothing():
             submission = self._waiting.run(creating, grace=_SUBMIT_GRACE)
         self._tell(submission)
         return submission
@@ -90,7 +99,7 @@ class JobExecution:
             keep_running_pods=keep_running_pods,
         )
         try:
-            with self._stopping():
+            with self.leaving_nothing(submission), alarm_put_off(_TIMEOUT_GRACE):
                 return self._waiting.run(following)
         finally:
             sink.flush()
@@ -110,15 +119,34 @@ class JobExecution:
         self._log.info("%s succeeded", submission.ref)
         return dict(conclusion.result or {})
 
-    def add_rest_of_log(self, submission: Submission, conclusion: Conclusion) -> None:
-        """Add the lines that whoever followed the job did not vouch for."""
+    def add_rest_of_log(self, submission: Submission, cursor: LogCursor | None) -> None:
+        """Add the lines after the last one that whoever followed the job has vouched for."""
         sink = TaskLog(self._log)
 
         async def catch_up_and_flush() -> None:
-            await catch_up(self._backend, submission, sink=sink, cursor=conclusion.cursor)
+            await catch_up(self._backend, submission, sink=sink, cursor=cursor)
             sink.flush()
 
         asyncio.run(catch_up_and_flush())
+
+    @contextmanager
+    def leaving_nothing(self, submission: Submission | None = None) -> Iterator[None]:
+        """Decide about the job when the task ends before it, and let no job run for which no try will come."""
+        if submission is not None:
+            self._ref = submission.ref
+        try:
+            yield
+        except ToldToStop:
+            said = asyncio.run(self._obey()) or "no job had been created"
+            raise AirflowException(f"The task was told to stop. {said}") from None
+        except AirflowTaskTimeout:
+            asyncio.run(self._delete("execution_timeout has passed"))
+            conclude_attempt(self._store)
+            raise
+        except Exception as error:
+            if not (may_retry(self._ti) and getattr(error, "retryable", True)):
+                asyncio.run(self._delete("no further try will wait for it"))
+            raise
 
     def _tell(self, submission: Submission) -> None:
         ref = submission.ref
@@ -129,39 +157,38 @@ class JobExecution:
         if submission.spec_changed:
             self._log.warning("%s was made from another specification; clear the task to train with the new one", ref)
 
-    @contextmanager
-    def _stopping(self) -> Iterator[None]:
-        """Decide about the job when the wait is broken off from outside, and end the task without success."""
-        try:
-            yield
-        except ToldToStop:
-            said = asyncio.run(self._decide()) or "no job had been created"
-            raise AirflowException(f"The task was told to stop. {said}") from None
-        except AirflowTaskTimeout:
-            ref = asyncio.run(self._known_job())
-            if ref is not None:
-                asyncio.run(self._backend.delete(ref))
-                self._log.info("%s was deleted: execution_timeout has passed", ref)
-            conclude_attempt(self._store)
-            raise
-
-    async def _decide(self) -> str:
+    async def _obey(self) -> str:
+        """Keep or delete the job of a task that was told to stop, and return what happened as a sentence."""
         ref = await self._known_job()
         if ref is None:
             return ""
-        return await keep_or_delete(self._backend, ref, self._ti, may_retry=_may_retry(self._ti))
+        state = await asking.state_from_worker(self._ti)
+        if fate_in_worker(state, may_retry=may_retry(self._ti)) is Fate.KEEP:
+            why = "the next try adopts it" if state else "Airflow did not say in time what became of this task"
+            return f"{ref} is kept: {why}"
+        why = "this was the last try" if state == "running" else f"the task is {state}"
+        deleted = await delete_if_unfinished(self._backend, ref)
+        return f"{ref} was deleted: {why}" if deleted else f"{ref} had already ended"
+
+    async def _delete(self, why: str) -> None:
+        try:
+            ref = await self._known_job()
+            if ref is not None and await delete_if_unfinished(self._backend, ref):
+                self._log.info("%s was deleted: %s", ref, why)
+        except ClusterError as error:
+            self._log.warning("the job may still run and could not be deleted: %s", error)
 
     async def _known_job(self) -> JobRef | None:
-        """Return the recorded job; also one whose create was under way."""
-        record = self._store.load()
+        """Return this task's job; also one that an earlier try created, or whose create was under way."""
+        record = None if self._ref else self._store.load()
         if record is None or record.ended:
-            return None
+            return self._ref
         try:
             found = await self._backend.get(pytorchjob.KIND, record.namespace, record.name)
         except JobNotFound:
             return None
         ref = JobRef.of(found)
-        return ref if record.uid in {None, ref.uid} else None
+        return ref if is_owned_by(found, self._owner) and record.uid in {None, ref.uid} else None
 
 
 @contextmanager
@@ -169,14 +196,19 @@ def airflow_errors() -> Iterator[None]:
     """Turn the core's errors into Airflow's: never retried where a retry cannot help."""
     try:
         yield
+    except JobTimedOut as error:
+        raise AirflowTaskTimeout(str(error)) from None
     except PTJobError as error:
-        raise (AirflowException if error.retryable else AirflowFailException)(str(error)) from error
+        raise (AirflowException if error.retryable else AirflowFailException)(str(error)) from None
 
 
-def _owner(instance: str, ti: Any) -> Owner:
-    ids = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id, "map_index": str(ti.map_index)}
+def owner_of(instance: str, ti: Any) -> Owner:
+    """Return who a task instance is, in KubernetesPodOperator's words."""
+    mapped = {"map_index": str(ti.map_index)} if ti.map_index is not None and ti.map_index >= 0 else {}
+    ids = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id, **mapped}
     return Owner(instance=instance, ids=ids, labels={"try_number": str(ti.try_number)})
 
 
-def _may_retry(ti: Any) -> bool:
+def may_retry(ti: Any) -> bool:
+    """Whether Airflow tries once more if this try fails, as its server counts."""
     return bool(ti.max_tries) and ti.try_number <= ti.max_tries

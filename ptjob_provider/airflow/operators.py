@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator, conf
 
+from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.execution import JobExecution, airflow_errors
 from ptjob_provider.airflow.hooks import PyTorchJobHook
 from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink
-from ptjob_provider.airflow.triggers import PyTorchJobTrigger, read_event
+from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.airflow.waiting import Waiting
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.identity import Owner
@@ -130,11 +131,13 @@ class PyTorchJobOperator(BaseOperator):
         self._waiting = Waiting()
 
     def resolve_template_files(self) -> None:
-        """Read a manifest's file; no other field is ever taken for the path of a template."""
-        if isinstance(self.manifest, str) and self.manifest.endswith((".yaml", ".yml")):
-            env = self.get_template_env()
-            if env.loader is not None:
-                self.manifest = env.loader.get_source(env, self.manifest)[0]
+        """Read a manifest's file, beside the DAG; no other field is ever taken for the path of a template."""
+        self.manifest = self._read_manifest_file(self.manifest)
+
+    def render_template(self, content: Any, *args: Any, **kwargs: Any) -> Any:
+        """Render a field; a mapped task's manifest, and any in `dag.test()`, is still the path of its file here."""
+        source = self._read_manifest_file(content) if content is self.manifest else content
+        return super().render_template(source, *args, **kwargs)
 
     def dry_run(self) -> None:
         """Print the manifest of attempt 1 as it would be submitted; nothing is started."""
@@ -145,30 +148,38 @@ class PyTorchJobOperator(BaseOperator):
     def execute(self, context: Any) -> dict[str, Any]:
         """Submit or adopt the job, and wait for it here or in the triggerer."""
         with airflow_errors():
-            hook = PyTorchJobHook(self.kubernetes_conn_id)
-            execution = JobExecution(hook.backend(), context, log=self.log, waiting=self._waiting)
-            submission = execution.submit(self._job(), instance=hook.instance, exact_name=self.exact_name)
+            execution = self._execution(context)
+            submission = execution.submit(self._job(), exact_name=self.exact_name)
             if not self.wait_for_completion:
                 return {"job": submission.ref.to_dict(), "attempt": submission.attempt}
             if self.deferrable and not execution.has_ended(submission):
                 self._defer(submission, execution.deadline)
-            conclusion = execution.wait(
-                submission, limits=Limits(**self.limits), keep_running_pods=self.keep_running_pods
-            )
+            limits = Limits(**self.limits)
+            conclusion = execution.wait(submission, limits=limits, keep_running_pods=self.keep_running_pods)
             return execution.finish(submission, conclusion)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take the trigger's event, add the log lines that the trigger has not vouched for, and finish."""
         with airflow_errors():
-            submission, conclusion = read_event(event)
-            backend = PyTorchJobHook(self.kubernetes_conn_id).backend()
-            execution = JobExecution(backend, context, log=self.log, waiting=self._waiting)
-            execution.add_rest_of_log(submission, conclusion)
-            return execution.finish(submission, conclusion)
+            told = JobEvent.from_dict(event)
+            execution = self._execution(context)
+            with execution.leaving_nothing(told.submission):
+                execution.add_rest_of_log(told.submission, told.cursor)
+                conclusion = told.concluded()
+            return execution.finish(told.submission, conclusion)
 
     def on_kill(self) -> None:
         """Wake whoever waits; called inside a signal handler, for a user's kill, a drain and lost heartbeats alike."""
         self._waiting.wake()
+
+    def _execution(self, context: Any) -> JobExecution:
+        hook = PyTorchJobHook(self.kubernetes_conn_id)
+        return JobExecution(hook.backend(), context, instance=hook.instance, log=self.log, waiting=self._waiting)
+
+    def _read_manifest_file(self, manifest: Any) -> Any:
+        is_path = isinstance(manifest, str) and "\n" not in manifest and manifest.endswith((".yaml", ".yml"))
+        env = self.get_template_env() if is_path else None
+        return env.loader.get_source(env, manifest)[0] if env and env.loader else manifest
 
     def _job(self) -> TrainingJob:
         fields = {field: getattr(self, field) for field in JOB_FIELDS}

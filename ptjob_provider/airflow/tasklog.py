@@ -88,15 +88,18 @@ class TaskLog:
             self._timer = asyncio.get_running_loop().call_later(left, self.flush)
 
 
-async def drained(timeout: float = 5.0) -> None:  # noqa: ASYNC109 - gives up quietly: the lines may have arrived
-    """Return when this process's log has left it, at the latest after `timeout` seconds.
+async def drained(patience: float = 5.0) -> bool:
+    """Wait until this process's log has left it, at most `patience` seconds, and say whether it has.
 
     Airflow drops what is still on its way when a trigger's event arrives: of 10,000 lines written just before it, 49
     went to the triggerer's own log (seen on 3.3.2).
     """
-    deadline = time.monotonic() + timeout
-    while any(_unsent(each) for each in _sockets()) and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells
+    deadline = time.monotonic() + patience
+    while any(_unsent(each) for each in _sockets()):
+        if time.monotonic() > deadline:
+            return False
         await asyncio.sleep(0.02)
+    return True
 
 
 def _pieces(text: str, *, continues: bool) -> Iterator[tuple[str, bool]]:

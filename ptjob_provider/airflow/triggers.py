@@ -5,27 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from ptjob_provider.airflow import asking
+from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.hooks import PyTorchJobHook
+from ptjob_provider.airflow.stopping import Fate, delete_if_unfinished, fate_in_trigger
 from ptjob_provider.airflow.tasklog import TaskLog, drained
-from ptjob_provider.core.conclusion import Conclusion
 from ptjob_provider.core.diagnosis import Limits
-from ptjob_provider.core.errors import JobNotFound, PTJobError
+from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.logs import LogCursor
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.submission import Submission
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
 
-    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.conclusion import Conclusion
 
 CURSOR_KEY = "ptjob_log_cursor"
 """The XCom that holds the place of the last line in the task's log, for a trigger that goes on in another process."""
@@ -37,7 +38,7 @@ _CLEANUP_PATIENCE = 1.0
 
 
 class PyTorchJobTrigger(BaseTrigger):
-    """Waits for one job, with rank 0's lines in the task's log, and fires `{"conclusion": …}` or `{"error": …}` once.
+    """Waits for one job, with rank 0's lines in the task's log, and fires one `JobEvent`.
 
     Args:
         submission: `Submission.to_dict()`.
@@ -75,35 +76,30 @@ class PyTorchJobTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Follow the job to its end."""
+        submission = Submission.from_dict(self.submission)
         try:
-            conclusion = await self._follow()
+            event = JobEvent(submission=submission, conclusion=await self._follow(submission))
         except PTJobError as error:
             self.log.warning("%s", error)
-            event = {"error": str(error), "retryable": error.retryable}
+            event = JobEvent(submission=submission, error=str(error), retryable=error.retryable)
         except Exception as error:
             self.log.exception("the trigger failed; the job goes on")
-            event = {"error": f"the trigger failed: {type(error).__name__}: {error}", "retryable": True}
-        else:
-            event = {"conclusion": conclusion.to_dict(), "submission": self.submission}
+            event = JobEvent(submission=submission, error=f"the trigger failed: {type(error).__name__}: {error}")
         await drained()
         self._fired = True
-        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+        yield TriggerEvent(replace(event, cursor=self._sink.cursor if self._sink else None).to_dict())  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
-        """Delete the job, if Airflow says that its task does not wait for it any more.
-
-        A triggerer that was frozen and replaced calls this although the task is still deferred (apache/airflow#73454).
-        """
+        """Delete the job, if Airflow says that its task does not wait for it any more."""
         if self._fired or self.hands_off:
             return
         state = await asking.state_from_trigger(self.task_instance)
         ref = JobRef.from_dict(self.submission["ref"])
-        if state in {None, "deferred"}:
+        if fate_in_trigger(state) is Fate.KEEP:
             self.log.info("%s is kept: its task is %s", ref, state or "not known to Airflow's API at the moment")
             return
         backend = PyTorchJobHook(self.kubernetes_conn_id).backend()
-        if await _is_unfinished(backend, ref):
-            await backend.delete(ref)
+        if await delete_if_unfinished(backend, ref):
             self.log.info("%s was deleted: its task is %s", ref, state)
 
     async def cleanup(self) -> None:
@@ -114,7 +110,7 @@ class PyTorchJobTrigger(BaseTrigger):
         with contextlib.suppress(Exception):  # nobody reads answers any more while a triggerer stops
             await self._keep_cursor(self._sink, is_last=True, patience=_CLEANUP_PATIENCE)
 
-    async def _follow(self) -> Conclusion:
+    async def _follow(self, submission: Submission) -> Conclusion:
         backend = PyTorchJobHook(self.kubernetes_conn_id).backend()
         before = await self._earlier_life()
         killed = before is not None and not before.get("is_last")
@@ -126,7 +122,7 @@ class PyTorchJobTrigger(BaseTrigger):
         try:
             return await follow(
                 backend,
-                Submission.from_dict(self.submission),
+                submission,
                 sink=sink,
                 cursor=cursor,
                 deadline=datetime.fromisoformat(self.deadline) if self.deadline else None,
@@ -151,28 +147,7 @@ class PyTorchJobTrigger(BaseTrigger):
 
     async def _keep_cursor(self, sink: TaskLog, *, is_last: bool, patience: float = asking.TRIGGER_PATIENCE) -> None:
         cursor = sink.cursor.to_dict() if sink.cursor else None
+        if not await drained(patience):
+            return  # a cursor vouches for its line: whoever reads on from here must find it in the log
         value = {"uid": self.submission["ref"]["uid"], "cursor": cursor, "is_last": is_last}
         await asking.keep(self.task_instance, CURSOR_KEY, value, patience=patience)
-
-
-def read_event(event: Mapping[str, Any] | None) -> tuple[Submission, Conclusion]:
-    """Return what a trigger's event tells; the resumed task is a new process and knows nothing else.
-
-    Raises:
-        PTJobError: the trigger could not follow the job, or the event is not one of ours; the job was left as it was.
-    """
-    if event and "error" in event:
-        error = PTJobError(event["error"])
-        error.retryable = bool(event.get("retryable"))
-        raise error
-    if not event or not {"conclusion", "submission"} <= set(event):
-        raise PTJobError(f"This is no event of PyTorchJobTrigger: {event!r:.200}. Look whether the job still runs")
-    return Submission.from_dict(event["submission"]), Conclusion.from_dict(event["conclusion"])
-
-
-async def _is_unfinished(backend: Backend, ref: JobRef) -> bool:
-    try:
-        found = await backend.get(ref.kind, ref.namespace, ref.name)
-    except JobNotFound:
-        return False
-    return JobRef.of(found) == ref and not pytorchjob.read_status(found).phase.is_terminal

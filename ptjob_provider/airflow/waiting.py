@@ -1,4 +1,4 @@
-"""Waiting in a worker, so that the task can be told to stop at any moment, and decides what that means for its job.
+"""Waiting in a worker, so that the task can be told to stop at any moment; what that means for its job is `stopping`'s.
 
 Airflow calls `on_kill` inside a signal handler, on top of whatever runs: it may only wake the loop that is there. The
 same call serves a user's kill, a drained worker and lost heartbeats; nothing raises by itself afterwards, and a task
@@ -9,20 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
+import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ptjob_provider.airflow import asking
-
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from ptjob_provider.core.backend import Backend
-    from ptjob_provider.core.identity import JobRef
+    from collections.abc import Coroutine, Iterator
 
 T = TypeVar("T")
-
-_SUBMIT_PATIENCE = 2.0
-"""Seconds that a create which is under way is given to arrive, so that what it made can be found and stopped."""
 
 
 class ToldToStop(Exception):
@@ -63,7 +57,7 @@ class Waiting:
         main = asyncio.create_task(coroutine)
         try:
             await asyncio.wait({main, told}, return_when=asyncio.FIRST_COMPLETED)
-            if not told.done():
+            if main.done():
                 return main.result()
             await asyncio.wait({main}, timeout=grace)
         finally:
@@ -74,17 +68,23 @@ class Waiting:
         raise ToldToStop
 
 
-async def keep_or_delete(backend: Backend, ref: JobRef, ti: Any, *, may_retry: bool) -> str:
-    """Decide about the job of a task that was told to stop, and return what happened as a sentence.
+@contextlib.contextmanager
+def alarm_put_off(seconds: float) -> Iterator[None]:
+    """Give our own deadline the time to delete the job before Airflow's `execution_timeout` raises.
 
-    Not running any more (a person marked or cleared it): deleted. Still running (a drained worker) with tries left:
-    kept for the next try to adopt; on the last try: deleted. No answer: kept.
+    Airflow's alarm raises wherever Python is at that moment; asyncio logs and swallows what is raised in a callback.
     """
-    state = await asking.state_from_worker(ti)
-    if state is None:
-        return f"{ref} is kept: Airflow did not say what became of this task within {asking.WORKER_PATIENCE:.0f} s"
-    if state == "running" and may_retry:
-        return f"{ref} is kept: the next try adopts it"
-    await backend.delete(ref)
-    why = "this was the last try" if state == "running" else f"the task is {state}"
-    return f"{ref} was deleted: {why}"
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    airflows = signal.getsignal(signal.SIGALRM)
+
+    def put_off(*_: object) -> None:
+        signal.signal(signal.SIGALRM, airflows)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    signal.signal(signal.SIGALRM, put_off)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, airflows)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
+    from datetime import datetime
 
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.logs import LogCursor, LogLine
@@ -87,8 +88,10 @@ class Backend(Protocol):
     async def pods_gone(self, ref: JobRef) -> bool:
         """Whether no container of this job (this uid) runs any more."""
 
-    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs) -> OutputReport:
+    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime) -> OutputReport:
         """Look at the declared outputs where they are, and say what is there; what it means is not decided here.
+
+        Scalars are read from event files that were modified at `since` or later; older ones are an earlier training's.
 
         Raises:
             OutputsNotVerified: they could not be looked at.

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, Self
 from ptjob_provider.core.diagnosis import Diagnosis
 from ptjob_provider.core.errors import JobDeleted, JobFailed, JobTimedOut, OutputsNotVerified
 from ptjob_provider.core.logs import LogCursor
+from ptjob_provider.core.result import build_result, measure
 from ptjob_provider.core.status import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
 
+    from ptjob_provider.core.outputs import OutputReport
+    from ptjob_provider.core.recorder import Record
     from ptjob_provider.core.submission import Submission
 
 
@@ -95,3 +98,35 @@ def raise_for(submission: Submission, conclusion: Conclusion) -> None:
 def deadline_after(started_at: datetime | None, timeout: timedelta | None) -> datetime | None:
     """Return the instant at which a timeout that began at `started_at` has passed; None if either is unknown."""
     return started_at + timeout if started_at and timeout else None
+
+
+def summarize(
+    submission: Submission,
+    *,
+    status: JobStatus,
+    record: Record,
+    report: OutputReport | None,
+    diagnosis: Diagnosis | None,
+    now: datetime,
+) -> dict[str, Any]:
+    """Return the result of a job as it is at `now`, see `result.build_result`."""
+    finished_at = status.finished_at or now
+    usage = measure(
+        created_at=status.created_at or finished_at,
+        running_at=record.first_running_at,
+        finished_at=finished_at,
+        gpus=sum(submission.gpus_of.values()),
+        lost_runs=record.lost_seconds(),
+        gpus_of=submission.gpus_of,
+        restarts=record.restarts,
+    )
+    return build_result(
+        ref=submission.ref,
+        attempt=submission.attempt,
+        status=status,
+        usage=usage,
+        rank0=submission.rank0,
+        outputs=submission.outputs,
+        report=report,
+        diagnosis=diagnosis,
+    )

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import recorder
-from ptjob_provider.core.conclusion import Conclusion, Outcome
+from ptjob_provider.core.conclusion import Conclusion, Outcome, summarize
 from ptjob_provider.core.diagnosis import Diagnosis, Limits
 from ptjob_provider.core.errors import ClusterError, OutputsNotVerified
 from ptjob_provider.core.identity import RECORD_ANNOTATION
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.outputs import notes, problems
-from ptjob_provider.core.result import build_result, measure
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
+from ptjob_provider.core.submission import inspect_outputs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable
 
     from ptjob_provider.core.backend import Backend, Observation
     from ptjob_provider.core.identity import JobRef
@@ -215,7 +215,7 @@ class _Follower:
         if seen.job is None:
             self.deleted = True
             return
-        before = self.record or _stored_record(seen.job)
+        before = self.record or recorder.stored_in(seen.job)
         replicas = len(self.submission.ranks)
         self.record = recorder.observe(before, pods=seen.pods, events=seen.events, now=self.clock(), replicas=replicas)
         self._say_changes(before, self.record, pytorchjob.read_status(seen.job))
@@ -342,39 +342,12 @@ class _Follower:
         return Conclusion(outcome=outcome, status=status, diagnosis=why, result=result, cursor=self.cursor)
 
     async def _inspect(self) -> OutputReport | None:
-        outputs = self.submission.outputs
-        if self.hands_off or (outputs.model is None and outputs.tfevents is None):
-            return None
-        return await self.backend.inspect_outputs(self.ref, outputs)
+        return None if self.hands_off else await inspect_outputs(self.backend, self.submission)
 
     def _result(self, status: JobStatus, report: OutputReport | None, why: Diagnosis | None) -> dict[str, Any]:
         record = self.record or recorder.Record()
-        finished_at = status.finished_at or self.clock()
-        usage = measure(
-            created_at=status.created_at or finished_at,
-            running_at=record.first_running_at,
-            finished_at=finished_at,
-            gpus=sum(self.submission.gpus_of.values()),
-            lost_runs=record.lost_seconds(),
-            gpus_of=self.submission.gpus_of,
-            restarts=record.restarts,
-        )
-        return build_result(
-            ref=self.ref,
-            attempt=self.submission.attempt,
-            status=status,
-            usage=usage,
-            rank0=self.submission.rank0,
-            outputs=self.submission.outputs,
-            report=report,
-            diagnosis=why,
-        )
+        return summarize(self.submission, status=status, record=record, report=report, diagnosis=why, now=self.clock())
 
 
 async def _next(watch: AsyncGenerator[Observation, None]) -> Observation:
     return await anext(watch)
-
-
-def _stored_record(job: Mapping[str, Any]) -> recorder.Record:
-    text = (job["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
-    return recorder.from_text(text) if text else recorder.Record()

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import recorder
+from ptjob_provider.core.conclusion import summarize
 from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
-from ptjob_provider.core.identity import OWNER_ANNOTATION, RECORD_ANNOTATION, JobRef
+from ptjob_provider.core.identity import OWNER_ANNOTATION, JobRef
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.outputs import problems
-from ptjob_provider.core.result import build_result, measure
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
-from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.submission import Submission, inspect_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,9 +80,7 @@ async def look(backend: Backend, namespace: str, name: str, *, now: datetime | N
         raise JobNotFound(f"{namespace}/{name}: it was deleted just now", code=404, reason="NotFound")
     submission = Submission.of(seen.job)
     status = pytorchjob.read_status(seen.job)
-    stored = (seen.job["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
-    before = recorder.from_text(stored) if stored else recorder.Record()
-    record = recorder.observe(before, pods=seen.pods, events=seen.events, now=now)
+    record = recorder.observe(recorder.stored_in(seen.job), pods=seen.pods, events=seen.events, now=now)
     report = await _inspect(backend, submission, status)
     return Snapshot(
         submission=submission,
@@ -107,38 +105,6 @@ def owner_of(job: Mapping[str, Any]) -> dict[str, str]:
     return {**json.loads(text)["ids"], **tries}
 
 
-def summarize(
-    submission: Submission,
-    *,
-    status: JobStatus,
-    record: Record,
-    report: OutputReport | None,
-    diagnosis: Diagnosis | None,
-    now: datetime,
-) -> dict[str, Any]:
-    """Return the result of a job as it is at `now`, see `result.build_result`."""
-    finished_at = status.finished_at or now
-    usage = measure(
-        created_at=status.created_at or finished_at,
-        running_at=record.first_running_at,
-        finished_at=finished_at,
-        gpus=sum(submission.gpus_of.values()),
-        lost_runs=record.lost_seconds(),
-        gpus_of=submission.gpus_of,
-        restarts=record.restarts,
-    )
-    return build_result(
-        ref=submission.ref,
-        attempt=submission.attempt,
-        status=status,
-        usage=usage,
-        rank0=submission.rank0,
-        outputs=submission.outputs,
-        report=report,
-        diagnosis=diagnosis,
-    )
-
-
 async def _first(backend: Backend, ref: JobRef) -> Observation:
     watch = backend.watch(ref)
     try:
@@ -148,11 +114,10 @@ async def _first(backend: Backend, ref: JobRef) -> Observation:
 
 
 async def _inspect(backend: Backend, submission: Submission, status: JobStatus) -> OutputReport | None:
-    outputs = submission.outputs
-    if status.phase is not JobPhase.SUCCEEDED or (outputs.model is None and outputs.tfevents is None):
+    if status.phase is not JobPhase.SUCCEEDED:
         return None
     try:
-        return await backend.inspect_outputs(submission.ref, outputs)
+        return await inspect_outputs(backend, submission)
     except OutputsNotVerified:
         return None
 

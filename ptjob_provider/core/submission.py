@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core import attempts
@@ -29,13 +30,14 @@ from ptjob_provider.core.attempts import AttemptRecord, Claim, Plan
 from ptjob_provider.core.errors import ClusterUnavailable, JobAlreadyExists, JobNotFound
 from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, JobRef, Manifest, Owner, attempt_of
 from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.outputs import ResolvedOutputs
+from ptjob_provider.core.outputs import CLOCK_SKEW, ResolvedOutputs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from ptjob_provider.core.attempts import AttemptStore
     from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.outputs import OutputReport
     from ptjob_provider.core.spec import TrainingJob
 
 STOP_TIMEOUT = 300.0
@@ -284,6 +286,19 @@ class _Submitter:
 
     def _render(self, attempt: int) -> pytorchjob.Rendered:
         return pytorchjob.render(self.job, owner=self.owner, attempt=attempt, exact_name=self.exact_name)
+
+
+async def inspect_outputs(backend: Backend, submission: Submission) -> OutputReport | None:
+    """Look at the outputs that the job was told to write; None if there are none to look at.
+
+    Raises:
+        OutputsNotVerified: they could not be looked at.
+    """
+    outputs = submission.outputs
+    if outputs.model is None and outputs.tfevents is None:
+        return None
+    since = datetime.fromisoformat(submission.first_started_at) - CLOCK_SKEW
+    return await backend.inspect_outputs(submission.ref, outputs, since=since)
 
 
 def conclude_attempt(store: AttemptStore) -> None:

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from contextlib import aclosing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
 CANARY = "canary-7f3a9c"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ESCAPE = """
     import os, subprocess, sys, time
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
@@ -501,14 +503,14 @@ async def test_outputs_are_looked_at_in_their_claims(machine: Callable[..., Worl
     ref = JobRef(kind="PyTorchJob", namespace="default", name="x", uid="1")
 
     found = await world.backend.inspect_outputs(
-        ref, ResolvedOutputs(model=output("run/model.pt"), tfevents=output("no"))
+        ref, ResolvedOutputs(model=output("run/model.pt"), tfevents=output("no")), since=EPOCH
     )
 
     assert found.model is not None
     assert found.tfevents is not None
     assert (found.model.exists, found.model.bytes, found.tfevents.exists) == (True, 7, False)
     with pytest.raises(OutputsNotVerified, match="link"):
-        await world.backend.inspect_outputs(ref, ResolvedOutputs(model=output("out/passwd")))
+        await world.backend.inspect_outputs(ref, ResolvedOutputs(model=output("out/passwd")), since=EPOCH)
 
 
 async def test_a_claim_outlives_its_jobs(machine: Callable[..., World], tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from ptjob_provider.core.outputs import OutputReport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
     from typing import Any
 
@@ -94,11 +95,11 @@ class LocalBackend:
         """Whether nothing of the job runs; see `Backend.pods_gone`."""
         return await asyncio.to_thread(self._store.pods_gone, ref)
 
-    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs) -> OutputReport:
+    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime) -> OutputReport:
         """Look at the outputs in their claims' directories; see `Backend.inspect_outputs`."""
-        return await asyncio.to_thread(self._inspect, ref, outputs)
+        return await asyncio.to_thread(self._inspect, ref, outputs, since)
 
-    def _inspect(self, ref: JobRef, outputs: ResolvedOutputs) -> OutputReport:
+    def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, since: datetime) -> OutputReport:
         claims = self._config.claims_of(ref.namespace)
         declared = {"model": outputs.model, "tfevents": outputs.tfevents}
         try:
@@ -106,6 +107,7 @@ class LocalBackend:
             request = {
                 **{name: str(path) for name, (_, path) in places.items()},
                 "roots": {name: str(root) for name, (root, _) in places.items()},
+                "since": since.timestamp(),
             }
             return OutputReport.from_dict(probe.inspect(request))
         except (OSError, InvalidSpec) as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ptjob_provider.core.recorder.observe import observe
 from ptjob_provider.core.recorder.pods import is_program_missing
 from ptjob_provider.core.recorder.record import ContainerKind, Record, Restarts, Termination, Waiting, WaitKind
-from ptjob_provider.core.recorder.text import from_text, to_text
+from ptjob_provider.core.recorder.text import from_text, stored_in, to_text
 
 __all__ = [
     "ContainerKind",
@@ -21,5 +21,6 @@ __all__ = [
     "from_text",
     "is_program_missing",
     "observe",
+    "stored_in",
     "to_text",
 ]

@@ -7,6 +7,7 @@ from dataclasses import MISSING, Field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ptjob_provider.core.identity import RECORD_ANNOTATION
 from ptjob_provider.core.recorder.record import ContainerKind, Record, Restarts, Termination, Waiting, WaitKind
 
 if TYPE_CHECKING:
@@ -194,3 +195,9 @@ def _field(cls: type[Any], name: str, item: Any) -> object:
     if name == "kind":
         return (WaitKind if cls is Waiting else ContainerKind)(item)
     return item
+
+
+def stored_in(job: Mapping[str, Any]) -> Record:
+    """Return the record that is kept on a job's object; an empty one if none is."""
+    text = (job["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
+    return from_text(text) if text else Record()

@@ -1,0 +1,81 @@
+"""The one value that goes from a trigger to the task that it resumes: a new process that knows nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from ptjob_provider.core.conclusion import Conclusion
+from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.logs import LogCursor
+from ptjob_provider.core.submission import Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class TriggerFailed(PTJobError):
+    """The trigger could not follow the job, which was left as it was."""
+
+    def __init__(self, text: str, *, retryable: bool) -> None:
+        super().__init__(text)
+        self.retryable = retryable
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobEvent:
+    """What a trigger tells: how the job ended, or why it cannot say.
+
+    Attributes:
+        submission: which job.
+        conclusion: how it ended; None if the trigger failed.
+        error: why the trigger failed; empty if it did not.
+        retryable: whether another try may do better than a trigger that failed.
+        cursor: the last log line that is in the task's log.
+    """
+
+    submission: Submission
+    conclusion: Conclusion | None = None
+    error: str = ""
+    retryable: bool = True
+    cursor: LogCursor | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields."""
+        return {
+            "submission": self.submission.to_dict(),
+            "conclusion": self.conclusion.to_dict() if self.conclusion else None,
+            "error": self.error,
+            "retryable": self.retryable,
+            "cursor": self.cursor.to_dict() if self.cursor else None,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any] | None) -> Self:
+        """Rebuild what `to_dict` returned.
+
+        Raises:
+            PTJobError: there is no event, or it is not one of ours.
+        """
+        if not fields or not {"submission", "conclusion", "error", "retryable", "cursor"} <= set(fields):
+            text = f"{fields!r:.200}"
+            raise PTJobError(
+                f"This is no event of PyTorchJobTrigger: {text}. Look whether the job still runs: ptjob list"
+            )
+        return cls(
+            submission=Submission.from_dict(fields["submission"]),
+            conclusion=Conclusion.from_dict(fields["conclusion"]) if fields["conclusion"] else None,
+            error=fields["error"],
+            retryable=fields["retryable"],
+            cursor=LogCursor.from_dict(fields["cursor"]) if fields["cursor"] else None,
+        )
+
+    def concluded(self) -> Conclusion:
+        """Return the conclusion.
+
+        Raises:
+            TriggerFailed: there is none.
+        """
+        if self.conclusion is None:
+            raise TriggerFailed(self.error, retryable=self.retryable)
+        return self.conclusion

@@ -1,0 +1,168 @@
+"""`PyTorchJobSensor`: waits for a training job that somebody else submitted, and changes nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+from ptjob_provider.airflow.event import JobEvent
+from ptjob_provider.airflow.execution import airflow_errors
+from ptjob_provider.airflow.hooks import PyTorchJobHook
+from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, PyTorchJobLink, PyTorchJobLogsLink
+from ptjob_provider.airflow.tasklog import TaskLog
+from ptjob_provider.airflow.triggers import PyTorchJobTrigger
+from ptjob_provider.core.conclusion import raise_for
+from ptjob_provider.core.errors import JobFailed, JobNotFound
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.runner import catch_up, follow
+from ptjob_provider.core.snapshot import look
+from ptjob_provider.core.submission import Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.logs import LogCursor
+    from ptjob_provider.core.snapshot import Snapshot
+
+_SEEN = "ptjob_seen"
+"""Key in the task's state store: which job this task waits for, told by its uid; it outlives tries and reschedules."""
+
+
+class PyTorchJobSensor(BaseSensorOperator):
+    """Waits until a job that somebody else submitted has Succeeded, and returns its result.
+
+    The job is taken as it is: one that has already ended counts. The result is the one of `PyTorchJobOperator`, and the
+    job's owner and replicas. A job that failed, was deleted or was replaced by another of its name fails the task with
+    the diagnosis, without a retry; a job that does not exist yet is waited for. Nothing of the job is changed, whatever
+    happens to the task. Rank 0's log is in the task's log: when the job has ended, or while it runs if deferrable.
+
+    Args:
+        job_name: the job's full name, such as another task's XCom `job_name`.
+        namespace: where it is.
+        kubernetes_conn_id: connection to the cluster; the local back-end looks at none.
+        deferrable: wait in the triggerer as soon as the job exists. Until then the sensor looks every `poke_interval`
+            seconds (with `mode="reschedule"` without a worker slot). Default `[operators] default_deferrable`.
+    """
+
+    template_fields: Sequence[str] = ("job_name", "namespace", "kubernetes_conn_id")
+    operator_extra_links = (PyTorchJobLink(), PyTorchJobLogsLink())
+    ui_color = "#f3d9cf"
+
+    def __init__(
+        self,
+        *,
+        job_name: str,
+        namespace: str = "default",
+        kubernetes_conn_id: str = PyTorchJobHook.default_conn_name,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job_name = job_name
+        self.namespace = namespace
+        self.kubernetes_conn_id = kubernetes_conn_id
+        self.deferrable = deferrable
+
+    def poke(self, context: Any) -> bool | PokeReturnValue:
+        """Look once: whether the job is there, is still the same, and has ended."""
+        with airflow_errors():
+            backend = PyTorchJobHook(self.kubernetes_conn_id).backend()
+            job = asyncio.run(self._find(backend))
+            self._check_same(context, job)
+            if job is None:
+                return False
+            submission = Submission.of(job)
+            if pytorchjob.read_status(job).phase.is_terminal:
+                conclusion = asyncio.run(self._read(backend, submission))
+                return PokeReturnValue(is_done=True, xcom_value=self._finish(backend, submission, conclusion))
+            if self.deferrable:
+                self._defer(context, submission)
+            return False
+
+    def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
+        """Take the trigger's event, add the log lines that the trigger has not vouched for, and finish."""
+        with airflow_errors():
+            told = JobEvent.from_dict(event)
+            backend = PyTorchJobHook(self.kubernetes_conn_id).backend()
+            asyncio.run(self._add_rest_of_log(backend, told.submission, told.cursor))
+            return self._finish(backend, told.submission, told.concluded())
+
+    async def _find(self, backend: Backend) -> Manifest | None:
+        try:
+            return await backend.get(pytorchjob.KIND, self.namespace, self.job_name)
+        except JobNotFound:
+            return None
+
+    def _check_same(self, context: Any, job: Manifest | None) -> None:
+        """Remember the job when it is seen first; from then on it is the only one that counts, until a clear."""
+        ti, store = context["ti"], context["task_state_store"]
+        seen = store.get(_SEEN) or {}
+        expected = seen.get("uid") if seen.get("clear_number") == ti.max_tries else None
+        uid = job["metadata"]["uid"] if job else None
+        if expected is not None and uid != expected:
+            instead = f"; another job, uid {uid}, has its name now" if uid else ""
+            raise AirflowFailException(
+                f"{self.namespace}/{self.job_name}: the job that was waited for, uid {expected}, was deleted{instead}. "
+                "Whether it had succeeded is unknown. Clear this task to wait for the job that is there then."
+            )
+        if uid is not None and expected is None:
+            store.set(_SEEN, {"uid": uid, "clear_number": ti.max_tries}, retention=NEVER_EXPIRE)
+            for key, value in ((JOB_NAME, self.job_name), (JOB_NAMESPACE, self.namespace), (JOB_UID, uid)):
+                ti.xcom_push(key=key, value=value)
+            self.log.info("%s/%s is there, uid %s", self.namespace, self.job_name, uid)
+
+    async def _read(self, backend: Backend, submission: Submission) -> Conclusion:
+        """Read the log and the story of a job that has ended."""
+        sink = TaskLog(self.log)
+        conclusion = await follow(backend, submission, sink=sink, hands_off=True)
+        sink.flush()
+        return conclusion
+
+    async def _add_rest_of_log(self, backend: Backend, submission: Submission, cursor: LogCursor | None) -> None:
+        sink = TaskLog(self.log)
+        await catch_up(backend, submission, sink=sink, cursor=cursor)
+        sink.flush()
+
+    def _finish(self, backend: Backend, submission: Submission, conclusion: Conclusion) -> dict[str, Any]:
+        """Return the result of a job that succeeded, with its outputs if it is still there to be asked for them.
+
+        Raises:
+            AirflowFailException: it did not, or a declared output is not there; looking again would see the same.
+        """
+        try:
+            raise_for(submission, conclusion)
+        except JobFailed as error:
+            raise AirflowFailException(str(error)) from None
+        seen: Snapshot | None = None
+        with contextlib.suppress(JobNotFound):  # a short TTL may have removed it
+            seen = asyncio.run(look(backend, self.namespace, self.job_name))
+        if seen is None or seen.submission.ref != submission.ref:
+            return dict(conclusion.result or {})
+        if seen.diagnosis is not None:
+            raise AirflowFailException(seen.diagnosis.report(submission.ref))
+        self.log.info("%s succeeded", submission.ref)
+        return seen.to_dict()
+
+    def _defer(self, context: Any, submission: Submission) -> NoReturn:
+        trigger = PyTorchJobTrigger(
+            submission=submission.to_dict(), kubernetes_conn_id=self.kubernetes_conn_id, hands_off=True
+        )
+        self.defer(trigger=trigger, method_name="execute_complete", timeout=self._time_left(context))
+
+    def _time_left(self, context: Any) -> timedelta:
+        """Return what is left of `timeout`, and of `execution_timeout` if that is less."""
+        ti, now = context["ti"], datetime.now(UTC)
+        began: datetime = (ti.get_first_reschedule_date(context) if self.reschedule else None) or ti.start_date
+        left = [began + timedelta(seconds=self.timeout) - now]
+        if self.execution_timeout is not None:
+            left.append(ti.start_date + self.execution_timeout - now)
+        return max(timedelta(0), min(left))

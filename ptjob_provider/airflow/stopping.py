@@ -1,0 +1,52 @@
+"""What becomes of the job of a task that ends before it: two tables, and the deletion."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.errors import JobNotFound
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kinds import pytorchjob
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.backend import Backend
+
+
+class Fate(StrEnum):
+    """What becomes of the job of a task that does not wait for it any more."""
+
+    KEEP = "keep"
+    DELETE = "delete"
+
+
+def fate_in_worker(state: str | None, *, may_retry: bool) -> Fate:
+    """Decide for a worker that was told to stop.
+
+    Not running any more (a person marked or cleared the task): delete. Still running (a drained worker): kept for the
+    next try to adopt, deleted if there is none. No answer from Airflow: keep.
+    """
+    if state is None or (state == "running" and may_retry):
+        return Fate.KEEP
+    return Fate.DELETE
+
+
+def fate_in_trigger(state: str | None) -> Fate:
+    """Decide for a trigger that was told that its task is over.
+
+    A triggerer that was frozen and replaced is told so although the task is still deferred (apache/airflow#73454), or
+    waits for its next try, which adopts the job. No answer from Airflow: keep.
+    """
+    return Fate.KEEP if state in {None, "deferred", "up_for_retry"} else Fate.DELETE
+
+
+async def delete_if_unfinished(backend: Backend, ref: JobRef) -> bool:
+    """Delete a job that still runs or waits, and say whether there was one; a finished one is kept with its story."""
+    try:
+        found = await backend.get(ref.kind, ref.namespace, ref.name)
+    except JobNotFound:
+        return False
+    if JobRef.of(found) != ref or pytorchjob.read_status(found).phase.is_terminal:
+        return False
+    await backend.delete(ref)
+    return True
