@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.log import redact
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -60,7 +62,7 @@ class TaskLog:
     def notice(self, text: str) -> None:
         """Take one sentence about the job."""
         self.flush()
-        self._logger.info("%s", text)
+        self._tell(text)
 
     def flush(self) -> None:
         """Give the logger what it has not got yet."""
@@ -68,11 +70,15 @@ class TaskLog:
             self._timer.cancel()
             self._timer = None
         if self._waiting:
-            self._logger.info("%s", "\n".join(self._waiting))
+            self._tell("\n".join(self._waiting))
             self._waiting.clear()
             self._size = 0
             self._next = time.monotonic() + _INTERVAL
         self.cursor = self._seen or self.cursor
+
+    def _tell(self, text: str) -> None:
+        # Airflow masks what it writes to the task's log, but not the copy that LocalExecutor prints (seen on 3.3.2).
+        self._logger.info("%s", redact(text))
 
     def _add(self, text: str) -> None:
         if self._waiting and self._size + len(text) > MAX_RECORD:

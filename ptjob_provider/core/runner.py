@@ -45,6 +45,9 @@ _PATIENCE = timedelta(seconds=3)
 _DRAIN_TIMEOUT = 30.0
 """Seconds that the end of rank 0's log is waited for after the job's end."""
 
+_STOPPED_DRAIN_TIMEOUT = 10.0
+"""The same after we deleted the job: the task's own time is over, and its log must not outlast that."""
+
 _SETTLE_TIMEOUT = 3.0
 """Seconds that the other replicas' ends are waited for after a failure, before the first cause is decided."""
 
@@ -175,7 +178,7 @@ class _Follower:
                 await self._stop()
             elif not self.keep_running_pods:
                 await self._stop_leftovers()
-            await self._drain(pump)
+            await self._drain(pump, _STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT)
             if end.outcome is Outcome.FAILED and not end.stop:
                 await self._look_again()
         finally:
@@ -266,13 +269,11 @@ class _Follower:
         except ClusterError as error:
             self.sink.notice(f"{self.ref}: rank 0's log cannot be read any more: {error}")
 
-    async def _drain(self, pump: asyncio.Task[None]) -> None:
-        done, _ = await asyncio.wait({pump}, timeout=_DRAIN_TIMEOUT)
+    async def _drain(self, pump: asyncio.Task[None], seconds: float) -> None:
+        done, _ = await asyncio.wait({pump}, timeout=seconds)
         if not done:
             last = self.cursor.timestamp if self.cursor else "none was read"
-            self.sink.notice(
-                f"{self.ref}: the end of rank 0's log was waited for {_DRAIN_TIMEOUT:.0f} s; last line: {last}"
-            )
+            self.sink.notice(f"{self.ref}: the end of rank 0's log was waited for {seconds:.0f} s; last line: {last}")
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

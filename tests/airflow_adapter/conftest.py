@@ -1,0 +1,58 @@
+"""Airflow without any of its components: a home of its own, a supervisor's stand-in, and a scripted back-end."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import shutil
+import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fakes import ScriptedBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from airflow_adapter.stand_ins import FakeComms
+
+if importlib.util.find_spec("airflow") is None:
+    collect_ignore_glob = ["*"]
+elif "AIRFLOW_HOME" not in os.environ:  # Airflow reads it, and writes a configuration there, when it is imported
+    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-adapter-")
+    atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
+
+
+@pytest.fixture
+def comms() -> Iterator[FakeComms]:
+    """The supervisor's stand-in, where Airflow's own in-process runs put theirs."""
+    from airflow.sdk.execution_time.supervisor import set_supervisor_comms  # noqa: PLC0415 - not without Airflow
+
+    from airflow_adapter.stand_ins import FakeComms  # noqa: PLC0415 - not without Airflow
+
+    fake = FakeComms()
+    with set_supervisor_comms(fake):
+        yield fake
+    fake.release.set()
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> ScriptedBackend:
+    """A back-end that does what the test's script says, reached through the hook."""
+    from ptjob_provider.airflow.hooks import PyTorchJobHook  # noqa: PLC0415 - not without Airflow
+
+    scripted = ScriptedBackend()
+    # Operators and triggers are made by Airflow from JSON: there is no argument that a back-end could be given in.
+    monkeypatch.setattr(PyTorchJobHook, "backend", lambda _: scripted)
+    return scripted
+
+
+@pytest.fixture
+def local(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Make this machine the back-end; returns its root."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "local")
+    monkeypatch.setenv("AIRFLOW__PTJOB__LOCAL_ROOT", str(tmp_path / "jobs"))
+    return tmp_path / "jobs"

@@ -1,0 +1,90 @@
+"""DAGs that `test_dag_runs.py` runs with `dag.test()`, in a process of their own: `python small_dags.py NAME…`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, task
+
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.sensors import PyTorchJobSensor
+
+SEEN = Path(os.environ["SEEN"])
+TRAINS = """
+import os, pathlib, sys
+for number in range(3):
+    print(f"rank {os.environ['RANK']} line {number}", flush=True)
+model = pathlib.Path(os.environ["PTJOB_MODEL_PATH"])
+if os.environ["RANK"] == "0":
+    model.parent.mkdir(parents=True, exist_ok=True)
+    model.write_text("m" * int(sys.argv[1]))
+"""
+FAILS = "raise ValueError('the learning rate is not a number')"
+FIELDS: dict[str, Any] = {
+    "image": "digits",
+    "command": ["python", "-c", TRAINS],
+    "model": "pvc://models/{{ task.task_id }}-{{ ti.map_index }}.pt",
+}
+
+
+@task
+def keep(name: str, result: Any) -> None:
+    """Write down what a downstream task gets."""
+    values = [*result] if name == "mapped" else result
+    SEEN.joinpath(f"{name}.json").write_text(json.dumps(values))
+
+
+with DAG("plain", schedule=None):
+    trained = PyTorchJobOperator(task_id="train_it", args=["5"], deferrable=False, **FIELDS)
+    keep("plain", trained.output)
+
+with DAG("deferred", schedule=None):
+    trained = PyTorchJobOperator(task_id="train_it", args=["{{ 3 + 3 }}"], deferrable=True, **FIELDS)
+    keep("deferred", trained.output)
+
+with DAG("mapped", schedule=None):
+    trained = PyTorchJobOperator.partial(task_id="train_it", deferrable=False, **FIELDS).expand(args=[["7"], ["8"]])
+    keep("mapped", trained.output)
+
+with DAG("failing", schedule=None):
+    PyTorchJobOperator(task_id="train_it", image="digits", command=["python", "-c", FAILS], deferrable=True)
+
+for deferrable in (False, True):
+    name = "sensed_deferred" if deferrable else "sensed"
+    with DAG(name, schedule=None):
+        job = f"somebody-{name.replace('_', '-')}"
+        started = PyTorchJobOperator(
+            task_id="start_it",
+            name=job,
+            exact_name=True,
+            wait_for_completion=False,
+            args=["9"],
+            **FIELDS,
+        )
+        seen = PyTorchJobSensor(task_id="see_it", job_name=job, poke_interval=0.2, deferrable=deferrable)
+        started >> seen
+        keep(name, seen.output)
+
+with DAG("dry", schedule=None):
+    dry = PyTorchJobOperator(task_id="train_it", args=["5"], workers=2, **FIELDS)
+
+
+def main(names: list[str]) -> None:
+    """Run DAGs by their names, one after the other; the end state is written beside what their tasks wrote."""
+    dags = {each.dag_id: each for each in DagBag(dag_folder=__file__).dags.values()}
+    for dag_id in names:
+        sys.stdout.write(f"=== {dag_id}\n")
+        run = dags[dag_id].test()
+        SEEN.joinpath(f"{dag_id}.state").write_text(run.state)
+    sys.stdout.write("=== dry\n")
+    dry.dry_run()
+
+
+if __name__ == "__main__":
+    from airflow.dag_processing.dagbag import DagBag
+
+    main(sys.argv[1:])

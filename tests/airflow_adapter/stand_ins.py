@@ -1,0 +1,164 @@
+"""Stand-ins for what Airflow gives to a task and to a trigger; each says in its name that it is one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.execution_time.comms import GetTaskStates, GetXCom, SetXCom, TaskStatesResult, XComResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from ptjob_provider.core.identity import Manifest
+
+
+class FakeComms:
+    """The supervisor's end of the socket: tells the task's state, keeps XComs.
+
+    Attributes:
+        state: what it says of the task; None: it never answers.
+        refuses: it raises instead, as when the API server is away.
+        hangs: a trigger's question is never answered, as while a triggerer stops.
+        xcoms: what was set, by key; `history` has every write.
+    """
+
+    def __init__(self) -> None:
+        self.state: str | None = "running"
+        self.refuses = False
+        self.hangs = False
+        self.xcoms: dict[str, Any] = {}
+        self.history: list[tuple[str, Any]] = []
+        self.questions: list[Any] = []
+        self.release = threading.Event()
+
+    def send(self, message: Any) -> Any:
+        """Answer a task process, which blocks until then."""
+        if isinstance(message, GetTaskStates) and self.state is None:
+            self.release.wait(30)
+        return self._answer(message)
+
+    async def asend(self, message: Any) -> Any:
+        """Answer a trigger."""
+        if self.hangs:
+            await asyncio.Event().wait()
+        if isinstance(message, GetTaskStates) and self.state is None:
+            raise TimeoutError
+        return self._answer(message)
+
+    def _answer(self, message: Any) -> Any:
+        self.questions.append(message)
+        if self.refuses:
+            raise ConnectionError("the API server is away")
+        if isinstance(message, GetTaskStates):
+            name = message.task_ids[0] if message.map_index is None else f"{message.task_ids[0]}_{message.map_index}"
+            return TaskStatesResult(task_states={message.run_ids[0]: {name: self.state}})
+        if isinstance(message, SetXCom):
+            self.xcoms[message.key] = message.value
+            self.history.append((message.key, message.value))
+            return None
+        if isinstance(message, GetXCom):
+            return XComResult(key=message.key, value=self.xcoms.get(message.key))
+        raise AssertionError(f"the adapter is not known to ask for {type(message).__name__}")
+
+
+@dataclass
+class StandInTaskInstance:
+    """What the adapter uses of Airflow's task instance."""
+
+    dag_id: str = "training"
+    task_id: str = "train"
+    run_id: str = "run-1"
+    map_index: int = -1
+    try_number: int = 1
+    max_tries: int = 0
+    start_date: datetime = field(default_factory=lambda: datetime.now(UTC))
+    first_reschedule: datetime | None = None
+    pushed: dict[str, Any] = field(default_factory=dict)
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        """Keep an XCom."""
+        self.pushed[key] = value
+
+    def xcom_pull(self, *, key: str) -> Any:
+        """Return what was pushed."""
+        return self.pushed.get(key)
+
+    def get_first_reschedule_date(self, context: Any) -> datetime | None:
+        """Return when the sensor looked first."""
+        return self.first_reschedule
+
+
+class MemoryTaskState:
+    """A task's state store that lives as long as the test."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def get(self, key: str) -> Any:
+        """Return what was set."""
+        return self.values.get(key)
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
+        """Keep a value."""
+        self.values[key] = value
+
+
+class ListLogger:
+    """Keeps the records that a task's log gets."""
+
+    def __init__(self, on_record: Callable[[], None] = lambda: None) -> None:
+        self.records: list[str] = []
+        self.on_record = on_record
+
+    def info(self, template: str, *args: Any) -> None:
+        """Keep one record."""
+        self.records.append(template % args)
+        self.on_record()
+
+    warning = error = exception = info
+
+    def debug(self, template: str, *args: Any) -> None:
+        """Nobody reads these."""
+
+    @property
+    def text(self) -> str:
+        """All records."""
+        return "\n".join(self.records)
+
+
+def context(ti: StandInTaskInstance | None = None, *, execution_timeout: timedelta | None = None) -> dict[str, Any]:
+    """Return what Airflow gives to `execute`."""
+    return {
+        "ti": ti or StandInTaskInstance(),
+        "task": SimpleNamespace(execution_timeout=execution_timeout),
+        "task_state_store": MemoryTaskState(),
+    }
+
+
+def job_object(name: str = "digits", condition: str | None = None, *, uid: str = "u-1", **meta: Any) -> Manifest:
+    """Return a job of two replicas as a back-end has it."""
+    kinds = [each for each in ("Created", "Running" if condition else None, condition) if each]
+    said = {"status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-11-20T10:05:00Z"}
+    role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "digits"}]}}}
+    ended = {"startTime": "2026-11-20T10:00:10Z", "completionTime": "2026-11-20T10:05:00Z"} if condition else {}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {
+            "namespace": "team",
+            "name": name,
+            "uid": uid,
+            "creationTimestamp": "2026-11-20T10:00:00Z",
+            "labels": {},
+            "annotations": {},
+            **meta,
+        },
+        "spec": {"pytorchReplicaSpecs": {"Master": role, "Worker": role}},
+        "status": {"conditions": [{"type": kind, **said} for kind in kinds], **ended},
+    }

@@ -1,0 +1,109 @@
+"""Whole DAGs through Airflow's `dag.test()`, with jobs that are processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+HERE = Path(__file__).parent
+DAGS = ("plain", "deferred", "mapped", "failing", "sensed", "sensed_deferred")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the DAGs left behind."""
+
+    seen: Path
+    output: str
+
+    def state(self, dag_id: str) -> str:
+        return self.seen.joinpath(f"{dag_id}.state").read_text()
+
+    def result(self, dag_id: str) -> Any:
+        return json.loads(self.seen.joinpath(f"{dag_id}.json").read_text())
+
+    def log(self, dag_id: str) -> str:
+        return self.output.partition(f"=== {dag_id}\n")[2].partition("=== ")[0]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Run every DAG once, in one process that starts with an empty home."""
+    home = tmp_path_factory.mktemp("airflow")
+    for folder in ("dags", "seen"):
+        (home / folder).mkdir()
+    dags = shutil.copy(HERE / "small_dags.py", home / "dags")
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    env = outside | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__PTJOB__BACKEND": "local",
+        "AIRFLOW__PTJOB__LOCAL_ROOT": str(home / "jobs"),
+        "PYTHONUNBUFFERED": "1",
+        "SEEN": str(home / "seen"),
+    }
+    airflow = Path(sys.executable).with_name("airflow")
+    subprocess.run([airflow, "db", "migrate"], cwd=home, env=env, check=True, capture_output=True)
+    output = subprocess.check_output(
+        [sys.executable, dags, *DAGS], cwd=home, env=env, text=True, stderr=subprocess.STDOUT
+    )
+    return Ran(seen=home / "seen", output=output)
+
+
+@pytest.mark.parametrize(("dag_id", "size"), [("plain", 5), ("deferred", 6)])
+def test_the_next_task_gets_the_result(ran: Ran, dag_id: str, size: int) -> None:
+    """The same value whether the worker or the trigger waited; arguments are rendered."""
+    result = ran.result(dag_id)
+
+    assert (ran.state(dag_id), result["phase"], result["attempt"]) == ("success", "Succeeded", 1)
+    assert result["model"]["uri"] == "pvc://models/train_it--1.pt"
+    assert result["model"]["bytes"] == size
+
+
+@pytest.mark.parametrize("dag_id", ["plain", "deferred"])
+def test_every_line_of_rank_0_is_in_the_log_once(ran: Ran, dag_id: str) -> None:
+    """Neither lost nor repeated by the process that goes on."""
+    assert [ran.log(dag_id).count(f"rank 0 line {number}") for number in range(3)] == [1, 1, 1]
+
+
+def test_mapped_tasks_have_a_job_each(ran: Ran) -> None:
+    """Names differ by the map index, and so do the outputs."""
+    results = ran.result("mapped")
+
+    assert [result["model"]["bytes"] for result in results] == [7, 8]
+    assert len({result["job"]["name"] for result in results}) == 2
+
+
+def test_a_failure_is_diagnosed_in_its_first_line(ran: Ran) -> None:
+    """Which replica, why, what to do next."""
+    assert ran.state("failing") == "failed"
+    assert "rank 0) exited with code 1: ValueError: the learning rate is not a number." in ran.log("failing")
+
+
+@pytest.mark.parametrize("dag_id", ["sensed", "sensed_deferred"])
+def test_a_sensor_gets_the_result_of_a_job_that_another_task_started(ran: Ran, dag_id: str) -> None:
+    """Of exactly that job, and with its model."""
+    result = ran.result(dag_id)
+
+    assert (ran.state(dag_id), result["phase"]) == ("success", "Succeeded")
+    assert result["job"]["name"] == f"somebody-{dag_id.replace('_', '-')}"
+    assert result["model"]["bytes"] == 9
+    assert result["owner"]["task_id"] == "start_it"
+
+
+def test_a_dry_run_prints_the_manifest(ran: Ran) -> None:
+    """As YAML, and nothing is started."""
+    manifest = yaml.safe_load(ran.log("dry"))
+
+    assert manifest["kind"] == "PyTorchJob"
+    assert manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 1

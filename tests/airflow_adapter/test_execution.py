@@ -1,0 +1,310 @@
+"""A task that is told to stop or whose time is over: what becomes of its job, and that it never ends in success."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.execution_time.timeout import TimeoutPosix
+
+from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context
+from fakes import ScriptedBackend, finished
+from ptjob_provider.airflow.execution import JobExecution, airflow_errors
+from ptjob_provider.airflow.store import TaskStateAttemptStore
+from ptjob_provider.airflow.waiting import ToldToStop, Waiting, alarm_put_off
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.diagnosis import Limits
+from ptjob_provider.core.errors import (
+    ClusterUnavailable,
+    InvalidSpec,
+    JobNotFound,
+    OutputsNotVerified,
+    PTJobError,
+    UnsupportedByBackend,
+)
+from ptjob_provider.core.spec import TrainingJob
+
+if TYPE_CHECKING:
+    from airflow_adapter.stand_ins import FakeComms
+    from ptjob_provider.core.submission import Submission
+
+JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", workers=2)
+
+
+class Try:
+    """One try of a task whose job runs until somebody stops it."""
+
+    def __init__(self, ti: StandInTaskInstance | None = None, *, execution_timeout: timedelta | None = None) -> None:
+        self.backend = ScriptedBackend()
+        self.backend.log_hangs = True
+        self.given = context(ti, execution_timeout=execution_timeout)
+        self.waiting, self.log = Waiting(), ListLogger()
+        self.execution = JobExecution(self.backend, self.given, instance="prod", log=self.log, waiting=self.waiting)
+
+    def submit(self) -> Submission:
+        submission = self.execution.submit(JOB, exact_name=False)
+        (job,) = self.backend.jobs.values()
+        self.backend.worlds = [Observation(job=job)]
+        return submission
+
+    def wait(self) -> dict[str, Any]:
+        submission = self.submit()
+        with airflow_errors():
+            conclusion = self.execution.wait(submission, limits=Limits(), keep_running_pods=False)
+            return self.execution.finish(submission, conclusion)
+
+    @property
+    def record(self) -> Any:
+        return TaskStateAttemptStore(self.given).load()
+
+
+@pytest.mark.parametrize(
+    ("state", "try_number", "max_tries", "kept"),
+    [
+        ("running", 1, 3, True),
+        ("running", 4, 3, False),
+        ("running", 1, 0, False),
+        ("failed", 1, 3, False),
+        ("success", 1, 3, False),
+        ("removed", 1, 3, False),
+        ("restarting", 1, 3, False),
+        (None, 1, 0, True),
+    ],
+)
+def test_told_to_stop_while_it_waits(
+    comms: FakeComms, state: str | None, try_number: int, max_tries: int, *, kept: bool
+) -> None:
+    """A drained worker's job goes on for the next try; a person's word and the last try end it; silence keeps it."""
+    comms.state = state
+    trying = Try(StandInTaskInstance(try_number=try_number, max_tries=max_tries))
+    threading.Timer(0.2, trying.waiting.wake).start()
+
+    with pytest.raises(AirflowException, match="told to stop.*" + ("kept" if kept else "deleted")):
+        trying.wait()
+
+    assert bool(trying.backend.jobs) is kept
+
+
+def test_an_api_server_that_is_away_keeps_the_job(comms: FakeComms) -> None:
+    """Nothing is deleted on a guess."""
+    comms.refuses = True
+    trying = Try()
+    threading.Timer(0.2, trying.waiting.wake).start()
+
+    with pytest.raises(AirflowException, match="is kept"):
+        trying.wait()
+
+    assert trying.backend.jobs
+
+
+def test_a_mapped_tasks_own_state_counts(comms: FakeComms) -> None:
+    """The question names the map index, and the answer is found under it."""
+    comms.state = "failed"
+    trying = Try(StandInTaskInstance(map_index=3, max_tries=2))
+    threading.Timer(0.2, trying.waiting.wake).start()
+
+    with pytest.raises(AirflowException, match="the task is failed"):
+        trying.wait()
+
+    assert comms.questions[0].map_index == 3
+
+
+@pytest.mark.parametrize(("state", "kept"), [("running", True), ("failed", False)])
+def test_told_to_stop_before_the_job_exists(comms: FakeComms, state: str, *, kept: bool) -> None:
+    """A create that is under way is waited for, so that its job is decided about and not forgotten."""
+    comms.state = state
+    trying = Try(StandInTaskInstance(max_tries=2))
+    trying.waiting.wake()
+
+    with pytest.raises(AirflowException, match="told to stop"):
+        trying.wait()
+
+    assert trying.backend.created == 1
+    assert bool(trying.backend.jobs) is kept
+
+
+def test_a_finished_job_is_kept_whatever_the_task_became(comms: FakeComms) -> None:
+    """There is nothing to stop, and its story may be wanted."""
+    comms.state = "failed"
+    trying = Try()
+    trying.submit()
+    (key,) = trying.backend.jobs
+    trying.backend.jobs[key] = finished(trying.backend.jobs[key])
+
+    with pytest.raises(AirflowException, match="already ended"), trying.execution.leaving_nothing():
+        raise ToldToStop
+
+    assert trying.backend.jobs
+
+
+def test_execution_timeout_deletes_the_job_and_says_so(comms: FakeComms) -> None:
+    """It is counted from the try's start, and Airflow sees its own kind of error."""
+    began = datetime.now(UTC) - timedelta(seconds=60)
+    trying = Try(StandInTaskInstance(start_date=began, max_tries=2), execution_timeout=timedelta(seconds=30))
+    trying.backend.log_hangs = False
+
+    with pytest.raises(AirflowTaskTimeout, match="team/digits"):
+        trying.wait()
+
+    assert not trying.backend.jobs
+    assert trying.record.ended
+
+
+def test_airflows_own_alarm_deletes_the_job_too(comms: FakeComms) -> None:
+    """Where it raises before our deadline could."""
+    trying = Try(StandInTaskInstance(max_tries=2))
+    submission = trying.submit()
+
+    with pytest.raises(AirflowTaskTimeout), trying.execution.leaving_nothing(submission):
+        raise AirflowTaskTimeout
+
+    assert not trying.backend.jobs
+    assert trying.record.ended
+
+
+@pytest.mark.parametrize(("max_tries", "kept"), [(3, True), (0, False)])
+def test_an_error_of_ours_leaves_a_job_only_to_a_next_try(comms: FakeComms, max_tries: int, *, kept: bool) -> None:
+    """No job runs on without anybody who waits for it."""
+    trying = Try(StandInTaskInstance(max_tries=max_tries))
+    submission = trying.submit()
+
+    with pytest.raises(ClusterUnavailable), trying.execution.leaving_nothing(submission):
+        raise ClusterUnavailable("no answer")
+
+    assert bool(trying.backend.jobs) is kept
+
+
+def test_a_job_that_succeeds_gives_its_result(comms: FakeComms) -> None:
+    """And the log says so; the attempt stays open for a try that only verifies."""
+    trying = Try()
+    submission = trying.submit()
+    (key,) = trying.backend.jobs
+    trying.backend.jobs[key] = finished(trying.backend.jobs[key])
+    trying.backend.worlds, trying.backend.log_hangs = [Observation(job=trying.backend.jobs[key])], False
+
+    conclusion = trying.execution.wait(submission, limits=Limits(), keep_running_pods=False)
+
+    assert trying.execution.finish(submission, conclusion)["phase"] == "Succeeded"
+    assert "was submitted" in trying.log.text
+    assert not trying.record.ended
+
+
+def test_a_job_that_fails_ends_its_attempt(comms: FakeComms) -> None:
+    """The next try, if there is one, starts a new attempt."""
+    trying = Try()
+    submission = trying.submit()
+    (key,) = trying.backend.jobs
+    trying.backend.jobs[key] = finished(trying.backend.jobs[key], "Failed")
+    trying.backend.worlds, trying.backend.log_hangs = [Observation(job=trying.backend.jobs[key])], False
+
+    with pytest.raises(AirflowException, match="team/digits"), airflow_errors():
+        trying.execution.finish(
+            submission, trying.execution.wait(submission, limits=Limits(), keep_running_pods=False)
+        )  # fmt: skip
+
+    assert trying.record.ended
+
+
+def test_an_adopted_job_is_told_as_such(comms: FakeComms) -> None:
+    """The log tells what each try saw; another specification is warned about."""
+    trying = Try()
+    trying.submit()
+
+    trying.execution.submit(TrainingJob.parse(name="digits", namespace="team", image="digits:2"), exact_name=False)
+
+    assert "was adopted: PyTorchJob, uid uid-1, attempt 1" in trying.log.text
+    assert "another specification" in trying.log.text
+    assert trying.backend.created == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "retried"),
+    [
+        (InvalidSpec("workers: -1"), False),
+        (UnsupportedByBackend("hostNetwork"), False),
+        (JobNotFound("gone"), False),
+        (ClusterUnavailable("no answer"), True),
+        (OutputsNotVerified("no probe"), True),
+    ],
+)
+def test_errors_are_retried_only_where_that_can_help(error: PTJobError, *, retried: bool) -> None:
+    """The core says which; the text is the user's."""
+    with pytest.raises(AirflowException, match=str(error)) as raised, airflow_errors():
+        raise error
+
+    assert isinstance(raised.value, AirflowFailException) is not retried
+
+
+def test_waiting_returns_what_the_coroutine_returns() -> None:
+    """Nobody told it to stop."""
+    assert Waiting().run(asyncio.sleep(0, "done")) == "done"
+
+
+def test_a_signal_handler_can_wake_who_waits() -> None:
+    """Airflow calls `on_kill` on top of whatever runs."""
+    waiting = Waiting()
+    before = signal.signal(signal.SIGUSR1, lambda *_: waiting.wake())
+    threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+    began = time.monotonic()
+
+    with pytest.raises(ToldToStop):
+        waiting.run(asyncio.sleep(60))
+
+    signal.signal(signal.SIGUSR1, before)
+    assert time.monotonic() - began < 5
+
+
+def test_what_does_not_end_within_the_grace_is_cancelled() -> None:
+    """And has ended when the wait raises."""
+    waiting, seen = Waiting(), []
+
+    async def stubborn() -> None:
+        try:
+            waiting.wake()
+            await asyncio.sleep(60)
+        finally:
+            seen.append("ended")
+
+    with pytest.raises(ToldToStop):
+        waiting.run(stubborn(), grace=0.1)
+
+    assert seen == ["ended"]
+
+
+def test_an_error_of_the_coroutine_is_raised_as_it_is() -> None:
+    """Stopping and failing are two things."""
+
+    async def fails() -> None:
+        raise ClusterUnavailable("no answer")
+
+    with pytest.raises(ClusterUnavailable):
+        Waiting().run(fails())
+
+
+def test_airflows_alarm_is_put_off_once() -> None:
+    """Our deadline acts first; if it does not, Airflow's raises after all."""
+    began = time.monotonic()
+
+    with pytest.raises(AirflowTaskTimeout), TimeoutPosix(0.1), alarm_put_off(0.3):
+        time.sleep(30)
+
+    assert 0.35 < time.monotonic() - began < 20
+
+
+def test_airflows_alarm_is_as_before_afterwards() -> None:
+    """A task's later steps are limited as ever."""
+
+    def two_steps() -> None:
+        with alarm_put_off(30):
+            pass
+        time.sleep(30)
+
+    with pytest.raises(AirflowTaskTimeout), TimeoutPosix(0.3):
+        two_steps()

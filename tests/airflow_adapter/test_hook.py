@@ -1,0 +1,132 @@
+"""From `[ptjob]` to a back-end, and to the addresses of a job's buttons."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from airflow.sdk._shared.secrets_masker import redact
+
+from airflow_adapter.stand_ins import StandInTaskInstance
+from ptjob_provider.airflow.config import Settings
+from ptjob_provider.airflow.hooks import PyTorchJobHook
+from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.local import LocalBackend
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OPERATOR = PyTorchJobOperator(task_id="train")
+CANARY = "canary-4711-secret"
+
+
+def test_local_is_this_machine(local: Path) -> None:
+    """The hook needs no connection for it."""
+    assert isinstance(PyTorchJobHook("nobody_defined_me").backend(), LocalBackend)
+
+
+def test_a_cluster_is_refused_with_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the option and what to set it to."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "kubernetes")
+
+    with pytest.raises(UnsupportedByBackend, match=r"\[ptjob\] backend = kubernetes: .*set it to `local`"):
+        PyTorchJobHook().backend()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("backend", "cluster", "kubernetes, local"),
+        ("local_gpus", "some", "refuse"),
+        ("local_images", "{no json", "JSON"),
+        ("local_images", '["digits"]', "JSON|map"),
+        ("local_images", '{"digits": {"folder": "x"}}', "context"),
+        ("local_secrets", "/nowhere/secrets.yaml", "JSON or YAML file"),
+        ("local_secrets", '{"token": "text"}', "map of key to value"),
+        ("local_config_maps", '{"training": 1}', "map of key to value"),
+    ],
+)
+def test_a_wrong_option_is_named(
+    monkeypatch: pytest.MonkeyPatch, local: Path, option: str, value: str, said: str
+) -> None:
+    """With what is allowed."""
+    monkeypatch.setenv(f"AIRFLOW__PTJOB__{option.upper()}", value)
+
+    with pytest.raises(InvalidSpec, match=f"{option.removeprefix('local_')}.*({said})"):
+        PyTorchJobHook().backend()
+
+
+def test_the_options_become_the_back_ends_configuration(
+    monkeypatch: pytest.MonkeyPatch, local: Path, tmp_path: Path
+) -> None:
+    """Each arrives where it belongs, tables also from a file."""
+    tables = tmp_path / "tables.yaml"
+    tables.write_text("wandb: {token: 5}\n")
+    for name, value in {
+        "LOCAL_CLAIMS": str(tmp_path / "claims"),
+        "LOCAL_IMAGES": json.dumps({"digits": str(tmp_path), "other": {"context": "/srv", "python": "py"}}),
+        "LOCAL_GPUS": "2",
+        "LOCAL_CONFIG_MAPS": str(tables),
+        "INSTANCE": "production",
+    }.items():
+        monkeypatch.setenv(f"AIRFLOW__PTJOB__{name}", value)
+
+    settings = Settings.load()
+
+    assert settings.instance == "production"
+    assert settings.local is not None
+    assert (settings.local.root, settings.local.claims, settings.local.gpus) == (local, tmp_path / "claims", 2)
+    assert (settings.local.images["digits"].context, settings.local.images["other"].python) == (tmp_path, "py")
+    assert settings.local.config_maps == {"wandb": {"token": "5"}}
+
+
+def test_secrets_are_masked_in_airflows_logs(monkeypatch: pytest.MonkeyPatch, local: Path) -> None:
+    """From the moment on that a job could print them."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__LOCAL_SECRETS", json.dumps({"wandb": {"token": CANARY}}))
+
+    PyTorchJobHook().backend()
+
+    assert CANARY not in str(redact(f"the token is {CANARY}"))
+
+
+def test_a_wrong_table_of_secrets_is_not_repeated(monkeypatch: pytest.MonkeyPatch, local: Path) -> None:
+    """The error may be logged."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__LOCAL_SECRETS", json.dumps({"wandb": CANARY}))
+
+    with pytest.raises(InvalidSpec) as error:
+        PyTorchJobHook().backend()
+
+    assert CANARY not in str(error.value)
+
+
+def test_a_claims_address_leads_to_its_directory(local: Path) -> None:
+    """For tasks that run beside the claims."""
+    claim = local / "claims" / "team" / "models"
+    claim.mkdir(parents=True)
+
+    assert PyTorchJobHook().local_path("pvc://models/m.pt", namespace="team") == claim / "m.pt"
+
+
+def job_known() -> StandInTaskInstance:
+    """Return a task whose job is known."""
+    pushed = {"job_name": "digits", "job_namespace": "team", "job_uid": "u/1"}
+    return StandInTaskInstance(pushed=pushed)
+
+
+def test_a_button_leads_to_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its fields quoted for an address."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__JOB_URL", "https://jobs/{namespace}/{name}?uid={uid}")
+
+    assert PyTorchJobLink().get_link(OPERATOR, ti_key=job_known()) == "https://jobs/team/digits?uid=u%2F1"
+
+
+def test_a_button_without_an_address_or_a_job_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow shows none for an empty address."""
+    assert PyTorchJobLogsLink().get_link(OPERATOR, ti_key=job_known()) == ""
+
+    monkeypatch.setenv("AIRFLOW__PTJOB__LOG_URL", "https://logs/{name}")
+
+    assert PyTorchJobLogsLink().get_link(OPERATOR, ti_key=StandInTaskInstance()) == ""

@@ -1,0 +1,32 @@
+"""What a DAG file pays for the operator: it is parsed all day."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+
+MEASURE = """
+import json, sys, time
+import psutil
+import airflow.sdk
+before, began = psutil.Process().memory_full_info().uss, time.process_time()
+import ptjob_provider.airflow.operators
+seconds, grown = time.process_time() - began, psutil.Process().memory_full_info().uss - before
+print(json.dumps([seconds, grown, sorted(sys.modules)]))
+"""
+RUNS = 3
+SECONDS, BYTES = 0.25, 10_000_000
+HEAVY = {"kubernetes", "kubernetes_asyncio", "kfp", "torch", "tensorboard"}
+
+
+def test_importing_the_operator_is_cheap_and_loads_no_client() -> None:
+    """At most a quarter of a second and 10 MB more than `airflow.sdk`; medians of fresh interpreters, in CPU time."""
+    found = [json.loads(subprocess.check_output([sys.executable, "-c", MEASURE]).splitlines()[-1]) for _ in range(RUNS)]
+
+    seconds, grown, modules = zip(*found, strict=True)
+
+    assert statistics.median(seconds) <= SECONDS
+    assert statistics.median(grown) <= BYTES
+    assert not HEAVY & {name.partition(".")[0] for name in modules[0]}

@@ -1,0 +1,241 @@
+"""The operator maps: its parameters are the job's fields, its templates what a user would template."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+
+from airflow_adapter.stand_ins import StandInTaskInstance, context
+from fakes import finished
+from ptjob_provider.airflow.event import JobEvent
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.triggers import PyTorchJobTrigger
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.conclusion import Conclusion, Outcome
+from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
+from ptjob_provider.core.status import JobPhase, JobStatus
+from ptjob_provider.core.submission import Submission
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_adapter.stand_ins import FakeComms
+    from fakes import ScriptedBackend
+
+OWN = {
+    "kubernetes_conn_id", "deferrable", "wait_for_completion", "exact_name", "keep_running_pods",
+    "start_timeout", "queue_timeout", "crash_loop_limit",
+}  # fmt: skip
+PARAMETERS = set(inspect.signature(PyTorchJobOperator.__init__).parameters) - {"self", "kwargs"}
+MANIFEST = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: "{{ ds }}"}
+spec: {pytorchReplicaSpecs: {Master: {template: {spec: {containers: [{name: pytorch, image: digits}]}}}}}
+"""
+
+
+def operator(**arguments: Any) -> PyTorchJobOperator:
+    return PyTorchJobOperator(**{"task_id": "train", "image": "digits", "deferrable": False, **arguments})
+
+
+def test_the_parameters_are_the_jobs_fields_and_a_few_of_its_own() -> None:
+    """A field that is added to the job cannot be forgotten here."""
+    assert set(JOB_FIELDS) | OWN == PARAMETERS
+
+
+def test_every_field_of_the_job_is_a_template() -> None:
+    """So is the connection."""
+    assert set(PyTorchJobOperator.template_fields) == {*JOB_FIELDS, "kubernetes_conn_id"}
+
+
+def test_every_parameter_is_documented() -> None:
+    """The job's fields under themselves, the operator's own in its docstring."""
+    (of_job,) = (
+        each for each in ast.parse(inspect.getsource(TrainingJob)).body if isinstance(each, ast.ClassDef)
+    )  # fmt: skip
+    following = zip(of_job.body, of_job.body[1:], strict=False)
+    documented = {
+        field.target.id
+        for field, text in following
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr)
+    }
+    own = {line.strip().partition(":")[0] for line in str(PyTorchJobOperator.__doc__).splitlines()}
+
+    assert documented == set(JOB_FIELDS)
+    assert own >= OWN
+
+
+def test_no_template_field_is_changed_by_the_constructor() -> None:
+    """Airflow renders what the user gave; anything else would be rendered late or twice."""
+    given: dict[str, Any] = {field: object() for field in JOB_FIELDS} | {"kubernetes_conn_id": "mine"}
+
+    task = PyTorchJobOperator(task_id="train", **given)
+
+    assert {name: getattr(task, name) for name in given} == given
+
+
+def test_a_manifests_file_is_read_beside_the_dag(tmp_path: Path) -> None:
+    """And is a template itself."""
+    tmp_path.joinpath("job.yaml").write_text(MANIFEST)
+    dag = DAG("training", schedule=None)
+    dag.fileloc = str(tmp_path / "training.py")
+    task = operator(manifest="job.yaml", dag=dag)
+
+    task.resolve_template_files()
+    task.render_template_fields({"ds": "digits"})
+
+    assert yaml.safe_load(str(task.manifest))["metadata"]["name"] == "digits"
+
+
+def test_an_argument_that_ends_in_yaml_stays_an_argument(tmp_path: Path) -> None:
+    """Programs take configuration files; those are in the image."""
+    dag = DAG("training", schedule=None)
+    dag.fileloc = str(tmp_path / "training.py")
+    task = operator(args=["--config", "train.yaml"], command=["run.yaml"], model="pvc://c/m.yml", dag=dag)
+
+    task.resolve_template_files()
+    task.render_template_fields({})
+
+    assert (task.args, task.command, task.model) == (["--config", "train.yaml"], ["run.yaml"], "pvc://c/m.yml")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("task_id", "begins"), [("train_it", "train-it-"), ("Group.Train", "group-train-"), ("2nd", "job-2nd-")]
+)
+def test_a_job_without_a_name_is_named_for_its_task(backend: ScriptedBackend, task_id: str, begins: str) -> None:
+    """Whatever characters the task's id has."""
+    operator(task_id=task_id, wait_for_completion=False).execute(context())
+
+    ((_, name),) = backend.jobs
+    assert name.startswith(begins)
+
+
+def test_without_waiting_the_reference_is_the_result(backend: ScriptedBackend) -> None:
+    """The job runs, and which it is can be read by the next task."""
+    ti = StandInTaskInstance()
+
+    result = operator(namespace="team", wait_for_completion=False).execute(context(ti))
+
+    assert result["job"] == {"kind": "PyTorchJob", "namespace": "team", "name": ti.pushed["job_name"], "uid": "uid-1"}
+    assert result["attempt"] == 1
+
+
+def test_deferring_hands_everything_to_the_trigger(backend: ScriptedBackend) -> None:
+    """Which job, until when, and with which limits; the XComs are there before."""
+    ti = StandInTaskInstance()
+
+    with pytest.raises(TaskDeferred) as deferred:
+        operator(deferrable=True, start_timeout=7, keep_running_pods=True).execute(context(ti))
+
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, PyTorchJobTrigger)
+    assert (trigger.submission["ref"]["uid"], ti.pushed["job_uid"]) == ("uid-1", "uid-1")
+    assert (trigger.limits, trigger.keep_running_pods, trigger.hands_off) == ({"start_timeout": 7}, True, False)
+    assert deferred.value.timeout is None
+
+
+def test_a_job_that_has_ended_is_not_deferred_for(backend: ScriptedBackend) -> None:
+    """A retry that finds its job finished concludes it at once."""
+    given = context()
+    operator(wait_for_completion=False).execute(given)
+    (key,) = backend.jobs
+    backend.jobs[key] = finished(backend.jobs[key])
+    backend.worlds = [Observation(job=backend.jobs[key])]
+
+    assert operator(deferrable=True).execute(given)["phase"] == "Succeeded"
+    assert backend.created == 1
+
+
+def submitted(backend: ScriptedBackend, given: dict[str, Any]) -> Submission:
+    """Return a job that this task has submitted."""
+    operator(wait_for_completion=False).execute(given)
+    (job,) = backend.jobs.values()
+    return Submission.of(job)
+
+
+def test_the_resumed_task_adds_the_rest_of_the_log_and_returns_the_result(
+    backend: ScriptedBackend,
+) -> None:
+    """The event is all that it has."""
+    given = context()
+    status = JobStatus(phase=JobPhase.SUCCEEDED)
+    conclusion = Conclusion(outcome=Outcome.SUCCEEDED, status=status, result={"phase": "Succeeded"})
+    event = JobEvent(submission=submitted(backend, given), conclusion=conclusion)
+
+    result = operator().execute_complete(given, json.loads(json.dumps(event.to_dict())))
+
+    assert result == {"phase": "Succeeded"}
+    assert backend.jobs
+
+
+@pytest.mark.parametrize(("max_tries", "kept"), [(3, True), (0, False)])
+def test_a_trigger_that_failed_leaves_the_job_only_to_a_next_try(
+    backend: ScriptedBackend, max_tries: int, *, kept: bool
+) -> None:
+    """Nobody else would ever stop it."""
+    given = context(StandInTaskInstance(max_tries=max_tries))
+    event = JobEvent(submission=submitted(backend, given), error="the trigger failed: OSError")
+
+    with pytest.raises(AirflowException, match="the trigger failed: OSError"):
+        operator().execute_complete(given, event.to_dict())
+
+    assert bool(backend.jobs) is kept
+
+
+@pytest.mark.parametrize("event", [None, {"status": "success"}])
+def test_the_resumed_task_never_takes_a_foreign_event_for_a_success(
+    backend: ScriptedBackend, event: dict[str, Any] | None
+) -> None:
+    """It fails, and says where to look."""
+    with pytest.raises(AirflowFailException, match="ptjob list"):
+        operator().execute_complete(context(), event)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"workers": -1}, {"name": "No Name"}, {"model": "pvc:///m.pt"}, {"model": "/nowhere/m.pt"}]
+)
+def test_a_wrong_field_fails_without_a_retry_before_anything_starts(
+    backend: ScriptedBackend, fields: dict[str, Any]
+) -> None:
+    """The error names field and value."""
+    ((field, value),) = fields.items()
+
+    with pytest.raises(AirflowFailException, match=f"{field}.*{str(value)[:6]}"):
+        operator(**fields).execute(context())
+
+    assert backend.created == 0
+
+
+def test_a_back_end_that_does_not_answer_is_tried_again(backend: ScriptedBackend, comms: FakeComms) -> None:
+    """The error is not the final one."""
+    backend.submits = ["refused"]
+
+    with pytest.raises(AirflowException) as error:
+        operator().execute(context(StandInTaskInstance(max_tries=2)))
+
+    assert not isinstance(error.value, AirflowFailException)
+
+
+def test_a_cluster_is_refused_without_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One clear error until there is such a back-end."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "kubernetes")
+
+    with pytest.raises(AirflowFailException, match=r"\[ptjob\] backend"):
+        operator().execute(context())
+
+
+def test_a_dry_run_prints_and_starts_nothing(backend: ScriptedBackend, capsys: pytest.CaptureFixture[str]) -> None:
+    """The manifest as YAML."""
+    operator(name="digits", workers=3, dag=DAG("training", schedule=None)).dry_run()
+
+    manifest = yaml.safe_load(capsys.readouterr().out)
+    assert manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 2
+    assert backend.created == 0

@@ -1,0 +1,262 @@
+"""Waiting for somebody else's job: looked at, never touched, and a failed one is never a success."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk import PokeReturnValue
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
+
+from airflow_adapter.stand_ins import StandInTaskInstance, context, job_object
+from ptjob_provider.airflow.event import JobEvent
+from ptjob_provider.airflow.sensors import PyTorchJobSensor
+from ptjob_provider.airflow.triggers import PyTorchJobTrigger
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.conclusion import Conclusion, Outcome
+from ptjob_provider.core.diagnosis import Cause, Diagnosis
+from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.identity import OUTPUTS_ANNOTATION
+from ptjob_provider.core.outputs import OutputFacts, OutputReport
+from ptjob_provider.core.status import JobPhase, JobStatus
+from ptjob_provider.core.submission import Submission
+
+if TYPE_CHECKING:
+    from fakes import ScriptedBackend
+    from ptjob_provider.core.identity import Manifest
+
+KEY = ("team", "digits")
+MODEL = {"uri": "pvc://c/m.pt", "claim": "c", "path": "m.pt", "container_path": "/data/m.pt"}
+DECLARED = {OUTPUTS_ANNOTATION: json.dumps({"model": MODEL})}
+
+
+def sensor(**arguments: Any) -> PyTorchJobSensor:
+    fields = {"task_id": "see", "job_name": "digits", "namespace": "team", "deferrable": False, **arguments}
+    return PyTorchJobSensor(**fields)
+
+
+def show(backend: ScriptedBackend, job: Manifest | None) -> None:
+    """Let this be the job from now on."""
+    backend.jobs = {KEY: job} if job else {}
+    backend.worlds = [Observation(job=job)]
+
+
+def event(outcome: Outcome, **fields: Any) -> dict[str, Any]:
+    """Return what the trigger fires."""
+    phase = JobPhase.SUCCEEDED if outcome is Outcome.SUCCEEDED else JobPhase.FAILED
+    conclusion = Conclusion(outcome=outcome, status=JobStatus(phase=phase), **fields)
+    return JobEvent(submission=Submission.of(job_object()), conclusion=conclusion).to_dict()
+
+
+def test_a_job_that_is_not_there_yet_is_waited_for(backend: ScriptedBackend) -> None:
+    """Looking says no, and remembers nothing."""
+    given = context()
+
+    assert sensor().poke(given) is False
+    assert given["task_state_store"].values == {}
+
+
+def test_a_job_that_runs_is_waited_for_and_told(backend: ScriptedBackend) -> None:
+    """Which job it is can be read before it has ended."""
+    ti = StandInTaskInstance()
+    show(backend, job_object("digits"))
+
+    assert sensor().poke(context(ti)) is False
+    assert ti.pushed == {"job_name": "digits", "job_namespace": "team", "job_uid": "u-1"}
+
+
+def test_a_job_that_succeeded_gives_its_result(backend: ScriptedBackend) -> None:
+    """The next task gets the same value as after an operator, with the outputs where they are."""
+    show(backend, job_object("digits", "Succeeded", annotations=DECLARED))
+    backend.report = OutputReport(
+        model=OutputFacts(exists=True, is_dir=False, bytes=10, sha256="ab", modified_at=2e9), tfevents=None
+    )
+
+    found = sensor().poke(context())
+
+    assert isinstance(found, PokeReturnValue)
+    assert found.is_done
+    assert found.xcom_value["phase"] == "Succeeded"
+    assert found.xcom_value["job"] == {"kind": "PyTorchJob", "namespace": "team", "name": "digits", "uid": "u-1"}
+    assert found.xcom_value["model"] == {**MODEL, "bytes": 10, "sha256": "ab"}
+
+
+def test_a_job_that_failed_fails_the_task_without_a_retry(backend: ScriptedBackend) -> None:
+    """It will not succeed by being looked at again."""
+    show(backend, job_object("digits", "Failed"))
+
+    with pytest.raises(AirflowFailException, match="team/digits"):
+        sensor().poke(context())
+
+
+def test_a_job_without_its_declared_model_fails_the_task(backend: ScriptedBackend) -> None:
+    """A success without its model is none."""
+    show(backend, job_object("digits", "Succeeded", annotations=DECLARED))
+    backend.report = OutputReport(model=OutputFacts(exists=False), tfevents=None)
+
+    with pytest.raises(AirflowFailException, match="model"):
+        sensor().poke(context())
+
+
+def test_a_job_that_was_there_and_is_gone_is_a_failure(backend: ScriptedBackend) -> None:
+    """Nobody can tell any more whether it had succeeded."""
+    given = context()
+    show(backend, job_object("digits"))
+    sensor().poke(given)
+    show(backend, None)
+
+    with pytest.raises(AirflowFailException, match=r"uid u-1, was deleted.*unknown"):
+        sensor().poke(given)
+
+
+def test_a_job_that_was_replaced_is_a_failure_even_if_the_new_one_succeeded(backend: ScriptedBackend) -> None:
+    """The uid decides, also for a poke in another process: it is kept in the task's state."""
+    given = context()
+    show(backend, job_object("digits"))
+    sensor().poke(given)
+    show(backend, job_object("digits", "Succeeded", uid="u-2"))
+
+    with pytest.raises(AirflowFailException, match="another job, uid u-2"):
+        sensor().poke(given)
+
+
+def test_after_a_clear_the_job_that_is_there_counts(backend: ScriptedBackend) -> None:
+    """A clear raises max_tries, and what was seen before is history."""
+    given = context()
+    show(backend, job_object("digits"))
+    sensor().poke(given)
+    show(backend, job_object("digits", "Succeeded", uid="u-2"))
+    given["ti"].max_tries += 1
+
+    found = sensor().poke(given)
+
+    assert found
+
+
+@pytest.mark.parametrize("condition", ["Succeeded", "Failed", None])
+def test_the_job_is_never_touched(backend: ScriptedBackend, condition: str | None) -> None:
+    """Neither patched nor deleted, whatever its end."""
+    show(backend, job_object("digits", condition))
+
+    with contextlib.suppress(AirflowFailException):
+        sensor().poke(context())
+
+    assert (backend.patches, backend.deleted) == ([], [])
+
+
+def test_a_back_end_that_does_not_answer_can_be_asked_again(backend: ScriptedBackend) -> None:
+    """The error is one that Airflow retries."""
+    backend.get_error = ClusterUnavailable("no answer")
+
+    with pytest.raises(AirflowException) as error:
+        sensor().poke(context())
+
+    assert not isinstance(error.value, AirflowFailException)
+
+
+def test_waiting_in_vain_ends_with_the_timeout(backend: ScriptedBackend) -> None:
+    """A job that never comes does not block for ever; soft_fail skips instead."""
+    with pytest.raises(AirflowSensorTimeout):
+        sensor(timeout=0, poke_interval=0).execute(context())
+    with pytest.raises(AirflowSkipException):
+        sensor(timeout=0, poke_interval=0, soft_fail=True).execute(context())
+
+
+def test_a_failed_job_skips_the_task_with_soft_fail(backend: ScriptedBackend) -> None:
+    """Airflow's own meaning of soft_fail."""
+    show(backend, job_object("digits", "Failed"))
+
+    with pytest.raises(AirflowSkipException):
+        sensor(soft_fail=True).execute(context())
+
+
+def test_a_deferrable_sensor_waits_in_the_triggerer_once_the_job_exists(backend: ScriptedBackend) -> None:
+    """The trigger is told to keep its hands off, and has the time that is left."""
+    began = datetime.now(UTC) - timedelta(seconds=100)
+    show(backend, job_object("digits"))
+
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor(deferrable=True, timeout=300).execute(context(StandInTaskInstance(start_date=began)))
+
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, PyTorchJobTrigger)
+    assert trigger.hands_off
+    assert trigger.submission["ref"]["uid"] == "u-1"
+    assert deferred.value.timeout is not None
+    assert 190 < deferred.value.timeout.total_seconds() <= 200
+
+
+def test_time_spent_between_reschedules_counts(backend: ScriptedBackend) -> None:
+    """`timeout` is counted from the first look, in whichever process it was."""
+    ti = StandInTaskInstance(first_reschedule=datetime.now(UTC) - timedelta(seconds=250))
+    show(backend, job_object("digits"))
+
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor(deferrable=True, timeout=300, mode="reschedule").poke(context(ti))
+
+    assert deferred.value.timeout is not None
+    assert 40 < deferred.value.timeout.total_seconds() <= 50
+
+
+def test_execution_timeout_holds_while_deferred(backend: ScriptedBackend) -> None:
+    """The shorter of the two ends the wait."""
+    show(backend, job_object("digits"))
+
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor(deferrable=True, timeout=300, execution_timeout=timedelta(seconds=20)).poke(context())
+
+    assert deferred.value.timeout is not None
+    assert deferred.value.timeout.total_seconds() <= 20
+
+
+def test_a_deferrable_sensor_does_not_defer_for_a_job_that_has_ended(backend: ScriptedBackend) -> None:
+    """There is nothing to wait for."""
+    show(backend, job_object("digits", "Succeeded"))
+
+    assert sensor(deferrable=True).execute(context())["phase"] == "Succeeded"
+
+
+def test_the_resumed_sensor_returns_the_result(backend: ScriptedBackend) -> None:
+    """From the event and another look at the job."""
+    show(backend, job_object("digits", "Succeeded"))
+
+    result = sensor().execute_complete(context(), event(Outcome.SUCCEEDED, result={"phase": "Succeeded"}))
+
+    assert (result["phase"], result["replicas"][0]["rank"]) == ("Succeeded", 0)
+
+
+@pytest.mark.parametrize("instead", [None, job_object("digits", uid="u-2")])
+def test_a_success_that_was_seen_stays_one_if_the_job_is_gone_a_moment_later(
+    backend: ScriptedBackend, instead: Manifest | None
+) -> None:
+    """A short TTL may remove it before the task is resumed."""
+    show(backend, instead)
+
+    result = sensor().execute_complete(context(), event(Outcome.SUCCEEDED, result={"phase": "Succeeded"}))
+
+    assert result == {"phase": "Succeeded"}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.DELETED])
+def test_the_resumed_sensor_fails_with_the_diagnosis(backend: ScriptedBackend, outcome: Outcome) -> None:
+    """A retry would only see the same job; not even a retryable diagnosis makes one."""
+    why = Diagnosis.unknown()
+
+    with pytest.raises(AirflowFailException, match="team/digits"):
+        sensor().execute_complete(context(), event(outcome, diagnosis=why))
+
+    assert why.cause is Cause.UNKNOWN
+
+
+def test_its_fields_can_be_templates() -> None:
+    """Job name, namespace and connection come from upstream tasks."""
+    assert PyTorchJobSensor.template_fields == ("job_name", "namespace", "kubernetes_conn_id")

@@ -1,0 +1,130 @@
+"""Rank 0's lines in the task's log: each once, in order, in as few records as they come fast."""
+
+from __future__ import annotations
+
+import asyncio
+
+from airflow_adapter.stand_ins import ListLogger
+from ptjob_provider.airflow.tasklog import CONTINUES, MAX_RECORD, TaskLog
+from ptjob_provider.core.logs import LogCursor, LogLine
+
+
+def line(number: int, text: str | None = None, *, at: str = "2026-11-20T10:00:00Z", continues: bool = False) -> LogLine:
+    cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=at, ordinal=number)
+    return LogLine(text=f"line {number}" if text is None else text, timestamp=at, cursor=cursor, continues=continues)
+
+
+async def test_a_line_that_comes_alone_is_a_record_at_once() -> None:
+    """It can be read while the job runs."""
+    logger = ListLogger()
+    log = TaskLog(logger)
+
+    log.line(line(0))
+
+    assert logger.records == ["line 0"]
+    assert log.cursor == line(0).cursor
+
+
+async def test_lines_that_come_fast_are_all_there_once_in_few_records() -> None:
+    """A trigger's logger takes about 2,000 records a second."""
+    logger = ListLogger()
+    log = TaskLog(logger)
+
+    for number in range(10_000):
+        log.line(line(number))
+    log.flush()
+
+    assert logger.text.split("\n") == [f"line {number}" for number in range(10_000)]
+    assert len(logger.records) < 100
+    assert max(len(record) for record in logger.records) <= MAX_RECORD + len("line 0000")
+
+
+async def test_lines_do_not_wait_for_the_next_one() -> None:
+    """The last of a burst appears by itself."""
+    logger = ListLogger()
+    log = TaskLog(logger)
+    for number in range(3):
+        log.line(line(number))
+
+    await asyncio.sleep(0.3)
+
+    assert logger.text.split("\n") == ["line 0", "line 1", "line 2"]
+
+
+async def test_the_cursor_never_vouches_for_a_line_that_the_logger_has_not_got() -> None:
+    """Whoever goes on after it misses nothing."""
+    logger = ListLogger()
+    log = TaskLog(logger)
+    log.line(line(0))
+    log.line(line(1))
+    before = log.cursor
+
+    log.flush()
+
+    assert before == line(0).cursor
+    assert log.cursor == line(1).cursor
+    assert logger.records == ["line 0", "line 1"]
+
+
+async def test_a_long_line_comes_in_pieces_that_can_be_put_together() -> None:
+    """Each says that it goes on, and none is longer than a record."""
+    logger = ListLogger()
+    log = TaskLog(logger)
+    text = "".join(chr(ord("a") + number % 26) for number in range(3 * MAX_RECORD + 5))
+
+    log.line(line(0, text[: 2 * MAX_RECORD], continues=True))
+    log.line(line(1, text[2 * MAX_RECORD :]))
+    log.flush()
+
+    pieces = logger.text.split("\n")
+    assert "".join(piece.removesuffix(CONTINUES) for piece in pieces) == text
+    assert [piece.endswith(CONTINUES) for piece in pieces] == [True, True, True, False]
+    assert max(len(record) for record in logger.records) <= MAX_RECORD + len(CONTINUES)
+
+
+async def test_an_empty_line_is_a_line() -> None:
+    """The log looks as the program wrote it."""
+    logger = ListLogger()
+    log = TaskLog(logger)
+
+    for number, text in enumerate(["a", "", "b"]):
+        log.line(line(number, text))
+    log.flush()
+
+    assert logger.text.split("\n") == ["a", "", "b"]
+
+
+async def test_a_notice_keeps_its_place_between_the_lines() -> None:
+    """What had been written before it is flushed first."""
+    logger = ListLogger()
+    log = TaskLog(logger)
+    log.line(line(0))
+    log.line(line(1))
+
+    log.notice("the job is Running")
+
+    assert logger.records == ["line 0", "line 1", "the job is Running"]
+
+
+async def test_percent_signs_are_text() -> None:
+    """A progress bar is no format string."""
+    logger = ListLogger()
+
+    TaskLog(logger).line(line(0, "100% %s %d"))
+
+    assert logger.records == ["100% %s %d"]
+
+
+async def test_lines_that_may_be_repeated_are_marked() -> None:
+    """The block ends with the first line that is newer than the reader."""
+    logger = ListLogger()
+    log = TaskLog(logger, repeats_until="2026-11-20T10:00:05Z")
+
+    log.line(line(0, at="2026-11-20T10:00:04.5Z"))
+    log.line(line(1, at="2026-11-20T10:00:06Z"))
+    log.line(line(2, at="2026-11-20T10:00:07Z"))
+    log.flush()
+
+    first, *rest = logger.text.split("\n")
+    assert "2026-11-20T10:00:05Z may be repeated" in first
+    assert rest == ["line 0", "── from here on nothing is repeated ──", "line 1", "line 2"]
