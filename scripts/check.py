@@ -26,8 +26,10 @@ EITHER_ENVIRONMENT = ("tests/core", "tests/contract", "tests/cli")
 
 PURE = (
     "attempts",
+    "conclusion",
     "diagnosis",
     "errors",
+    "handover",
     "identity",
     "kinds",
     "logs",

@@ -67,7 +67,9 @@ environment() {
   install_uv
   say "── $folder: $extras, $*"
   [[ $extras != *demo* ]] || say "   the first time some gigabytes are downloaded: PyTorch brings its CUDA libraries"
-  "$UV" venv --quiet --clear --python "$PYTHON" "$folder"
+  # One that is in use is brought up to date in place; only another Python needs a new one.
+  [[ "$("$folder/bin/python" --version 2>/dev/null)" == "$("$PYTHON" --version)" ]] ||
+    "$UV" venv --quiet --clear --python "$PYTHON" "$folder"
   quietly "$UV" pip install --python "$folder/bin/python" --constraints "$constraints" \
     --build-constraints "$constraints" --editable ".[$extras]" "${@/#/--group=}"
   printf '%s' "$wanted" >"$folder/made-of"

@@ -1,0 +1,233 @@
+"""Airflow's REST API v2, as much of it as watching a run needs; the answers are Airflow's own words."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+FINAL_RUN_STATES = frozenset({"success", "failed"})
+FINAL_TASK_STATES = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """What one component says of itself; `heartbeat` is epoch seconds, 0 before the first."""
+
+    status: str
+    heartbeat: float
+
+
+class AirflowApi:
+    """A client of one API server whose every visitor is an administrator (`simple_auth_manager_all_admins`)."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._client = httpx.Client(base_url=url, timeout=30, trust_env=False)
+        self._token = ""
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def health(self) -> dict[str, Health] | None:
+        """Return what each component says, None while the API server does not answer."""
+        try:
+            answer = self._client.get("/api/v2/monitor/health", timeout=5)
+        except httpx.TransportError:
+            return None
+        if answer.status_code != httpx.codes.OK:
+            return None
+        return {name: _health(name, said) for name, said in answer.json().items()}
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Return the JSON of `/api/v2/<path>`.
+
+        Raises:
+            httpx.HTTPStatusError: Airflow refused; 404 is one of these.
+        """
+        return self._json("GET", path, params=query)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """POST JSON to `/api/v2/<path>` and return the answer's."""
+        return self._json("POST", path, json=body)
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """PATCH JSON to `/api/v2/<path>` and return the answer's."""
+        return self._json("PATCH", path, json=body)
+
+    def wait_for_dag(self, dag_id: str, *, timeout: float = 300) -> None:
+        """Return once the DAG processor has brought the DAG into the database.
+
+        Raises:
+            TimeoutError: it did not come, or its file cannot be imported; the text has Airflow's import errors.
+        """
+        deadline = time.monotonic() + timeout
+        while not self.has_dag(dag_id):
+            errors = [said["stack_trace"] for said in self.get("importErrors")["import_errors"]]
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"DAG {dag_id} is not there after {timeout:.0f} s\n" + "\n".join(errors))
+            time.sleep(0.5)
+
+    def has_dag(self, dag_id: str) -> bool:
+        """Whether Airflow knows the DAG."""
+        return self._request("GET", f"dags/{dag_id}").status_code == httpx.codes.OK
+
+    def unpause(self, dag_id: str) -> None:
+        """Let the schedule make runs of the DAG from now on."""
+        self.patch(f"dags/{dag_id}", {"is_paused": False})
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
+        """Make a run by hand and return its run_id."""
+        run = self.post(f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": dict(conf or {})})
+        return str(run["dag_run_id"])
+
+    def runs(self, dag_id: str) -> list[dict[str, Any]]:
+        """Return the DAG's runs, newest first."""
+        found: list[dict[str, Any]] = self.get(f"dags/{dag_id}/dagRuns", order_by="-run_after")["dag_runs"]
+        return found
+
+    def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
+        """Return one run."""
+        found: dict[str, Any] = self.get(f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}")
+        return found
+
+    def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """Return the run's task instances, mapped ones each."""
+        path = f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances"
+        found: list[dict[str, Any]] = self.get(path)["task_instances"]
+        return found
+
+    def task(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> dict[str, Any]:
+        """Return one task instance."""
+        found: dict[str, Any] = self.get(_task_path(dag_id, run_id, task_id, map_index))
+        return found
+
+    def set_task_state(self, dag_id: str, run_id: str, task_id: str, state: str, map_index: int = -1) -> None:
+        """Mark a task instance `success` or `failed`, as the page's button does."""
+        self.patch(_task_path(dag_id, run_id, task_id, map_index), {"new_state": state})
+
+    def clear(self, dag_id: str, run_id: str, *task_ids: str) -> None:
+        """Clear these tasks of the run whatever their state, as the page's button does."""
+        body = {"dry_run": False, "dag_run_id": run_id, "task_ids": list(task_ids), "only_failed": False}
+        self.post(f"dags/{dag_id}/clearTaskInstances", body)
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+        """Return one XCom's value, None if there is none."""
+        path = f"{_task_path(dag_id, run_id, task_id)}/xcomEntries/{key}"
+        answer = self._request("GET", path, params={"map_index": map_index, "deserialize": False})
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return None
+        return decoded(answer.raise_for_status().json()["value"])
+
+    def wait_for_run(self, dag_id: str, run_id: str, *, timeout: float = 300) -> str:
+        """Return the state in which the run ended.
+
+        Raises:
+            TimeoutError: it has not ended in time; the text has the tasks' states.
+        """
+        return self.wait(lambda: self.run(dag_id, run_id)["state"], FINAL_RUN_STATES, timeout=timeout)
+
+    def wait_for_task(
+        self, dag_id: str, run_id: str, task_id: str, *states: str, timeout: float = 300, map_index: int = -1
+    ) -> str:
+        """Return the state of the task once it is one of these, final ones by default."""
+        wanted = frozenset(states) or FINAL_TASK_STATES
+        return self.wait(lambda: self.task(dag_id, run_id, task_id, map_index)["state"], wanted, timeout=timeout)
+
+    def wait(self, ask: Callable[[], str | None], wanted: frozenset[str], *, timeout: float) -> str:
+        """Ask until the answer is one of the wanted ones.
+
+        Raises:
+            TimeoutError: it was not in time; the text has the last answer.
+        """
+        deadline = time.monotonic() + timeout
+        while (state := ask()) not in wanted:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"after {timeout:.0f} s it is {state!r}, not one of {sorted(wanted)}")
+            time.sleep(0.2)
+        return str(state)
+
+    def log(
+        self, dag_id: str, run_id: str, task_id: str, attempt: int = 1, map_index: int = -1
+    ) -> list[dict[str, Any]]:
+        """Return all records of the task's log as it is now: `event`, and `timestamp` and `level` where it has them."""
+        path = f"{_task_path(dag_id, run_id, task_id)}/logs/{attempt}"
+        query = {"map_index": map_index, "full_content": True}
+        answer = self._request("GET", path, params=query, headers={"accept": "application/x-ndjson"})
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return []
+        return [json.loads(line) for line in answer.raise_for_status().text.splitlines() if line]
+
+    def follow_log(
+        self, dag_id: str, run_id: str, task_id: str, *, attempt: int = 1, map_index: int = -1, interval: float = 0.5
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the records of the task's log as they come, until the attempt has ended and all were read.
+
+        Airflow merges several files by time, so that positions shift; a record is new if it came less often before.
+        """
+        seen: dict[str, int] = {}
+        while True:
+            ended = self._has_ended(dag_id, run_id, task_id, attempt, map_index)
+            now: dict[str, int] = {}
+            for record in self.log(dag_id, run_id, task_id, attempt, map_index):
+                key = json.dumps(record, sort_keys=True)
+                now[key] = now.get(key, 0) + 1
+                if now[key] > seen.get(key, 0):
+                    yield record
+            seen = now
+            if ended:
+                return
+            time.sleep(interval)
+
+    def _has_ended(self, dag_id: str, run_id: str, task_id: str, attempt: int, map_index: int) -> bool:
+        task = self.task(dag_id, run_id, task_id, map_index)
+        return task["try_number"] > attempt or task["state"] in FINAL_TASK_STATES | {"up_for_retry"}
+
+    def _json(self, method: str, path: str, **rest: Any) -> Any:
+        return self._request(method, path, **rest).raise_for_status().json()
+
+    def _request(
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **rest: Any
+    ) -> httpx.Response:
+        for _ in range(2):
+            sent = {**(headers or {}), "authorization": f"Bearer {self._authorized()}"}
+            answer = self._client.request(method, f"/api/v2/{path}", headers=sent, **rest)
+            if answer.status_code != httpx.codes.UNAUTHORIZED:
+                break
+            self._token = ""
+        return answer
+
+    def _authorized(self) -> str:
+        if not self._token:
+            answer = self._client.get("/auth/token")
+            self._token = answer.raise_for_status().json()["access_token"]
+        return self._token
+
+
+def decoded(value: Any) -> Any:
+    """Return an XCom's value; Airflow 3 gives JSON, or its text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return value
+
+
+def _task_path(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
+    path = f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task_id}"
+    return path if map_index < 0 else f"{path}/{map_index}"
+
+
+def _health(name: str, said: Mapping[str, Any]) -> Health:
+    beat = said.get(f"latest_{name}_heartbeat")
+    return Health(status=said.get("status") or "", heartbeat=datetime.fromisoformat(beat).timestamp() if beat else 0.0)

@@ -1,0 +1,301 @@
+"""Airflow's components as separate processes of one private home; it knows nothing of DAGs and decides nothing.
+
+Each component leads a session of its own, so that everything it forks (workers, task processes) can be found, frozen
+and ended by process id, and nothing that somebody else started is ever touched.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import psutil
+
+from demo.processes import Component, StackFailed, end_processes, is_same, session_processes
+from demo.rest import AirflowApi
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from types import TracebackType
+
+COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+HEALTH_NAMES = {"scheduler": "scheduler", "dag-processor": "dag_processor", "triggerer": "triggerer"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """One deployment. Two stacks with different homes do not meet.
+
+    Attributes:
+        home: AIRFLOW_HOME; holds the database (SQLite), all logs and the list of our processes.
+        dags: the DAG folder.
+        database_url: another database than the SQLite file in `home`.
+        settings: further environment of every component, such as `AIRFLOW__PTJOB__BACKEND`.
+        python: the interpreter that has Airflow.
+        paused_at_creation: whether new DAGs wait until somebody unpauses them.
+        parallelism: worker processes of the LocalExecutor.
+        serve_logs: whether scheduler and triggerer serve their log files over HTTP too; the API server reads them from
+            `home` without it.
+        port: of the API server and its page; 0 takes a free one.
+        migrated_database: where a migrated, empty SQLite file is kept between runs, which saves five seconds.
+    """
+
+    home: Path
+    dags: Path
+    database_url: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    python: Path = Path(sys.executable)
+    paused_at_creation: bool = True
+    parallelism: int = 4
+    serve_logs: bool = False
+    port: int = 0
+    migrated_database: Path | None = None
+
+    @property
+    def logs(self) -> Path:
+        """Where the components' own output goes; task logs are in `home/logs`."""
+        return self.home / "components"
+
+
+class Stack:
+    """api-server, scheduler, dag-processor and triggerer of one home; a context manager that stops all of them."""
+
+    def __init__(self, config: StackConfig) -> None:
+        self.config = config
+        self.port = config.port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.env = environment(config, self.port)
+        self.api = AirflowApi(self.url)
+        self.components = {name: self.component(name) for name in COMPONENTS}
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __getitem__(self, name: str) -> Component:
+        return self.components[name]
+
+    def component(self, name: str, *, label: str = "") -> Component:
+        """Describe one more component, not started; `label` names a second one of the same sort (`triggerer-2`)."""
+        argv = [str(self.config.python), "-m", "airflow", name]
+        if not self.config.serve_logs and name in {"scheduler", "triggerer"}:
+            argv.append("--skip-serve-logs")
+        return Component(label or name, argv, self.env, self.config.logs / f"{label or name}.log")
+
+    def add(self, name: str, label: str) -> Component:
+        """Start a second component of one sort; it is stopped with the others."""
+        extra = self.components[label] = self.component(name, label=label)
+        extra.start()
+        self._remember()
+        return extra
+
+    def start(self, tell: Callable[[str], None] = lambda _: None) -> None:
+        """Migrate the database, start all components and wait until they are healthy; `tell` hears each step.
+
+        Raises:
+            StackFailed: with the tail of the log of the component that failed.
+        """
+        self.config.home.mkdir(parents=True, exist_ok=True)
+        stop_leftovers(self.config.home)
+        self.migrate()
+        tell("database")
+        for component in self.components.values():
+            component.start()
+        self._remember()
+        self.wait_healthy(tell=tell)
+
+    def stop(self) -> None:
+        """Stop every component that was started; nothing of them runs afterwards."""
+        started = [component for component in self.components.values() if component.started_at]
+        last = [component for component in started if component.name == "api-server"]
+        first = [component for component in started if component not in last]
+        for component in first:
+            component.terminate()
+        for component in first:
+            component.wait_stopped()
+        for component in last:
+            component.stop()
+        self.api.close()
+        pid_file(self.config.home).unlink(missing_ok=True)
+
+    def airflow(self, *args: str, timeout: float = 300) -> str:
+        """Run one `airflow` command in this home and return what it printed.
+
+        Raises:
+            StackFailed: it failed; with what it said.
+        """
+        command = [str(self.config.python), "-m", "airflow", *args]
+        done = subprocess.run(
+            command,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode:
+            raise StackFailed(f"airflow {' '.join(args)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def migrate(self) -> None:
+        """Bring the database to Airflow's schema; a kept migrated file is copied instead."""
+        target = self.config.home / "airflow.db"
+        kept = self.config.migrated_database
+        if self.config.database_url or kept is None:
+            self.airflow("db", "migrate")
+            return
+        if target.exists():
+            return
+        if not kept.exists():
+            self.airflow("db", "migrate")
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(target, kept)
+            return
+        shutil.copy2(kept, target)
+
+    def wait_healthy(
+        self, names: Iterable[str] = COMPONENTS, *, timeout: float = 300, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Return once each of these has said, since its last start, that it is healthy.
+
+        Raises:
+            StackFailed: one ended or the time was up.
+        """
+        missing = list(names)
+        deadline = time.monotonic() + timeout
+        while missing:
+            for name in [name for name in missing if self._is_healthy(name)]:
+                missing.remove(name)
+                tell(name)
+            if time.monotonic() > deadline:
+                raise StackFailed(f"{missing[0]} is not healthy after {timeout:.0f} s:\n{self[missing[0]].tail()}")
+            time.sleep(0.2)
+
+    def check_alive(self) -> None:
+        """Return if every component that was started is still there.
+
+        Raises:
+            StackFailed: one is not; with the tail of its log.
+        """
+        for name, component in self.components.items():
+            if component.started_at and not component.is_running:
+                raise StackFailed(f"{name} has ended; the last lines of {component.log}:\n{component.tail()}")
+
+    def _is_healthy(self, name: str) -> bool:
+        component = self[name]
+        if not component.is_running:
+            raise StackFailed(f"{name} has ended; the last lines of {component.log}:\n{component.tail()}")
+        health = self.api.health()
+        if health is None or name == "api-server":
+            return health is not None
+        said = health[HEALTH_NAMES[name]]
+        return said.status == "healthy" and said.heartbeat > component.started_at
+
+    def _remember(self) -> None:
+        pids = {name: component.pid for name, component in self.components.items() if component.is_running}
+        pids["starter"] = os.getpid()
+        born = {name: {"pid": pid, "created": psutil.Process(pid).create_time()} for name, pid in pids.items()}
+        pid_file(self.config.home).write_text(json.dumps(born))
+
+
+def environment(config: StackConfig, port: int) -> dict[str, str]:
+    """Return the environment of every component: the machine's without its Airflow settings, plus this home's."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    loopback = ",".join(filter(None, [inherited.get("NO_PROXY", ""), "127.0.0.1", "localhost"]))
+    own = {
+        "AIRFLOW_HOME": str(config.home),
+        "PATH": f"{config.python.parent}{os.pathsep}{inherited.get('PATH', os.defpath)}",
+        "NO_PROXY": loopback,
+        "no_proxy": loopback,
+        "PYTHONUNBUFFERED": "1",
+    }
+    options = {f"AIRFLOW__{name}": value for name, value in airflow_options(config, port).items()}
+    return {**inherited, **own, **options, **config.settings}
+
+
+def airflow_options(config: StackConfig, port: int) -> dict[str, str]:
+    """Return Airflow's options as `SECTION__OPTION`: loopback only, everybody an administrator, sees new files soon."""
+    secret = kept_secret(config.home)
+    return {
+        "CORE__LOAD_EXAMPLES": "False",
+        "CORE__DAGS_FOLDER": str(config.dags),
+        "CORE__DAGS_ARE_PAUSED_AT_CREATION": str(config.paused_at_creation),
+        "CORE__EXECUTOR": "LocalExecutor",
+        "CORE__PARALLELISM": str(config.parallelism),
+        "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+        "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "CORE__FERNET_KEY": base64.urlsafe_b64encode(hashlib.sha256(secret.encode()).digest()).decode(),
+        "API__HOST": "127.0.0.1",
+        "API__PORT": str(port),
+        "API__BASE_URL": f"http://127.0.0.1:{port}",
+        "API__SECRET_KEY": secret,
+        "API_AUTH__JWT_SECRET": secret,
+        "DATABASE__SQL_ALCHEMY_CONN": config.database_url or f"sqlite:///{config.home / 'airflow.db'}",
+        "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+        "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
+        "LOGGING__BASE_LOG_FOLDER": str(config.home / "logs"),
+        "LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
+        "LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
+        "USAGE_DATA_COLLECTION__ENABLED": "False",
+    }
+
+
+def kept_secret(home: Path) -> str:
+    """Return the home's secret, drawn once; only its owner may read the file."""
+    path = home / "secret"
+    home.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_hex(32))
+    return path.read_text()
+
+
+def free_port() -> int:
+    """Return a TCP port of loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def pid_file(home: Path) -> Path:
+    """Where a home's processes are written down, for a run that follows one that was killed."""
+    return home / "processes.json"
+
+
+def stop_leftovers(home: Path) -> list[str]:
+    """End what an earlier run of this home left behind when it was killed, and return the names.
+
+    Process ids are only believed with their birth times, and nothing happens while whoever started them still lives.
+    """
+    if not pid_file(home).exists():
+        return []
+    left = json.loads(pid_file(home).read_text())
+    starter = left.pop("starter")
+    if starter["pid"] != os.getpid() and is_same(**starter):
+        return []
+    stopped = [name for name, was in left.items() if is_same(**was)]
+    end_processes([process for name in stopped for process in session_processes(left[name]["pid"])], grace=10)
+    pid_file(home).unlink()
+    return stopped

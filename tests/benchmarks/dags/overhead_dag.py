@@ -1,0 +1,86 @@
+"""Jobs that do nothing, each followed in the worker and each in the trigger; what is timed is written to a folder.
+
+Run by `overhead.py` through `dag.test()`, which runs triggers in its own process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG
+
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.triggers import PyTorchJobTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+OUT = Path(os.environ["OVERHEAD_OUT"])
+JOBS = int(os.environ["OVERHEAD_JOBS"])
+WORKERS = int(os.environ["OVERHEAD_WORKERS"])
+PROGRAM = os.environ["OVERHEAD_PROGRAM"]
+
+
+def write_down(job: str, what: str) -> None:
+    """Keep the time under the job's name."""
+    (OUT / f"{job}.{what}").write_text(json.dumps(time.time()))
+
+
+class TimedTrigger(PyTorchJobTrigger):
+    """Writes down when the event is there."""
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Name this class."""
+        return f"{__name__}.TimedTrigger", super().serialize()[1]
+
+    async def run(self) -> AsyncIterator[Any]:
+        """Follow the job."""
+        async for event in super().run():
+            write_down(self.submission["ref"]["name"], "answered")
+            yield event
+
+
+class TimedOperator(PyTorchJobOperator):
+    """Writes down when `execute` begins and, if it waits itself, when it returns."""
+
+    def execute(self, context: Any) -> Any:
+        """Submit the job and wait for it."""
+        write_down(self.name, "asked")
+        result = super().execute(context)
+        write_down(self.name, "answered")
+        return result
+
+    def defer(self, *, trigger: Any, **how: Any) -> Any:
+        """Wait with the timed trigger."""
+        super().defer(trigger=TimedTrigger(**trigger.serialize()[1]), **how)
+
+
+def job(mode: str, number: int, *, deferrable: bool) -> TimedOperator:
+    """Return one task; its job's claim has its name, so that the times of its processes are found again."""
+    name = f"{mode}-{number}"
+    return TimedOperator(
+        task_id=name,
+        name=name,
+        exact_name=True,
+        image="none",
+        command=["sh", "-c", PROGRAM, "sh", "/out"],
+        workers=WORKERS,
+        volumes=[f"{name}:/out"],
+        clean_pod_policy="None",
+        keep_running_pods=True,
+        deferrable=deferrable,
+    )
+
+
+with DAG("overhead", schedule=None) as dag:
+    for number in range(JOBS):
+        job("waits", number, deferrable=False)
+        job("defers", number, deferrable=True)
+
+if __name__ == "__main__":
+    sys.exit(dag.test().state != "success")

@@ -1,0 +1,173 @@
+"""How long it takes from asking for a job to its first process, and from its last process's end to our verdict.
+
+Run by `make bench`; it prints a table and passes no judgement. A bare subprocess, which nothing can undercut, is
+measured in the same run. The jobs do nothing but write down when they begin and end, so all of it is overhead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.submission import ensure_submitted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.attempts import AttemptRecord
+    from ptjob_provider.core.logs import LogLine
+
+JOBS = 20
+WORKERS = 2
+PROGRAM = 'date +%s.%N > "$1/began-$RANK"; date +%s.%N > "$1/ended-$RANK"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overhead:
+    """One job's: seconds before its first process and after its last one."""
+
+    before: float
+    after: float
+
+    @classmethod
+    def read(cls, *, asked_at: float, answered_at: float, folder: Path) -> Overhead:
+        """Take the processes' times from what they wrote."""
+        began = min(float(file.read_text()) for file in folder.glob("began-*"))
+        ended = max(float(file.read_text()) for file in folder.glob("ended-*"))
+        return cls(before=began - asked_at, after=answered_at - ended)
+
+
+class Nowhere:
+    """A sink and a store that keep nothing."""
+
+    def line(self, line: LogLine) -> None:
+        """Drop it."""
+
+    def notice(self, text: str) -> None:
+        """Drop it."""
+
+    def load(self) -> AttemptRecord | None:
+        """Return nothing: every job is a first attempt."""
+        return None
+
+    def save(self, record: AttemptRecord) -> None:
+        """Drop it."""
+
+
+def bare(scratch: Path) -> list[Overhead]:
+    """Measure the floor: as many shells as a job has pods, started and waited for by hand."""
+    found = []
+    for number in range(JOBS):
+        folder = scratch / str(number)
+        folder.mkdir(parents=True)
+        asked_at = time.time()
+        processes = [
+            subprocess.Popen(["/bin/sh", "-c", PROGRAM, "sh", str(folder)], env={"RANK": str(rank)})
+            for rank in range(WORKERS)
+        ]
+        for process in processes:
+            process.wait()
+        found.append(Overhead.read(asked_at=asked_at, answered_at=time.time(), folder=folder))
+    return found
+
+
+def through_core(scratch: Path) -> list[Overhead]:
+    """Measure the core alone: submit and follow, as operator and trigger do."""
+    return [asyncio.run(_submit_and_follow(scratch, number)) for number in range(JOBS)]
+
+
+async def _submit_and_follow(root: Path, number: int) -> Overhead:
+    config = LocalConfig(root=root)
+    backend, owner = LocalBackend(config), Owner(instance="bench", ids={"job": str(number)}, labels={})
+    job = TrainingJob.parse(
+        name="bench",
+        image="none",
+        command=["sh", "-c", PROGRAM, "sh", "/out"],
+        workers=WORKERS,
+        volumes=[f"job-{number}:/out"],
+        clean_pod_policy="None",
+    )
+    asked_at = time.time()
+    submission = await ensure_submitted(backend, job, owner=owner, store=Nowhere())
+    await follow(backend, submission, sink=Nowhere(), keep_running_pods=True)
+    folder = config.claims_of("default") / f"job-{number}"
+    return Overhead.read(asked_at=asked_at, answered_at=time.time(), folder=folder)
+
+
+def through_airflow(scratch: Path) -> dict[str, list[Overhead]]:
+    """Measure the operator, from `execute` on and until it returns or its trigger fires."""
+    out = scratch / "out"
+    out.mkdir(parents=True)
+    dags = Path(__file__).parent / "dags"
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
+        "AIRFLOW_HOME": str(scratch / "airflow"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__PTJOB__BACKEND": "local",
+        "AIRFLOW__PTJOB__LOCAL_ROOT": str(scratch / "jobs"),
+        "OVERHEAD_OUT": str(out),
+        "OVERHEAD_JOBS": str(JOBS),
+        "OVERHEAD_WORKERS": str(WORKERS),
+        "OVERHEAD_PROGRAM": PROGRAM,
+    }
+    _quietly([sys.executable, "-m", "airflow", "db", "migrate"], environment)
+    _quietly([sys.executable, str(dags / "overhead_dag.py")], environment)
+    claims = scratch / "jobs" / "claims" / "default"
+    return {mode: [_read(out, claims, f"{mode}-{number}") for number in range(JOBS)] for mode in ("waits", "defers")}
+
+
+def _read(out: Path, claims: Path, name: str) -> Overhead:
+    asked_at, answered_at = (float((out / f"{name}.{what}").read_text()) for what in ("asked", "answered"))
+    return Overhead.read(asked_at=asked_at, answered_at=answered_at, folder=claims / name)
+
+
+def _quietly(command: list[str], environment: Mapping[str, str]) -> None:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{command} ended with {done.returncode}\n{done.stdout[-5000:]}\n{done.stderr[-5000:]}")
+
+
+def main() -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        floor, core = bare(scratch / "bare"), through_core(scratch / "core")
+        airflow = through_airflow(scratch / "operator")
+    rows = {
+        "bare subprocess": floor,
+        "core on the local back-end": core,
+        "operator that waits itself": airflow["waits"],
+        "operator and trigger": airflow["defers"],
+    }
+    table = Table(title=f"medians of {JOBS} jobs of {WORKERS} replicas, in seconds", title_justify="left", box=None)
+    for column in ("", "to the first process", "slowest", "× floor", "to the verdict", "slowest", "× floor"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, overheads in rows.items():
+        table.add_row(name, *_figures(overheads, floor, "before"), *_figures(overheads, floor, "after"))
+    Console(width=120).print(table)
+
+
+def _figures(overheads: list[Overhead], floor: list[Overhead], what: str) -> tuple[str, str, str]:
+    ours, least = [getattr(one, what) for one in overheads], [getattr(one, what) for one in floor]
+    median = statistics.median(ours)
+    return f"{median:.3f}", f"{max(ours):.3f}", f"{median / statistics.median(least):.0f}"
+
+
+if __name__ == "__main__":
+    main()

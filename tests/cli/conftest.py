@@ -1,0 +1,62 @@
+"""Real jobs of this machine for the command line to look at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from machine import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SPEAKS = """
+import os
+for number in range(5):
+    print(f"rank {os.environ['RANK']} line {number}", flush=True)
+"""
+SUCCEEDS = (
+    SPEAKS
+    + """
+import pathlib, time
+model = pathlib.Path(os.environ["PTJOB_MODEL_PATH"])
+spoken = model.with_suffix(".spoken")
+if os.environ["RANK"] == "1":
+    spoken.touch()
+while not spoken.exists():  # a job whose master has succeeded is over, and its workers are stopped
+    time.sleep(0.05)
+if os.environ["RANK"] == "0":
+    model.write_text("m" * 10)
+"""
+)
+FAILS = (
+    SPEAKS
+    + """
+if os.environ["RANK"] == "1":
+    raise ValueError("the learning rate is not a number")
+import time
+time.sleep(600)
+"""
+)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """A root without jobs; what a test starts there is stopped."""
+    machine = Machine(root=tmp_path / "jobs")
+    yield machine
+    machine.clear()
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A root with a job `good` that succeeded and a job `bad` that failed; only to be looked at."""
+    machine = Machine(root=tmp_path_factory.mktemp("ended") / "jobs")
+    machine.submit("good", SUCCEEDS, model="pvc://models/digits.pt")
+    machine.submit("bad", FAILS)
+    machine.finish("good")
+    machine.finish("bad")
+    yield machine
+    machine.clear()

@@ -1,0 +1,280 @@
+"""`ptjob` on real jobs of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from ptjob_provider.cli import airflow_section, tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from machine import Machine
+
+RUNS_ON = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+COUNTS = "import time\nfor number in range(30):\n    print(number, flush=True)\n    time.sleep(0.1)"
+
+
+def test_a_list_shows_each_job_with_its_phase_and_for_whom_it_runs(ended: Machine) -> None:
+    """A person finds a task's job without knowing how names are made."""
+    result = ended.ptjob("list")
+
+    lines = result.output.splitlines()
+    assert result.exit_code == 0
+    assert lines[0].split() == ["NAME", "PHASE", "REPLICAS", "AGE", "RAN", "FOR"]
+    assert [line.split()[:3] for line in lines[1:]] == [["good", "Succeeded", "2"], ["bad", "Failed", "2"]]
+    assert lines[1].endswith("digits.train scheduled__2026-11-20, try 2")
+
+
+def test_a_list_of_names_can_be_given_to_other_commands(ended: Machine) -> None:
+    """`-o name` prints one name a line and nothing else."""
+    assert ended.ptjob("list", "-o", "name").stdout == "good\nbad\n"
+
+
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_a_list_for_programs_has_the_same_values_in_json_and_yaml(
+    ended: Machine, output: str, read: type[json.JSONDecoder]
+) -> None:
+    """Programs get phases, instants and ids as data."""
+    rows = read(ended.ptjob("list", "-o", output).stdout)
+
+    assert [(row["name"], row["phase"], row["replicas"]) for row in rows] == [
+        ("good", "Succeeded", 2),
+        ("bad", "Failed", 2),
+    ]
+    assert rows[0]["owner"] == {
+        "dag_id": "digits",
+        "task_id": "train",
+        "run_id": "scheduled__2026-11-20",
+        "map_index": "-1",
+        "try_number": "2",
+    }
+
+
+def test_a_list_can_be_narrowed_by_labels(ended: Machine) -> None:
+    """Only jobs that carry every label are listed."""
+    assert ended.ptjob("list", "-o", "name", "-l", "dag_id=digits", "-l", "release=bad").stdout == "bad\n"
+    assert ended.ptjob("list", "-o", "name", "-l", "dag_id=other").stdout == ""
+
+
+def test_a_label_that_is_no_pair_is_refused(ended: Machine) -> None:
+    """Wrong usage is told from failure by its exit code."""
+    result = ended.ptjob("list", "-l", "dag_id")
+
+    assert result.exit_code == 2
+    assert "--label: 'dag_id' is not allowed; allowed: KEY=VALUE" in result.output
+
+
+def test_an_empty_list_says_where_it_looked(machine: Machine) -> None:
+    """Somebody who looks in the wrong place sees which place it was; programs get an empty answer."""
+    result = machine.ptjob("-n", "ml", "list")
+
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert result.stderr == f"no jobs in namespace ml of {machine.root}\n"
+
+
+def test_a_job_that_succeeded_shows_what_it_has_written(ended: Machine) -> None:
+    """The model's address, size and digest are those of the file."""
+    shown = ended.ptjob("get", "good").output
+    result = json.loads(ended.ptjob("get", "good", "-o", "json").stdout)
+
+    model = (ended.root / "claims" / "default" / "models" / "digits.pt").read_bytes()
+    assert model == b"m" * 10
+    assert (result["model"]["uri"], result["model"]["bytes"]) == ("pvc://models/digits.pt", 10)
+    assert f"pvc://models/digits.pt (10 bytes, sha256 {result['model']['sha256']})" in shown
+    assert result["diagnosis"] is None
+
+
+def test_a_job_that_failed_shows_why_and_each_replicas_end(ended: Machine) -> None:
+    """The reason that the task's log has is readable here too, without Airflow."""
+    shown = ended.ptjob("get", "bad").output
+
+    assert "ValueError: the learning rate is not a number" in shown
+    assert [line.split() for line in shown.splitlines() if line.startswith("1 ")] == [
+        ["1", "bad-worker-0", "Failed", "1", "Error"]
+    ]
+
+
+def test_a_job_is_shown_to_programs_as_its_result(ended: Machine) -> None:
+    """The keys of the XCom's result are there, with owner and replicas beside them."""
+    result = yaml.safe_load(ended.ptjob("get", "bad", "-o", "yaml").stdout)
+
+    assert result["phase"] == "Failed"
+    assert result["diagnosis"]["replica"].startswith("bad-")
+    assert result["replicas"] == [{"name": "bad-master-0", "rank": 0}, {"name": "bad-worker-0", "rank": 1}]
+    assert result["owner"]["task_id"] == "train"
+
+
+@pytest.mark.parametrize("command", [["get", "none"], ["logs", "none"], ["delete", "none"]])
+def test_a_job_that_is_not_there_has_an_exit_code_of_its_own(ended: Machine, command: list[str]) -> None:
+    """A program tells `there is no such job` from every other failure."""
+    result = ended.ptjob(*command)
+
+    assert result.exit_code == 3
+    assert "default/none" in result.output
+
+
+def test_the_log_is_rank_0s(ended: Machine) -> None:
+    """Without a choice it is the log that the task shows too."""
+    assert ended.ptjob("logs", "good").stdout.splitlines() == [f"rank 0 line {number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("replica", ["good-worker-0", "worker-0", "1"])
+def test_another_replicas_log_is_named_by_pod_role_or_rank(ended: Machine, replica: str) -> None:
+    """Whatever a person has at hand names the replica."""
+    assert ended.ptjob("logs", "good", "-i", replica).stdout.splitlines()[0] == "rank 1 line 0"
+
+
+def test_a_replica_that_is_not_there_is_refused_with_those_that_are(ended: Machine) -> None:
+    """The answer says what to type instead."""
+    result = ended.ptjob("logs", "good", "-i", "worker-7")
+
+    assert result.exit_code == 2
+    assert "allowed: 0 = good-master-0, 1 = good-worker-0" in result.output
+
+
+@pytest.mark.parametrize(("tail", "lines"), [("2", ["rank 0 line 3", "rank 0 line 4"]), ("0", []), ("99", 5)])
+def test_a_tail_is_the_logs_last_lines(ended: Machine, tail: str, lines: list[str] | int) -> None:
+    """`-t` prints that many lines, or all there are."""
+    printed = ended.ptjob("logs", "good", "-t", tail).stdout.splitlines()
+
+    assert (len(printed) if isinstance(lines, int) else printed) == lines
+
+
+def test_timestamps_come_before_the_lines(ended: Machine) -> None:
+    """A line can be compared with other logs."""
+    first = ended.ptjob("logs", "good", "--timestamps").stdout.splitlines()[0]
+
+    instant, _, text = first.partition(" ")
+    assert text == "rank 0 line 0"
+    assert instant.startswith("20")
+    assert instant.endswith("Z")
+
+
+def test_following_prints_what_is_written_until_the_container_ends(machine: Machine) -> None:
+    """`-f -t 1` begins with what is there and misses nothing that comes."""
+    name = machine.submit("counts", COUNTS)
+    while not (begun := machine.ptjob("logs", name, "-t", "1").stdout.split()):
+        time.sleep(0.05)
+
+    printed = machine.ptjob("logs", name, "-f", "-t", "1").stdout.split()
+
+    assert int(printed[0]) >= int(begun[0])
+    assert printed == [str(number) for number in range(int(printed[0]), 30)]
+
+
+def test_a_deleted_job_is_gone_and_its_claims_are_not(machine: Machine) -> None:
+    """Deleting stops the processes and removes the job; what it had written stays."""
+    name = machine.submit("good", "open('/data/kept', 'w').write('x')\n" + RUNS_ON, volumes=["data:/data"])
+    while "begun" not in machine.ptjob("logs", name).stdout:
+        time.sleep(0.05)
+
+    result = machine.ptjob("delete", name)
+
+    assert result.output == "default/good is deleted; its claims are as they were\n"
+    assert machine.ptjob("get", name).exit_code == 3
+    assert (machine.root / "claims" / "default" / "data" / "kept").read_text() == "x"
+
+
+def test_deleting_what_is_not_there_can_be_good_enough(machine: Machine) -> None:
+    """Scripts that clean up need no test before."""
+    result = machine.ptjob("delete", "none", "--ignore-not-found")
+
+    assert (result.exit_code, result.output) == (0, "")
+
+
+def test_the_root_of_airflows_configuration_is_the_default(tmp_path: Path) -> None:
+    """Where Airflow is configured, the command line looks in the same place; Airflow is not loaded for it."""
+    (tmp_path / "airflow.cfg").write_text("[core]\nfernet_key = %x\n[ptjob]\nlocal_root = /data/jobs\n")
+
+    assert airflow_section({"AIRFLOW_HOME": str(tmp_path)}) == {"local_root": "/data/jobs"}
+    assert airflow_section({"AIRFLOW_CONFIG": str(tmp_path / "airflow.cfg")}) == {"local_root": "/data/jobs"}
+    assert airflow_section({"AIRFLOW_HOME": str(tmp_path / "none")}) == {}
+
+
+@pytest.mark.parametrize("text", ["no section", "[ptjob\n", "[core]\nx = 1\n"])
+def test_an_airflow_configuration_without_our_section_changes_nothing(tmp_path: Path, text: str) -> None:
+    """Nor does a broken one; Airflow says that better."""
+    (tmp_path / "airflow.cfg").write_text(text)
+
+    assert airflow_section({"AIRFLOW_HOME": str(tmp_path)}) == {}
+
+
+def test_the_environment_names_the_root(ended: Machine) -> None:
+    """Airflow's own variable is enough, and nothing else of the machine's environment matters."""
+    environment = {"PATH": os.defpath, "HOME": "/nonexistent", "AIRFLOW__PTJOB__LOCAL_ROOT": str(ended.root)}
+
+    command = [sys.executable, "-c", "from ptjob_provider.cli import main; main()", "list", "-o", "name"]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert printed == "good\nbad\n"
+
+
+def test_help_loads_nothing_that_takes_time() -> None:
+    """`ptjob --help` answers at once: neither the back-end nor rich nor YAML is loaded for it."""
+    program = (
+        "import sys\nfrom ptjob_provider.cli import main\nmain(['--help'], standalone_mode=False)\nprint(*sys.modules)"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    modules = set(printed.splitlines()[-1].split())
+    assert "ptjob_provider.cli" in modules
+    assert not modules & {
+        "ptjob_provider.core.local",
+        "rich",
+        "yaml",
+        "psutil",
+        "asyncio",
+        "airflow",
+        "kfp",
+        "kubernetes",
+    }
+
+
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [
+        (timedelta(seconds=-3), "0s"),
+        (timedelta(seconds=45), "45s"),
+        (timedelta(minutes=3, seconds=12), "3m12s"),
+        (timedelta(hours=2, minutes=5), "2h5m"),
+        (timedelta(days=3, hours=4, minutes=59), "3d4h"),
+    ],
+)
+def test_spans_are_said_in_their_two_largest_units(span: timedelta, text: str) -> None:
+    """As kubectl's users read them."""
+    assert tables.duration(span) == text
+
+
+@pytest.mark.parametrize(
+    ("owner", "text"),
+    [
+        ({"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "3", "try_number": "2"}, "d.t[3] r, try 2"),
+        ({"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, "d.t r"),
+        ({"run": "4711"}, "run=4711"),
+        ({}, ""),
+    ],
+)
+def test_an_owner_is_said_in_its_orchestrators_words(owner: dict[str, str], text: str) -> None:
+    """Airflow's ids are read like its own log lines; others are listed."""
+    assert tables.owner_text(owner) == text
+
+
+def test_without_any_configuration_the_root_is_in_airflows_home(tmp_path: Path) -> None:
+    """The command line and Airflow agree on the place without a word from anybody."""
+    command = [sys.executable, "-c", "from ptjob_provider.cli import main; main()", "list"]
+    environment = {"PATH": os.defpath, "HOME": str(tmp_path)}
+
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr
+
+    assert said == f"no jobs in namespace default of {tmp_path}/airflow/ptjob\n"

@@ -1,0 +1,156 @@
+"""Components of a stack as processes: everything that they fork is found, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from demo.processes import Component, end_processes, session_processes
+from demo.stack import kept_secret, pid_file, stop_leftovers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SLEEPS = "import time; time.sleep(600)"
+FORKS = """
+import os, sys, time
+if os.fork() == 0:            # a child whose own child outlives it, in the same session
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+print("forked", flush=True)
+time.sleep(600)
+"""
+IGNORES_SIGTERM = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+)
+
+
+@pytest.fixture
+def component(tmp_path: Path) -> Iterator[Callable[[str], Component]]:
+    """Start programs as components; all are killed at the end."""
+    started: list[Component] = []
+
+    def start(program: str, says: str = "") -> Component:
+        one = Component("one", [sys.executable, "-c", program], os.environ, tmp_path / f"{len(started)}.log")
+        one.start()
+        started.append(one)
+        wait_for(lambda: says in one.tail())
+        return one
+
+    yield start
+    for one in started:
+        one.kill()
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    """Wait until something holds, ten seconds at most."""
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it runs; a zombie does not."""
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def test_an_orphan_of_a_component_is_found_and_killed_with_it(component: Callable[..., Component]) -> None:
+    """A process whose parent is gone is still the component's."""
+    one = component(FORKS, says="forked")
+    (orphan,) = [process for process in one.processes() if process.pid != one.pid]
+
+    one.kill()
+
+    assert orphan.ppid() != one.pid
+    assert not one.is_running
+    assert not is_alive(orphan)
+
+
+def test_orphans_are_found_after_the_component_itself_is_gone(component: Callable[..., Component]) -> None:
+    """Killing only the first process, as a crash does, hides nothing."""
+    one = component(FORKS, says="forked")
+    psutil.Process(one.pid).kill()
+    wait_for(lambda: not one.is_running)
+
+    left = session_processes(one.pid)
+    end_processes(left, grace=0)
+
+    assert len(left) == 1
+    assert session_processes(one.pid) == []
+
+
+def test_a_component_that_does_not_hear_sigterm_is_stopped_all_the_same(component: Callable[..., Component]) -> None:
+    """Stopping ends; how long it waits before is the caller's word."""
+    one = component(IGNORES_SIGTERM, says="deaf")
+
+    one.stop(grace=0.2)
+
+    assert not one.is_running
+
+
+def test_a_frozen_component_runs_on_where_it_was(component: Callable[..., Component]) -> None:
+    """Freezing and thawing reach all of its processes."""
+    one = component(FORKS, says="forked")
+
+    one.freeze()
+    wait_for(lambda: {process.status() for process in one.processes()} == {psutil.STATUS_STOPPED})
+    one.thaw()
+
+    wait_for(lambda: psutil.STATUS_STOPPED not in {process.status() for process in one.processes()})
+    assert one.is_running
+
+
+def leave_behind(home: Path, one: Component, *, starter: dict[str, float], created: float | None = None) -> None:
+    """Write what a stack writes down about its processes."""
+    born = created if created is not None else psutil.Process(one.pid).create_time()
+    pid_file(home).write_text(json.dumps({"scheduler": {"pid": one.pid, "created": born}, "starter": starter}))
+
+
+def test_what_a_killed_run_left_behind_is_stopped(component: Callable[..., Component], tmp_path: Path) -> None:
+    """Whoever comes next in the same home cleans up."""
+    one = component(SLEEPS)
+    leave_behind(tmp_path, one, starter={"pid": 1, "created": 0.0})
+
+    assert stop_leftovers(tmp_path) == ["scheduler"]
+
+    wait_for(lambda: not one.is_running)
+    assert not pid_file(tmp_path).exists()
+
+
+def test_a_process_that_only_has_the_same_id_is_left_alone(component: Callable[..., Component], tmp_path: Path) -> None:
+    """Process ids are used again; the birth time tells."""
+    one = component(SLEEPS)
+    leave_behind(tmp_path, one, starter={"pid": 1, "created": 0.0}, created=1.0)
+
+    assert stop_leftovers(tmp_path) == []
+
+    assert one.is_running
+
+
+def test_a_run_whose_starter_still_lives_is_left_alone(component: Callable[..., Component], tmp_path: Path) -> None:
+    """Two people may demonstrate at once."""
+    one, starter = component(SLEEPS), component(SLEEPS)
+    leave_behind(tmp_path, one, starter={"pid": starter.pid, "created": psutil.Process(starter.pid).create_time()})
+
+    assert stop_leftovers(tmp_path) == []
+
+    assert one.is_running
+
+
+def test_a_homes_secret_is_drawn_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    """Components that are restarted go on trusting each other."""
+    secret = kept_secret(tmp_path)
+
+    assert kept_secret(tmp_path) == secret
+    assert len(secret) >= 64
+    assert (tmp_path / "secret").stat().st_mode & 0o077 == 0

@@ -1,0 +1,45 @@
+"""What README shows works where the wheel is installed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from installed import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from installed import Installed
+
+SHOW = """
+import json
+from shortest import dag
+print(json.dumps({"dag": dag.dag_id, "tasks": {task.task_id: type(task).__name__ for task in dag.tasks}}))
+"""
+
+
+def block(language: str) -> str:
+    """Return the first block of that language."""
+    found = re.search(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_shortest_dag_is_a_dag(installed_wheel: Installed, tmp_path: Path) -> None:
+    """Copied from README into a file, it is parsed and has its task."""
+    (tmp_path / "shortest.py").write_text(block("python").replace("):\n    PyTorch", ") as dag:\n    PyTorch"))
+
+    said = json.loads(installed_wheel.run("python", "-c", SHOW, cwd=tmp_path).splitlines()[-1])
+
+    assert said == {"dag": "shortest", "tasks": {"train": "PyTorchJobOperator"}}
+
+
+def test_the_commands_of_make_are_those_that_are_told() -> None:
+    """README and CONTRIBUTING name no word that the Makefile does not have."""
+    texts = [(ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md")]
+    told = {word for text in texts for word in re.findall(r"(?:^ {4}|`)make ([a-z]+)", text, re.MULTILINE)}
+    words = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    assert {"demo", "test"} <= told <= words
