@@ -34,6 +34,17 @@ format: env-airflow ## let ruff format and repair what it can
 bench: env-airflow ## how long submitting and concluding take, beside a bare subprocess
 	@.venv/bin/python tests/benchmarks/overhead.py
 
+.PHONY: cluster cluster-down test-cluster
+cluster: env-airflow ## a real Kubernetes with the training-operator on this machine (root, Go; the first time takes 20 minutes)
+	@PYTHONPATH=tests .venv/bin/python -m cluster images
+
+cluster-down: env-airflow ## take it down again
+	@PYTHONPATH=tests .venv/bin/python -m cluster down
+
+test-cluster: env-airflow ## the tests of that cluster
+	@PYTHONPATH=tests .venv/bin/python -m cluster prepare
+	@PTJOB_REQUIRE_CLUSTER=1 .venv/bin/python -m pytest -q tests/cluster
+
 .PHONY: constraints
 constraints: ## compile constraints/*.txt anew from pyproject.toml
 	@scripts/environment.sh constraints

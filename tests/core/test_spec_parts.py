@@ -212,7 +212,7 @@ def test_a_roles_own_fields_win_and_its_environment_and_selector_are_merged() ->
 
 
 def test_a_roles_own_resource_replaces_the_jobs_wherever_that_was_written() -> None:
-    """A role's `container_resources` beats the job's `cpu`, and a role's `gpus` beats the job's `container_resources`."""
+    """A role's `container_resources` beats the job's `cpu`, and its `gpus` beats the job's `container_resources`."""
     described = job(
         cpu=2,
         container_resources={"limits": {"nvidia.com/gpu": 1, "memory": "8Gi"}},

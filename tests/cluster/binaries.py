@@ -1,0 +1,142 @@
+"""The cluster's programs, built from their Go modules and kept under the hash of what they were built from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.layout import BINARIES
+from cluster.shell import ClusterFailed, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MODULES = Path(__file__).parent / "go"
+GO_NEEDED = (1, 26)
+BUILD_TIMEOUT = 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Programs whose modules share one set of versions: one folder with a go.mod.
+
+    Attributes:
+        name: the folder below `go/`.
+        estimate: how long the first build takes on two cores.
+        package: what is built: what go.mod names as `tool`, or a package of the folder.
+        version_of: the module whose version the programs are told to report, through Kubernetes' own variables.
+    """
+
+    name: str
+    estimate: str
+    package: str = "tool"
+    version_of: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """Where its go.mod is."""
+        return MODULES / self.name
+
+    @property
+    def ldflags(self) -> str:
+        """What the linker is told: no debug information, and the version where the program does not know it."""
+        if not self.version_of:
+            return "-s -w"
+        version = module_version(self.folder / "go.mod", self.version_of)
+        major, minor, _ = version.removeprefix("v").split(".", 2)
+        said = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+        return " ".join(
+            ["-s -w", *(f"-X k8s.io/component-base/version.{name}={value}" for name, value in said.items())]
+        )
+
+    @property
+    def digest(self) -> str:
+        """The hash of everything in the repository that decides what is built."""
+        digest = hashlib.sha256(f"{self.ldflags} {self.package}".encode())
+        for path in sorted(self.folder.iterdir()):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        return digest.hexdigest()[:16]
+
+
+PAUSE = Family(name="pause", estimate="1 s", package=".")
+ETCD = Family(name="etcd", estimate="30 s")
+KUBERNETES = Family(name="kubernetes", estimate="7 min", version_of="k8s.io/kubernetes")
+COREDNS = Family(name="coredns", estimate="2 min")
+TRAINING_OPERATOR = Family(name="training-operator", estimate="1 min 30 s")
+FAMILIES = (PAUSE, ETCD, KUBERNETES, COREDNS, TRAINING_OPERATOR)
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """The folder with all builds; a family's programs are in a folder named after the family and its digest."""
+
+    root: Path
+
+    def folder(self, family: Family) -> Path:
+        """Return where this machine sees the family's programs."""
+        return self.root / f"{family.name}-{family.digest}"
+
+    def inside(self, family: Family, program: str) -> str:
+        """Return where the cluster's machine sees a program."""
+        return str(BINARIES / self.folder(family).name / program)
+
+    def missing(self) -> list[Family]:
+        """Return the families that are not built yet."""
+        return [family for family in FAMILIES if not self.folder(family).exists()]
+
+    def build(self, tell: Callable[[str], None]) -> None:
+        """Build what is missing; all of it is there afterwards.
+
+        Raises:
+            ClusterFailed: a build failed; with the end of what Go said.
+        """
+        for family in self.missing():
+            tell(f"building {family.name} (about {family.estimate} on two cores, once)")
+            self._build(family)
+
+    def _build(self, family: Family) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=self.root))
+        command = ["go", "build", "-trimpath", "-ldflags", family.ldflags, "-o", f"{unfinished}/", family.package]
+        try:
+            run(["nice", *command], cwd=family.folder, env=go_environment(), timeout=BUILD_TIMEOUT)
+            unfinished.chmod(0o755)
+            unfinished.rename(self.folder(family))
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def module_folder(family: Family, module: str) -> Path:
+    """Return where Go keeps a module's own files, such as its manifests; they are read-only."""
+    said = run(["go", "mod", "download", "-json", module], cwd=family.folder, env=go_environment(), timeout=300)
+    return Path(json.loads(said)["Dir"])
+
+
+def module_version(go_mod: Path, module: str) -> str:
+    """Return the version that a go.mod requires of a module."""
+    found = re.search(rf"\b{re.escape(module)} (v[0-9]\S*)", go_mod.read_text())
+    if found is None:
+        raise ClusterFailed(f"{go_mod} requires no {module}")
+    return found[1]
+
+
+def go_environment() -> dict[str, str]:
+    """Return the caller's environment with what makes builds static and independent of where they run."""
+    return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+
+
+def go_unmet() -> str:
+    """Return why this machine cannot build with Go, or an empty text."""
+    needed = ".".join(map(str, GO_NEEDED))
+    if shutil.which("go") is None:
+        return f"Go {needed} is needed on PATH"
+    said = run(["go", "env", "GOVERSION"], cwd=TRAINING_OPERATOR.folder, env=go_environment(), timeout=60).strip()
+    found = tuple(int(part) for part in re.findall(r"\d+", said)[:2])
+    return "" if found >= GO_NEEDED else f"Go {needed} is needed, found {said}"

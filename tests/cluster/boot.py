@@ -1,0 +1,279 @@
+"""From nothing to a cluster that trains, and back to nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster import binaries, components, debian, images, operators, pki
+from cluster.binaries import Binaries
+from cluster.images import ImageStore
+from cluster.kubectl import Kubectl
+from cluster.layout import API_PORT, NODE
+from cluster.machine import Machine
+from cluster.shell import ClusterFailed, last_lines, wait_until, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cluster.components import Component
+    from cluster.layout import Layout
+
+STORE = "containerd"
+HEALTH = {"coredns": "http://127.0.0.1:8181/ready", "kube-proxy": "http://127.0.0.1:10256/healthz"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """One cluster, up or not. It holds no state: the machine and the folder do.
+
+    Attributes:
+        layout: where it is.
+        programs: what its components and operators are.
+        operator: whether the training operator belongs to it.
+    """
+
+    layout: Layout
+    programs: Binaries
+    operator: bool = True
+
+    @classmethod
+    def of(cls, layout: Layout, *, operator: bool = True) -> Cluster:
+        """Return the cluster of a layout; nothing is started."""
+        return cls(layout=layout, programs=Binaries(layout.binaries), operator=operator)
+
+    @property
+    def machine(self) -> Machine:
+        """Where it runs."""
+        return Machine(self.layout)
+
+    @property
+    def images(self) -> ImageStore:
+        """What its pods can run."""
+        return ImageStore(self.machine)
+
+    @property
+    def kubectl(self) -> Kubectl:
+        """Its administrator's kubectl."""
+        return self.kubectl_as(self.layout.kubeconfig)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it was booted to the end, by this very code, and its machine is there."""
+        marker = self.layout.home / "ready"
+        with contextlib.suppress(FileNotFoundError):
+            return marker.read_text() == self._fingerprint() and self.machine.first_pid is not None
+        return False
+
+    def kubectl_as(self, kubeconfig: Path) -> Kubectl:
+        """Return the kubectl of somebody else."""
+        return Kubectl(program=self.programs.folder(binaries.KUBERNETES) / "kubectl", kubeconfig=kubeconfig)
+
+    def components(self) -> dict[str, Component]:
+        """Return every component by its name."""
+        control_plane = components.control_plane(self.programs, self.layout)
+        return {
+            component.name: component for component in (*control_plane, *components.node(self.programs, self.layout))
+        }
+
+    def pid(self, name: str) -> int:
+        """Return the process of a component.
+
+        Raises:
+            ClusterFailed: it does not run; with the end of its log.
+        """
+        found = self.machine.find(self.components()[name].program)
+        if found is None:
+            raise ClusterFailed(f"{name} does not run:\n{self.log(name)}")
+        return found
+
+    def kill(self, name: str) -> None:
+        """End a component as a crash would; its pods and files stay."""
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(f"{name} to end", lambda: not Path(f"/proc/{pid}").exists(), timeout=10)
+
+    def start(self, *names: str) -> None:
+        """Start components that do not run."""
+        for name in names:
+            self._spawn(self.components()[name])
+
+    def log(self, name: str) -> str:
+        """Return the last lines that a component wrote."""
+        path = self.layout.logs / f"{name}.log"
+        return last_lines(path.read_text(errors="replace")) if path.exists() else ""
+
+    def volume(self, claim: str, *, namespace: str = "default") -> Path:
+        """Return the folder of this machine that a bound claim's volume is; it is made for root alone (0750)."""
+        name = self.kubectl.get("persistentvolumeclaim", claim, namespace=namespace)["spec"]["volumeName"]
+        inside = Path(self.kubectl.get("persistentvolume", name)["spec"]["hostPath"]["path"])
+        return self.layout.home / "tmp" / inside.relative_to("/tmp")  # noqa: S108 - the machine's own
+
+    def prepare(self, tell: Callable[[str], None]) -> None:
+        """Install and build what is missing; a boot takes seconds afterwards.
+
+        Raises:
+            ClusterFailed: this machine cannot have it.
+        """
+        debian.install(debian.NODE_PACKAGES, tell)
+        self.programs.build(tell)
+
+    def up(self, tell: Callable[[str], None]) -> None:
+        """Have it ready: as it is if it is, otherwise booted anew with an empty store.
+
+        Raises:
+            ClusterFailed: a component failed or was not ready in time; with the end of its log.
+        """
+        with self._locked():
+            self.prepare(tell)
+            if self.is_ready:
+                return
+            self.machine.destroy()
+            try:
+                self._boot(tell)
+            except BaseException:
+                self.machine.destroy()
+                raise
+            write(self.layout.home / "ready", self._fingerprint())
+
+    def keep(self) -> None:
+        """Let it stay up when a test run that used it ends."""
+        write(self.layout.home / "kept", "")
+
+    @contextlib.contextmanager
+    def borrowed(self, tell: Callable[[str], None]) -> Iterator[Cluster]:
+        """Have it ready; on leaving it goes down, unless somebody keeps it or borrows it too."""
+        path = self.layout.cache / f"cluster-{self.layout.number}.users"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as users:
+            fcntl.flock(users, fcntl.LOCK_SH)
+            self.up(tell)
+            try:
+                yield self
+            finally:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if not (self.layout.home / "kept").exists():
+                        self.down()
+
+    def down(self) -> None:
+        """End it; nothing of it is there afterwards but its folder: the logs and the image store.
+
+        Raises:
+            ClusterFailed: something stayed; named.
+        """
+        with self._locked():
+            (self.layout.home / "ready").unlink(missing_ok=True)
+            self.machine.destroy()
+
+    def _boot(self, tell: Callable[[str], None]) -> None:
+        tell("starting the control plane")
+        self._clean()
+        pki.make_all(self.layout)
+        self.machine.start(self.programs.folder(binaries.PAUSE) / "pause")
+        self.start("etcd", "kube-apiserver", "containerd")
+        with ThreadPoolExecutor(1) as pool:
+            imported = pool.submit(self._import_images)
+            self._wait("the API server", self._api_answers, alive=("etcd", "kube-apiserver"))
+            tell("starting the node")
+            rest = ("kube-controller-manager", "kube-scheduler", "kube-proxy", "coredns")
+            self.start(*rest)
+            operators.storage(self.kubectl)
+            imported.result()
+        self.start("kubelet")
+        if self.operator:
+            operators.training_operator(self.kubectl, self.images, self.programs, self.layout.home)
+        self._wait("the node", self._node_is_ready, alive=(*rest, "kubelet"))
+        if self.operator:
+            tell("starting the training operator")
+            operators.wait_for_training_operator(self.kubectl)
+
+    def _clean(self) -> None:
+        """Keep only the image store."""
+        self.layout.home.mkdir(parents=True, exist_ok=True)
+        for entry in self.layout.home.iterdir():
+            if entry.is_dir() and entry.name != STORE:
+                shutil.rmtree(entry)
+            elif not entry.is_dir():
+                entry.unlink()
+
+    def _spawn(self, component: Component) -> None:
+        for name, text in component.files.items():
+            write(self.layout.home / name, text)
+        self.machine.spawn(component.argv, log=f"{component.name}.log")
+        wait_until(f"{component.name} to start", lambda: self.machine.find(component.program), timeout=10)
+
+    def _import_images(self) -> None:
+        self._wait("containerd", self._containerd_answers, alive=("containerd",))
+        if self.images.drop_containers():
+            # It has read them already and would still tell the kubelet of them.
+            self.kill("containerd")
+            self.start("containerd")
+            self._wait("containerd", self._containerd_answers, alive=("containerd",))
+        for image in (images.pause(self.programs), images.alpine()):
+            self.images.ensure(image)
+
+    def _wait(self, what: str, check: Callable[[], object], *, alive: Sequence[str], timeout: float = 60) -> None:
+        def check_alive() -> None:
+            running = {process.argv[0] for process in self.machine.processes()}
+            for name in alive:
+                if self.components()[name].program not in running:
+                    raise ClusterFailed(f"{name} does not run:\n{self.log(name)}")
+
+        wait_until(what, check, timeout=timeout, alive=check_alive)
+
+    def _containerd_answers(self) -> str:
+        return self.machine.run(["ctr", "--address", components.CONTAINERD_SOCKET, "version"])
+
+    def _api_answers(self) -> bool:
+        context = ssl.create_default_context(cafile=str(self.layout.home / "pki" / "ca.crt"))
+        connection = http.client.HTTPSConnection(self.layout.node_address, API_PORT, timeout=5, context=context)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def _node_is_ready(self) -> bool:
+        self.kubectl.get("serviceaccount", "default")
+        for url in HEALTH.values():
+            self.machine.run(["/bin/busybox", "wget", "-q", "-O", "/dev/null", url])
+        conditions = self.kubectl.get("node", NODE)["status"]["conditions"]
+        return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+    def _fingerprint(self) -> str:
+        texts = {name: [component.argv, dict(component.files)] for name, component in self.components().items()}
+        parts = [self.operator, self.programs.folder(binaries.TRAINING_OPERATOR).name, texts]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let one process at a time boot or end this cluster."""
+        path = self.layout.cache / f"cluster-{self.layout.number}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def unmet() -> str:
+    """Return in one line why this machine can have no cluster, or an empty text."""
+    return not_root() or debian.unmet() or binaries.go_unmet()
+
+
+def not_root() -> str:
+    """Return why this user can neither start nor end a cluster, or an empty text."""
+    return "" if os.geteuid() == 0 else "a cluster needs root (namespaces, mounts)"

@@ -1,0 +1,70 @@
+"""What comes from the distribution: container runtime, network plugins, image tools, and where its archive is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from cluster.shell import ClusterFailed, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+NODE_PACKAGES = (
+    "bash-static",
+    "busybox-static",
+    "conntrack",
+    "containerd",
+    "containernetworking-plugins",
+    "iproute2",
+    "iptables",
+    "openssl",
+    "runc",
+    "util-linux",
+)
+IMAGE_PACKAGES = ("buildah", "ca-certificates", "debian-archive-keyring", "mmdebstrap")
+
+
+def missing(packages: Iterable[str]) -> list[str]:
+    """Return the packages that are not installed."""
+    query = ["dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n", "*"]
+    lines = run(query, timeout=60).splitlines()
+    there = {name for name, _, status in (line.partition(" ") for line in lines) if status == "installed"}
+    return [name for name in packages if name not in there]
+
+
+def unmet() -> str:
+    """Return why this machine cannot have the packages, or an empty text."""
+    if shutil.which("apt-get") is None or shutil.which("dpkg-query") is None:
+        return "a Debian machine is needed (apt-get is not there)"
+    return ""
+
+
+def install(packages: Iterable[str], tell: Callable[[str], None]) -> None:
+    """Install what is missing; nothing is asked and nothing is upgraded.
+
+    Raises:
+        ClusterFailed: apt-get failed, or there is no right to run it.
+    """
+    names = missing(packages)
+    if not names:
+        return
+    if os.geteuid() != 0:
+        raise ClusterFailed(f"Debian packages are missing: {' '.join(names)}. Install them, or run this as root.")
+    tell(f"installing Debian packages: {' '.join(names)}")
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run(["apt-get", "update", "--quiet"], env=env, timeout=300)
+    run(["apt-get", "install", "--quiet", "--yes", "--no-install-recommends", *names], env=env, timeout=900)
+
+
+def archive() -> str:
+    """Return the address of the Debian archive that this machine uses, or an empty text if it uses none."""
+    targets = run(
+        ["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"], timeout=60
+    )
+    for line in targets.splitlines():
+        origin, label, address = line.split(" ", 2)
+        if origin == label == "Debian":
+            return address
+    return ""

@@ -1,0 +1,241 @@
+"""The machine that the cluster runs on: namespaces of this one, with one process that holds them and one network link.
+
+Everything of the cluster is a descendant of that first process, in its process, mount and network namespaces. When it
+is killed the kernel ends every process below it, pods included, and takes mounts, bridges, iptables rules and the link
+away: nothing has to be remembered to leave nothing behind, also when the program that started it died half-way. Only
+the control groups are removed by hand. No state file can be wrong: the first process is found by its command line.
+
+Nothing inside can reach another machine: there is no route, and pods do not even reach this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.layout import BINARIES, HOME, NODE, SERVICE_NETWORK
+from cluster.shell import ClusterFailed, bare_environment, run, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from cluster.layout import Layout
+
+NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc")
+CGROUPS = Path("/sys/fs/cgroup")
+# The kubelet sets these for the whole machine and never back. Inside they are plain files that say what it wants.
+KUBELET_SYSCTLS = {
+    "kernel/keys/root_maxbytes": "25000000",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+}
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process as this machine numbers it."""
+
+    pid: int
+    argv: tuple[str, ...]
+
+
+class Machine:
+    """The namespaces of one cluster. Several objects may speak of the same one: all state is the kernel's."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    @property
+    def first_pid(self) -> int | None:
+        """The process that holds the namespaces, or None when there is none."""
+        for process in all_processes():
+            if _is_first(process, str(self.layout.home)):
+                return process.pid
+        return None
+
+    def start(self, pause: Path) -> None:
+        """Make the namespaces, held by `pause`, and this cluster's folders, link and control groups.
+
+        Raises:
+            ClusterFailed: this machine does not allow it; with the reason.
+        """
+        for folder in ("log", "tmp", "sysctl"):
+            (self.layout.home / folder).mkdir(parents=True, exist_ok=True)
+        (self.layout.home / "tmp").chmod(0o1777)
+        self.layout.binaries.mkdir(parents=True, exist_ok=True)
+        log = self.layout.logs / "machine.log"
+        holder = ["unshare", *NAMESPACES, "--fork", "--mount-proc", str(pause), str(self.layout.home)]
+        started = ["sh", "-c", 'exec >"$0" 2>&1 </dev/null; exec setsid --fork "$@"', str(log), *holder]
+        run(started, env=bare_environment(self.layout.home), timeout=10)
+        try:
+            first = wait_until("the machine's first process", lambda: self.first_pid, timeout=10)
+        except ClusterFailed as error:
+            raise ClusterFailed(f"{error}: {log.read_text().strip()}") from error
+        self._make_cgroups()
+        self._mount()
+        self._link(first)
+
+    def run(self, argv: Sequence[str], *, timeout: float = 60, stdin: str = "") -> str:
+        """Run a program inside to its end and return what it wrote."""
+        env = bare_environment(HOME)
+        return run([*self._enter(), *argv], env=env, timeout=timeout, stdin=stdin)
+
+    def spawn(self, argv: Sequence[str], *, log: str, env: Mapping[str, str] | None = None) -> None:
+        """Start a program inside that goes on when we end; its output is appended to a file of the log folder."""
+        script = 'log=$1; shift; setsid "$@" >>"$log" 2>&1 </dev/null &'
+        words = [*self._enter(), "sh", "-c", script, "sh", str(HOME / "log" / log), *argv]
+        run(words, env=bare_environment(HOME, **(env or {})), timeout=30)
+
+    def processes(self) -> list[Process]:
+        """Return everything that runs inside, the first process too."""
+        first = self.first_pid
+        if first is None:
+            return []
+        mine = _namespace(first)
+        return [process for process in all_processes() if _namespace(process.pid) == mine]
+
+    def find(self, program: str) -> int | None:
+        """Return the process that runs a program, named as it was started, or None."""
+        return next((process.pid for process in self.processes() if process.argv[0] == program), None)
+
+    def destroy(self) -> None:
+        """End everything inside at once; no process, mount, link, rule or control group of it is there afterwards.
+
+        Raises:
+            ClusterFailed: something stayed; named.
+        """
+        first = self.first_pid
+        if first is not None:
+            os.kill(first, signal.SIGKILL)
+            wait_until("the cluster's processes to end", lambda: not _is_alive(first), timeout=60)
+        with contextlib.suppress(ClusterFailed):
+            run(["ip", "link", "delete", self.layout.link], timeout=10)
+        wait_until("the cluster's control groups to empty", self._remove_cgroups, timeout=30)
+        if left := self.leftovers():
+            raise ClusterFailed("the cluster left behind: " + ", ".join(left))
+
+    def leftovers(self) -> list[str]:
+        """Return what is there of the cluster outside its folder, each named."""
+        processes = [f"process {process.pid} ({process.argv[0]})" for process in self.processes()]
+        mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+        own = [f"mount {path}" for path in mounts if Path(path).is_relative_to(self.layout.home)]
+        link = Path("/sys/class/net") / self.layout.link
+        return [*processes, *own, *([f"interface {link.name}"] if link.exists() else []), *map(str, self._cgroups())]
+
+    def _enter(self) -> list[str]:
+        first = self.first_pid
+        if first is None:
+            raise ClusterFailed("the cluster is not up")
+        return ["nsenter", "--target", str(first), *NAMESPACES, f"--wdns={HOME}"]
+
+    def _mount(self) -> None:
+        outside = {self.layout.home: HOME, self.layout.binaries: BINARIES}
+        inside = {HOME / "sysctl" / name.replace("/", "."): f"/proc/sys/{name}" for name in KUBELET_SYSCTLS}
+        for file, value in zip(inside, KUBELET_SYSCTLS.values(), strict=True):
+            (self.layout.home / "sysctl" / file.name).write_text(f"{value}\n")
+        # /tmp comes last: this machine may keep the cluster's folder below its own.
+        binds = {**outside, **inside, HOME / "log": "/var/log", HOME / "tmp": "/tmp"}  # noqa: S108
+        self._script(
+            "mount -t tmpfs tmpfs /run",
+            f"mkdir -p {HOME} {BINARIES} /run/lock",
+            *(f"mount --bind {shlex.quote(str(source))} {target}" for source, target in binds.items()),
+        )
+
+    def _link(self, first: int) -> None:
+        link, host, node = self.layout.link, self.layout.host_address, self.layout.node_address
+        run(["ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(first)], timeout=10)
+        run(["ip", "address", "add", f"{host}/30", "dev", link], timeout=10)
+        run(["ip", "link", "set", link, "up"], timeout=10)
+        self._script(
+            f"hostname {NODE}",
+            "ip link set lo up",
+            f"ip address add {node}/30 dev eth0",
+            "ip link set eth0 up",
+            # A service's address needs a route before it is translated. There is no other: no way leads out.
+            f"ip route add {SERVICE_NETWORK} dev eth0 src {node}",
+            "iptables --append FORWARD --out-interface eth0 --jump REJECT",
+            "echo 1 > /proc/sys/net/ipv4/ip_forward",
+            "modprobe --quiet br_netfilter || true",
+            "echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables",
+        )
+
+    def _script(self, *lines: str) -> None:
+        first = self.first_pid
+        # Not self.run: its working directory is only there after the first script.
+        run(
+            ["nsenter", "--target", str(first), *NAMESPACES, "sh", "-e"],
+            stdin="\n".join(lines),
+            env=bare_environment(Path("/")),
+            timeout=30,
+        )
+
+    def _make_cgroups(self) -> None:
+        for hierarchy in _hierarchies():
+            group = hierarchy / self.layout.cgroup
+            group.mkdir(exist_ok=True)
+            for parent in (hierarchy, group):
+                _delegate(parent)
+
+    def _cgroups(self) -> list[Path]:
+        groups = [hierarchy / self.layout.cgroup for hierarchy in _hierarchies()]
+        return [group for group in groups if group.exists()]
+
+    def _remove_cgroups(self) -> bool:
+        for group in self._cgroups():
+            for folder, _, _ in os.walk(group, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(folder).rmdir()
+        return not self._cgroups()
+
+
+def all_processes() -> Iterator[Process]:
+    """Yield every process that this machine shows, without those that end meanwhile."""
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and (words := (entry / "cmdline").read_bytes()):
+                argv = words.decode(errors="replace").rstrip("\0").split("\0")
+                yield Process(int(entry.name), tuple(argv))
+
+
+def _is_first(process: Process, home: str) -> bool:
+    if len(process.argv) != 2 or Path(process.argv[0]).name != "pause" or process.argv[1] != home:
+        return False
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        numbers = next(line.split() for line in status.splitlines() if line.startswith("NSpid:"))
+        return len(numbers) > 2 and numbers[-1] == "1"
+    return False
+
+
+def _namespace(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    return ""
+
+
+def _is_alive(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def _hierarchies() -> list[Path]:
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS]
+    folders = [folder for folder in CGROUPS.iterdir() if folder.is_dir() and not folder.is_symlink()]
+    return [folder for folder in folders if (folder / "cgroup.procs").exists()]
+
+
+def _delegate(group: Path) -> None:
+    """Let children of a version 2 group have its controllers; version 1 knows no such thing."""
+    control = group / "cgroup.subtree_control"
+    if control.exists() and group.is_relative_to(CGROUPS) and (CGROUPS / "cgroup.controllers").exists():
+        control.write_text(" ".join(f"+{name}" for name in (group / "cgroup.controllers").read_text().split()))

@@ -1,0 +1,83 @@
+"""What is applied to a cluster that has booted: a storage class, and operators from their modules' own manifests."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+from cluster import binaries, images
+from cluster.shell import ClusterFailed, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cluster.binaries import Binaries
+    from cluster.images import ImageStore
+    from cluster.kubectl import Kubectl
+
+OPERATOR_MODULE = "github.com/kubeflow/training-operator"
+OPERATOR_NAMESPACE = "kubeflow"
+OPERATOR = "training-operator"
+STORAGE_CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+    "provisioner": "kubernetes.io/host-path",
+}
+# Only how often the kubelet asks: theirs would first ask after 10 s and then every 15 s.
+QUICK_PROBE = [
+    {"op": "replace", "path": "/spec/template/spec/containers/0/readinessProbe/initialDelaySeconds", "value": 1},
+    {"op": "replace", "path": "/spec/template/spec/containers/0/readinessProbe/periodSeconds", "value": 1},
+]
+
+
+def storage(kubectl: Kubectl) -> None:
+    """Let claims bind by themselves."""
+    kubectl.apply(STORAGE_CLASS)
+
+
+def training_operator(kubectl: Kubectl, store: ImageStore, programs: Binaries, home: Path) -> None:
+    """Apply the training operator; whoever creates a PyTorchJob afterwards may have to wait for its webhook."""
+    manifests = home / OPERATOR
+    shutil.rmtree(manifests, ignore_errors=True)
+    source = binaries.module_folder(binaries.TRAINING_OPERATOR, OPERATOR_MODULE) / "manifests"
+    shutil.copytree(source, manifests / "manifests", copy_function=shutil.copyfile)
+    target = {"kind": "Deployment", "name": OPERATOR}
+    kustomization = {
+        "resources": ["manifests/overlays/standalone"],
+        "patches": [{"target": target, "patch": json.dumps(QUICK_PROBE)}],
+    }
+    (manifests / "kustomization.yaml").write_text(json.dumps(kustomization))
+    rendered = kubectl("kustomize", str(manifests))
+    program = programs.folder(binaries.TRAINING_OPERATOR) / "training-operator.v1"
+    store.ensure(images.controller(_image(rendered), program))
+    kubectl("apply", "--server-side", "--filename", "-", stdin=rendered)
+
+
+def wait_for_training_operator(kubectl: Kubectl) -> None:
+    """Return once the operator runs and its webhook judges jobs.
+
+    Raises:
+        ClusterFailed: not within two minutes.
+    """
+    job = json.dumps(_PROBE_JOB)
+    create = ("create", "--dry-run=server", "--filename", "-")
+    wait_until("the training operator's webhook", lambda: kubectl(*create, stdin=job), timeout=120)
+
+
+def _image(rendered: str) -> str:
+    found = re.search(rf"^\s*image: (\S*/{OPERATOR}\S*)$", rendered, re.MULTILINE)
+    if found is None:
+        raise ClusterFailed("the training operator's manifests name no image of it")
+    return found[1]
+
+
+_CONTAINER = {"name": "pytorch", "image": images.INIT_IMAGE}
+_PROBE_JOB = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": {"name": "probe", "namespace": "default"},
+    "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": {"spec": {"containers": [_CONTAINER]}}}}},
+}

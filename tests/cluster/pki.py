@@ -1,0 +1,144 @@
+"""The cluster's certificates and kubeconfigs, made by openssl: booting a cluster needs no Python library."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cluster.layout import API_SERVICE, DOMAIN, HOME, NODE
+from cluster.shell import bare_environment, run, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cluster.layout import Layout
+
+DAYS = 30
+CONTEXT = "ptjob-cluster"
+EXTENSIONS = """
+[req]
+distinguished_name = name
+prompt = no
+[name]
+{name}
+[authority]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, digitalSignature, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[member]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature, keyEncipherment
+extendedKeyUsage = serverAuth, clientAuth
+{alternatives}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """Somebody with a certificate: a user of the API (name and group) or a server (with what it is reached by).
+
+    Attributes:
+        file: its certificate is FILE.crt, its key FILE.key; a user's kubeconfig is FILE.kubeconfig.
+        name: the certificate's common name, for the API server the user's name.
+        group: the certificate's organisation, for the API server the user's group.
+        reached_by: DNS names and addresses.
+    """
+
+    file: str
+    name: str
+    group: str = ""
+    reached_by: tuple[str, ...] = ()
+
+
+AUTHORITY = Member(file="ca", name="ptjob-cluster")
+ADMIN = Member(file="admin", name="admin", group="system:masters")
+CONTROLLER_MANAGER = Member(file="controller-manager", name="system:kube-controller-manager")
+SCHEDULER = Member(file="scheduler", name="system:kube-scheduler")
+PROXY = Member(file="proxy", name="system:kube-proxy")
+FRONT_PROXY = Member(file="front-proxy", name="front-proxy-client")
+USERS = (ADMIN, CONTROLLER_MANAGER, SCHEDULER, PROXY)
+
+
+def api_server(layout: Layout) -> Member:
+    """Return the API server's certificate; it is also what the API server shows to the kubelet."""
+    names = (
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        f"kubernetes.default.svc.{DOMAIN}",
+        "localhost",
+    )
+    addresses = ("127.0.0.1", API_SERVICE, layout.node_address)
+    return Member(file="api-server", name="kube-apiserver", group="system:masters", reached_by=(*names, *addresses))
+
+
+def kubelet(layout: Layout) -> Member:
+    """Return the node's identity, as server and as user."""
+    return Member(
+        file="kubelet", name=f"system:node:{NODE}", group="system:nodes", reached_by=(NODE, layout.node_address)
+    )
+
+
+def make_all(layout: Layout) -> None:
+    """Make a new authority, every certificate, the service accounts' key and every kubeconfig."""
+    folder = layout.home / "pki"
+    folder.mkdir(mode=0o700)
+    _certify(folder, AUTHORITY, authority=True)
+    for member in (*USERS, FRONT_PROXY, api_server(layout), kubelet(layout)):
+        _certify(folder, member)
+    for member in (*USERS, kubelet(layout)):
+        write(layout.home / f"{member.file}.kubeconfig", json.dumps(kubeconfig(layout, member), indent=1))
+    key = folder / "service-accounts.key"
+    run(["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", key], timeout=30)
+    run(["openssl", "pkey", "-in", key, "-pubout", "-out", folder / "service-accounts.pub"], timeout=30)
+
+
+def file_inside(name: str) -> str:
+    """Return where the cluster's machine sees a file of the PKI."""
+    return str(HOME / "pki" / name)
+
+
+def kubeconfig_inside(member: Member) -> str:
+    """Return where the cluster's machine sees a user's kubeconfig."""
+    return str(HOME / f"{member.file}.kubeconfig")
+
+
+def kubeconfig(layout: Layout, member: Member) -> dict[str, object]:
+    """Return a kubeconfig that carries its certificates, so that the one file is all that anybody needs."""
+
+    def carried(name: str) -> str:
+        return base64.b64encode((layout.home / "pki" / name).read_bytes()).decode()
+
+    cluster = {"server": layout.api_url, "certificate-authority-data": carried("ca.crt")}
+    user = {
+        "client-certificate-data": carried(f"{member.file}.crt"),
+        "client-key-data": carried(f"{member.file}.key"),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": CONTEXT,
+        "clusters": [{"name": CONTEXT, "cluster": cluster}],
+        "users": [{"name": member.file, "user": user}],
+        "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": member.file, "namespace": "default"}}],
+    }
+
+
+def _certify(folder: Path, member: Member, *, authority: bool = False) -> None:
+    file = member.file
+    write(folder / f"{file}.cnf", _request(member))
+    kind = "authority" if authority else "member"
+    signer = [] if authority else ["-CA", "ca.crt", "-CAkey", "ca.key"]
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout", f"{file}.key"]
+    certificate = ["-x509", "-days", str(DAYS), "-config", f"{file}.cnf", "-extensions", kind, "-out", f"{file}.crt"]
+    run(["openssl", "req", *certificate, *signer, *key], cwd=folder, env=bare_environment(folder), timeout=30)
+
+
+def _request(member: Member) -> str:
+    name = [f"O = {member.group}"] if member.group else []
+    kinds = ["IP" if entry.replace(".", "").isdigit() else "DNS" for entry in member.reached_by]
+    entries = ", ".join(f"{kind}:{entry}" for kind, entry in zip(kinds, member.reached_by, strict=True))
+    alternatives = f"subjectAltName = {entries}" if entries else ""
+    return EXTENSIONS.format(name="\n".join([*name, f"CN = {member.name}"]), alternatives=alternatives)

@@ -1,0 +1,116 @@
+"""Programs run to their end and waits that end: both say what they were about when they fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+T = TypeVar("T")
+TAIL_LINES = 30
+
+
+class ClusterFailed(RuntimeError):
+    """A part of the cluster did not do what it had to; the text says which, and ends with the last lines it wrote."""
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    timeout: float,
+    stdin: str = "",
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> str:
+    """Run a program to its end and return what it wrote to standard output.
+
+    Raises:
+        ClusterFailed: it is not there, it ended with another code than 0, or was not done after `timeout` seconds.
+    """
+    words = [str(word) for word in argv]
+    try:
+        done = subprocess.run(
+            words,
+            input=stdin,
+            env=env,
+            cwd=cwd,
+            timeout=timeout,
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
+    except FileNotFoundError as error:
+        raise ClusterFailed(f"{words[0]} cannot be started: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ClusterFailed(f"`{' '.join(words)}` still ran after {timeout:.0f} s") from error
+    if done.returncode:
+        raise ClusterFailed(
+            f"`{' '.join(words)}` ended with {done.returncode}:\n{last_lines(done.stdout + done.stderr)}"
+        )
+    return done.stdout
+
+
+def wait_until(
+    what: str, check: Callable[[], T | None], *, timeout: float, alive: Callable[[], None] = lambda: None
+) -> T:
+    """Return the first result of `check` that is neither None nor False.
+
+    Args:
+        what: what is waited for, as the end of the sentence "waited 60 s for …".
+        check: asked ten times a second; a ClusterFailed of it counts as "not yet", and is shown when the time is up.
+        timeout: seconds.
+        alive: raises when waiting has become pointless.
+
+    Raises:
+        ClusterFailed: the time is up.
+    """
+    deadline = time.monotonic() + timeout
+    problem = ""
+    while True:
+        alive()
+        try:
+            result = check()
+        except ClusterFailed as error:
+            result, problem = None, f": {error}"
+        if result is not None and result is not False:
+            return result
+        if time.monotonic() > deadline:
+            raise ClusterFailed(f"waited {timeout:.0f} s for {what}{problem}")
+        time.sleep(0.1)
+
+
+def last_lines(text: str, count: int = TAIL_LINES) -> str:
+    """Return the end of a text."""
+    return "\n".join(text.splitlines()[-count:])
+
+
+def bare_environment(home: Path, **more: str) -> dict[str, str]:
+    """Return an environment that has tools and a home, and none of the caller's proxies and settings."""
+    path = os.pathsep.join(["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
+    return {"PATH": path, "HOME": str(home), "LC_ALL": "C.UTF-8", **more}
+
+
+def write(path: Path, text: str, *, mode: int = 0o600) -> Path:
+    """Write a file whose folder may not exist yet, for its owner's eyes unless `mode` says more; return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=mode)
+    path.write_text(text)
+    return path
+
+
+class Progress:
+    """Writes each step to standard error with the seconds since the start, when it begins."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def __call__(self, step: str) -> None:
+        sys.stderr.write(f"[{time.monotonic() - self._start:6.1f} s] {step}\n")
+        sys.stderr.flush()
