@@ -25,7 +25,7 @@ EITHER_ENVIRONMENT = ("tests/core", "tests/contract", "tests/cli")
 """Need neither Airflow nor PyTorch, so they run in both environments, in one of them with coverage."""
 
 CLUSTER = "tests/cluster"
-"""Builds and boots a Kubernetes: nothing in the package needs one yet, so it has a word of its own, `make test-cluster`."""
+"""Builds and boots a Kubernetes, which nothing in the package needs yet: `make test-cluster` runs it."""
 
 PURE = (
     "attempts",

@@ -78,14 +78,17 @@ class JobExecution:
         self._tell(submission)
         return submission
 
-    def has_ended(self, submission: Submission) -> bool:
-        """Whether there is nothing to wait for; a deferral would cost two seconds for nothing."""
-        ref = submission.ref
-        try:
-            found = asyncio.run(self._backend.get(ref.kind, ref.namespace, ref.name))
-        except JobNotFound:
-            return True
-        return pytorchjob.read_status(found).phase.is_terminal
+    def needs_waiting(self, submission: Submission) -> bool:
+        """Whether the job has not ended and the task is still wanted: asked right before a deferral.
+
+        A worker learns from its next heartbeat that a person has marked its task; one that has deferred by then would
+        leave a job behind that nobody waits for. And a deferral for a job that has ended costs two seconds for nothing.
+        """
+        with self.leaving_nothing(submission):
+            state, is_finished = self._waiting.run(self._look(submission.ref))
+            if state not in {None, "running"}:
+                raise ToldToStop
+        return not is_finished
 
     def wait(self, submission: Submission, *, limits: Limits, keep_running_pods: bool) -> Conclusion:
         """Follow the job in this process, with rank 0's lines in the task's log."""
@@ -147,6 +150,14 @@ class JobExecution:
             if not (may_retry(self._ti) and getattr(error, "retryable", True)):
                 asyncio.run(self._delete("no further try will wait for it"))
             raise
+
+    async def _look(self, ref: JobRef) -> tuple[str | None, bool]:
+        state = await asking.state_from_worker(self._ti)
+        try:
+            found = await self._backend.get(ref.kind, ref.namespace, ref.name)
+        except JobNotFound:
+            return state, True
+        return state, pytorchjob.read_status(found).phase.is_terminal
 
     def _tell(self, submission: Submission) -> None:
         ref = submission.ref

@@ -152,7 +152,7 @@ class PyTorchJobOperator(BaseOperator):
             submission = execution.submit(self._job(), exact_name=self.exact_name)
             if not self.wait_for_completion:
                 return {"job": submission.ref.to_dict(), "attempt": submission.attempt}
-            if self.deferrable and not execution.has_ended(submission):
+            if self.deferrable and execution.needs_waiting(submission):
                 self._defer(submission, execution.deadline)
             limits = Limits(**self.limits)
             conclusion = execution.wait(submission, limits=limits, keep_running_pods=self.keep_running_pods)

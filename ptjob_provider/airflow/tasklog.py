@@ -15,13 +15,14 @@ import socket
 import stat
 import termios
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.log import redact
+from airflow.sdk.log import redact  # type: ignore[attr-defined]  # Airflow exports it without saying so
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ptjob_provider.core.logs import LogCursor, LogLine
 
@@ -33,24 +34,44 @@ CONTINUES = " …"
 
 _INTERVAL = 0.1
 
+_STANDSTILL = 15.0
+"""Seconds without a beat after which another triggerer may have taken over, and written the same lines."""
+
 
 class TaskLog:
-    """A sink (`runner.Sink`) on a logger. `cursor` is the place of the last line that the logger was given."""
+    """A sink (`runner.Sink`) on a logger. `cursor` is the place of the last line that the logger was given.
 
-    def __init__(self, logger: Any, *, repeats_until: str = "") -> None:
+    Args:
+        logger: the task's.
+        cursor: the place of the last line that was given to it in an earlier life.
+        heir_of_a_kill: whether that life was cut off, so that more lines than the cursor says may be in the log.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        logger: Any,
+        *,
+        cursor: LogCursor | None = None,
+        heir_of_a_kill: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._logger = logger
+        self._clock = clock
         self._waiting: list[str] = []
         self._size = 0
         self._next = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._seen: LogCursor | None = None
-        self._repeats_until = repeats_until
-        self.cursor: LogCursor | None = None
-        if repeats_until:
-            self.notice(f"── lines up to {repeats_until} may be repeated here: their last reader was killed ──")
+        self._repeats_until = ""
+        self._beaten_at: float | None = None
+        self.cursor = cursor
+        if heir_of_a_kill:
+            self._mark_repeats("their last reader was killed")
 
     def line(self, line: LogLine) -> None:
         """Take one line, or one piece of a long one."""
+        self.stood_still()
         if self._repeats_until and line.timestamp[:19] > self._repeats_until[:19]:
             self._repeats_until = ""
             self.notice("── from here on nothing is repeated ──")
@@ -58,6 +79,18 @@ class TaskLog:
             self._add(text + (CONTINUES if continues else ""))
         self._seen = line.cursor
         self._flush_or_wait()
+
+    def beat(self) -> None:
+        """Say that this process lives; to be called every few seconds by whoever can be frozen and replaced."""
+        self._beaten_at = self._clock()
+
+    def stood_still(self) -> bool:
+        """Whether the beats have stopped for long: from here on lines may be in the log twice, and it says so once."""
+        if self._beaten_at is None or self._clock() - self._beaten_at < _STANDSTILL:
+            return False
+        self.beat()
+        self._mark_repeats("this process stood still, and another may have gone on")
+        return True
 
     def notice(self, text: str) -> None:
         """Take one sentence about the job."""
@@ -73,12 +106,16 @@ class TaskLog:
             self._tell("\n".join(self._waiting))
             self._waiting.clear()
             self._size = 0
-            self._next = time.monotonic() + _INTERVAL
+            self._next = self._clock() + _INTERVAL
         self.cursor = self._seen or self.cursor
 
     def _tell(self, text: str) -> None:
         # Airflow masks what it writes to the task's log, but not the copy that LocalExecutor prints (seen on 3.3.2).
         self._logger.info("%s", redact(text))
+
+    def _mark_repeats(self, why: str) -> None:
+        self._repeats_until = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.notice(f"── lines up to {self._repeats_until} may be repeated here: {why} ──")
 
     def _add(self, text: str) -> None:
         if self._waiting and self._size + len(text) > MAX_RECORD:
@@ -87,7 +124,7 @@ class TaskLog:
         self._size += len(text) + 1
 
     def _flush_or_wait(self) -> None:
-        left = self._next - time.monotonic()
+        left = self._next - self._clock()
         if left <= 0:
             self.flush()
         elif self._timer is None:

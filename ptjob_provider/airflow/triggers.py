@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -33,6 +33,8 @@ CURSOR_KEY = "ptjob_log_cursor"
 
 KEEP_INTERVAL = 30.0
 """Seconds between two writes of that XCom."""
+
+_BEAT = 5.0
 
 _CLEANUP_PATIENCE = 1.0
 
@@ -67,6 +69,7 @@ class PyTorchJobTrigger(BaseTrigger):
         self.keep_running_pods = keep_running_pods
         self.hands_off = hands_off
         self._fired = False
+        self._is_over = False
         self._sink: TaskLog | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -93,6 +96,7 @@ class PyTorchJobTrigger(BaseTrigger):
         """Delete the job, if Airflow says that its task does not wait for it any more."""
         if self._fired or self.hands_off:
             return
+        self._is_over = True
         state = await asking.state_from_trigger(self.task_instance)
         ref = JobRef.from_dict(self.submission["ref"])
         if fate_in_trigger(state) is Fate.KEEP:
@@ -107,18 +111,19 @@ class PyTorchJobTrigger(BaseTrigger):
         if self._sink is None or self._fired:
             return
         self._sink.flush()
+        if self._is_over:
+            return  # another triggerer may have the job, and keeps its own cursor
         with contextlib.suppress(Exception):  # nobody reads answers any more while a triggerer stops
             await self._keep_cursor(self._sink, is_last=True, patience=_CLEANUP_PATIENCE)
 
     async def _follow(self, submission: Submission) -> Conclusion:
         backend = PyTorchJobHook(self.kubernetes_conn_id).backend()
         before = await self._earlier_life()
-        killed = before is not None and not before.get("is_last")
         cursor = LogCursor.from_dict(before["cursor"]) if before and before.get("cursor") else None
-        repeats_until = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if killed else ""
-        self._sink = sink = TaskLog(self.log, repeats_until=repeats_until)
-        sink.cursor = cursor
-        keeping = asyncio.create_task(self._keep_cursor_always(sink))
+        self._sink = sink = TaskLog(
+            self.log, cursor=cursor, heir_of_a_kill=before is not None and not before.get("is_last")
+        )
+        tending = asyncio.create_task(self._tend(sink))
         try:
             return await follow(
                 backend,
@@ -131,19 +136,32 @@ class PyTorchJobTrigger(BaseTrigger):
                 hands_off=self.hands_off,
             )
         finally:
-            keeping.cancel()
+            tending.cancel()
             sink.flush()
 
     async def _earlier_life(self) -> dict[str, Any] | None:
-        found = await asking.kept(self.task_instance, CURSOR_KEY)
-        return found if found and found.get("uid") == self.submission["ref"]["uid"] else None
+        """Return what an earlier life of this trigger has kept; None if there was none."""
+        uid = self.submission["ref"]["uid"]
+        try:
+            found = await asking.kept(self.task_instance, CURSOR_KEY)
+        except Exception as error:  # noqa: BLE001 - without an answer, the log is told from its beginning, as repeated
+            self.log.warning("the place in the log is not known, Airflow did not answer: %s", error)
+            return {"uid": uid}
+        return found if found and found.get("uid") == uid else None
 
-    async def _keep_cursor_always(self, sink: TaskLog) -> None:
+    async def _tend(self, sink: TaskLog) -> None:
+        """Say that this process lives, and keep the cursor every KEEP_INTERVAL."""
+        due = time.monotonic()
         while True:
-            began = time.monotonic()
-            with contextlib.suppress(Exception):  # a cursor that is not kept costs repeated lines, not the job
-                await self._keep_cursor(sink, is_last=False)
-            await asyncio.sleep(max(0.0, KEEP_INTERVAL - (time.monotonic() - began)))
+            now = time.monotonic()
+            if sink.stood_still():
+                due = now + KEEP_INTERVAL
+            sink.beat()
+            if now >= due:
+                due = now + KEEP_INTERVAL
+                with contextlib.suppress(Exception):  # a cursor that is not kept costs repeated lines, not the job
+                    await self._keep_cursor(sink, is_last=False)
+            await asyncio.sleep(_BEAT)
 
     async def _keep_cursor(self, sink: TaskLog, *, is_last: bool, patience: float = asking.TRIGGER_PATIENCE) -> None:
         cursor = sink.cursor.to_dict() if sink.cursor else None

@@ -45,13 +45,16 @@ class Waiting:
             grace: seconds that it may go on after the task was told to stop; then it is cancelled.
 
         Raises:
-            ToldToStop: and the coroutine has ended or was cancelled.
+            ToldToStop: and the coroutine has ended or was cancelled; it never began if the task had been told before.
         """
+        if self._is_told:
+            coroutine.close()
+            raise ToldToStop
         return asyncio.run(self._run(coroutine, grace))
 
     async def _run(self, coroutine: Coroutine[Any, Any, T], grace: float) -> T:
         self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
-        if self._is_told:
+        if self._is_told:  # between the look at it and this loop
             self._told.set()
         told = asyncio.create_task(self._told.wait())
         main = asyncio.create_task(coroutine)

@@ -33,18 +33,35 @@ from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
     from airflow_adapter.stand_ins import FakeComms
+    from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.submission import Submission
 
 JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", workers=2)
 
 
+class BackendThatIsSlowToCreate(ScriptedBackend):
+    """A create takes half a second."""
+
+    async def submit(self, manifest: Manifest) -> JobRef:
+        """Create, but not at once."""
+        await asyncio.sleep(0.5)
+        return await super().submit(manifest)
+
+
 class Try:
     """One try of a task whose job runs until somebody stops it."""
 
-    def __init__(self, ti: StandInTaskInstance | None = None, *, execution_timeout: timedelta | None = None) -> None:
-        self.backend = ScriptedBackend()
+    def __init__(
+        self,
+        ti: StandInTaskInstance | None = None,
+        *,
+        execution_timeout: timedelta | None = None,
+        backend: ScriptedBackend | None = None,
+        given: dict[str, Any] | None = None,
+    ) -> None:
+        self.backend = backend or ScriptedBackend()
         self.backend.log_hangs = True
-        self.given = context(ti, execution_timeout=execution_timeout)
+        self.given = given or context(ti, execution_timeout=execution_timeout)
         self.waiting, self.log = Waiting(), ListLogger()
         self.execution = JobExecution(self.backend, self.given, instance="prod", log=self.log, waiting=self.waiting)
 
@@ -117,17 +134,42 @@ def test_a_mapped_tasks_own_state_counts(comms: FakeComms) -> None:
 
 
 @pytest.mark.parametrize(("state", "kept"), [("running", True), ("failed", False)])
-def test_told_to_stop_before_the_job_exists(comms: FakeComms, state: str, *, kept: bool) -> None:
+def test_told_to_stop_while_the_job_is_created(comms: FakeComms, state: str, *, kept: bool) -> None:
     """A create that is under way is waited for, so that its job is decided about and not forgotten."""
     comms.state = state
-    trying = Try(StandInTaskInstance(max_tries=2))
-    trying.waiting.wake()
+    trying = Try(StandInTaskInstance(max_tries=2), backend=BackendThatIsSlowToCreate())
+    threading.Timer(0.1, trying.waiting.wake).start()
 
     with pytest.raises(AirflowException, match="told to stop"):
         trying.wait()
 
     assert trying.backend.created == 1
     assert bool(trying.backend.jobs) is kept
+
+
+def test_told_to_stop_before_anything_is_created(comms: FakeComms) -> None:
+    """Nothing is started for a task that is over."""
+    trying = Try()
+    trying.waiting.wake()
+
+    with pytest.raises(AirflowException, match="no job had been created"):
+        trying.wait()
+
+    assert trying.backend.created == 0
+
+
+def test_told_to_stop_at_the_beginning_of_a_second_try(comms: FakeComms) -> None:
+    """The job of the first try is decided about, too."""
+    comms.state = "failed"
+    trying = Try()
+    trying.submit()
+    second = Try(given=trying.given, backend=trying.backend)
+    second.waiting.wake()
+
+    with pytest.raises(AirflowException, match="was deleted: the task is failed"):
+        second.wait()
+
+    assert not trying.backend.jobs
 
 
 def test_a_finished_job_is_kept_whatever_the_task_became(comms: FakeComms) -> None:

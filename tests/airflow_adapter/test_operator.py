@@ -128,7 +128,7 @@ def test_without_waiting_the_reference_is_the_result(backend: ScriptedBackend) -
     assert result["attempt"] == 1
 
 
-def test_deferring_hands_everything_to_the_trigger(backend: ScriptedBackend) -> None:
+def test_deferring_hands_everything_to_the_trigger(backend: ScriptedBackend, comms: FakeComms) -> None:
     """Which job, until when, and with which limits; the XComs are there before."""
     ti = StandInTaskInstance()
 
@@ -142,7 +142,7 @@ def test_deferring_hands_everything_to_the_trigger(backend: ScriptedBackend) -> 
     assert deferred.value.timeout is None
 
 
-def test_a_job_that_has_ended_is_not_deferred_for(backend: ScriptedBackend) -> None:
+def test_a_job_that_has_ended_is_not_deferred_for(backend: ScriptedBackend, comms: FakeComms) -> None:
     """A retry that finds its job finished concludes it at once."""
     given = context()
     operator(wait_for_completion=False).execute(given)
@@ -152,6 +152,31 @@ def test_a_job_that_has_ended_is_not_deferred_for(backend: ScriptedBackend) -> N
 
     assert operator(deferrable=True).execute(given)["phase"] == "Succeeded"
     assert backend.created == 1
+
+
+@pytest.mark.parametrize("state", ["failed", "success", "restarting"])
+def test_a_task_that_was_marked_before_it_defers_leaves_no_job(
+    backend: ScriptedBackend, comms: FakeComms, state: str
+) -> None:
+    """No trigger would ever be there to stop it, and the worker's next heartbeat comes too late."""
+    comms.state = state
+
+    with pytest.raises(AirflowException, match=f"was deleted: the task is {state}"):
+        operator(deferrable=True).execute(context())
+
+    assert not backend.jobs
+
+
+def test_an_api_server_that_is_away_does_not_keep_a_task_from_deferring(
+    backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """Nothing is deleted on a guess."""
+    comms.refuses = True
+
+    with pytest.raises(TaskDeferred):
+        operator(deferrable=True).execute(context())
+
+    assert backend.jobs
 
 
 def submitted(backend: ScriptedBackend, given: dict[str, Any]) -> Submission:

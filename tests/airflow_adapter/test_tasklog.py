@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 from airflow_adapter.stand_ins import ListLogger
 from ptjob_provider.airflow.tasklog import CONTINUES, MAX_RECORD, TaskLog
@@ -115,16 +116,50 @@ async def test_percent_signs_are_text() -> None:
     assert logger.records == ["100% %s %d"]
 
 
+def seconds_from_now(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+
 async def test_lines_that_may_be_repeated_are_marked() -> None:
     """The block ends with the first line that is newer than the reader."""
     logger = ListLogger()
-    log = TaskLog(logger, repeats_until="2026-11-20T10:00:05Z")
+    log = TaskLog(logger, heir_of_a_kill=True)
 
-    log.line(line(0, at="2026-11-20T10:00:04.5Z"))
-    log.line(line(1, at="2026-11-20T10:00:06Z"))
-    log.line(line(2, at="2026-11-20T10:00:07Z"))
+    log.line(line(0, at=seconds_from_now(-5)))
+    log.line(line(1, at=seconds_from_now(5)))
+    log.line(line(2, at=seconds_from_now(6)))
     log.flush()
 
     first, *rest = logger.text.split("\n")
-    assert "2026-11-20T10:00:05Z may be repeated" in first
+    assert "may be repeated here: their last reader was killed" in first
     assert rest == ["line 0", "── from here on nothing is repeated ──", "line 1", "line 2"]
+
+
+async def test_a_process_that_stood_still_marks_what_another_may_have_written() -> None:
+    """A frozen machine that wakes tells what it reads then as repeated, once."""
+    logger, now = ListLogger(), [0.0]
+    log = TaskLog(logger, clock=lambda: now[0])
+    log.beat()
+    log.line(line(0, at=seconds_from_now(-60)))
+
+    now[0] = 55.0
+    log.line(line(1, at=seconds_from_now(-50)))
+    log.line(line(2, at=seconds_from_now(-40)))
+    log.flush()
+
+    first, mark, *rest = logger.text.split("\n")
+    assert first == "line 0"
+    assert "may be repeated here: this process stood still" in mark
+    assert rest == ["line 1", "line 2"]
+
+
+async def test_a_worker_that_gives_no_beats_marks_nothing() -> None:
+    """Nobody takes over from a worker while it lives."""
+    logger, now = ListLogger(), [0.0]
+    log = TaskLog(logger, clock=lambda: now[0])
+    log.line(line(0))
+
+    now[0] = 3600.0
+    log.line(line(1))
+
+    assert logger.text.split("\n") == ["line 0", "line 1"]

@@ -337,3 +337,38 @@ async def test_cleanup_after_the_event_writes_nothing(backend: ScriptedBackend, 
     await made.cleanup()
 
     assert len(comms.history) == before
+
+
+async def test_cleanup_after_on_kill_leaves_the_cursor_to_whoever_has_the_job(
+    backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """A triggerer that was frozen and replaced knows less than the one that took over."""
+    show(backend)
+    backend.lines = [line(1)]
+    comms.state = "deferred"
+    made = trigger()
+    async with running(made, lines=1):
+        pass
+    await made.on_kill()
+    comms.xcoms[CURSOR_KEY] = {"uid": "u-1", "cursor": line(9).cursor.to_dict(), "is_last": False}
+
+    await made.cleanup()
+
+    assert comms.xcoms[CURSOR_KEY]["cursor"] == line(9).cursor.to_dict()
+
+
+async def test_a_place_in_the_log_that_airflow_does_not_tell_costs_repeated_lines_only(
+    backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """The job is followed all the same, and the log says that it may repeat itself."""
+    show(backend, "Succeeded")
+    backend.lines = [line(1), line(2)]
+    comms.refuses = True
+    made = trigger()
+
+    payload = await fired(made)
+
+    mark, *lines = log_of(made)
+    assert payload["conclusion"]["outcome"] == Outcome.SUCCEEDED
+    assert "may be repeated here" in mark
+    assert lines == ["line 1", "line 2"]

@@ -23,7 +23,10 @@ TRAIN = DIGITS / "train.py"
 EPOCHS = 12  # the program's default
 
 MISSING = [name for name in ("torch", "tensorboard", "sklearn") if importlib.util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"the extra `demo` is not installed: no {', '.join(MISSING)}")
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=f"the extra `demo` is not installed: no {', '.join(MISSING)}"),
+    pytest.mark.timeout(900),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +54,7 @@ def start(*command: str | Path, env: Mapping[str, str] | None = None) -> subproc
     )
 
 
-def end(process: subprocess.Popen[str], timeout: float = 120) -> Ended:
+def end(process: subprocess.Popen[str], timeout: float = 240) -> Ended:
     """Wait for a process; one that does not end in time is killed, and that is an error."""
     try:
         output, _ = process.communicate(timeout=timeout)
@@ -202,7 +205,7 @@ def test_a_killed_rank_ends_the_other() -> None:
 
     second.kill()
 
-    assert end(first, timeout=30).code == 1
+    assert end(first, timeout=60).code == 1
     assert end(second).code == -9
 
 
