@@ -163,10 +163,10 @@ async def test_an_empty_dir_is_new_for_each_pod(world: World) -> None:
 async def test_a_relative_path_is_the_containers(world: World) -> None:
     """Mounts are below the working directory where the container has them."""
     pod = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "rel"}}]}
-    container = {"volumeMounts": [{"name": "v", "mountPath": "/work/out"}], "workingDir": "/work"}
+    container = {"volumeMounts": [{"name": "v", "mountPath": "/job/out"}], "workingDir": "/job"}
 
     await world.run(world.job("relative", ["sh", "-c", "echo here > out/file"], container=container, pod=pod))
-    ref, _ = await world.run(world.job("absolute", ["cat", "/work/out/file"], container=container, pod=pod))
+    ref, _ = await world.run(world.job("absolute", ["cat", "/job/out/file"], container=container, pod=pod))
 
     assert await world.text(ref, "absolute-master-0") == ["here"]
 
