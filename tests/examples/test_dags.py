@@ -1,0 +1,162 @@
+"""Every file of dags/, copied beside the installed wheel, is parsed, and run to its end as a person would try it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from installed import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from installed import Installed
+
+DAGS = {
+    "digits": ["evaluate", "report", "train"],
+    "digits_failing": ["train"],
+    "digits_local_evaluation": ["evaluate", "train"],
+    "digits_sweep": ["best", "train"],
+    "digits_yaml": ["report", "train"],
+}
+PARSE = """
+import importlib, json, pathlib, sys
+names = sorted(path.stem for path in pathlib.Path(sys.argv[1]).glob("*.py"))
+sys.path.insert(0, sys.argv[1])
+dags = {name: importlib.import_module(name).dag for name in names}
+heavy = sorted({"torch", "sklearn", "kubernetes", "kfp"} & set(sys.modules))
+print(json.dumps({"tasks": {dag.dag_id: sorted(dag.task_ids) for dag in dags.values()}, "heavy": heavy}))
+"""
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Airflow:
+    """An Airflow without any component running, and copies of the DAG folder and of the image's build context."""
+
+    installed: Installed
+    folder: Path
+
+    @property
+    def claim(self) -> Path:
+        """The directory that is the claim `digits`."""
+        return self.folder / "claims" / "default" / "digits"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What makes this an Airflow whose jobs run on this machine; nothing in a DAG file says so."""
+        return {
+            "AIRFLOW_HOME": str(self.folder / "home"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
+            "AIRFLOW__PTJOB__BACKEND": "local",
+            "AIRFLOW__PTJOB__LOCAL_ROOT": str(self.folder / "jobs"),
+            "AIRFLOW__PTJOB__LOCAL_CLAIMS": str(self.folder / "claims"),
+            "AIRFLOW__PTJOB__LOCAL_IMAGES": json.dumps({"digits": str(self.folder / "digits")}),
+        }
+
+    def run(self, name: str) -> subprocess.CompletedProcess[str]:
+        """Run one DAG file as a script, from a folder that is not the DAG folder, until its run has ended."""
+        return subprocess.run(
+            [self.installed.python, self.folder / "dags" / f"{name}.py"],
+            cwd=self.folder / "home",
+            env=self.installed.environment(self.settings),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def airflow(installed_wheel: Installed, tmp_path_factory: pytest.TempPathFactory) -> Airflow:
+    folder = tmp_path_factory.mktemp("examples")
+    (folder / "home").mkdir()
+    hidden = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "dags", folder / "dags", ignore=hidden)
+    shutil.copytree(ROOT / "docker" / "digits", folder / "digits", ignore=hidden)
+    airflow = Airflow(installed=installed_wheel, folder=folder)
+    installed_wheel.run("airflow", "db", "migrate", env=airflow.settings, timeout=600)
+    return airflow
+
+
+def find(pattern: str, text: str) -> tuple[str, ...]:
+    """Return the groups of the pattern's only match at the beginning of a line."""
+    (match,) = re.finditer(f"^{pattern}", text, re.MULTILINE)
+    return match.groups()
+
+
+def test_every_file_is_a_dag_of_its_name_and_cheap_to_parse(airflow: Airflow) -> None:
+    """Airflow reads DAG files all day: none loads PyTorch or a Kubernetes client. None is missing in these tests."""
+    command = ("python", "-c", PARSE, str(airflow.folder / "dags"))
+
+    printed = airflow.installed.run(*command, env=airflow.settings, timeout=300)
+
+    assert json.loads(printed.splitlines()[-1]) == {"tasks": DAGS, "heavy": []}
+
+
+def test_the_scheduled_dag_trains_evaluates_and_reports(airflow: Airflow) -> None:
+    """The report names the model's file by the hash that it has, and the accuracy that the second job found."""
+    ended = airflow.run("digits")
+
+    assert ended.returncode == 0, ended.stdout
+    path, size, sha256 = find(r"model pvc://digits/(\S+), (\d+) bytes, sha256 (\w+)$", ended.stdout)
+    content = (airflow.claim / path).read_bytes()
+    assert (len(content), hashlib.sha256(content).hexdigest()) == (int(size), sha256)
+    assert float(*find(r"accuracy on held-out digits: (\S+)$", ended.stdout)) >= 0.97
+    assert {log.parent.name for log in airflow.claim.glob("logs/*/*/events.*")} == {"train", "evaluate"}
+
+
+def test_a_manifest_beside_the_dag_is_run(airflow: Airflow) -> None:
+    """The YAML file is found beside the DAG file from wherever it is run, and its outputs come back."""
+    ended = airflow.run("digits_yaml")
+
+    assert ended.returncode == 0, ended.stdout
+    (path,) = find(r"model pvc://digits/(\S+), sha256 \w+$", ended.stdout)
+    assert (airflow.claim / path).is_file()
+    assert float(*find(r"held_out/accuracy = (\S+) after step 6$", ended.stdout)) > 0.9
+
+
+def test_the_sweep_picks_the_best_of_its_trainings(airflow: Airflow) -> None:
+    """Every learning rate has a training, a model and an accuracy of its own."""
+    ended = airflow.run("digits_sweep")
+
+    assert ended.returncode == 0, ended.stdout
+    told = re.findall(r"^learning rate (\S+): accuracy (\S+)$", ended.stdout, re.MULTILINE)
+    rate, path = find(r"best is (\S+): pvc://digits/(\S+)$", ended.stdout)
+    assert [rate for rate, _ in told] == ["0.0003", "0.003", "0.03"]
+    assert rate == max(told, key=lambda pair: float(pair[1]))[0]
+    assert len(list((airflow.claim / path).parents[1].glob("*/model.pt"))) == 3
+
+
+def test_the_failing_training_says_who_failed_first_and_is_not_tried_again(airflow: Airflow) -> None:
+    """The script fails, and the task's error begins with the replica, the reason and what to do."""
+    ended = airflow.run("digits_failing")
+
+    assert ended.returncode == 1
+    assert re.search(
+        r"AirflowFailException: default/digits-failing-\w{8} failed: worker-0 \(rank 1\) exited with code 1: "
+        r"ValueError: image 17 has the label 11; allowed are 0 to 9\. .*a retry would fail the same way",
+        ended.stdout,
+    )
+    assert "rank 1 of 2 has begun" in ended.stdout.rpartition("Last lines of")[2]
+    assert ended.stdout.count("was submitted") == 1
+
+
+def test_a_python_task_beside_the_claim_evaluates_the_model(airflow: Airflow) -> None:
+    """The address in the result becomes a path of this machine, and the model there is the one that was trained."""
+    ended = airflow.run("digits_local_evaluation")
+
+    assert ended.returncode == 0, ended.stdout
+    (trained,) = set(re.findall(r"held-out accuracy (\S+) \(\d+ of 360\)", ended.stdout))
+    path, evaluated = find(r"(/\S+/model\.pt): accuracy (\S+) on 360 held-out digits$", ended.stdout)
+    assert path.startswith(str(airflow.claim))
+    assert evaluated == trained
