@@ -1,0 +1,88 @@
+"""A real Airflow for the whole session: api-server, scheduler, dag-processor and triggerer, each its own process."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from demo.stack import Stack, StackConfig
+from task_run import TaskRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+CANARY = "canary-8f14e45fceea167a"
+"""A secret that no log, XCom, rendered field, trigger row or state file may ever show."""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The stack, and the claim that jobs and tests share."""
+
+    stack: Stack
+    root: Path
+
+    @property
+    def work(self) -> Path:
+        """The claim that every job sees as /claim."""
+        return self.root / "claims" / "default" / "work"
+
+    def start(self, dag_id: str, *args: str, task_id: str = "train", **conf: Any) -> TaskRun:
+        """Start a run whose job does this."""
+        return TaskRun(self.stack, dag_id, self.stack.api.trigger(dag_id, {"args": list(args), **conf}), task_id)
+
+    def release(self, name: str) -> None:
+        """Let the jobs go on that wait for this file."""
+        (self.work / name).touch()
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Start the stack, and end everything of it and of its jobs."""
+    root = tmp_path_factory.mktemp("airflow")
+    jobs = root / "jobs"
+    settings = {
+        "PTJOB__BACKEND": "local",
+        "PTJOB__LOCAL_ROOT": str(jobs),
+        "PTJOB__LOCAL_IMAGES": json.dumps({"program": str(HERE / "image")}),
+        "PTJOB__LOCAL_SECRETS": json.dumps({"credentials": {"token": CANARY}}),
+        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
+        "TRIGGERER__JOB_HEARTBEAT_SEC": "2",
+        "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+        "CORE__PARALLELISM": "5",
+        "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",  # the files stay as they are
+    }
+    connection = json.dumps({"conn_type": "kubernetes", "extra": {"kube_config": CANARY}})
+    config = StackConfig(
+        home=root / "home",
+        dags=HERE / "dags",
+        database_url=f"sqlite:///{root / 'home' / 'airflow.db'}?timeout=60",  # many tasks begin at once: wait for locks
+        settings={f"AIRFLOW__{name}": value for name, value in settings.items()} | {"AIRFLOW_CONN_CANARY": connection},
+        paused_at_creation=False,
+    )
+    try:
+        with Stack(config) as stack:
+            for dag_id in ("wait_0", "defer_mapped", "fire_and_forget"):
+                stack.api.wait_for_dag(dag_id)
+            lab = Lab(stack, jobs)
+            lab.work.mkdir(parents=True)
+            yield lab
+    finally:
+        _end_jobs(jobs)
+
+
+def _end_jobs(root: Path) -> None:
+    for process in psutil.process_iter():
+        try:
+            started_here = any(str(root) in word for word in process.cmdline())
+        except psutil.Error:
+            continue
+        if started_here and process.pid != os.getpid():
+            process.kill()

@@ -1,0 +1,72 @@
+"""One DAG for each way of waiting and number of retries; what its job does is told with the run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG
+
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.sensors import PyTorchJobSensor
+
+MODES = {"wait": False, "defer": True}
+
+
+def training(**more: Any) -> PyTorchJobOperator:
+    """Return the task whose job the run's conf describes."""
+    fields: dict[str, Any] = {
+        "task_id": "train",
+        "name": "job",
+        "image": "program",
+        "args": "{{ dag_run.conf.get('args') }}",
+        "command": "{{ dag_run.conf.get('command') }}",
+        "workers": "{{ dag_run.conf.get('workers', 1) }}",
+        "model": "{{ dag_run.conf.get('model') }}",
+        "checkpoints": "{{ dag_run.conf.get('checkpoints') }}",
+        "active_deadline_seconds": "{{ dag_run.conf.get('active_deadline_seconds') }}",
+        "volumes": ["work:/claim"],
+        "env": {"WORK": "/claim"},
+        "retry_delay": timedelta(seconds=1),
+    }
+    return PyTorchJobOperator(**{**fields, **more})
+
+
+def dag(dag_id: str) -> DAG:
+    """Return a DAG whose templates keep the types of the run's conf."""
+    return DAG(dag_id, schedule=None, render_template_as_native_obj=True)
+
+
+for mode, deferrable in MODES.items():
+    for retries in (0, 1, 3):
+        with dag(f"{mode}_{retries}"):
+            training(deferrable=deferrable, retries=retries)
+
+    with dag(f"{mode}_timeout"):
+        training(deferrable=deferrable, retries=1, execution_timeout=timedelta(seconds=6))
+
+    with dag(f"{mode}_secret"):
+        training(
+            deferrable=deferrable,
+            kubernetes_conn_id="canary",
+            env={"WORK": "/claim", "TOKEN": {"secret": "credentials", "key": "token"}},
+        )
+
+    with dag(f"{mode}_sensor"):
+        PyTorchJobSensor(
+            task_id="watch", job_name="{{ dag_run.conf['job_name'] }}", poke_interval=1, deferrable=deferrable
+        )
+
+    with dag(f"{mode}_mapped"):
+        training_of = PyTorchJobOperator.partial(
+            task_id="train",
+            name="job",
+            image="program",
+            volumes=["work:/claim"],
+            env={"WORK": "/claim"},
+            deferrable=deferrable,
+        )
+        training_of.expand(args=[["finish"], ["exit_with", "3"], ["finish"]])
+
+with dag("fire_and_forget"):
+    training(wait_for_completion=False)

@@ -1,0 +1,130 @@
+"""Stands for a training program: it does what its first argument says, on the rank that its environment says.
+
+It imports nothing but the standard library, so that it starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+WORK = Path(os.environ["WORK"])
+RANK = int(os.environ.get("RANK", "0"))
+
+say = functools.partial(print, flush=True)
+
+
+def finish(*_: str) -> None:
+    """Write the model and end."""
+    path = os.environ.get("PTJOB_MODEL_PATH")
+    if path and RANK == 0:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("weights")
+    say(f"rank {RANK} finished")
+
+
+def wait_for(name: str) -> None:
+    """Print a line a second until a file of that name is in the claim, then end well; only SIGKILL ends it before."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    began = time.monotonic()
+    count = 0
+    say(f"rank {RANK} waits for {name}")
+    while not (WORK / name).exists():
+        if time.monotonic() - began >= count:
+            say(f"tick {count:04d} of {os.environ.get('PTJOB_ATTEMPT')}")
+            count += 1
+        time.sleep(0.05)
+    finish()
+
+
+def lines(count: str) -> None:
+    """Print numbered lines, one of 2 MB, and some that are no UTF-8."""
+    out = sys.stdout.buffer
+    for number in range(int(count)):
+        out.write(b"line %06d of a long log, with some text behind it\n" % number)
+    out.write(b"big " + b"0123456789abcdef" * (2 * 1024 * 1024 // 16) + b" end\n")
+    out.write(b"caf\xe9 \xff\xfe bytes\n")
+    out.write("käse ✓ characters\n".encode())
+    out.flush()
+    finish()
+
+
+def live(name: str) -> None:
+    """Print the time of printing, a few times a second, until a file of that name is in the claim."""
+    while not (WORK / name).exists():
+        say(f"printed at {time.time():.3f}")
+        time.sleep(0.25)
+    finish()
+
+
+def raise_on(rank: str) -> None:
+    """Raise on one rank; the others wait until they are stopped."""
+    if int(rank) == RANK:
+        say("about to fail")
+        raise ValueError("loss is nan at step 17")
+    time.sleep(3600)
+
+
+def exit_with(code: str, rank: str = "0") -> None:
+    """End one rank with an exit code; the others wait until they are stopped."""
+    if int(rank) == RANK:
+        say("giving up")
+        sys.exit(int(code))
+    time.sleep(3600)
+
+
+def killed(rank: str = "0") -> None:
+    """End one rank as the kernel ends a process that took too much; the others wait until they are stopped."""
+    if int(rank) == RANK:
+        say("allocating")
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(3600)
+
+
+def hang() -> None:
+    """Get nowhere."""
+    say(f"rank {RANK} waits for its peers")
+    time.sleep(3600)
+
+
+def no_output() -> None:
+    """End well without the model."""
+    say("forgot to save")
+
+
+def empty_output() -> None:
+    """End well with an empty model."""
+    path = Path(os.environ["PTJOB_MODEL_PATH"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    say("it is saved")
+
+
+def resume(name: str) -> None:
+    """Count steps from the checkpoint; the first attempt then waits for a file."""
+    folder = Path(os.environ["PTJOB_CHECKPOINT_DIR"])
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint = folder / "step"
+    first = int(checkpoint.read_text()) if checkpoint.exists() else 0
+    for step in range(first, first + 3):
+        say(f"attempt {os.environ['PTJOB_ATTEMPT']} step {step}")
+        checkpoint.write_text(str(step + 1))
+    if os.environ["PTJOB_ATTEMPT"] == "1":
+        wait_for(name)
+    finish()
+
+
+def secret(name: str) -> None:
+    """Use a secret, and print it as a careless program would, once there is a file of that name."""
+    value = os.environ["TOKEN"]
+    say(f"token of {len(value)} characters")
+    wait_for(name)
+    say(f"the token is {value}")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

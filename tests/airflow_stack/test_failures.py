@@ -1,0 +1,159 @@
+"""How a failure looks to the person who opens the task's log, and that nothing keeps running."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from task_run import TaskRun, runs, until
+
+if TYPE_CHECKING:
+    from airflow_stack.conftest import Lab
+
+FAILURES: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
+    "a Python exception on rank 1": (
+        ["raise_on", "1"],
+        {"workers": 2},
+        ["worker-0 (rank 1)", "ValueError: loss is nan at step 17", "Fix the training code"],
+        "ValueError: loss is nan at step 17",
+    ),
+    "the same, in a worker": (
+        ["raise_on", "1"],
+        {"workers": 2},
+        ["worker-0 (rank 1)", "ValueError: loss is nan at step 17", "Fix the training code"],
+        "ValueError: loss is nan at step 17",
+    ),
+    "an exit code": (
+        ["exit_with", "7", "1"],
+        {"workers": 2},
+        ["worker-0 (rank 1)", "code 7", "a retry would fail"],
+        "giving up",
+    ),
+    "kill -9": (
+        ["killed", "1"],
+        {"workers": 2},
+        ["worker-0 (rank 1)", "SIGKILL", "whether the node ran out of memory"],
+        "allocating",
+    ),
+    "a missing program": (
+        [],
+        {"command": ["trian.py"]},
+        ["master-0 (rank 0)", '"trian.py"', "Correct command or image"],
+        "",
+    ),
+    "a hang past the job's deadline": (
+        ["hang"],
+        {"workers": 2, "active_deadline_seconds": 4},
+        ["master-0 (rank 0)", "active_deadline_seconds", "Raise active_deadline_seconds="],
+        "rank 0 waits for its peers",
+    ),
+    "a missing output": (
+        ["no_output"],
+        {"model": "pvc://work/missing/model.pt"},
+        ["master-0 (rank 0)", "is missing", "Save the model"],
+        "forgot to save",
+    ),
+    "an empty output": (
+        ["empty_output"],
+        {"model": "pvc://work/empty/model.pt"},
+        ["master-0 (rank 0)", "is empty", "Save the model"],
+        "it is saved",
+    ),
+    "an old output": (
+        ["no_output"],
+        {"model": "pvc://work/old/model.pt"},
+        ["master-0 (rank 0)", "is stale", "Save the model"],
+        "forgot to save",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def failed(lab: Lab) -> dict[str, TaskRun]:
+    """Start all of them at once, alternately deferred and in a worker; none of them may be retried but kill -9."""
+    old = lab.work / "old" / "model.pt"
+    old.parent.mkdir()
+    old.write_text("weights of last year")
+    os.utime(old, (1_700_000_000, 1_700_000_000))
+    modes = ("defer_3", "wait_3")
+    tasks = {
+        name: lab.start("defer_0" if name == "kill -9" else modes[number % 2], *args, **conf)
+        for number, (name, (args, conf, _, _)) in enumerate(FAILURES.items())
+    }
+    for task in tasks.values():
+        task.wait(timeout=180)
+    return tasks
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_the_first_line_says_which_replica_why_and_what_to_do(failed: dict[str, TaskRun], name: str) -> None:
+    """Nobody has to search: replica, cause and advice come first, then that replica's last lines."""
+    task = failed[name]
+    _, _, wanted, tail = FAILURES[name]
+
+    first, *rest = task.errors()[0].splitlines()
+
+    assert task.state == "failed"
+    assert first.startswith(str(task.ref))
+    for words in wanted:
+        assert words in first
+    assert tail in "\n".join(rest)
+    assert not runs(task.ref)
+
+
+@pytest.mark.parametrize("name", [name for name in FAILURES if name != "kill -9"])
+def test_a_failure_that_a_retry_cannot_help_is_tried_once(failed: dict[str, TaskRun], name: str) -> None:
+    """retries=3 is for lost machines, not for bugs."""
+    assert failed[name].now["try_number"] == 1
+
+
+def test_a_lost_supervisor_is_retried_and_training_goes_on_from_its_checkpoint(lab: Lab) -> None:
+    """What kills the job from outside is tried again, as attempt 2, which is told where attempt 1 was."""
+    task = lab.start("defer_1", "resume", "never", checkpoints="pvc://work/checkpoints")
+    task.wait_for_line("tick 0001")
+    ref = task.ref
+
+    supervisor_of(ref.name).kill()
+
+    until(lambda: task.now["try_number"] == 2, timeout=60, what=task.text)
+    assert task.wait() == "success"
+    assert not runs(ref)
+    assert [line for line in task.lines(2) if line.startswith("attempt ")] == [f"attempt 2 step {n}" for n in (3, 4, 5)]
+    assert task.xcom()["attempt"] == 2
+
+
+def supervisor_of(name: str) -> psutil.Process:
+    """Return the process that supervises the job."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if "ptjob_provider.core.local.supervisor" in words and name in words[-1]:
+                return process
+    raise AssertionError(f"no supervisor of {name}")
+
+
+@pytest.mark.parametrize(
+    ("conf", "wanted"),
+    [
+        ({"args": "train.py"}, ["args", "'train.py'", "a list"]),
+        ({"workers": -1}, ["workers", "-1", "at least 1"]),
+        ({"model": "pvc:///model.pt"}, ["model", "claim"]),
+        ({"model": "/elsewhere/model.pt"}, ["model", "/elsewhere/model.pt", "work"]),
+        ({"model": "pvc://work/../../etc/passwd"}, ["model", ".."]),
+    ],
+)
+def test_bad_input_fails_before_anything_starts(lab: Lab, conf: dict[str, Any], wanted: list[str]) -> None:
+    """The first line names field, value and what is allowed; there is no job, and no second try."""
+    task = TaskRun(lab.stack, "wait_3", lab.stack.api.trigger("wait_3", {"args": ["finish"], **conf}))
+
+    assert task.wait() == "failed"
+
+    first = task.errors()[0].splitlines()[0]
+    for words in wanted:
+        assert words in first
+    assert task.now["try_number"] == 1
+    assert task.xcom("job_name") is None

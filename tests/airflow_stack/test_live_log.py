@@ -1,0 +1,56 @@
+"""Rank 0's lines in the task's log: while they are written, and every one exactly once."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_stack.conftest import Lab
+
+LINES = 50_000
+
+
+@pytest.mark.parametrize("mode", ["wait", "defer"])
+def test_a_line_is_readable_within_two_seconds_of_being_printed(
+    lab: Lab, mode: str, record_property: Callable[[str, object], None]
+) -> None:
+    """Whoever watches the task sees what rank 0 does now, also without a worker slot."""
+    task = lab.start(f"{mode}_0", "live", f"seen-{mode}")
+    task.wait("deferred" if mode == "defer" else "running")
+    task.wait_for_line("printed at")
+
+    delays = []
+    for _ in range(8):
+        time.sleep(0.5)
+        printed = [float(line.split()[-1]) for line in task.lines() if line.startswith("printed at")]
+        delays.append(time.time() - printed[-1])
+    state = task.state
+    lab.release(f"seen-{mode}")
+
+    record_property("age_of_the_newest_line", sorted(delays))
+    assert state == ("deferred" if mode == "defer" else "running")
+    assert statistics.median(delays) < 2, f"the newest line was {max(delays):.2f} s old at worst: {sorted(delays)}"
+    assert task.wait() == "success"
+
+
+@pytest.mark.parametrize("mode", ["wait", "defer"])
+def test_every_line_of_a_fast_and_ugly_log_is_there_exactly_once_and_in_order(lab: Lab, mode: str) -> None:
+    """50,000 numbered lines, one of 2 MB, bytes that are no UTF-8: nothing is lost, doubled or moved."""
+    task = lab.start(f"{mode}_0", "lines", str(LINES))
+
+    assert task.wait(timeout=180) == "success"
+
+    lines = task.lines()
+    assert [line for line in lines if line.startswith("line ")] == [
+        f"line {number:06d} of a long log, with some text behind it" for number in range(LINES)
+    ]
+    assert [line for line in lines if line.startswith("big ")] == ["big " + "0123456789abcdef" * 131072 + " end"]
+    assert lines.count("caf\ufffd \ufffd\ufffd bytes") == 1
+    assert lines.count("käse ✓ characters") == 1
+    assert lines.count("rank 0 finished") == 1

@@ -1,0 +1,140 @@
+"""A person's buttons, time limits and dying workers: what becomes of the task, and what of its job."""
+
+from __future__ import annotations
+
+import signal
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from task_run import TaskRun, runs, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_stack.conftest import Lab
+
+WAITS = {"wait": "running", "defer": "deferred"}
+DECIDED = ("Server indicated the task shouldn't be running anymore", "Trigger cancelled by user action")
+GONE_WITHIN = 5.0
+
+
+def started(lab: Lab, dag_id: str, name: str) -> TaskRun:
+    """Start a job that waits for a file, and return once its log is there."""
+    task = lab.start(dag_id, "wait_for", name, workers=2)
+    task.wait(WAITS[dag_id.split("_", maxsplit=1)[0]])
+    task.wait_for_line("tick 0001")
+    return task
+
+
+def seconds_from_decision(task: TaskRun, gone_at: float) -> float:
+    """Return how long the processes lived after Airflow had told the task that it is over."""
+    decided = [each for each in task.records() if str(each.get("event", "")).startswith(DECIDED)]
+    return gone_at - datetime.fromisoformat(decided[0]["timestamp"]).timestamp()
+
+
+@pytest.mark.parametrize("mode", WAITS)
+@pytest.mark.parametrize("state", ["failed", "success"])
+def test_marking_a_task_stops_its_job_and_leaves_the_mark(
+    lab: Lab, mode: str, state: str, record_property: Callable[[str, object], None]
+) -> None:
+    """A user's kill takes the processes with it, and the task keeps the state that the user gave it."""
+    task = started(lab, f"{mode}_1", "never")
+    ref = task.ref
+
+    task.mark(state)
+    until(lambda: not runs(ref), timeout=30, what="the job's end")
+    gone_at = time.time()
+
+    until(lambda: f"was deleted: {'its' if mode == 'defer' else 'the'} task is {state}" in task.text())
+    took = seconds_from_decision(task, gone_at)
+    record_property("seconds_from_decision", took)
+    assert took < GONE_WITHIN, f"the processes were there for {took:.1f} s"
+    assert task.state == state
+
+
+@pytest.mark.parametrize("mode", WAITS)
+def test_clearing_a_task_stops_its_job_before_the_next_attempt_begins(lab: Lab, mode: str) -> None:
+    """A cleared task trains anew, as attempt 2, and never twice at the same time."""
+    task = started(lab, f"{mode}_0", f"cleared-{mode}")
+    first = task.ref
+
+    task.clear()
+    task.wait_for_line("tick 0000 of 2", attempt=2)
+
+    second = task.ref
+    assert not runs(first)
+    assert second.uid != first.uid
+    assert runs(second)
+    lab.release(f"cleared-{mode}")
+    assert task.wait() == "success"
+    assert task.xcom()["attempt"] == 2
+
+
+@pytest.mark.parametrize("mode", WAITS)
+def test_execution_timeout_stops_the_job_and_is_retried_as_a_new_attempt(lab: Lab, mode: str) -> None:
+    """The limit holds while deferred, too; the first line says what happened; nothing runs on."""
+    task = lab.start(f"{mode}_timeout", "wait_for", "never", workers=2)
+    task.wait_for_line("tick 0001")
+    ref = task.ref
+
+    until(lambda: not runs(ref), timeout=30, what="the job's end")
+
+    until(task.errors, what=task.text)
+    assert task.errors()[0].splitlines()[0].startswith(f"{ref} ")
+    assert "unfinished at the deadline" in task.errors()[0].splitlines()[0]
+    assert task.wait() == "failed"
+    assert task.now["try_number"] == 2
+    assert task.ref.uid != ref.uid
+    assert not runs(task.ref)
+
+
+@pytest.mark.parametrize("whom", ["task", "worker"])
+def test_a_drained_worker_leaves_the_job_to_the_next_try(lab: Lab, whom: str) -> None:
+    """SIGTERM with a try left: the task is retried, adopts the same job, and the log of that try is whole."""
+    name = f"drained-{whom}"
+    task = started(lab, "wait_1", name)
+    ref, process = task.ref, task.process()
+
+    (process if whom == "task" else process.parent()).send_signal(signal.SIGTERM)  # type: ignore[union-attr]
+    task.wait_for_line("tick 0001", attempt=2)
+
+    assert task.ref == ref
+    assert runs(ref)
+    assert f"{ref} is kept: the next try adopts it" in task.errors(1)[0]
+    lab.release(name)
+    assert task.wait() == "success"
+    assert f"{ref} was adopted" in task.text(2)
+    assert [line for line in task.lines(2) if line.startswith("tick 0000")] == ["tick 0000 of 1"]
+    assert task.xcom()["attempt"] == 1
+
+
+def test_a_drained_worker_takes_the_job_along_on_the_last_try(lab: Lab) -> None:
+    """SIGTERM without a try left: nothing would ever wait for that job, so it goes; the task fails."""
+    task = started(lab, "wait_0", "never")
+    ref = task.ref
+
+    task.process().send_signal(signal.SIGTERM)
+
+    assert until(lambda: not runs(ref), what="the job's end") < GONE_WITHIN
+    assert task.wait() == "failed"
+    assert f"{ref} was deleted: this was the last try" in task.errors()[0]
+
+
+def test_the_retry_of_a_killed_worker_adopts_the_running_job(lab: Lab) -> None:
+    """Kill -9 in the middle: one job, trained once; the log of each try says what that try saw."""
+    task = started(lab, "wait_1", "killed")
+    ref = task.ref
+
+    task.process().kill()
+    task.wait_for_line("tick 0001", attempt=2)
+
+    assert task.ref == ref
+    assert f"{ref} was submitted" in task.text(1)
+    assert f"{ref} was adopted" in task.text(2)
+    lab.release("killed")
+    assert task.wait() == "success"
+    assert task.lines(2).count("rank 0 finished") == 1
+    assert task.xcom()["attempt"] == 1

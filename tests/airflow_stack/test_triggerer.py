@@ -1,0 +1,106 @@
+"""A triggerer that stops, dies or freezes: the job goes on, and its log loses nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from task_run import TaskRun, runs, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_stack.conftest import Lab
+
+
+def deferred(lab: Lab, name: str) -> TaskRun:
+    """Start a deferred job that waits for a file, and return once its log is there."""
+    task = lab.start("defer_0", "wait_for", name)
+    task.wait("deferred")
+    task.wait_for_line("tick 0002")
+    return task
+
+
+def ticks(task: TaskRun) -> list[str]:
+    """Return the numbers of the ticks in the log, in its order."""
+    return [line.split()[1] for line in task.lines() if line.startswith("tick ")]
+
+
+def finish(lab: Lab, task: TaskRun, name: str) -> list[str]:
+    """Let the job end well, and return its ticks."""
+    lab.release(name)
+    assert task.wait() == "success"
+    assert task.lines().count("rank 0 finished") == 1
+    return ticks(task)
+
+
+def test_a_stopped_triggerer_leaves_the_job_alone_and_the_next_one_goes_on_where_it_was(lab: Lab) -> None:
+    """A rolling deployment of the triggerer costs no job, no line, and repeats none."""
+    task = deferred(lab, "restarted")
+    ref = task.ref
+
+    began = time.monotonic()
+    lab.stack["triggerer"].stop()
+    took = time.monotonic() - began
+    alive = runs(ref)
+    lab.stack["triggerer"].start()
+    lab.stack.wait_healthy(["triggerer"])
+    seen = len(ticks(task))
+    until(lambda: len(ticks(task)) > seen + 1, timeout=60, what=task.text)
+
+    assert alive
+    assert took < 20  # Airflow waits 30 s for a trigger that does not end
+    assert task.state == "deferred"
+    found = finish(lab, task, "restarted")
+    assert found == [f"{number:04d}" for number in range(len(found))]
+    assert "may be repeated" not in task.text()
+
+
+def test_after_a_killed_triggerer_lines_may_repeat_in_a_marked_block_and_none_is_missing(lab: Lab) -> None:
+    """Kill -9 loses what nobody had vouched for; it is read again, and the log says so."""
+    task = deferred(lab, "bereaved")
+    ref = task.ref
+
+    lab.stack["triggerer"].kill()
+    lab.stack["triggerer"].start()
+    lab.stack.wait_healthy(["triggerer"])
+    task.wait_for_line("── lines up to", timeout=90)
+    task.wait_for_line("── from here on nothing is repeated", timeout=30)
+
+    assert runs(ref)
+    found = finish(lab, task, "bereaved")
+    assert sorted(set(found)) == [f"{number:04d}" for number in range(len(set(found)))]
+    lines = task.lines()
+    after = lines[next(i for i, line in enumerate(lines) if line.startswith("── from here on")) :]
+    later = [line.split()[1] for line in after if line.startswith("tick ")]
+    assert later
+    assert len(later) == len(set(later))
+
+
+@pytest.fixture
+def _one_triggerer(lab: Lab) -> Iterator[None]:
+    yield
+    second = lab.stack.components.pop("triggerer-2", None)
+    if second is not None:
+        second.stop()
+    lab.stack["triggerer"].thaw()
+
+
+@pytest.mark.usefixtures("_one_triggerer")
+def test_a_triggerer_that_was_frozen_and_replaced_does_not_touch_the_job_when_it_wakes(lab: Lab) -> None:
+    """Airflow tells the woken one that its triggers are over, although another one has them: it asks, and keeps."""
+    task = deferred(lab, "frozen")
+    ref = task.ref
+    lab.stack["triggerer"].freeze()
+    lab.stack.add("triggerer", "triggerer-2")
+    seen = len(ticks(task))
+    until(lambda: len(ticks(task)) > seen + 1, timeout=90, what=task.text)
+
+    lab.stack["triggerer"].thaw()
+    until(lambda: f"{ref} is kept: its task is deferred" in task.text(), timeout=40, what=task.text)
+
+    assert runs(ref)
+    assert task.state == "deferred"
+    finish(lab, task, "frozen")

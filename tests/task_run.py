@@ -1,0 +1,128 @@
+"""One task of one run on the real stack: its states, its log as lines, its job, and the buttons that a person has."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.airflow.tasklog import CONTINUES
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.local.processes import marked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psutil
+
+    from demo.stack import Stack
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """One task instance; attempts are Airflow's try numbers."""
+
+    stack: Stack
+    dag_id: str
+    run_id: str
+    task_id: str = "train"
+    map_index: int = -1
+
+    @property
+    def now(self) -> dict[str, Any]:
+        """What Airflow says of it."""
+        return self.stack.api.task(self.dag_id, self.run_id, self.task_id, self.map_index)
+
+    @property
+    def state(self) -> str | None:
+        """Its state."""
+        return self.now["state"]
+
+    def wait(self, *states: str, timeout: float = 90) -> str:
+        """Return its state once it is one of these, final ones by default."""
+        try:
+            return self.stack.api.wait_for_task(
+                self.dag_id, self.run_id, self.task_id, *states, timeout=timeout, map_index=self.map_index
+            )
+        except TimeoutError as error:
+            raise AssertionError(f"{self.dag_id}: {error}\n{self.text(self.now['try_number'])}") from error
+
+    def wait_for_line(self, text: str, *, attempt: int = 1, timeout: float = 60) -> None:
+        """Return once a line of the log begins with the text."""
+        until(
+            lambda: any(line.startswith(text) for line in self.lines(attempt)),
+            timeout=timeout,
+            what=lambda: self.text(attempt),
+        )
+
+    def records(self, attempt: int = 1) -> list[dict[str, Any]]:
+        """Return the records of the log over REST."""
+        return self.stack.api.log(self.dag_id, self.run_id, self.task_id, attempt, self.map_index)
+
+    def lines(self, attempt: int = 1) -> list[str]:
+        """Return the lines of the log over REST; the pieces of a long one are put together."""
+        return joined([line for record in self.records(attempt) for line in str(record.get("event", "")).split("\n")])
+
+    def text(self, attempt: int = 1) -> str:
+        """Return the log as one text, with the errors' own."""
+        return "\n".join([*self.lines(attempt), *self.errors(attempt)])
+
+    def errors(self, attempt: int = 1) -> list[str]:
+        """Return the texts of the exceptions that the log has, the last raised first."""
+        details = [detail for record in self.records(attempt) for detail in record.get("error_detail") or ()]
+        return [str(detail["exc_value"]) for detail in details]
+
+    def xcom(self, key: str = "return_value") -> Any:
+        """Return one of its XComs."""
+        return self.stack.api.xcom(self.dag_id, self.run_id, self.task_id, key, self.map_index)
+
+    @property
+    def ref(self) -> JobRef:
+        """Its job, as it told before it waited."""
+        fields = {key: self.xcom(f"job_{key}") for key in ("name", "namespace", "uid")}
+        return JobRef(kind="PyTorchJob", **fields)
+
+    def mark(self, state: str) -> None:
+        """Mark it, as the button does."""
+        self.stack.api.set_task_state(self.dag_id, self.run_id, self.task_id, state, self.map_index)
+
+    def clear(self) -> None:
+        """Clear it, as the button does."""
+        self.stack.api.clear(self.dag_id, self.run_id, self.task_id)
+
+    def process(self) -> psutil.Process:
+        """Return the process that runs it in a worker."""
+        title = f"airflow worker -- {self.now['id']}"
+        workers = self.stack["scheduler"].processes()
+        return next(process for process in workers if " ".join(process.cmdline()).startswith(title))
+
+
+def joined(lines: list[str]) -> list[str]:
+    """Put the pieces of long lines together."""
+    found: list[str] = []
+    goes_on = False
+    for line in lines:
+        text = line.removesuffix(CONTINUES)
+        if goes_on:
+            found[-1] += text
+        else:
+            found.append(text)
+        goes_on = text != line
+    return found
+
+
+def runs(ref: JobRef) -> bool:
+    """Whether a process of the job is alive, wherever it went."""
+    return bool(marked(f"{ref.uid}/"))
+
+
+def until(
+    probe: Callable[[], Any], *, timeout: float = 30, what: str | Callable[[], str] = "it", interval: float = 0.1
+) -> float:
+    """Return the seconds it took until the probe's answer was true."""
+    began = time.monotonic()
+    while not probe():
+        if time.monotonic() - began > timeout:
+            raise AssertionError(f"waited {timeout:.0f} s in vain for {what if isinstance(what, str) else what()}")
+        time.sleep(interval)
+    return time.monotonic() - began
