@@ -7,6 +7,7 @@ Importing it loads no Kubernetes client: DAG files are parsed all day.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator, conf
@@ -25,7 +26,7 @@ from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from ptjob_provider.core.submission import Submission
 
@@ -194,6 +195,7 @@ class PyTorchJobOperator(BaseOperator):
             deadline=deadline.isoformat() if deadline else None,
             limits=self.limits,
             keep_running_pods=self.keep_running_pods,
+            deferred_at=datetime.now(UTC).isoformat(),
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 

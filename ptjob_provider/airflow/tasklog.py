@@ -34,7 +34,7 @@ CONTINUES = " …"
 
 _INTERVAL = 0.1
 
-_STANDSTILL = 15.0
+_STANDSTILL = 8.0
 """Seconds without a beat after which another triggerer may have taken over, and written the same lines."""
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -34,7 +34,12 @@ CURSOR_KEY = "ptjob_log_cursor"
 KEEP_INTERVAL = 30.0
 """Seconds between two writes of that XCom."""
 
-_BEAT = 5.0
+_BEAT = 2.0
+
+YOUTH = 8.0
+"""Seconds after its deferral in which a trigger is taken for the first of its try. Another triggerer takes over after
+30 s without a heartbeat, and a new one needs longer than this to start; the first question to a fresh triggerer's API
+may take 20 s on a busy machine, and the log should not wait for it."""
 
 _CLEANUP_PATIENCE = 1.0
 
@@ -49,6 +54,7 @@ class PyTorchJobTrigger(BaseTrigger):
         limits: fields of `diagnosis.Limits`.
         keep_running_pods: leave replicas running after the job's end.
         hands_off: the job is somebody else's: watch it and change nothing.
+        deferred_at: RFC 3339; when the task was deferred. None: an earlier life is always asked for first.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class PyTorchJobTrigger(BaseTrigger):
         limits: dict[str, Any] | None = None,
         keep_running_pods: bool = False,
         hands_off: bool = False,
+        deferred_at: str | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.submission = submission
@@ -68,6 +75,7 @@ class PyTorchJobTrigger(BaseTrigger):
         self.limits = limits or {}
         self.keep_running_pods = keep_running_pods
         self.hands_off = hands_off
+        self.deferred_at = deferred_at
         self._fired = False
         self._is_over = False
         self._sink: TaskLog | None = None
@@ -75,7 +83,8 @@ class PyTorchJobTrigger(BaseTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what another triggerer builds the same trigger from; JSON values only."""
         fields = ("submission", "kubernetes_conn_id", "deadline", "limits", "keep_running_pods", "hands_off")
-        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in fields}
+        named = {name: getattr(self, name) for name in (*fields, "deferred_at")}
+        return f"{__name__}.{type(self).__name__}", named
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Follow the job to its end."""
@@ -118,12 +127,13 @@ class PyTorchJobTrigger(BaseTrigger):
 
     async def _follow(self, submission: Submission) -> Conclusion:
         backend = PyTorchJobHook(self.kubernetes_conn_id).backend()
-        before = await self._earlier_life()
+        is_young = self._is_young
+        before = None if is_young else await self._earlier_life()
         cursor = LogCursor.from_dict(before["cursor"]) if before and before.get("cursor") else None
         self._sink = sink = TaskLog(
             self.log, cursor=cursor, heir_of_a_kill=before is not None and not before.get("is_last")
         )
-        tending = asyncio.create_task(self._tend(sink))
+        tending = asyncio.create_task(self._tend(sink, is_young=is_young))
         try:
             return await follow(
                 backend,
@@ -139,6 +149,19 @@ class PyTorchJobTrigger(BaseTrigger):
             tending.cancel()
             sink.flush()
 
+    @property
+    def _is_young(self) -> bool:
+        if self.deferred_at is None:
+            return False
+        return (datetime.now(UTC) - datetime.fromisoformat(self.deferred_at)).total_seconds() < YOUTH
+
+    async def _own_up(self, sink: TaskLog) -> None:
+        """Say so if an earlier life has told the beginning of the log, although this one took itself for the first."""
+        before = await self._earlier_life()
+        if before is not None and before.get("cursor"):
+            told = before["cursor"]["timestamp"]
+            sink.notice(f"── lines up to {told} are repeated above: another triggerer had told them before ──")
+
     async def _earlier_life(self) -> dict[str, Any] | None:
         """Return what an earlier life of this trigger has kept; None if there was none."""
         uid = self.submission["ref"]["uid"]
@@ -149,8 +172,10 @@ class PyTorchJobTrigger(BaseTrigger):
             return {"uid": uid}
         return found if found and found.get("uid") == uid else None
 
-    async def _tend(self, sink: TaskLog) -> None:
+    async def _tend(self, sink: TaskLog, *, is_young: bool) -> None:
         """Say that this process lives, and keep the cursor every KEEP_INTERVAL."""
+        if is_young:
+            await self._own_up(sink)
         due = time.monotonic()
         while True:
             now = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -372,3 +373,34 @@ async def test_a_place_in_the_log_that_airflow_does_not_tell_costs_repeated_line
     assert payload["conclusion"]["outcome"] == Outcome.SUCCEEDED
     assert "may be repeated here" in mark
     assert lines == ["line 1", "line 2"]
+
+
+async def test_a_trigger_that_was_just_made_does_not_wait_for_airflows_answer(
+    backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """A fresh triggerer's API takes seconds to answer the first question; the log is live meanwhile."""
+    show(backend)
+    backend.lines = [line(1)]
+    comms.hangs = True
+    made = trigger(deferred_at=datetime.now(UTC).isoformat())
+
+    async with running(made, lines=1):
+        pass
+
+    assert log_of(made) == ["line 1"]
+
+
+async def test_a_trigger_that_wrongly_took_itself_for_the_first_owns_up(
+    backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """Lines that an earlier triggerer had told are in the log twice, and the log says up to where."""
+    show(backend)
+    backend.lines = [line(1), line(2)]
+    comms.xcoms[CURSOR_KEY] = {"uid": "u-1", "cursor": line(1).cursor.to_dict(), "is_last": True}
+    made = trigger(deferred_at=datetime.now(UTC).isoformat())
+
+    async with running(made, lines=3):
+        pass
+
+    assert sorted(log_of(made))[:2] == ["line 1", "line 2"]
+    assert any("up to 2026-11-20T10:00:01Z are repeated above" in text for text in log_of(made))
