@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import statistics
+import logging
 import time
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_stack.conftest import Lab
+
+logger = logging.getLogger(__name__)
 
 LINES = 50_000
 
 
 @pytest.mark.parametrize("mode", ["wait", "defer"])
-def test_a_line_is_readable_within_two_seconds_of_being_printed(
-    lab: Lab, mode: str, record_property: Callable[[str, object], None]
-) -> None:
+def test_a_line_is_readable_within_two_seconds_of_being_printed(lab: Lab, mode: str) -> None:
     """Whoever watches the task sees what rank 0 does now, also without a worker slot."""
     task = lab.start(f"{mode}_0", "live", f"seen-{mode}")
     task.wait("deferred" if mode == "defer" else "running")
@@ -33,9 +32,9 @@ def test_a_line_is_readable_within_two_seconds_of_being_printed(
     state = task.state
     lab.release(f"seen-{mode}")
 
-    record_property("age_of_the_newest_line", sorted(delays))
+    logger.info("%s: the newest line was %.2f s old (median), %.2f s at worst", mode, median(delays), max(delays))
     assert state == ("deferred" if mode == "defer" else "running")
-    assert statistics.median(delays) < 2, f"the newest line was {max(delays):.2f} s old at worst: {sorted(delays)}"
+    assert median(delays) < 2, f"the newest line was {max(delays):.2f} s old at worst: {sorted(delays)}"
     assert task.wait() == "success"
 
 
