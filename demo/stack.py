@@ -251,7 +251,8 @@ def airflow_options(config: StackConfig, port: int) -> dict[str, str]:
         "API__BASE_URL": f"http://127.0.0.1:{port}",
         "API__SECRET_KEY": secret,
         "API_AUTH__JWT_SECRET": secret,
-        "DATABASE__SQL_ALCHEMY_CONN": config.database_url or f"sqlite:///{config.home / 'airflow.db'}",
+        # many tasks may begin at once: SQLite's own wait for a lock, 5 s, is too short then
+        "DATABASE__SQL_ALCHEMY_CONN": config.database_url or f"sqlite:///{config.home / 'airflow.db'}?timeout=60",
         "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
         "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
         "LOGGING__BASE_LOG_FOLDER": str(config.home / "logs"),

@@ -63,7 +63,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     config = StackConfig(
         home=root / "home",
         dags=HERE / "dags",
-        database_url=f"sqlite:///{root / 'home' / 'airflow.db'}?timeout=60",  # many tasks begin at once: wait for locks
         settings={f"AIRFLOW__{name}": value for name, value in settings.items()} | {"AIRFLOW_CONN_CANARY": connection},
         paused_at_creation=False,
     )
