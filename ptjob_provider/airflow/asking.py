@@ -47,25 +47,28 @@ async def state_from_trigger(ti: Any) -> str | None:
         return None
 
 
+def is_in_triggerer() -> bool:
+    """Whether this process is a triggerer's; `dag.test()` runs a trigger in line, and never again."""
+    return hasattr(_comms(), "asend")
+
+
 async def keep(ti: Any, key: str, value: dict[str, Any], *, patience: float = TRIGGER_PATIENCE) -> None:
     """Write an XCom of the task from its trigger; afterwards it is there, unless Airflow did not answer in time."""
-    comms = _comms()
-    if not hasattr(comms, "asend"):  # dag.test() runs the trigger in line, and never again
+    if not is_in_triggerer():
         return
     message = SetXCom(
         key=key, value=value, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index
     )
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(comms.asend(message), patience)
+        await asyncio.wait_for(_comms().asend(message), patience)
 
 
 async def kept(ti: Any, key: str) -> dict[str, Any] | None:
     """Return what `keep` wrote in an earlier life of the trigger; None if nothing was."""
-    comms = _comms()
-    if not hasattr(comms, "asend"):
+    if not is_in_triggerer():
         return None
     message = GetXCom(key=key, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
-    found = await comms.asend(message)
+    found = await _comms().asend(message)
     value = getattr(found, "value", None)
     return value if isinstance(value, dict) else None
 
@@ -73,7 +76,7 @@ async def kept(ti: Any, key: str) -> dict[str, Any] | None:
 def _comms() -> Any:
     from airflow.sdk.execution_time import task_runner  # noqa: PLC0415 - set anew for every process
 
-    return task_runner.SUPERVISOR_COMMS
+    return getattr(task_runner, "SUPERVISOR_COMMS", None)
 
 
 def _give(answer: asyncio.Future[Any], found: Any) -> None:

@@ -154,7 +154,10 @@ class PyTorchJobSensor(BaseSensorOperator):
 
     def _defer(self, context: Any, submission: Submission) -> NoReturn:
         trigger = PyTorchJobTrigger(
-            submission=submission.to_dict(), kubernetes_conn_id=self.kubernetes_conn_id, hands_off=True
+            submission=submission.to_dict(),
+            kubernetes_conn_id=self.kubernetes_conn_id,
+            hands_off=True,
+            deferred_at=datetime.now(UTC).isoformat(),
         )
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self._time_left(context))
 

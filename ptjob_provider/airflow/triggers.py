@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -40,6 +41,11 @@ YOUTH = 8.0
 """Seconds after its deferral in which a trigger is taken for the first of its try. Another triggerer takes over after
 30 s without a heartbeat, and a new one needs longer than this to start; the first question to a fresh triggerer's API
 may take 20 s on a busy machine, and the log should not wait for it."""
+
+SHORTEST = 7.0
+"""Seconds after its deferral before which a trigger does not fire. Airflow's supervisor sees a worker's end up to 5 s
+late, and a task that is queued again by then is marked failed: "finished with state success, but the task instance's
+state attribute is queued" (seen on 3.3.2 with a job of 5 s)."""
 
 _CLEANUP_PATIENCE = 1.0
 
@@ -98,6 +104,7 @@ class PyTorchJobTrigger(BaseTrigger):
             self.log.exception("the trigger failed; the job goes on")
             event = JobEvent(submission=submission, error=f"the trigger failed: {type(error).__name__}: {error}")
         await drained()
+        await self._let_the_worker_end()
         self._fired = True
         yield TriggerEvent(replace(event, cursor=self._sink.cursor if self._sink else None).to_dict())  # type: ignore[no-untyped-call]
 
@@ -151,9 +158,17 @@ class PyTorchJobTrigger(BaseTrigger):
 
     @property
     def _is_young(self) -> bool:
+        return self._age() < YOUTH
+
+    async def _let_the_worker_end(self) -> None:
+        if asking.is_in_triggerer():
+            await asyncio.sleep(max(0.0, SHORTEST - self._age()))
+
+    def _age(self) -> float:
+        """Return the seconds since the deferral; endless if nobody told it."""
         if self.deferred_at is None:
-            return False
-        return (datetime.now(UTC) - datetime.fromisoformat(self.deferred_at)).total_seconds() < YOUTH
+            return math.inf
+        return (datetime.now(UTC) - datetime.fromisoformat(self.deferred_at)).total_seconds()
 
     async def _own_up(self, sink: TaskLog) -> None:
         """Say so if an earlier life has told the beginning of the log, although this one took itself for the first."""

@@ -404,3 +404,16 @@ async def test_a_trigger_that_wrongly_took_itself_for_the_first_owns_up(
 
     assert sorted(log_of(made))[:2] == ["line 1", "line 2"]
     assert any("up to 2026-11-20T10:00:01Z are repeated above" in text for text in log_of(made))
+
+
+async def test_a_short_deferral_is_not_ended_before_the_workers_own_end(
+    backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow fails a task that is queued again before the end of its worker was seen, which takes it up to 5 s."""
+    monkeypatch.setattr("ptjob_provider.airflow.triggers.SHORTEST", 1.0)  # seven seconds would show nothing more
+    show(backend, "Succeeded")
+    deferred_at = datetime.now(UTC)
+
+    await fired(trigger(deferred_at=deferred_at.isoformat()))
+
+    assert (datetime.now(UTC) - deferred_at).total_seconds() >= 1.0

@@ -51,7 +51,6 @@ def test_the_extras_ask_for_what_they_are_for(wheel: Path) -> None:
     assert {name.partition(">")[0] for name in unconditional} == {
         "click",
         "dockerfile-parse",
-        "psutil",
         "pyyaml",
         "rich",
     }
