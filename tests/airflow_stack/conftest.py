@@ -32,7 +32,7 @@ class Lab:
     @property
     def work(self) -> Path:
         """The claim that every job sees as /claim."""
-        return self.root / "claims" / "default" / "work"
+        return self.root / "claims" / "default" / "runs"
 
     def start(self, dag_id: str, *args: str, task_id: str = "train", **conf: Any) -> TaskRun:
         """Start a run whose job does this."""

@@ -53,19 +53,19 @@ FAILURES: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
     ),
     "a missing output": (
         ["no_output"],
-        {"model": "pvc://work/missing/model.pt"},
+        {"model": "pvc://runs/missing/model.pt"},
         ["master-0 (rank 0)", "is missing", "Save the model"],
         "forgot to save",
     ),
     "an empty output": (
         ["empty_output"],
-        {"model": "pvc://work/empty/model.pt"},
+        {"model": "pvc://runs/empty/model.pt"},
         ["master-0 (rank 0)", "is empty", "Save the model"],
         "it is saved",
     ),
     "an old output": (
         ["no_output"],
-        {"model": "pvc://work/old/model.pt"},
+        {"model": "pvc://runs/old/model.pt"},
         ["master-0 (rank 0)", "is stale", "Save the model"],
         "forgot to save",
     ),
@@ -113,7 +113,7 @@ def test_a_failure_that_a_retry_cannot_help_is_tried_once(failed: dict[str, Task
 
 def test_a_lost_supervisor_is_retried_and_training_goes_on_from_its_checkpoint(lab: Lab) -> None:
     """What kills the job from outside is tried again, as attempt 2, which is told where attempt 1 was."""
-    task = lab.start("defer_1", "resume", "never", checkpoints="pvc://work/checkpoints")
+    task = lab.start("defer_1", "resume", "never", checkpoints="pvc://runs/checkpoints")
     task.wait_for_line("tick 0001")
     ref = task.ref
 
@@ -142,8 +142,8 @@ def supervisor_of(name: str) -> psutil.Process:
         ({"args": "train.py"}, ["args", "'train.py'", "a list"]),
         ({"workers": -1}, ["workers", "-1", "at least 1"]),
         ({"model": "pvc:///model.pt"}, ["model", "claim"]),
-        ({"model": "/elsewhere/model.pt"}, ["model", "/elsewhere/model.pt", "work"]),
-        ({"model": "pvc://work/../../etc/passwd"}, ["model", ".."]),
+        ({"model": "/elsewhere/model.pt"}, ["model", "/elsewhere/model.pt", "runs"]),
+        ({"model": "pvc://runs/../../etc/passwd"}, ["model", ".."]),
     ],
 )
 def test_bad_input_fails_before_anything_starts(lab: Lab, conf: dict[str, Any], wanted: list[str]) -> None:

@@ -27,7 +27,7 @@ def test_the_result_says_where_the_model_is_and_how_the_job_went(lab: Lab, mode:
     result = task.xcom()
     assert result["job"] == ref.to_dict()
     assert result["phase"] == "Succeeded"
-    assert result["model"]["uri"] == f"pvc://work/{mode}/model.pt"
+    assert result["model"]["uri"] == f"pvc://runs/{mode}/model.pt"
     assert result["model"]["bytes"] == len("weights")
     assert result["run_seconds"] > 0
     assert result["diagnosis"] is None

@@ -25,7 +25,7 @@ def training(**more: Any) -> PyTorchJobOperator:
         "model": "{{ dag_run.conf.get('model') }}",
         "checkpoints": "{{ dag_run.conf.get('checkpoints') }}",
         "active_deadline_seconds": "{{ dag_run.conf.get('active_deadline_seconds') }}",
-        "volumes": ["work:/claim"],
+        "volumes": ["runs:/claim"],
         "env": {"WORK": "/claim"},
         "retry_delay": timedelta(seconds=1),
     }
@@ -62,7 +62,7 @@ for mode, deferrable in MODES.items():
             task_id="train",
             name="job",
             image="program",
-            volumes=["work:/claim"],
+            volumes=["runs:/claim"],
             env={"WORK": "/claim"},
             deferrable=deferrable,
         )
