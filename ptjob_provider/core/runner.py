@@ -222,6 +222,8 @@ class _Follower:
         replicas = len(self.submission.ranks)
         self.record = recorder.observe(before, pods=seen.pods, events=seen.events, now=self.clock(), replicas=replicas)
         self._say_changes(before, self.record, pytorchjob.read_status(seen.job))
+        if self.status.phase.is_terminal:  # what ran until then; the operator stops it at the same moment
+            self.record = replace(self.record, running=before.running or self.record.running)
         if self.record.terminations != before.terminations and not self.hands_off:
             await self._keep_record(self.record)
 
