@@ -47,7 +47,7 @@ FAILURES: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
     ),
     "a hang past the job's deadline": (
         ["hang"],
-        {"workers": 2, "active_deadline_seconds": 15},
+        {"workers": 2, "active_deadline_seconds": 4},
         ["master-0 (rank 0)", "active_deadline_seconds", "Raise active_deadline_seconds="],
         "rank 0 waits for its peers",
     ),

@@ -467,3 +467,20 @@ async def test_somebody_elses_job_is_only_watched() -> None:
 
     assert conclusion.outcome is Outcome.FAILED
     assert (backend.patches, backend.deleted) == ([], [])
+
+
+async def test_after_a_deadline_every_replica_that_ran_until_then_is_named() -> None:
+    """The operator stops them at the same moment; the first look at the failed job may come after that."""
+    backend = ScriptedBackend()
+    failed = job("Failed")
+    failed["status"]["conditions"][0]["message"] = "it was active longer than specified deadline"
+    backend.worlds = [
+        Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)]),
+        Observation(job=failed, pods=[pod(WORKER, RUNS)]),
+        Observation(job=failed),
+    ]
+
+    conclusion = await follow(backend, submission(), sink=ListSink())
+
+    assert conclusion.diagnosis is not None
+    assert "digits-master-0 (rank 0), digits-worker-0 (rank 1) ran" in conclusion.diagnosis.summary
