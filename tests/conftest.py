@@ -13,6 +13,8 @@ from installed import ROOT, Installed, install
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytest_plugins = ["cluster.fixtures"]
+
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:

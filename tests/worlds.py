@@ -24,15 +24,31 @@ PATIENCE = 30.0
 
 @dataclass(kw_only=True)
 class World:
-    """One back-end, and the jobs that a test submitted to it."""
+    """One back-end, and the jobs that a test submitted to it.
+
+    Attributes:
+        backend: under test.
+        image: has Python, a shell and the usual programs.
+        namespace: for the test's jobs.
+        patience: seconds after which a test says what it waited for in vain.
+        soon: seconds within which a stopped job's processes are gone.
+        first_kept_run: of three runs of one container, the first whose log can still be read after the last.
+        prepare: makes what a manifest needs, such as its claims, and adapts it to the back-end's clocks.
+        refs: what was submitted.
+    """
 
     backend: Backend
     image: str
+    namespace: str = "default"
+    patience: float = PATIENCE
+    soon: float = 5.0
+    first_kept_run: int = 0
+    prepare: Callable[[Manifest], Manifest] = field(default=lambda manifest: manifest)
     refs: list[JobRef] = field(default_factory=list)
 
     async def submit(self, manifest: Manifest) -> JobRef:
         """Submit a job that is deleted at the end of the test."""
-        ref = await self.backend.submit(manifest)
+        ref = await self.backend.submit(self.prepare(manifest))
         self.refs.append(ref)
         return ref
 
@@ -44,7 +60,7 @@ class World:
     async def observe(self, ref: JobRef, until: Callable[[Observation], bool]) -> list[Observation]:
         """Return the observations up to the first one of which `until` holds."""
         seen: list[Observation] = []
-        async with asyncio.timeout(PATIENCE), aclosing(self.backend.watch(ref)) as watch:
+        async with asyncio.timeout(self.patience), aclosing(self.backend.watch(ref)) as watch:
             async for observation in watch:
                 seen.append(observation)
                 if until(observation):
@@ -53,7 +69,7 @@ class World:
 
     async def lines(self, ref: JobRef, replica: str, since: LogCursor | None = None) -> list[LogLine]:
         """Follow a replica's log to its end."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(self.patience):
             return [line async for line in self.backend.logs(ref, replica, since=since)]
 
     async def text(self, ref: JobRef, replica: str) -> list[str]:
@@ -62,7 +78,7 @@ class World:
 
     async def line(self, ref: JobRef, replica: str, text: str) -> LogLine:
         """Return the first line that has this text in it, as soon as it can be read."""
-        async with asyncio.timeout(PATIENCE), aclosing(self.backend.logs(ref, replica)) as lines:
+        async with asyncio.timeout(self.patience), aclosing(self.backend.logs(ref, replica)) as lines:
             async for line in lines:
                 if text in line.text:
                     return line
@@ -71,7 +87,7 @@ class World:
     async def gone(self, ref: JobRef) -> float:
         """Return the seconds after which nothing of the job runs any more."""
         began = time.monotonic()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(self.patience):
             while not await self.backend.pods_gone(ref):  # noqa: ASYNC110 - the port has no event for it
                 await asyncio.sleep(0.05)
         return time.monotonic() - began
@@ -106,7 +122,7 @@ class World:
         return {
             "apiVersion": "kubeflow.org/v1",
             "kind": "PyTorchJob",
-            "metadata": {"name": name, "namespace": "default"},
+            "metadata": {"name": name, "namespace": self.namespace},
             "spec": {"pytorchReplicaSpecs": replicas, "runPolicy": run_policy, **(spec or {})},
         }
 

@@ -20,6 +20,7 @@ What is found decides (each row has a test):
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core import attempts
 from ptjob_provider.core.attempts import AttemptRecord, Claim, Plan
-from ptjob_provider.core.errors import ClusterUnavailable, JobAlreadyExists, JobNotFound
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobAlreadyExists, JobNotFound
 from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, JobRef, Manifest, Owner, attempt_of
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.outputs import CLOCK_SKEW, ResolvedOutputs
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
     from ptjob_provider.core.attempts import AttemptStore
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.outputs import OutputReport
-    from ptjob_provider.core.spec import TrainingJob
+    from ptjob_provider.core.spec import Installation, TrainingJob
 
 STOP_TIMEOUT = 300.0
 """Seconds that a new attempt waits for the old one's pods; a pod on a lost node never goes, and a person must know."""
 
 _STOP_INTERVAL = 0.2
+_LONGEST_STOP_INTERVAL = 2.0
+_LOOK_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +124,7 @@ async def ensure_submitted(
     store: AttemptStore,
     clear_number: int = 0,
     exact_name: bool = False,
+    installation: Installation | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Submission:
     """Create the job or adopt the one that is there, as the module's table says; safe to repeat after any failure.
@@ -139,6 +143,7 @@ async def ensure_submitted(
         store=store,
         clear_number=clear_number,
         exact_name=exact_name,
+        installation=installation,
         sleep=sleep,
         record=store.load(),
     )
@@ -158,15 +163,29 @@ async def stop_and_wait(
         ClusterUnavailable: its pods did not go within `timeout` seconds.
     """
     await backend.delete(ref)
-    waited = 0.0
+    waited, pause = 0.0, _STOP_INTERVAL
     while not await backend.pods_gone(ref):
         if waited >= timeout:
             raise ClusterUnavailable(
-                f"{ref}: pods of this earlier attempt still run {timeout:.0f} s after it was deleted; "
-                "look for a lost node, then try again: a new attempt is not started beside them"
+                f"{ref}: pods of this earlier attempt still run {timeout:.0f} s after it was deleted"
+                f"{await _where(backend, ref)}; look for a lost node, then try again: a new attempt is not started "
+                "beside them"
             )
-        await sleep(_STOP_INTERVAL)
-        waited += _STOP_INTERVAL
+        await sleep(pause)
+        waited += pause
+        pause = min(pause * 1.5, _LONGEST_STOP_INTERVAL)
+
+
+async def _where(backend: Backend, ref: JobRef) -> str:
+    """Name the pods that are left and their nodes, where the back-end knows of nodes."""
+    try:
+        async with asyncio.timeout(_LOOK_TIMEOUT), contextlib.aclosing(backend.watch(ref)) as watch:
+            seen = await anext(watch)
+    except (TimeoutError, ClusterError):
+        return ""
+    places = [(pod["metadata"]["name"], (pod.get("spec") or {}).get("nodeName")) for pod in seen.pods]
+    named = [f"{name} on {node}" for name, node in places if node]
+    return f" ({', '.join(named)})" if named else ""
 
 
 @dataclass(kw_only=True)
@@ -176,6 +195,7 @@ class _Submitter:
     Attributes:
         record: what the store held when this try began.
         first_started_at: when the first attempt since the last clear was created, once that is known.
+        spec_hash: of the specification that is asked for now; all attempts have the same.
     """
 
     backend: Backend
@@ -184,12 +204,15 @@ class _Submitter:
     store: AttemptStore
     clear_number: int
     exact_name: bool
+    installation: Installation | None
     sleep: Callable[[float], Awaitable[None]]
     record: AttemptRecord | None
     first_started_at: str | None = None
+    spec_hash: str = ""
 
     async def run(self) -> Submission:
         first = self._render(1)  # a wrong specification ends here, before anything is stopped or created
+        self.spec_hash = first.spec_hash
         plan = attempts.plan(self.record, clear_number=self.clear_number)
         if self.record is None or plan is Plan.START:
             return await self._start(1, first)
@@ -210,10 +233,10 @@ class _Submitter:
     async def _replace(self, record: AttemptRecord) -> Submission:
         found = await self._find(record.namespace, record.name)
         if found is not None and self._claim(found) is not Claim.FOREIGN:
-            await stop_and_wait(self.backend, JobRef.of(found), sleep=self.sleep)
+            await self._stop(JobRef.of(found))
         elif record.uid is not None:
             ref = JobRef(kind=pytorchjob.KIND, namespace=record.namespace, name=record.name, uid=record.uid)
-            await stop_and_wait(self.backend, ref, sleep=self.sleep)
+            await self._stop(ref)
         return await self._start(record.attempt + 1)
 
     async def _start(self, attempt: int, rendered: pytorchjob.Rendered | None = None) -> Submission:
@@ -250,8 +273,20 @@ class _Submitter:
         if claim is Claim.ADOPT:
             return self._adopt(found)
         if self.exact_name or found["metadata"].get("deletionTimestamp"):
-            await stop_and_wait(self.backend, JobRef.of(found), sleep=self.sleep)
+            await self._stop(JobRef.of(found))
         return await self._start(attempt + 1)
+
+    async def _stop(self, ref: JobRef) -> None:
+        """Stop a job; where the next one gets the same name, wait until the name is free."""
+        await stop_and_wait(self.backend, ref, sleep=self.sleep)
+        waited = 0.0
+        while self.exact_name and (found := await self._find(ref.namespace, ref.name)):
+            if JobRef.of(found) != ref:
+                return
+            if waited >= STOP_TIMEOUT:
+                raise ClusterUnavailable(f"{ref}: deleted {waited:.0f} s ago and still there; look at its finalizers")
+            await self.sleep(_STOP_INTERVAL)
+            waited += _STOP_INTERVAL
 
     def _claim(self, found: Manifest) -> Claim:
         phase = pytorchjob.read_status(found).phase
@@ -260,9 +295,7 @@ class _Submitter:
     def _adopt(self, found: Manifest, *, adopted: bool = True) -> Submission:
         created_at = found["metadata"]["creationTimestamp"]
         self.first_started_at = self.first_started_at or created_at
-        submission = Submission.of(
-            found, adopted=adopted, spec_hash=self._render(attempt_of(found)).spec_hash, since=self.first_started_at
-        )
+        submission = Submission.of(found, adopted=adopted, spec_hash=self.spec_hash, since=self.first_started_at)
         self._save(submission.attempt, found["metadata"], uid=submission.ref.uid)
         return submission
 
@@ -285,7 +318,13 @@ class _Submitter:
             return None
 
     def _render(self, attempt: int) -> pytorchjob.Rendered:
-        return pytorchjob.render(self.job, owner=self.owner, attempt=attempt, exact_name=self.exact_name)
+        return pytorchjob.render(
+            self.job,
+            owner=self.owner,
+            attempt=attempt,
+            exact_name=self.exact_name,
+            installation=self.installation,
+        )
 
 
 async def inspect_outputs(backend: Backend, submission: Submission) -> OutputReport | None:

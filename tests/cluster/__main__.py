@@ -1,15 +1,22 @@
-"""`python -m cluster up | down | status | prepare | images`: the tests' cluster for a person."""
+"""`python -m cluster WORD`: the tests' cluster for a person and for scripts."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
+import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 from cluster import boot, training_image
 from cluster.boot import Cluster
 from cluster.layout import Layout
 from cluster.shell import ClusterFailed, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 UNMET = 69  # EX_UNAVAILABLE
 
@@ -17,8 +24,9 @@ UNMET = 69  # EX_UNAVAILABLE
 def main() -> int:
     """Do what the command line says and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m cluster", description=__doc__)
-    parser.add_argument("word", choices=("up", "down", "status", "prepare", "images"))
+    parser.add_argument("word", choices=(*WORDS, "run"))
     parser.add_argument("--number", type=int, default=0, help="which cluster, if there are several on this machine")
+    parser.add_argument("command", nargs="*", help="after `run --`: what uses the cluster, with KUBECONFIG set")
     arguments = parser.parse_args()
     reason = boot.not_root() if arguments.word in {"down", "status"} else boot.unmet()
     if reason:
@@ -26,7 +34,9 @@ def main() -> int:
         return UNMET
     cluster = Cluster.of(Layout.of(os.environ, number=arguments.number))
     try:
-        {"up": up, "down": down, "status": status, "prepare": prepare, "images": images}[arguments.word](cluster)
+        if arguments.word == "run":
+            return run(cluster, arguments.command)
+        WORDS[arguments.word](cluster)
     except ClusterFailed as error:
         sys.stderr.write(f"{error}\nLogs: {cluster.layout.logs}\n")
         return 1
@@ -37,7 +47,7 @@ def up(cluster: Cluster) -> None:
     """Boot it and say how to reach it."""
     cluster.up(Progress())
     cluster.keep()
-    sys.stdout.write(f"export KUBECONFIG={cluster.layout.kubeconfig}\n")
+    _say_access(cluster)
 
 
 def down(cluster: Cluster) -> None:
@@ -46,14 +56,47 @@ def down(cluster: Cluster) -> None:
 
 
 def prepare(cluster: Cluster) -> None:
-    """Install and build everything, start nothing."""
-    cluster.prepare(Progress())
+    """Install and build everything, images too; start nothing."""
+    tell = Progress()
+    cluster.prepare(tell)
+    training_image.build(cluster.layout, training_image.DIGITS_CONTEXT, training_image.DIGITS_IMAGE, tell)
+
+
+def hold(cluster: Cluster) -> None:
+    """Have it up until our standard input ends; then it goes down, unless somebody keeps it or uses it too."""
+    with cluster.borrowed(Progress()):
+        _say_access(cluster)
+        sys.stdin.read()
 
 
 def images(cluster: Cluster) -> None:
-    """Boot it and have the images in it that the examples train with."""
-    up(cluster)
-    training_image.ensure_digits(cluster, Progress())
+    """Boot it, have the image in it that the examples train with, and say how to reach it."""
+    tell = Progress()
+    prepare(cluster)
+    cluster.up(tell)
+    cluster.keep()
+    training_image.ensure_digits(cluster, tell)
+    _say_access(cluster)
+
+
+def run(cluster: Cluster, command: Sequence[str]) -> int:
+    """Run a command that finds the cluster by KUBECONFIG, with the examples' image in it; return how it ended."""
+    tell = Progress()
+    with cluster.borrowed(tell):
+        training_image.ensure_digits(cluster, tell)
+        environment = {**os.environ, "KUBECONFIG": str(cluster.layout.kubeconfig)}
+        with subprocess.Popen(command, env=environment) as process, ignoring_interrupts():
+            return process.wait()
+
+
+@contextlib.contextmanager
+def ignoring_interrupts() -> Iterator[None]:
+    """Leave Ctrl-C to the command, which gets it too."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def status(cluster: Cluster) -> None:
@@ -64,8 +107,22 @@ def status(cluster: Cluster) -> None:
         pid = cluster.machine.find(component.program)
         sys.stdout.write(f"  {name:24} {f'pid {pid}' if pid else 'does not run'}\n")
     if cluster.is_ready:
-        sys.stdout.write(f"export KUBECONFIG={cluster.layout.kubeconfig}\n")
+        _say_access(cluster)
 
+
+def _say_access(cluster: Cluster) -> None:
+    sys.stdout.write(f"export KUBECONFIG={cluster.layout.kubeconfig}\n")
+    sys.stdout.flush()
+
+
+WORDS: dict[str, Callable[[Cluster], None]] = {
+    "up": up,
+    "down": down,
+    "status": status,
+    "prepare": prepare,
+    "images": images,
+    "hold": hold,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.layout import BINARIES
-from cluster.shell import ClusterFailed, run
+from cluster.shell import ClusterFailed, reminding, run, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,13 +29,13 @@ class Family:
 
     Attributes:
         name: the folder below `go/`.
-        estimate: how long the first build takes on two cores.
+        estimate: the seconds that the first build takes on two cores.
         package: what is built: what go.mod names as `tool`, or a package of the folder.
         version_of: the module whose version the programs are told to report, through Kubernetes' own variables.
     """
 
     name: str
-    estimate: str
+    estimate: int
     package: str = "tool"
     version_of: str = ""
 
@@ -65,11 +65,11 @@ class Family:
         return digest.hexdigest()[:16]
 
 
-PAUSE = Family(name="pause", estimate="1 s", package=".")
-ETCD = Family(name="etcd", estimate="30 s")
-KUBERNETES = Family(name="kubernetes", estimate="7 min", version_of="k8s.io/kubernetes")
-COREDNS = Family(name="coredns", estimate="2 min")
-TRAINING_OPERATOR = Family(name="training-operator", estimate="1 min 30 s")
+PAUSE = Family(name="pause", estimate=1, package=".")
+ETCD = Family(name="etcd", estimate=30)
+KUBERNETES = Family(name="kubernetes", estimate=420, version_of="k8s.io/kubernetes")
+COREDNS = Family(name="coredns", estimate=120)
+TRAINING_OPERATOR = Family(name="training-operator", estimate=90)
 FAMILIES = (PAUSE, ETCD, KUBERNETES, COREDNS, TRAINING_OPERATOR)
 
 
@@ -97,9 +97,13 @@ class Binaries:
         Raises:
             ClusterFailed: a build failed; with the end of what Go said.
         """
-        for family in self.missing():
-            tell(f"building {family.name} (about {family.estimate} on two cores, once)")
-            self._build(family)
+        missing = self.missing()
+        for place, family in enumerate(missing):
+            rest = spoken(sum(later.estimate for later in missing[place:]))
+            what = f"building {family.name}"
+            tell(f"{what} (about {spoken(family.estimate)} on two cores, once; all that is missing: {rest})")
+            with reminding(tell, what):
+                self._build(family)
 
     def _build(self, family: Family) -> None:
         self.root.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from cluster.images import ImageStore
 from cluster.kubectl import Kubectl
 from cluster.layout import API_PORT, NODE
 from cluster.machine import Machine
-from cluster.shell import ClusterFailed, last_lines, wait_until, write
+from cluster.shell import ClusterFailed, last_lines, locked, wait_until, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,15 @@ if TYPE_CHECKING:
     from cluster.layout import Layout
 
 STORE = "containerd"
-HEALTH = {"coredns": "http://127.0.0.1:8181/ready", "kube-proxy": "http://127.0.0.1:10256/healthz"}
+HEALTH = {
+    "coredns": "http://127.0.0.1:8181/ready",
+    "etcd": "http://127.0.0.1:2379/health",
+    "kube-controller-manager": "https://127.0.0.1:10257/healthz",
+    "kube-proxy": "http://127.0.0.1:10256/healthz",
+    "kube-scheduler": "https://127.0.0.1:10259/healthz",
+    "kubelet": "http://127.0.0.1:10248/healthz",
+}
+FETCH = ("/bin/busybox", "wget", "-q", "-O", "/dev/null", "--no-check-certificate")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +116,20 @@ class Cluster:
         """Start components that do not run."""
         for name in names:
             self._spawn(self.components()[name])
+
+    def restart(self, name: str) -> None:
+        """End a component as a crash would and have it back: it answers again afterwards."""
+        self.kill(name)
+        self.start(name)
+        self.wait_for(name)
+
+    def wait_for(self, name: str) -> None:
+        """Return once a component that was started answers.
+
+        Raises:
+            ClusterFailed: it ended or did not answer within a minute; with the end of its log.
+        """
+        self._wait(name, lambda: self._answers(name), alive=(name,))
 
     def log(self, name: str) -> str:
         """Return the last lines that a component wrote."""
@@ -233,6 +255,14 @@ class Cluster:
 
         wait_until(what, check, timeout=timeout, alive=check_alive)
 
+    def _answers(self, name: str) -> bool:
+        if name == "kube-apiserver":
+            return self._api_answers()
+        if name == "containerd":
+            return bool(self._containerd_answers())
+        self.machine.run([*FETCH, HEALTH[name]])
+        return True
+
     def _containerd_answers(self) -> str:
         return self.machine.run(["ctr", "--address", components.CONTAINERD_SOCKET, "version"])
 
@@ -249,8 +279,8 @@ class Cluster:
 
     def _node_is_ready(self) -> bool:
         self.kubectl.get("serviceaccount", "default")
-        for url in HEALTH.values():
-            self.machine.run(["/bin/busybox", "wget", "-q", "-O", "/dev/null", url])
+        for name in ("coredns", "kube-proxy"):
+            self._answers(name)
         conditions = self.kubectl.get("node", NODE)["status"]["conditions"]
         return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
@@ -259,14 +289,9 @@ class Cluster:
         parts = [self.operator, self.programs.folder(binaries.TRAINING_OPERATOR).name, texts]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
         """Let one process at a time boot or end this cluster."""
-        path = self.layout.cache / f"cluster-{self.layout.number}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        return locked(self.layout.cache / f"cluster-{self.layout.number}.lock")
 
 
 def unmet() -> str:

@@ -1,10 +1,12 @@
-"""What a test folder imports to have the cluster: one for the whole session, and a namespace for each test."""
+"""A cluster for every test that asks for it: one for the whole session, and a namespace for each test.
+
+A pytest plugin of all folders, so it must cost nothing where nobody asks: it imports only the standard library.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,8 @@ import pytest
 from cluster import boot, training_image
 from cluster.boot import Cluster
 from cluster.layout import Layout
-from cluster.shell import ClusterFailed, Progress, last_lines, wait_until
+from cluster.shell import ClusterFailed, Progress, last_lines, locked
+from cluster.tenants import hardened_namespace_in, namespace_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
 REQUIRED = "PTJOB_REQUIRE_CLUSTER"
 FIRST_BUILD_TIMEOUT = 3600
 BOOT_TIMEOUT = 900
+OWN_NUMBER = 1
+CLUSTERS = {"cluster", "own_cluster"}
+PLACES = (("cluster", "namespace"), ("cluster", "hardened_namespace"), ("own_cluster", "own_namespace"))
 
 
 @pytest.fixture(scope="session")
@@ -50,38 +56,63 @@ def digits_image(cluster: Cluster, tell: Callable[[str], None]) -> str:
     return training_image.ensure_digits(cluster, tell)
 
 
+@pytest.fixture(scope="module")
+def own_cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
+    """Have a second cluster for one file of tests alone, which may crash its components or taint its node."""
+    own = Cluster.of(Layout.of(os.environ, number=OWN_NUMBER))
+    skip_unless_possible(own)
+    with locked(own.layout.cache / "own-cluster.lock"), own.borrowed(tell):
+        yield own
+
+
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
     """Have an empty namespace; it is deleted afterwards, and nobody waits for that."""
-    name = f"test-{secrets.token_hex(4)}"
-    cluster.kubectl("create", "namespace", name)
-    wait_until(
-        f"the service account of {name}",
-        lambda: cluster.kubectl.get("serviceaccount", "default", namespace=name),
-        timeout=30,
-    )
-    yield name
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    with namespace_in(cluster) as name:
+        yield name
+
+
+@pytest.fixture
+def hardened_namespace(cluster: Cluster) -> Iterator[str]:
+    """Have a namespace with restricted pods, a quota and a limit range."""
+    with hardened_namespace_in(cluster) as name:
+        yield name
+
+
+@pytest.fixture
+def own_namespace(own_cluster: Cluster) -> Iterator[str]:
+    """Have an empty namespace in the second cluster."""
+    with namespace_in(own_cluster) as name:
+        yield name
 
 
 def skip_unless_possible(cluster: Cluster) -> None:
     """Skip where this machine can have no cluster, or has none built; where one is required that is an error."""
-    required = os.environ.get(REQUIRED) == "1"
     reason = boot.unmet()
-    if not reason and not required and cluster.programs.missing():
+    if not reason and os.environ.get(REQUIRED) != "1" and cluster.programs.missing():
         reason = "the cluster's programs are not built: `make cluster` builds them once, in about 12 minutes"
-    if reason and required:
+    skip_because(reason)
+
+
+def skip_because(reason: str) -> None:
+    """Skip if there is a reason; where a cluster is required, and all that one needs, the reason is an error."""
+    if reason and os.environ.get(REQUIRED) == "1":
         pytest.fail(f"{REQUIRED}=1, but {reason}", pytrace=False)
     if reason:
         pytest.skip(reason)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the tests that may have to boot or build the time for it; every wait inside has a limit of its own."""
+    """Mark whoever uses a cluster, and give the time to boot or build it; every wait inside has a limit of its own."""
+    users = [item for item in items if item.get_closest_marker("cluster") or _asks_for_cluster(item)]
+    if not users:
+        return
     built = not Cluster.of(Layout.of(os.environ)).programs.missing()
     limit = pytest.mark.timeout(BOOT_TIMEOUT if built else FIRST_BUILD_TIMEOUT)
-    for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+    for item in users:
+        item.add_marker("cluster")
+        if item.get_closest_marker("timeout") is None:
             item.add_marker(limit)
 
 
@@ -89,9 +120,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add what the cluster says of a failed test's namespace to the test's report."""
     report = yield
-    used = getattr(item, "funcargs", {})
-    if report.failed and report.when == "call" and {"cluster", "namespace"} <= used.keys():
-        report.sections.append((f"cluster, namespace {used['namespace']}", story(used["cluster"], used["namespace"])))
+    if report.failed and report.when == "call":
+        used = getattr(item, "funcargs", {})
+        for cluster, namespace in PLACES:
+            if {cluster, namespace} <= used.keys():
+                heading = f"{cluster}, namespace {used[namespace]}"
+                report.sections.append((heading, story(used[cluster], used[namespace])))
     return report
 
 
@@ -102,3 +136,7 @@ def story(cluster: Cluster, namespace: str) -> str:
         with contextlib.suppress(ClusterFailed):
             parts.append(last_lines(cluster.kubectl(*words, "--namespace", namespace), 200))
     return "\n".join(parts)
+
+
+def _asks_for_cluster(item: pytest.Item) -> bool:
+    return bool(CLUSTERS & set(getattr(item, "fixturenames", ())))

@@ -67,6 +67,23 @@ def wait_for_training_operator(kubectl: Kubectl) -> None:
     wait_until("the training operator's webhook", lambda: kubectl(*create, stdin=job), timeout=120)
 
 
+def restrict_init_containers(kubectl: Kubectl) -> None:
+    """Let the operator's init containers pass pod security `restricted`; as it comes, workers are refused there.
+
+    What an administrator does: a template in a config map, which the operator reads from /etc/config.
+    """
+    metadata = {"name": f"{OPERATOR}-init", "namespace": OPERATOR_NAMESPACE}
+    template = {"initContainer.yaml": json.dumps([_RESTRICTED_INIT])}
+    kubectl.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": template})
+    volume = {"name": "init", "configMap": {"name": metadata["name"]}}
+    container = {"name": OPERATOR, "volumeMounts": [{"name": "init", "mountPath": "/etc/config"}]}
+    change = {"spec": {"template": {"spec": {"volumes": [volume], "containers": [container]}}}}
+    there = ("--namespace", OPERATOR_NAMESPACE)
+    kubectl("patch", "deployment", OPERATOR, *there, "--patch", json.dumps(change))
+    kubectl("rollout", "status", f"deployment/{OPERATOR}", *there, "--timeout=120s", timeout=130)
+    wait_for_training_operator(kubectl)
+
+
 def _image(rendered: str) -> str:
     found = re.search(rf"^\s*image: (\S*/{OPERATOR}\S*)$", rendered, re.MULTILINE)
     if found is None:
@@ -80,4 +97,18 @@ _PROBE_JOB = {
     "kind": "PyTorchJob",
     "metadata": {"name": "probe", "namespace": "default"},
     "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": {"spec": {"containers": [_CONTAINER]}}}}},
+}
+_RESTRICTED_INIT = {
+    "name": "init-pytorch",
+    "image": "{{.InitContainerImage}}",
+    "imagePullPolicy": "IfNotPresent",
+    "command": ["sh", "-c", "until nslookup {{.MasterAddr}}; do echo waiting for master; sleep 1; done"],
+    "resources": {"requests": {"cpu": "50m", "memory": "10Mi"}, "limits": {"cpu": "100m", "memory": "20Mi"}},
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "runAsUser": 65534,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
 }

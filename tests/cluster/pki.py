@@ -11,6 +11,7 @@ from cluster.layout import API_SERVICE, DOMAIN, HOME, NODE
 from cluster.shell import bare_environment, run, write
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from cluster.layout import Layout
@@ -89,7 +90,8 @@ def make_all(layout: Layout) -> None:
     for member in (*USERS, FRONT_PROXY, api_server(layout), kubelet(layout)):
         _certify(folder, member)
     for member in (*USERS, kubelet(layout)):
-        write(layout.home / f"{member.file}.kubeconfig", json.dumps(kubeconfig(layout, member), indent=1))
+        access = kubeconfig(layout, _certified(layout, member))
+        write(layout.home / f"{member.file}.kubeconfig", json.dumps(access, indent=1))
     key = folder / "service-accounts.key"
     run(["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", key], timeout=30)
     run(["openssl", "pkey", "-in", key, "-pubout", "-out", folder / "service-accounts.pub"], timeout=30)
@@ -105,25 +107,28 @@ def kubeconfig_inside(member: Member) -> str:
     return str(HOME / f"{member.file}.kubeconfig")
 
 
-def kubeconfig(layout: Layout, member: Member) -> dict[str, object]:
-    """Return a kubeconfig that carries its certificates, so that the one file is all that anybody needs."""
-
-    def carried(name: str) -> str:
-        return base64.b64encode((layout.home / "pki" / name).read_bytes()).decode()
-
-    cluster = {"server": layout.api_url, "certificate-authority-data": carried("ca.crt")}
-    user = {
-        "client-certificate-data": carried(f"{member.file}.crt"),
-        "client-key-data": carried(f"{member.file}.key"),
-    }
+def kubeconfig(layout: Layout, user: Mapping[str, str], *, namespace: str = "default") -> dict[str, object]:
+    """Return a kubeconfig that carries all it needs: the authority, and a user's certificate or token."""
+    cluster = {"server": layout.api_url, "certificate-authority-data": _carried(layout, "ca.crt")}
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": CONTEXT,
         "clusters": [{"name": CONTEXT, "cluster": cluster}],
-        "users": [{"name": member.file, "user": user}],
-        "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": member.file, "namespace": "default"}}],
+        "users": [{"name": CONTEXT, "user": user}],
+        "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT, "namespace": namespace}}],
     }
+
+
+def _certified(layout: Layout, member: Member) -> dict[str, str]:
+    return {
+        "client-certificate-data": _carried(layout, f"{member.file}.crt"),
+        "client-key-data": _carried(layout, f"{member.file}.key"),
+    }
+
+
+def _carried(layout: Layout, name: str) -> str:
+    return base64.b64encode((layout.home / "pki" / name).read_bytes()).decode()
 
 
 def _certify(folder: Path, member: Member, *, authority: bool = False) -> None:

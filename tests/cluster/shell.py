@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 T = TypeVar("T")
@@ -103,6 +107,41 @@ def write(path: Path, text: str, *, mode: int = 0o600) -> Path:
     path.touch(mode=mode)
     path.write_text(text)
     return path
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time do something; the lock ends with the process that has it, however that ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def reminding(tell: Callable[[str], None], what: str, *, interval: float = 60) -> Iterator[None]:
+    """Say every now and then that something long still goes on."""
+    done = threading.Event()
+    began = time.monotonic()
+
+    def remind() -> None:
+        while not done.wait(interval):
+            tell(f"still {what}, for {spoken(time.monotonic() - began)} now")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(remind)
+        try:
+            yield
+        finally:
+            done.set()
+
+
+def spoken(seconds: float) -> str:
+    """Return a time as people say it: seconds below a minute, and minutes and half minutes from there on."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, halves = divmod(round(seconds / 30), 2)
+    return f"{minutes} min" + (" 30 s" if halves else "")
 
 
 class Progress:

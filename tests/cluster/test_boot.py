@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster.layout import NODE
-from cluster.shell import ClusterFailed, wait_until
+from cluster.shell import ClusterFailed
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
@@ -38,24 +38,3 @@ def test_the_training_operator_judges_jobs(cluster: Cluster) -> None:
 
     with pytest.raises(ClusterFailed, match=r"admission webhook.*1st"):
         cluster.kubectl("create", "--dry-run=server", "--filename", "-", stdin=json.dumps(job))
-
-
-def test_a_component_that_has_died_is_named_with_its_log(cluster: Cluster) -> None:
-    """Every wait of the boot asks for the process like this, and so says why it is in vain."""
-    cluster.kill("kube-scheduler")
-
-    with pytest.raises(ClusterFailed, match=r"kube-scheduler does not run:\n.*\S"):
-        cluster.pid("kube-scheduler")
-
-    cluster.start("kube-scheduler")
-
-
-def test_a_killed_component_can_be_started_again(cluster: Cluster) -> None:
-    """The API server comes back on the same store, as after a crash."""
-    before = cluster.kubectl.get("namespace", "default")["metadata"]["uid"]
-
-    cluster.kill("kube-apiserver")
-    cluster.start("kube-apiserver")
-    after = wait_until("the API server", lambda: cluster.kubectl.get("namespace", "default"), timeout=60)
-
-    assert after["metadata"]["uid"] == before

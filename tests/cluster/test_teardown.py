@@ -11,19 +11,28 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster.boot import Cluster
-from cluster.fixtures import skip_unless_possible
+from cluster.fixtures import OWN_NUMBER, skip_unless_possible
+from cluster.images import INIT_IMAGE
 from cluster.layout import Layout
 from cluster.machine import KUBELET_SYSCTLS
-from cluster.shell import run
+from cluster.shell import run, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+NUMBER = 2
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "sleep", "namespace": "default"},
+    "spec": {"containers": [{"name": "sleep", "image": INIT_IMAGE, "command": ["sleep", "600"]}]},
+}
+
 
 @pytest.fixture
 def second() -> Iterator[Cluster]:
-    """Describe a cluster beside the session's; whatever a test leaves of it is removed."""
-    cluster = Cluster.of(Layout.of(os.environ, number=1), operator=False)
+    """Describe a cluster beside those of other tests; whatever a test leaves of it is removed."""
+    cluster = Cluster.of(Layout.of(os.environ, number=NUMBER), operator=False)
     skip_unless_possible(cluster)
     yield cluster
     cluster.down()
@@ -32,7 +41,8 @@ def second() -> Iterator[Cluster]:
 
 def footprint() -> dict[str, str]:
     """Return what of this machine a cluster could change."""
-    interfaces = {entry.name for entry in Path("/sys/class/net").iterdir()} - {"ptjob0"}
+    others = {Layout.of(os.environ, number=number).link for number in (0, OWN_NUMBER)}
+    interfaces = {entry.name for entry in Path("/sys/class/net").iterdir()} - others
     return {
         "interfaces": " ".join(sorted(interfaces)),
         "iptables": run(["iptables", "-t", "nat", "-S"], timeout=10) + run(["iptables", "-S"], timeout=10),
@@ -40,6 +50,13 @@ def footprint() -> dict[str, str]:
         "hostname": run(["uname", "--nodename"], timeout=10),
         **{name: Path("/proc/sys", name).read_text() for name in KUBELET_SYSCTLS},
     }
+
+
+def command_line(word: str, **pipes: int) -> subprocess.Popen[str]:
+    """Start what `make` starts, for that cluster."""
+    command = [sys.executable, "-m", "cluster", word, "--number", str(NUMBER)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    return subprocess.Popen(command, env=environment, text=True, **pipes)
 
 
 def test_down_leaves_nothing(second: Cluster, tell: Callable[[str], None]) -> None:
@@ -58,10 +75,8 @@ def test_down_leaves_nothing(second: Cluster, tell: Callable[[str], None]) -> No
 def test_down_leaves_nothing_after_the_booter_was_killed(second: Cluster) -> None:
     """Nothing has to be remembered for the way down: kill -9 in the middle of the way up is harmless."""
     before = footprint()
-    command = [sys.executable, "-m", "cluster", "up", "--number", str(second.layout.number)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as booter:
+    with command_line("up", stderr=subprocess.PIPE) as booter:
         assert booter.stderr is not None
         step = next(line for line in booter.stderr if "starting the node" in line)
         booter.send_signal(signal.SIGKILL)
@@ -72,6 +87,39 @@ def test_down_leaves_nothing_after_the_booter_was_killed(second: Cluster) -> Non
     assert half_way
     assert second.machine.leftovers() == []
     assert footprint() == before
+
+
+def test_down_leaves_nothing_after_the_first_process_was_killed(second: Cluster, tell: Callable[[str], None]) -> None:
+    """What holds the namespaces dies while a pod runs: the kernel ends the rest, and `down` removes what it cannot."""
+    before = footprint()
+    second.up(tell)
+    second.kubectl.apply(POD)
+    wait_until("the pod to run", lambda: second.kubectl.get("pod", "sleep")["status"]["phase"] == "Running", timeout=60)
+    first = second.machine.first_pid
+    assert first is not None
+
+    os.kill(first, signal.SIGKILL)
+    wait_until("the first process to end", lambda: second.machine.first_pid is None, timeout=30)
+    second.down()
+
+    assert second.machine.leftovers() == []
+    assert footprint() == before
+
+
+def test_a_held_cluster_goes_down_when_whoever_held_it_was_killed(second: Cluster) -> None:
+    """`make test` holds it through a pipe: the pipe's end comes however its other side ends."""
+    with command_line("hold", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        access = holder.stdout.readline()
+        held = second.machine.first_pid
+        holder.stdin.close()
+        code = holder.wait(timeout=60)
+
+    assert access == f"export KUBECONFIG={second.layout.kubeconfig}\n"
+    assert held is not None
+    assert code == 0
+    assert second.machine.leftovers() == []
 
 
 def test_a_boot_replaces_what_a_killed_one_left(second: Cluster, tell: Callable[[str], None]) -> None:

@@ -9,16 +9,19 @@ import hashlib
 import json
 import shutil
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from cluster import debian
-from cluster.shell import ClusterFailed, run
+from cluster.images import KEY_LABEL
+from cluster.shell import ClusterFailed, locked, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cluster.boot import Cluster
+    from cluster.layout import Layout
 
 DIGITS_IMAGE = "ghcr.io/ptjob-provider/digits:test"
 DIGITS_CONTEXT = Path(__file__).parents[2] / "docker" / "digits"
@@ -49,19 +52,38 @@ def ensure_digits(cluster: Cluster, tell: Callable[[str], None]) -> str:
 
 def ensure_built(cluster: Cluster, context: Path, name: str, tell: Callable[[str], None]) -> str:
     """Have what a folder's Dockerfile makes of our base in a cluster that is up, under a name, and return the name."""
-    key = _key(base_tag(), name, *_content(context))
+    key = content_key(context, name)
     if cluster.images.has(name, key):
         return name
-    debian.install(debian.IMAGE_PACKAGES, tell)
-    with Buildah(cluster.layout.cache / "buildah") as buildah:
-        ensure_base(buildah, cluster.layout.images, tell)
-        tell(f"building the image {name} (about 1 min)")
-        buildah.build(context, name, base=f"{BASE}:{base_tag()}")
+    with Buildah.of(cluster.layout, tell) as buildah:
+        if cluster.images.has(name, key):  # whoever had buildah before us
+            return name
+        _build(buildah, cluster.layout, context, name, tell)
+        tell(f"importing the image {name} (about 1 min 30 s)")
         archive = cluster.layout.home / f"{key}.tar"
+        archive.unlink(missing_ok=True)
         buildah("push", "--quiet", name, f"docker-archive:{archive}:{name}")
-    tell(f"importing the image {name} (about 1 min)")
-    cluster.images.take(archive, name, key)
+        cluster.images.take(archive, name, key)
     return name
+
+
+def build(layout: Layout, context: Path, name: str, tell: Callable[[str], None]) -> None:
+    """Have what a folder's Dockerfile makes of our base among the built images; no cluster is needed for that."""
+    with Buildah.of(layout, tell) as buildah:
+        _build(buildah, layout, context, name, tell)
+
+
+def _build(buildah: Buildah, layout: Layout, context: Path, name: str, tell: Callable[[str], None]) -> None:
+    key = content_key(context, name)
+    if not buildah.has(name, f"{KEY_LABEL}={key}"):
+        ensure_base(buildah, layout.images, tell)
+        tell(f"building the image {name} (about 1 min)")
+        buildah.build(context, name, base=f"{BASE}:{base_tag()}", label=f"{KEY_LABEL}={key}")
+
+
+def content_key(context: Path, name: str) -> str:
+    """Return the hash of what decides an image's content."""
+    return _key(base_tag(), name, *_content(context))
 
 
 def ensure_base(buildah: Buildah, folder: Path, tell: Callable[[str], None]) -> None:
@@ -99,38 +121,58 @@ def base_tag() -> str:
 
 
 class Buildah:
-    """buildah with a store of its own. A context manager: its run-time state goes on leaving, its images stay."""
+    """buildah with a store of its own. A context manager: one at a time has the store, whose images stay.
+
+    What buildah keeps while it runs is gone on leaving.
+    """
 
     def __init__(self, store: Path) -> None:
         self.store = store
+        self._resources = ExitStack()
         self._state = Path()
 
+    @classmethod
+    def of(cls, layout: Layout, tell: Callable[[str], None]) -> Self:
+        """Return the one that the tests' images are built with; it is installed if it is missing."""
+        debian.install(debian.IMAGE_PACKAGES, tell)
+        return cls(layout.cache / "buildah")
+
     def __enter__(self) -> Self:
-        self._state = Path(tempfile.mkdtemp(prefix="buildah-"))
+        self._resources.enter_context(locked(self.store.with_suffix(".lock")))
+        self._state = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="buildah-")))
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._state, ignore_errors=True)
+        self._resources.close()
 
     def __call__(self, *words: str, timeout: float = 900) -> str:
         """Return what a buildah command printed."""
         folders = ["--root", str(self.store), "--runroot", str(self._state), "--storage-driver", "overlay"]
         return run(["nice", "unshare", "--mount", "buildah", *folders, *words], timeout=timeout)
 
-    def has(self, name: str) -> bool:
-        """Tell whether there is an image of this name."""
-        names = [image.get("names") or [] for image in json.loads(self("images", "--json") or "[]")]
+    def has(self, name: str, label: str = "") -> bool:
+        """Tell whether there is an image of this name, with this label if one is named."""
+        filters = [f"--filter=label={label}"] if label else []
+        names = [image.get("names") or [] for image in json.loads(self("images", *filters, "--json") or "[]")]
         return any(name in of_one for of_one in names)
 
     def forget(self) -> None:
         """Have no image any more."""
         shutil.rmtree(self.store, ignore_errors=True)
 
-    def build(self, context: Path, name: str, *, base: str) -> None:
-        """Build a Dockerfile on our base; unchanged steps are not repeated."""
+    def build(
+        self, context: Path, name: str, *, base: str, file: Path | None = None, label: str = "", **arguments: str
+    ) -> None:
+        """Build a Dockerfile, by default the context's own, on a base; unchanged steps are not repeated.
+
+        What had the name before is forgotten, unless it is still a step on the way to an image with a name.
+        """
         shared = [f"--volume={path}:{path}:ro" for path in SHARED_FILES if Path(path).exists()]
-        options = ["--isolation=chroot", "--layers", "--pull-never", f"--build-arg=BASE_IMAGE={base}"]
-        self("build", "--quiet", *options, *shared, "--tag", name, str(context))
+        given = [f"--build-arg={key}={value}" for key, value in {"BASE_IMAGE": base, **arguments}.items()]
+        options = ["--isolation=chroot", "--layers", "--pull-never", f"--file={file or context / 'Dockerfile'}"]
+        labels = [f"--label={label}"] if label else []
+        self("build", "--quiet", *options, *labels, *given, *shared, "--tag", name, str(context))
+        self("rmi", "--prune", "--force")
 
 
 def _content(context: Path) -> list[str]:

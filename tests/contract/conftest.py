@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster.tenants import service_account
+from cluster_world import PATIENCE, Tenant, config_of
 from local_world import environment
+from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.local import LocalBackend, LocalConfig
+from rbac import rules
 from worlds import World
 
 if TYPE_CHECKING:
@@ -15,10 +19,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(params=["local"])
+@pytest.fixture(params=["local", pytest.param("kubernetes", marks=pytest.mark.cluster)])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     """Return a back-end that has no jobs."""
-    config = LocalConfig(root=tmp_path / "root", restart_backoff=0.2, environment=environment())
-    made = World(backend=LocalBackend(config), image="example.org/train:1")
+    made = _on_cluster(request) if request.param == "kubernetes" else _on_this_machine(tmp_path)
     yield made
     await made.clear()
+
+
+def _on_this_machine(folder: Path) -> World:
+    config = LocalConfig(root=folder / "root", restart_backoff=0.2, environment=environment())
+    return World(backend=LocalBackend(config), image="example.org/train:1")
+
+
+def _on_cluster(request: pytest.FixtureRequest) -> World:
+    """Return a namespace, reached by a service account that may do what the documentation says and nothing else."""
+    cluster, namespace = request.getfixturevalue("cluster"), request.getfixturevalue("namespace")
+    account = service_account(cluster, namespace, rules())
+    return World(
+        backend=KubernetesBackend(config_of(account)),
+        image=request.getfixturevalue("digits_image"),
+        namespace=namespace,
+        patience=PATIENCE,
+        soon=20.0,
+        first_kept_run=2,
+        prepare=Tenant(cluster, namespace).prepare,
+    )

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from worlds import World
 
 SLEEP = "import time; print('up'); time.sleep(60)"
+BRIEF = "import time; time.sleep(1.5); print('done')"
 
 
 async def test_a_job_whose_master_succeeds_has_succeeded(world: World) -> None:
     """Conditions, times and counts are those that training-operator writes."""
-    ref, seen = await world.run(world.job("ok", "print('done')", "print('done')"))
+    ref, seen = await world.run(world.job("ok", BRIEF, BRIEF))
 
-    job = await world.backend.get("PyTorchJob", "default", "ok")
+    job = await world.backend.get("PyTorchJob", world.namespace, "ok")
     assert JobRef.of(job) == ref
     assert types(job) == [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
     assert condition(job, "Succeeded")["reason"] == "PyTorchJobSucceeded"
@@ -74,24 +75,24 @@ async def test_a_finished_job_keeps_its_name_until_it_is_deleted(world: World) -
 
 async def test_jobs_are_listed_by_their_labels(world: World) -> None:
     """Only the jobs that carry all labels, oldest first."""
-    for name, labels in (("one", {"team": "a"}), ("two", {"team": "a", "run": "7"}), ("three", {"team": "b"})):
+    for name, labels in (("a-one", {"team": "a"}), ("b-two", {"team": "a", "run": "7"}), ("c-three", {"team": "b"})):
         manifest = world.job(name, SLEEP)
         await world.submit({**manifest, "metadata": {**manifest["metadata"], "labels": labels}})
 
-    team = await world.backend.list("PyTorchJob", "default", {"team": "a"})
-    run = await world.backend.list("PyTorchJob", "default", {"team": "a", "run": "7"})
+    team = await world.backend.list("PyTorchJob", world.namespace, {"team": "a"})
+    run = await world.backend.list("PyTorchJob", world.namespace, {"team": "a", "run": "7"})
 
-    assert [job["metadata"]["name"] for job in team] == ["one", "two"]
-    assert [job["metadata"]["name"] for job in run] == ["two"]
+    assert [job["metadata"]["name"] for job in team] == ["a-one", "b-two"]
+    assert [job["metadata"]["name"] for job in run] == ["b-two"]
     assert await world.backend.list("PyTorchJob", "elsewhere", {}) == []
 
 
 async def test_what_does_not_exist_is_not_found(world: World) -> None:
     """Reading and changing say so; deleting it is success."""
-    ref = JobRef(kind="PyTorchJob", namespace="default", name="nobody", uid="0")
+    ref = JobRef(kind="PyTorchJob", namespace=world.namespace, name="nobody", uid="0")
 
     with pytest.raises(JobNotFound):
-        await world.backend.get("PyTorchJob", "default", "nobody")
+        await world.backend.get("PyTorchJob", world.namespace, "nobody")
     with pytest.raises(JobNotFound):
         await world.backend.patch(ref, {"metadata": {"annotations": {"a": "b"}}})
     await world.backend.delete(ref)
@@ -127,7 +128,7 @@ async def test_a_patch_of_an_earlier_job_changes_nothing(world: World) -> None:
         await world.backend.patch(stranger, {"metadata": {"annotations": {"a": "b"}}})
     await world.backend.delete(stranger)
 
-    job = await world.backend.get("PyTorchJob", "default", "mine")
+    job = await world.backend.get("PyTorchJob", world.namespace, "mine")
     assert "annotations" not in job["metadata"]
     assert "deletionTimestamp" not in job["metadata"]
 
@@ -153,7 +154,7 @@ async def test_deleting_a_running_job_ends_its_processes(world: World) -> None:
     assert seconds < 5
     assert (await watching)[-1].job is None
     with pytest.raises(JobNotFound):
-        await world.backend.get("PyTorchJob", "default", "deleted")
+        await world.backend.get("PyTorchJob", world.namespace, "deleted")
     await world.backend.delete(ref)
 
 
@@ -165,7 +166,7 @@ async def test_a_process_that_ignores_sigterm_is_killed(world: World) -> None:
 
     await world.backend.delete(ref)
 
-    assert await world.gone(ref) < 5
+    assert await world.gone(ref) < world.soon
 
 
 async def test_a_job_that_is_being_deleted_still_has_its_name(world: World) -> None:

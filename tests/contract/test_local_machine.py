@@ -166,6 +166,7 @@ async def test_a_job_outlives_its_submitter_and_a_closed_terminal(
 import asyncio, json, os, signal, sys
 from pathlib import Path
 from ptjob_provider.core.local import LocalBackend, LocalConfig
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever started these tests may ignore it
 backend = LocalBackend(LocalConfig(root=Path({str(tmp_path / "root")!r})))
 ref = asyncio.run(backend.submit(json.loads(Path({str(manifest)!r}).read_text())))
 print(json.dumps(ref.to_dict()), flush=True)

@@ -39,7 +39,7 @@ async def test_on_failure_restarts_in_place_until_it_succeeds(world: World) -> N
     assert [end["exitCode"] for end in terminations(seen, "retry-master-0")] == [1, 1, 0]
     assert len({pod["metadata"]["uid"] for one in seen for pod in one.pods}) == 1
     assert seen[-1].pods[0]["status"]["containerStatuses"][0]["restartCount"] == 2
-    assert await world.text(ref, "retry-master-0") == ["run 0", "run 1", "run 2"]
+    assert await world.text(ref, "retry-master-0") == [f"run {run}" for run in range(world.first_kept_run, 3)]
 
 
 async def test_no_policy_means_on_failure(world: World) -> None:
@@ -78,7 +78,7 @@ async def test_the_backoff_limit_ends_a_crash_loop(world: World) -> None:
     failed = condition(seen[-1].job, "Failed")
     assert failed["message"] == "Job limit has failed because it has reached the specified backoff limit"
     assert len(terminations(seen, "limit-master-0")) >= 2
-    assert await world.gone(ref) < 5
+    assert await world.gone(ref) < world.soon
 
 
 async def test_a_backoff_limit_of_zero_allows_no_restart(world: World) -> None:
@@ -100,7 +100,7 @@ async def test_exit_code_makes_a_new_pod_after_a_signal(world: World) -> None:
     assert [end["exitCode"] for end in terminations(seen, "fresh-master-0")] == [138, 138, 0]
     assert len({pod["metadata"]["uid"] for one in seen for pod in one.pods}) == 3
     assert any(condition(one.job, "Restarting") for one in seen)
-    assert await world.text(ref, "fresh-master-0") == ["run 0", "run 1", "run 2"]
+    assert await world.text(ref, "fresh-master-0") == [f"run {run}" for run in range(world.first_kept_run, 3)]
 
 
 async def test_exit_code_gives_up_after_a_program_error(world: World) -> None:
@@ -124,10 +124,10 @@ async def test_always_restarts_after_success_too(world: World) -> None:
 
 async def test_a_suspended_job_starts_nothing_until_it_is_resumed(world: World) -> None:
     """Suspended has no pods; resuming starts the clock and the pods."""
-    ref = await world.submit(world.job("later", "print('now')", suspend=True))
+    ref = await world.submit(world.job("later", "import time; time.sleep(1.5); print('now')", suspend=True))
     asleep = await world.observe(ref, lambda one: condition(one.job, "Suspended") is not None)
     await asyncio.sleep(0.5)
-    still = await world.backend.get("PyTorchJob", "default", "later")
+    still = await world.backend.get("PyTorchJob", world.namespace, "later")
 
     await world.backend.patch(ref, {"spec": {"runPolicy": {"suspend": False}}})
     seen = await world.observe(ref, has_ended)
@@ -160,13 +160,13 @@ async def test_suspending_a_running_job_removes_its_pods(world: World) -> None:
 async def test_a_job_is_gone_after_its_time_to_live(world: World) -> None:
     """Counted from its end."""
     ref, _ = await world.run(world.job("mayfly", "pass", ttlSecondsAfterFinished=1))
-    await world.backend.get("PyTorchJob", "default", "mayfly")
+    await world.backend.get("PyTorchJob", world.namespace, "mayfly")
 
     seen = await world.observe(ref, lambda one: one.job is None)
 
     assert seen[-1].job is None
     with pytest.raises(JobNotFound):
-        await world.backend.get("PyTorchJob", "default", "mayfly")
+        await world.backend.get("PyTorchJob", world.namespace, "mayfly")
 
 
 def _state(observation: Observation) -> dict[str, dict[str, str]]:

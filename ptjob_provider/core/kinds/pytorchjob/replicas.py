@@ -48,6 +48,11 @@ def total_gpus(manifest: Mapping[str, Any]) -> int:
     return sum(replica.gpus for replica in replicas(manifest))
 
 
+def pod_selector(name: str) -> str:
+    """Return the label selector of a job's pods, as training-operator 1.4 and later label them."""
+    return f"training.kubeflow.org/job-name={name}"
+
+
 def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the template of the pod that is rank 0."""
     roles = manifest["spec"]["pytorchReplicaSpecs"]

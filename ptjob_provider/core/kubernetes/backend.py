@@ -1,0 +1,166 @@
+"""The port on a cluster: what each verb of `core.backend.Backend` is in requests to the API server."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, asynccontextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.errors import (
+    ClusterError,
+    InvalidSpec,
+    JobNotFound,
+    OutputsNotVerified,
+    UnsupportedByBackend,
+)
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kubernetes import crd, paths
+from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.inspection import inspect
+from ptjob_provider.core.kubernetes.podlog import ReplicaLog
+from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
+from ptjob_provider.core.kubernetes.world import World, is_pod_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+    from datetime import datetime
+
+    from ptjob_provider.core.backend import Observation
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.config import ClusterConfig
+    from ptjob_provider.core.logs import LogCursor, LogLine
+    from ptjob_provider.core.outputs import OutputReport, ResolvedOutputs
+
+_OVER = {"Succeeded", "Failed"}
+
+
+class KubernetesBackend:
+    """Runs jobs on a cluster; implements `backend.Backend`.
+
+    Any number of them may be used at once; those of one event loop share the connections to a cluster.
+
+    Args:
+        config: how to reach it.
+        probe: how outputs are looked at.
+    """
+
+    def __init__(self, config: ClusterConfig, *, probe: ProbeOptions | None = None) -> None:
+        self._config = config
+        self._probe = probe or ProbeOptions()
+        self._worlds: dict[JobRef, _Followed] = {}
+
+    async def submit(self, manifest: Manifest) -> JobRef:
+        """Create the job; a field that the server does not know is refused, not dropped. See `Backend.submit`."""
+        meta = manifest["metadata"]
+        path = paths.jobs(manifest["kind"], meta["namespace"])
+        async with lease(self._config) as client:
+            try:
+                return JobRef.of(await client.post(path, manifest))
+            except JobNotFound as error:  # what is missing is the place to create it in
+                allowed = "a namespace that exists on the cluster"
+                raise InvalidSpec.of("namespace", meta["namespace"], allowed) from error
+            except ClusterError as error:
+                if error.code == HTTPStatus.NOT_FOUND:
+                    raise UnsupportedByBackend(await crd.missing(client, manifest)) from error
+                raise
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """Return the job's object; see `Backend.get`."""
+        async with lease(self._config) as client:
+            return await client.get(paths.jobs(kind, namespace, name))
+
+    async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
+        """Return the objects with these labels; see `Backend.list`."""
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        query = {"labelSelector": selector} if selector else {}
+        async with lease(self._config) as client:
+            found = await client.items(paths.jobs(kind, namespace), **query)
+        return sorted(found, key=lambda job: (job["metadata"]["creationTimestamp"], job["metadata"]["name"]))
+
+    async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
+        """Yield the job's world after each change; see `Backend.watch`."""
+        async with self._followed(ref) as world, aclosing(world.observations()) as observations:
+            async for observation in observations:
+                yield observation
+
+    async def logs(
+        self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
+    ) -> AsyncGenerator[LogLine, None]:
+        """Yield a replica's lines; see `Backend.logs`."""
+        async with self._followed(ref) as world, lease(self._config) as client:
+            log = ReplicaLog(client, world, ref, replica)
+            async with aclosing(log.follow(since) if follow else log.snapshot(since)) as lines:
+                async for line in lines:
+                    yield line
+
+    async def patch(self, ref: JobRef, change: Manifest) -> None:
+        """Merge the change into the object; see `Backend.patch`."""
+        ours = {**change, "metadata": {**(change.get("metadata") or {}), "uid": ref.uid}}
+        async with lease(self._config) as client:
+            try:
+                await client.patch(paths.jobs(ref.kind, ref.namespace, ref.name), ours)
+            except (ClusterError, InvalidSpec) as error:  # a uid that differs is 422 for custom resources, else 409
+                if not isinstance(error, JobNotFound) and await self._is_replaced(ref):
+                    raise JobNotFound(f"{ref}: another job has the name now") from error
+                raise
+
+    async def _is_replaced(self, ref: JobRef) -> bool:
+        try:
+            return JobRef.of(await self.get(ref.kind, ref.namespace, ref.name)) != ref
+        except ClusterError:
+            return False
+
+    async def delete(self, ref: JobRef) -> None:
+        """Delete the job, its pods first, even if a finalizer of somebody's holds the job. See `Backend.delete`."""
+        options = {"propagationPolicy": "Foreground", "preconditions": {"uid": ref.uid}}
+        async with lease(self._config) as client:
+            try:
+                await client.delete(paths.jobs(ref.kind, ref.namespace, ref.name), options)
+            except JobNotFound:
+                return
+            except ClusterError as error:
+                if error.code != HTTPStatus.CONFLICT:
+                    raise
+
+    async def pods_gone(self, ref: JobRef) -> bool:
+        """Whether nothing of the job runs; see `Backend.pods_gone`."""
+        selector = pytorchjob.pod_selector(ref.name)
+        async with lease(self._config) as client:
+            pods = await client.items(paths.pods(ref.namespace), labelSelector=selector)
+        return all(pod["status"].get("phase") in _OVER for pod in pods if is_pod_of(pod, ref))
+
+    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime) -> OutputReport:
+        """Look at the outputs from inside the cluster, by a pod that mounts their claims; see `inspection`."""
+        async with lease(self._config) as client:
+            try:
+                job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
+            except ClusterError as error:
+                raise OutputsNotVerified(f"{ref}: the job cannot be read any more: {error}") from error
+            if JobRef.of(job) != ref:
+                raise OutputsNotVerified(f"{ref}: another job has the name now")
+            return await inspect(client, job, outputs, since=since, options=self._probe)
+
+    @asynccontextmanager
+    async def _followed(self, ref: JobRef) -> AsyncIterator[World]:
+        """Give the job's world; it is watched while anybody of this back-end follows the job."""
+        async with lease(self._config) as client:
+            followed = self._worlds.get(ref) or self._worlds.setdefault(ref, _Followed(World(client, ref)))
+            followed.users += 1
+            try:
+                yield followed.world
+            finally:
+                followed.users -= 1
+                if not followed.users:
+                    self._worlds.pop(ref, None)
+                    await asyncio.shield(followed.world.stop())
+
+
+class _Followed:
+    """A world and how many follow it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.users = 0
+        world.start()

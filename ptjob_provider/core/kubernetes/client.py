@@ -1,0 +1,282 @@
+"""The API server over HTTP: JSON in, JSON out, within a time limit, tried again where that is safe.
+
+The only user of `kubernetes_asyncio` besides `access`: its REST client brings TLS, proxies and client certificates; its
+models are not used. Importing this takes over a second, so whoever parses DAG files never does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import aiohttp
+from kubernetes_asyncio.client.rest import RESTClientObject
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from ptjob_provider.core.kubernetes.access import Access
+from ptjob_provider.core.kubernetes.failures import Refusal
+from ptjob_provider.core.kubernetes.keepalive import keep_alive
+from ptjob_provider.core.kubernetes.paths import described
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+
+    from tenacity import RetryCallState
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.config import ClusterConfig
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_PAUSE = 8.0
+_CONNECT_TIMEOUT = 10.0
+_IDLE = 30.0
+"""Seconds that a client without users keeps its connections."""
+
+_PAGE = 500
+_SLICE = 64 * 1024
+_MERGE = "application/merge-patch+json"
+_UNAUTHORIZED = 401
+
+
+class Refused(Exception):
+    """The API server did not do it; inside this module and its neighbours only."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+class Client:
+    """One API server, one event loop. Get it with `lease`."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._timeout = config.timeout
+        self._attempts = config.attempts
+        self._tcp_keepalive = config.tcp_keepalive
+        self._access = Access(config)
+        self._rest: RESTClientObject | None = None
+        self._retired: list[RESTClientObject] = []
+        self._loading = asyncio.Lock()
+
+    async def get(self, path: str, **query: str) -> Manifest:
+        """Return an object or a list."""
+        return await self._request("GET", path, query=query)
+
+    async def items(self, path: str, **query: str) -> list[Manifest]:
+        """Return all objects of a collection, page by page, each with its kind as a `get` has it."""
+        items, _ = await self.list_all(path, **query)
+        return items
+
+    async def list_all(self, path: str, **query: str) -> tuple[list[Manifest], str]:
+        """Return the same, and the version of the collection that a watch goes on from."""
+        found: list[Manifest] = []
+        asked = {**query, "limit": str(_PAGE)}
+        while True:
+            page = await self.get(path, **asked)
+            shared = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
+            found += [{**shared, **each} for each in page.get("items") or ()]
+            if not page["metadata"].get("continue"):
+                return found, page["metadata"]["resourceVersion"]
+            asked["continue"] = page["metadata"]["continue"]
+
+    async def post(self, path: str, body: Manifest, **query: str) -> Manifest:
+        """Create an object and return it as it is now.
+
+        A create is tried again after an answer that leaves it open whether it happened: the object's name is its
+        identity, and JobAlreadyExists tells the caller to look whose it is.
+        """
+        return await self._request("POST", path, body=body, query={"fieldValidation": "Strict", **query})
+
+    async def patch(self, path: str, change: Manifest, **query: str) -> Manifest:
+        """Merge a change into an object (RFC 7386) and return it as it is now."""
+        return await self._request("PATCH", path, body=change, query=query, content_type=_MERGE)
+
+    async def delete(self, path: str, options: Manifest | None = None, **query: str) -> Manifest:
+        """Delete an object; `options` is a meta/v1 DeleteOptions."""
+        return await self._request("DELETE", path, body=options, query=query)
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, silence: float, **query: str) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """Open a watch or a log; gives its bytes as they come.
+
+        Args:
+            path: of the resource.
+            silence: seconds without any byte after which the connection is taken for dead.
+            query: parameters of the request.
+
+        Raises:
+            PTJobError: it was refused. While reading: ClusterUnavailable if the connection broke.
+        """
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=silence)
+        asked = described("GET", path)
+        try:
+            answer = await self._authorized("GET", path, query=query, limits=limits)
+        except Refused as refused:
+            raise refused.refusal.error(asked) from refused
+        if self._tcp_keepalive:
+            keep_alive(answer)
+        try:
+            yield _chunks(answer, asked)
+        finally:
+            answer.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        open_ones = [*self._retired, *([self._rest] if self._rest else [])]
+        self._rest, self._retired = None, []
+        for rest in open_ones:
+            await rest.close()
+
+    async def _request(
+        self, method: str, path: str, *, query: Mapping[str, str], body: Manifest | None = None, content_type: str = ""
+    ) -> Manifest:
+        trying = AsyncRetrying(
+            stop=stop_after_attempt(self._attempts), wait=_pause, retry=retry_if_exception(_is_temporary), reraise=True
+        )
+        try:
+            async for attempt in trying:
+                with attempt:
+                    return await self._once(method, path, query=query, body=body, content_type=content_type)
+        except Refused as refused:
+            raise refused.refusal.error(described(method, path)) from refused
+        raise AssertionError("tenacity ends with a result or an exception")
+
+    async def _once(
+        self, method: str, path: str, *, query: Mapping[str, str], body: Manifest | None, content_type: str
+    ) -> Manifest:
+        limits = aiohttp.ClientTimeout(total=self._timeout, sock_connect=_CONNECT_TIMEOUT)
+        answer = await self._authorized(method, path, query=query, limits=limits, body=body, content_type=content_type)
+        with _unanswered_as_refused():
+            data = await answer.read()
+        found = json.loads(data) if data else {}
+        return found if isinstance(found, dict) else {}
+
+    async def _authorized(self, method: str, path: str, **how: Any) -> aiohttp.ClientResponse:
+        """Return a successful answer whose body has not been read; a refused credential is reloaded once."""
+        try:
+            return await self._ask(method, path, **how)
+        except Refused as refused:
+            if refused.refusal.code != _UNAUTHORIZED:
+                raise
+        logger.info("the API server refused the credential; loading it anew")
+        await self._load()
+        return await self._ask(method, path, **how)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        limits: aiohttp.ClientTimeout,
+        body: Manifest | None = None,
+        content_type: str = "",
+    ) -> aiohttp.ClientResponse:
+        rest = self._rest or await self._load()
+        headers = {"Accept": "application/json, */*", "Content-Type": content_type or "application/json"}
+        with _unanswered_as_refused():
+            answer: aiohttp.ClientResponse = await rest.request(
+                method,
+                f"{self._access.settings.host}{path}",
+                query_params=dict(query),
+                headers=headers | await self._access.headers(),
+                body=body,
+                _preload_content=False,
+                _request_timeout=limits,
+            )
+            if answer.ok:
+                return answer
+            data = await answer.read()
+        raise Refused(Refusal.read(answer.status, data, answer.headers.get("Retry-After")))
+
+    async def _load(self) -> RESTClientObject:
+        """Load address and credential, and connect anew if the connection depends on what has changed."""
+        async with self._loading:
+            before = self._access.identity
+            await self._access.load()
+            if self._rest is not None and self._access.identity != before:
+                self._retired.append(self._rest)  # its streams go on
+                self._rest = None
+            if self._rest is None:
+                self._rest = RESTClientObject(self._access.settings)
+            return self._rest
+
+
+class _Shared:
+    """A client with its users; it is closed when it has had none for a while, or when its loop ends."""
+
+    def __init__(self, config: ClusterConfig, siblings: dict[ClusterConfig, _Shared]) -> None:
+        self.client = Client(config)
+        self.users = 0
+        self._config = config
+        self._siblings = siblings
+        self._keeper = asyncio.create_task(self._keep(), name="ptjob-kubernetes-client")
+
+    async def _keep(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(_IDLE)
+                if not self.users:
+                    return
+        finally:  # also when `asyncio.run` cancels what is left
+            self._siblings.pop(self._config, None)
+            await self.client.close()
+
+
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClusterConfig, _Shared]] = WeakKeyDictionary()
+"""The clients of this process. Connections belong to a loop and serve everybody in it: the one state of the module."""
+
+
+@asynccontextmanager
+async def lease(config: ClusterConfig) -> AsyncIterator[Client]:
+    """Give the client of this cluster and event loop; everybody in the loop gets the same one."""
+    siblings = _clients.setdefault(asyncio.get_running_loop(), {})
+    shared = siblings.get(config) or siblings.setdefault(config, _Shared(config, siblings))
+    shared.users += 1
+    try:
+        yield shared.client
+    finally:
+        shared.users -= 1
+
+
+async def _chunks(answer: aiohttp.ClientResponse, asked: str) -> AsyncGenerator[bytes, None]:
+    try:
+        with _unanswered_as_refused():
+            async for chunk in answer.content.iter_any():
+                for start in range(0, len(chunk), _SLICE):
+                    yield chunk[start : start + _SLICE]
+                    await asyncio.sleep(0)  # a log that comes faster than it is read leaves the loop to others
+    except Refused as refused:
+        raise refused.refusal.error(asked) from refused
+
+
+@contextlib.contextmanager
+def _unanswered_as_refused() -> Any:
+    """Turn every way of not getting an answer into a `Refused` without a code."""
+    try:
+        yield
+    except aiohttp.ClientSSLError as error:
+        raise Refused(Refusal(code=0, reason=type(error).__name__, message=str(error), final=True)) from error
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        words = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "the connection broke")
+        raise Refused(Refusal(code=0, reason=type(error).__name__, message=words)) from error
+
+
+def _is_temporary(error: BaseException) -> bool:
+    return isinstance(error, Refused) and error.refusal.is_temporary
+
+
+_backoff = wait_random_exponential(multiplier=0.5, max=_LONGEST_PAUSE)
+
+
+def _pause(state: RetryCallState) -> float:
+    """Return how long to wait: as the server asked, else a random time that grows."""
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.refusal.retry_after if isinstance(error, Refused) else None
+    return min(asked, 60.0) if asked is not None else _backoff(state)

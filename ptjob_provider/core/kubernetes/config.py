@@ -1,0 +1,42 @@
+"""How to reach one cluster, as a value: which file, which context, whose word is trusted. It reads nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ptjob_provider.core.errors import InvalidSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterConfig:
+    """Where the API server is and who asks. Equal values share one client.
+
+    Attributes:
+        in_cluster: use the service account of the pod that this runs in.
+        kube_config_path: a kubeconfig file. None, with nothing else given: $KUBECONFIG, else `~/.kube/config`.
+        kube_config: a whole kubeconfig as JSON or YAML text; it holds credentials and is never shown.
+        context: of the kubeconfig. None: its current one.
+        verify_ssl: whether the server's certificate is checked.
+        tcp_keepalive: whether the system probes idle connections, which keeps them in the tables of gateways.
+        timeout: seconds that one request may take; streams have limits of their own.
+        attempts: how often a request is tried; six, with the pauses between, outlast a restart of the API server.
+    """
+
+    in_cluster: bool = False
+    kube_config_path: str | None = None
+    kube_config: str | None = field(default=None, repr=False)
+    context: str | None = None
+    verify_ssl: bool = True
+    tcp_keepalive: bool = True
+    timeout: float = 30.0
+    attempts: int = 6
+
+    def __post_init__(self) -> None:
+        given = {
+            "in_cluster": self.in_cluster,
+            "kube_config_path": self.kube_config_path is not None,
+            "kube_config": self.kube_config is not None,
+        }
+        chosen = [name for name, is_given in given.items() if is_given]
+        if len(chosen) > 1:
+            raise InvalidSpec.of(chosen[1], "set", f"leave it out, or leave out {chosen[0]}: one way to the cluster")

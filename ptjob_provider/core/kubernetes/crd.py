@@ -1,0 +1,52 @@
+"""What the cluster serves of a kind, read from `/openapi/v3`, which every authenticated user may."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.client import Client
+
+_ROOT = "/openapi/v3"
+
+
+async def spec_fields(client: Client, manifest: Manifest) -> frozenset[str]:
+    """Return the names of the fields that the served version of a manifest's kind has below `spec`.
+
+    The old PyTorch operator's CRD, which Arena still installs, has the same version and no `runPolicy`. Empty: the
+    cluster does not serve the kind.
+    """
+    index = await client.get(_ROOT)
+    served = (index.get("paths") or {}).get(f"apis/{manifest['apiVersion']}")
+    if served is None:
+        return frozenset()
+    path, _, query = str(served["serverRelativeURL"]).partition("?")
+    document = await client.get(path, **dict(part.split("=", 1) for part in query.split("&") if "=" in part))
+    return frozenset(_spec_of(document, manifest).get("properties") or ())
+
+
+async def missing(client: Client, manifest: Manifest) -> str:
+    """Say why a create was answered with 404: what the cluster does not serve."""
+    kind = f"{manifest['kind']} of {manifest['apiVersion']}"
+    try:
+        fields = await spec_fields(client, manifest)
+    except ClusterError as error:
+        return f"kind: the cluster does not serve {kind} ({error})"
+    if fields:
+        return f"kind: the cluster serves {kind}, but not in this namespace"
+    return f"kind: the cluster does not serve {kind}; install the training-operator, or ask who runs the cluster"
+
+
+def _spec_of(document: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:
+    group, _, version = manifest["apiVersion"].rpartition("/")
+    wanted = {"group": group, "version": version, "kind": manifest["kind"]}
+    schemas = ((document.get("components") or {}).get("schemas") or {}).values()
+    found = (each for each in schemas if wanted in (each.get("x-kubernetes-group-version-kind") or ()))
+    schema: Mapping[str, Any] = next(found, {})
+    spec: Mapping[str, Any] = (schema.get("properties") or {}).get("spec") or {}
+    return spec

@@ -1,0 +1,109 @@
+"""What the API server's refusals are in the core's words: decided by the status code and its `reason`.
+
+    status                      becomes               retried here
+    -------------------------   -------------------   ------------
+    400, 422                    InvalidSpec           no
+    401, after a reload         PermissionDenied      once
+    403                         PermissionDenied      no
+    403, a quota is full        ClusterUnavailable    no: a quota stays full for long
+    404 of a named object       JobNotFound           no
+    404 otherwise               ClusterError          no: the resource itself is not served
+    409 AlreadyExists           JobAlreadyExists      no
+    409 otherwise               ClusterError          no: a precondition failed
+    410                         ClusterError          no: the watch begins anew
+    429, 5xx, no answer         ClusterUnavailable    yes
+    a certificate not trusted   ClusterError          no
+
+A full quota and a missing permission have the same code and reason; there the text has to decide.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import (
+    ClusterError,
+    ClusterUnavailable,
+    InvalidSpec,
+    JobAlreadyExists,
+    JobNotFound,
+    PermissionDenied,
+    PTJobError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_QUOTA = "exceeded quota"
+
+_LONGEST = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """An answer that is no success, or none at all (code 0).
+
+    Attributes:
+        code: HTTP status.
+        reason: the server's word, such as `AlreadyExists`; for code 0 what went wrong.
+        message: the server's sentence.
+        named: the answer is about one named object.
+        retry_after: seconds that the server asked to be left alone; None if it did not.
+        final: asking again would end the same way, such as a certificate that is not trusted.
+    """
+
+    code: int
+    reason: str = ""
+    message: str = ""
+    named: bool = False
+    retry_after: float | None = None
+    final: bool = False
+
+    @classmethod
+    def read(cls, code: int, body: bytes, retry_after: str | None = None) -> Refusal:
+        """Read an answer's body: a `Status` object, or a text from somebody in between."""
+        status = _status(body)
+        return cls(
+            code=code,
+            reason=str(status.get("reason") or ""),
+            message=str(status.get("message") or body.decode("utf-8", "replace").strip())[:_LONGEST],
+            named=bool((status.get("details") or {}).get("name")),
+            retry_after=float(retry_after) if retry_after and retry_after.isdecimal() else None,
+        )
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether asking again soon may help."""
+        overloaded = self.code == HTTPStatus.TOO_MANY_REQUESTS or self.code >= HTTPStatus.INTERNAL_SERVER_ERROR
+        return overloaded or (self.code == 0 and not self.final)
+
+    def error(self, asked: str) -> PTJobError:
+        """Return the error for whoever asked; its text says what was asked, and what the server said."""
+        said = self.message or self.reason or "no answer"
+        text = f"{asked}: {said}" + (f" ({self.code} {self.reason})".replace(" )", ")") if self.code else "")
+        if self.code in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
+            return InvalidSpec(text)
+        return _class_of(self)(text, code=self.code, reason=self.reason)
+
+
+def _class_of(refusal: Refusal) -> type[ClusterError]:
+    if refusal.is_temporary or (refusal.code == HTTPStatus.FORBIDDEN and _QUOTA in refusal.message):
+        return ClusterUnavailable
+    if refusal.code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        return PermissionDenied
+    if refusal.code == HTTPStatus.NOT_FOUND and refusal.named:
+        return JobNotFound
+    if refusal.code == HTTPStatus.CONFLICT and refusal.reason == "AlreadyExists":
+        return JobAlreadyExists
+    return ClusterError
+
+
+def _status(body: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) and found.get("kind") == "Status" else {}

@@ -1,0 +1,219 @@
+"""Looking at a job's outputs from inside the cluster: one short pod is created, waited for, read and deleted.
+
+Which pod that is, is decided in `probe_pod`; what its end means, in `probe_answer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import secrets
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.errors import (
+    ClusterUnavailable,
+    JobAlreadyExists,
+    JobNotFound,
+    OutputsNotVerified,
+    PermissionDenied,
+    PTJobError,
+)
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.probe_answer import ASKS_FOR, advice, is_over, obstacle, read_report
+from ptjob_provider.core.kubernetes.probe_pod import is_held_by_one_node, pod_name, probe_pod, rank0_of
+from ptjob_provider.core.outputs import OutputReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+    from typing import Any
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.client import Client
+    from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
+    from ptjob_provider.core.outputs import ResolvedOutputs
+
+logger = logging.getLogger(__name__)
+
+_SHORTEST_PAUSE = 0.5
+_LONGEST_PAUSE = 2.0
+_AFTERWARDS = 10.0
+"""Seconds for asking why the pod does not run, and again for deleting it, when the time for looking is over."""
+_LOG_READS = 3
+"""A runtime may still be writing the log of a container that has ended."""
+
+
+async def inspect(
+    client: Client, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, options: ProbeOptions
+) -> OutputReport:
+    """Say what is at the outputs' places; the pod that looked is deleted afterwards, also when this is cancelled.
+
+    Args:
+        client: of the job's cluster.
+        job: the finished job's object.
+        outputs: what to look at.
+        since: scalars are read from event files that were modified then or later.
+        options: image and time limit.
+
+    Raises:
+        OutputsNotVerified: they could not be looked at; the text says what was seen and what to do.
+    """
+    if outputs.model is None and outputs.tfevents is None:
+        return OutputReport()
+    name = pod_name(JobRef.of(job).name, secrets.token_hex(3))
+    probe = _Probe(client, job["metadata"]["namespace"], name)
+    try:
+        async with asyncio.timeout(options.timeout):
+            return await probe.look(job, outputs, since=since, options=options)
+    except TimeoutError:
+        raise OutputsNotVerified(await probe.delay(options.timeout)) from None
+    except OutputsNotVerified:
+        raise
+    except PTJobError as error:
+        raise OutputsNotVerified(f"{probe} {probe.step}: {error}; {advice(error)}") from error
+    finally:
+        await probe.delete()
+
+
+class _Probe:
+    """One pod's short life.
+
+    Attributes:
+        pod: as it was last seen; None before it was created.
+        step: what cannot be done, if the API server refuses what is asked now.
+        asked_for: it may exist.
+    """
+
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        self.pod: Manifest | None = None
+        self.step = "could not be planned"
+        self.asked_for = False
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._full = ""
+
+    def __str__(self) -> str:
+        return f"the probe pod {self._namespace}/{self._name}"
+
+    async def look(
+        self, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, options: ProbeOptions
+    ) -> OutputReport:
+        """Create the pod, wait for its end and return its report."""
+        rank0 = await self._rank0(job)
+        on_its_node = await self._holds_one_node(outputs)
+        manifest = probe_pod(
+            job, rank0, outputs, name=self._name, since=since, on_its_node=on_its_node, options=options
+        )
+        await self._create(manifest)
+        await self._wait()
+        return await self._read()
+
+    async def delay(self, seconds: float) -> str:
+        """Say what took longer than the time for looking."""
+        late = f"{self} gave no answer within {seconds:g} s"
+        if self._full and self.pod is None:
+            return f"{late}: {self._full}; free quota for a pod with {ASKS_FOR}, or raise it"
+        if self.pod is None:
+            return f"{late}: it was not created yet; see whether the API server is well"
+        return f"{late}: it {obstacle(self.pod, await self._events())}"
+
+    async def delete(self) -> None:
+        """Delete the pod if it may be there; where that fails, it ends by its own deadline and goes with the job."""
+        if not self.asked_for:
+            return
+        try:
+            async with asyncio.timeout(_AFTERWARDS):
+                await self._client.delete(self._path)
+        except JobNotFound:
+            return
+        except (PTJobError, TimeoutError) as error:
+            logger.warning("%s could not be deleted; it goes with the job: %s", self, error)
+
+    @property
+    def _path(self) -> str:
+        return paths.pods(self._namespace, self._name)
+
+    async def _rank0(self, job: Manifest) -> Mapping[str, Any]:
+        try:
+            pod = await self._client.get(paths.pods(self._namespace, pytorchjob.rank0(job).name))
+        except JobNotFound:
+            pod = None
+        return rank0_of(job, pod)
+
+    async def _holds_one_node(self, outputs: ResolvedOutputs) -> bool:
+        names = {output.claim for output in (outputs.model, outputs.tfevents) if output}
+        claims = [await self._client.get(paths.claims(self._namespace, name)) for name in sorted(names)]
+        return any(map(is_held_by_one_node, claims))
+
+    async def _create(self, manifest: Manifest) -> None:
+        """Create the pod; a full quota is waited for, as the job's own pods may only just be leaving."""
+        self.step, self.asked_for = "could not be created", True
+        for pause in _pauses():
+            try:
+                self.pod = await self._client.post(paths.pods(self._namespace), manifest)
+            except JobAlreadyExists:  # by the same request, whose answer was lost: nobody else knows the name
+                return
+            except PermissionDenied:
+                self.asked_for = False
+                raise
+            except ClusterUnavailable as error:
+                if error.code != HTTPStatus.FORBIDDEN:
+                    raise
+                self._full = str(error)
+                await asyncio.sleep(pause)
+            else:
+                logger.info("%s looks at the outputs", self)
+                return
+
+    async def _wait(self) -> None:
+        self.step = "could not be watched"
+        for pause in _pauses():
+            self.pod = await self._seen()
+            if is_over(self.pod):
+                return
+            await asyncio.sleep(pause)
+
+    async def _seen(self) -> Manifest:
+        with contextlib.suppress(JobNotFound):
+            found = await self._client.get(self._path)
+            if not found["metadata"].get("deletionTimestamp"):  # else its end would be the deletion's
+                return found
+        raise OutputsNotVerified(f"{self} was deleted by somebody before it had answered")
+
+    async def _read(self) -> OutputReport:
+        self.step = "could not be read"
+        pod = self.pod or {}
+        if pod["status"]["phase"] == "Succeeded":
+            for pause in itertools.islice(_pauses(), _LOG_READS):
+                if report := read_report(await self._log()):
+                    return report
+                await asyncio.sleep(pause)
+        raise OutputsNotVerified(f"{self} {obstacle(pod)}")
+
+    async def _log(self) -> str:
+        path = paths.pod_log(self._namespace, self._name)
+        async with self._client.stream(path, silence=_AFTERWARDS) as chunks:
+            return b"".join([chunk async for chunk in chunks]).decode("utf-8", "replace")
+
+    async def _events(self) -> Sequence[Manifest]:
+        """Return the pod's events, where a volume that cannot be mounted is told; none if they cannot be read."""
+        about = f"involvedObject.kind=Pod,involvedObject.name={self._name}"
+        with contextlib.suppress(PTJobError, TimeoutError):
+            async with asyncio.timeout(_AFTERWARDS):
+                found = await self._client.get(paths.events(self._namespace), fieldSelector=about)
+            return found.get("items") or ()
+        return ()
+
+
+def _pauses() -> Iterator[float]:
+    """Yield how long to wait before looking again, without end."""
+    pause = _SHORTEST_PAUSE
+    while True:
+        yield pause
+        pause = min(_LONGEST_PAUSE, pause * 1.5)

@@ -1,0 +1,56 @@
+"""The resources that are used, as paths of the API server; also the list of what a Role has to allow."""
+
+from __future__ import annotations
+
+from ptjob_provider.core.errors import InvalidSpec, one_of
+
+JOB_RESOURCES = {"PyTorchJob": "kubeflow.org/v1/pytorchjobs"}
+"""Kind → group, version and plural."""
+
+
+def jobs(kind: str, namespace: str, name: str = "") -> str:
+    """Return the path of a job, or of all jobs of the kind in a namespace.
+
+    Raises:
+        InvalidSpec: no such kind is known here.
+    """
+    if kind not in JOB_RESOURCES:
+        raise InvalidSpec.of("kind", kind, one_of(JOB_RESOURCES))
+    version, _, plural = JOB_RESOURCES[kind].rpartition("/")
+    return _path(f"/apis/{version}", namespace, plural, name)
+
+
+def pods(namespace: str, name: str = "") -> str:
+    """Return the path of a pod, or of all pods of a namespace."""
+    return _path("/api/v1", namespace, "pods", name)
+
+
+def pod_log(namespace: str, name: str) -> str:
+    """Return the path of a pod's log."""
+    return f"{pods(namespace, name)}/log"
+
+
+def events(namespace: str) -> str:
+    """Return the path of a namespace's events."""
+    return _path("/api/v1", namespace, "events", "")
+
+
+def claims(namespace: str, name: str) -> str:
+    """Return the path of a claim."""
+    return _path("/api/v1", namespace, "persistentvolumeclaims", name)
+
+
+def _path(root: str, namespace: str, plural: str, name: str) -> str:
+    whole = f"{root}/namespaces/{namespace}/{plural}"
+    return f"{whole}/{name}" if name else whole
+
+
+def described(method: str, path: str) -> str:
+    """Say a request as people do: `create pytorchjobs in default`, `read pods/log default/train-master-0`."""
+    verb = {"GET": "read", "POST": "create", "PATCH": "change", "DELETE": "delete"}.get(method, method)
+    _, _, rest = path.partition("/namespaces/")
+    namespace, plural, name, sub = (*rest.split("/"), "", "", "")[:4]
+    if not plural:
+        return f"{verb} {path}"
+    resource = f"{plural}/{sub}" if sub else plural
+    return f"{verb} {resource} {namespace}/{name}" if name else f"{verb} {resource} in {namespace}"

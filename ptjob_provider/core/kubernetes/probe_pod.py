@@ -1,0 +1,284 @@
+"""Which pod looks at a finished job's outputs where they are: `probe.py`, in a pod that sees what rank 0 saw.
+
+Pure. From rank 0 the pod takes what decides whether it can be started and what it may read: image, user, pull secrets,
+service account, node selection, tolerations, and the mounts that hold the outputs, here read-only. It takes no
+variables, devices, init containers or labels, so that it is counted, found and billed as no replica of the job.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import posixpath
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core import probe
+from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
+from ptjob_provider.core.identity import PREFIX, JobRef, label_value
+from ptjob_provider.core.kinds import podtemplate, pytorchjob
+from ptjob_provider.core.kinds.pytorchjob.replicas import rank0_template
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.outputs import Mount, ResolvedOutput, ResolvedOutputs
+
+CONTAINER = "probe"
+PROBE_LABEL = f"{PREFIX}/probe-of"
+"""On the pod: the job whose outputs it looks at."""
+
+MARKER = "ptjob-outputs "
+"""Begins the line of the pod's log that holds the report; an image's Python may print lines of its own."""
+
+RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
+"""One core takes the digest of about 500 MB in a second; files are read in pieces."""
+
+_MAX_NAME = 63
+_SHORT_LIFE = {
+    "automountServiceAccountToken": False,
+    "enableServiceLinks": False,
+    "restartPolicy": "Never",
+    "terminationGracePeriodSeconds": 1,
+}
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_NO_ISTIO = {"sidecar.istio.io/inject": "false"}
+_SHARED = {"ReadWriteMany", "ReadOnlyMany"}
+_PYTHON = re.compile(r"(/.*/)?python[0-9.]*")
+_START = f"""
+import io, os, sys
+sys.stdin = io.StringIO(os.environ["PTJOB_REQUEST"])
+sys.stdout.write("\\n{MARKER}")
+exec(compile(os.environ["PTJOB_PROBE"], "probe.py", "exec"))
+"""
+_POD_USER = (
+    *("runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup", "supplementalGroups", "supplementalGroupsPolicy"),
+    *("seLinuxOptions", "seccompProfile", "appArmorProfile"),
+)
+_CONTAINER_USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions", "seccompProfile", "appArmorProfile")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions:
+    """How outputs are looked at inside the cluster.
+
+    Attributes:
+        image: has Python 3.6 or newer as `python3`. "": the job's own image, which its node has already.
+        image_prefix: put before `image`, such as a mirror's address; the job's own image stays as it is.
+        timeout: seconds for all of it: finding a place, starting and reading every byte of the model.
+    """
+
+    image: str = ""
+    image_prefix: str = ""
+    timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout < math.inf:
+            raise InvalidSpec.of("probe_timeout", self.timeout, "a positive number of seconds")
+
+
+def rank0_of(job: Manifest, pod: Manifest | None) -> Mapping[str, Any]:
+    """Return rank 0 as it ran, or its template where its pod is gone or another job's.
+
+    A pod that ran knows more than its template: its node, and what admission gave it (user, tolerations, secrets).
+    """
+    owners = pod["metadata"].get("ownerReferences") or [] if pod else []
+    is_ours = any(owner.get("uid") == job["metadata"]["uid"] for owner in owners)
+    return pod if pod and is_ours else rank0_template(job)
+
+
+def is_held_by_one_node(claim: Mapping[str, Any]) -> bool:
+    """Whether only one node at a time can mount the claim: ReadWriteOnce and nothing wider."""
+    return not _SHARED & set((claim.get("spec") or {}).get("accessModes") or ())
+
+
+def pod_name(job_name: str, token: str) -> str:
+    """Return the pod's name, at most 63 characters; the token makes two pods for one job distinct."""
+    ending = f"-outputs-{token}"
+    return job_name[: _MAX_NAME - len(ending)].rstrip("-.") + ending
+
+
+def probe_pod(
+    job: Manifest,
+    rank0: Mapping[str, Any],
+    outputs: ResolvedOutputs,
+    *,
+    name: str,
+    since: datetime,
+    on_its_node: bool,
+    options: ProbeOptions,
+) -> Manifest:
+    """Return the pod.
+
+    Args:
+        job: the finished job's object; the pod is deleted with it.
+        rank0: what `rank0_of` returned.
+        outputs: what to look at.
+        name: of the pod.
+        since: scalars are read from event files that were modified then or later.
+        on_its_node: a claim can only be mounted on the node on which rank 0 ran, if that is known.
+        options: image and time limit.
+
+    Raises:
+        OutputsNotVerified: an output is in no claim that rank 0 mounts.
+    """
+    trainer, places = podtemplate.find_container(rank0, pytorchjob.CONTAINER), _places(rank0, outputs)
+    spec, program, request = rank0["spec"], _program(trainer, options), _request(outputs, places, since)
+    for_pod, for_container = _security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
+    found = {
+        **_SHORT_LIFE,
+        **_picked(spec, ("imagePullSecrets", "serviceAccountName")),
+        **_placement(rank0, trainer, on_its_node=on_its_node),
+        **_mounted({**program, "securityContext": for_container, "env": _environment(request)}, places),
+        "activeDeadlineSeconds": math.ceil(options.timeout),
+        "securityContext": for_pod,
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(job, name), "spec": found}
+
+
+def _metadata(job: Manifest, name: str) -> Manifest:
+    ref = JobRef.of(job)
+    owner = {"apiVersion": job["apiVersion"], "kind": ref.kind, "name": ref.name, "uid": ref.uid}
+    return {
+        "name": name,
+        "namespace": ref.namespace,
+        "labels": {PROBE_LABEL: label_value(ref.name), **_NO_ISTIO},
+        "annotations": _NO_ISTIO,
+        "ownerReferences": [{**owner, "blockOwnerDeletion": False}],
+    }
+
+
+# --- what it runs
+
+
+def _program(trainer: Mapping[str, Any], options: ProbeOptions) -> Manifest:
+    """Return what it runs and may use; of the image only the interpreter counts, and no entrypoint."""
+    image, python = trainer["image"], "python3"
+    if options.image:
+        image = f"{options.image_prefix.rstrip('/')}/{options.image}" if options.image_prefix else options.image
+    else:
+        python = next((word for word in (trainer.get("command") or [])[:1] if _PYTHON.fullmatch(word)), python)
+    return {
+        "name": CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [python, "-I", "-c", _START],
+        "resources": RESOURCES,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "workingDir": "/",
+    }
+
+
+def _environment(request: Mapping[str, Any]) -> list[Manifest]:
+    texts = {"PTJOB_PROBE": inspect.getsource(probe), "PTJOB_REQUEST": json.dumps(request)}
+    return [{"name": name, "value": _literal(text)} for name, text in texts.items()]
+
+
+def _literal(text: str) -> str:
+    """Return the text so that the kubelet, which replaces `$(NAME)`, gives it to the container as it is."""
+    return text.replace("$", "$$")
+
+
+def _request(outputs: ResolvedOutputs, places: Mapping[str, Mount], since: datetime) -> Manifest:
+    paths = {name: output.container_path for name, output in _declared(outputs).items()}
+    roots = {name: mount.mount_path for name, mount in places.items()}
+    return {**paths, "roots": roots, "since": since.timestamp()}
+
+
+# --- what it sees
+
+
+def _declared(outputs: ResolvedOutputs) -> dict[str, ResolvedOutput]:
+    """Return what has to be looked at; checkpoints are told to the code, not verified."""
+    found = {"model": outputs.model, "tfevents": outputs.tfevents}
+    return {name: output for name, output in found.items() if output}
+
+
+def _places(rank0: Mapping[str, Any], outputs: ResolvedOutputs) -> dict[str, Mount]:
+    """Return the mount of each output: rank 0's own, so that links lead where they led for the training code."""
+    mounts = podtemplate.claim_mounts(rank0, container=pytorchjob.CONTAINER)
+    return {name: _mount_of(output, mounts) for name, output in _declared(outputs).items()}
+
+
+def _mount_of(output: ResolvedOutput, mounts: Sequence[Mount]) -> Mount:
+    holding = [mount for mount in mounts if mount.claim == output.claim and _holds(mount, output.container_path)]
+    if not holding:
+        seen = ", ".join(map(str, mounts)) or "(none)"
+        raise OutputsNotVerified(f"{output.uri}: rank 0 mounts it nowhere above {output.container_path}; it has {seen}")
+    return max(holding, key=lambda mount: len(mount.mount_path))
+
+
+def _holds(mount: Mount, path: str) -> bool:
+    root = posixpath.normpath(mount.mount_path)
+    return posixpath.commonpath([root, path]) == root
+
+
+def _mounted(container: Manifest, places: Mapping[str, Mount]) -> Manifest:
+    """Return the pod's container with the mounts, each once, and the volumes that they need."""
+    mounts = list(dict.fromkeys(places.values()))
+    names = {claim: f"claim-{number}" for number, claim in enumerate(dict.fromkeys(mount.claim for mount in mounts))}
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in names.items()]
+    wired = [_wire_mount(mount, names[mount.claim]) for mount in mounts]
+    return {"containers": [{**container, "volumeMounts": wired}], "volumes": volumes}
+
+
+def _wire_mount(mount: Mount, volume: str) -> Manifest:
+    found = {"name": volume, "mountPath": mount.mount_path, "readOnly": True}
+    return found | ({"subPath": mount.sub_path} if mount.sub_path else {})
+
+
+# --- who it is
+
+
+def _security(pod: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[Manifest, Manifest]:
+    """Return the security contexts of pod and container: rank 0's user, and as little else as that user needs.
+
+    A user that is not root passes PodSecurity `restricted`. A root's capabilities stay those of the runtime: without
+    them it could not read what the training wrote as another user.
+    """
+    for_pod, for_container = _picked(pod, _POD_USER), _picked(container, _CONTAINER_USER)
+    if "fsGroup" in for_pod:
+        for_pod["fsGroupChangePolicy"] = "OnRootMismatch"  # no other would leave the files as they are
+    for_container |= {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
+    user = for_pod | for_container
+    if user.get("runAsNonRoot") or user.get("runAsUser"):
+        for_pod = {"seccompProfile": {"type": "RuntimeDefault"}} | for_pod
+        for_container |= {"runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}}
+    return for_pod, for_container
+
+
+# --- where it runs
+
+
+def _placement(rank0: Mapping[str, Any], trainer: Mapping[str, Any], *, on_its_node: bool) -> Manifest:
+    """Return what decides the node: rank 0's own if it must be, else any that rank 0 could have had, its own first."""
+    spec = rank0["spec"]
+    affinity = _picked((spec.get("affinity") or {}).get("nodeAffinity") or {}, (_REQUIRED,))
+    found = _picked(spec, ("nodeSelector",))
+    if spec.get("nodeName"):
+        node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [spec["nodeName"]]}]}
+        wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": node}]}
+        must = {_REQUIRED: {"nodeSelectorTerms": [node]}}
+        affinity, found = (must, {}) if on_its_node else (affinity | wish, found)
+    if affinity:
+        found["affinity"] = {"nodeAffinity": affinity}
+    tolerations = _tolerations(spec.get("tolerations") or [], trainer)
+    return found | ({"tolerations": tolerations} if tolerations else {})
+
+
+def _tolerations(given: Sequence[Manifest], trainer: Mapping[str, Any]) -> list[Manifest]:
+    """Add what admission gives to pods that ask for devices, and not to one that asks for none.
+
+    Clouds keep their GPU nodes free by a taint `nvidia.com/gpu`; a template need not tolerate it.
+    """
+    devices = [name for name in (trainer.get("resources") or {}).get("limits") or {} if "/" in name]
+    ours = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in devices]
+    return [*given, *(one for one in ours if one not in given)]
+
+
+def _picked(fields: Mapping[str, Any], names: Sequence[str]) -> Manifest:
+    return {name: fields[name] for name in names if fields.get(name) is not None}

@@ -1,0 +1,40 @@
+"""Graphics cards that the node only says it has: the scheduler counts them, a pod that gets one finds nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+from cluster.layout import NODE
+from cluster.shell import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.boot import Cluster
+
+RESOURCE = "nvidia.com/gpu"
+
+
+@contextlib.contextmanager
+def gpus(cluster: Cluster, count: int) -> Iterator[None]:
+    """Let pods be scheduled onto so many cards; afterwards the node has none."""
+    _say(cluster, str(count))
+    try:
+        yield
+    finally:
+        _say(cluster, None)
+
+
+def _say(cluster: Cluster, count: str | None) -> None:
+    """Write it into the node's status; the kubelet adopts it as what pods may have."""
+    status = {"capacity": {RESOURCE: count}, "allocatable": {RESOURCE: count}}
+    words = ("patch", "node", NODE, "--subresource=status", "--type=merge", "--patch")
+    cluster.kubectl(*words, json.dumps({"status": status}))
+
+    def adopted() -> bool:
+        seen = cluster.kubectl.get("node", NODE)["status"]
+        return all(seen[part].get(RESOURCE) == count for part in status)
+
+    wait_until(f"the node to say {RESOURCE} {count or 'no more'}", adopted, timeout=60)

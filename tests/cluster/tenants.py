@@ -1,0 +1,92 @@
+"""Who uses the cluster: namespaces, open or hardened, and service accounts with a kubeconfig of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from cluster import pki
+from cluster.shell import wait_until, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+
+RESTRICTED = {
+    "pod-security.kubernetes.io/enforce": "restricted",
+    "pod-security.kubernetes.io/enforce-version": "latest",
+}
+QUOTA = {
+    "requests.cpu": "4",
+    "requests.memory": "8Gi",
+    "limits.cpu": "8",
+    "limits.memory": "16Gi",
+    "pods": "10",
+    "persistentvolumeclaims": "4",
+    "count/pytorchjobs.kubeflow.org": "4",
+}
+"""A container that says neither requests nor limits is refused where there is such a quota and no limit range."""
+LIMITS = {
+    "type": "Container",
+    "default": {"cpu": "500m", "memory": "512Mi"},
+    "defaultRequest": {"cpu": "50m", "memory": "64Mi"},
+    "max": {"cpu": "4", "memory": "8Gi"},
+    "min": {"cpu": "10m", "memory": "4Mi"},
+}
+
+
+@contextlib.contextmanager
+def namespace_in(cluster: Cluster, *, labels: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Have an empty namespace; it is deleted afterwards, and nobody waits for that."""
+    name = f"test-{secrets.token_hex(4)}"
+    cluster.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}})
+    wait_until(
+        f"the service account of {name}",
+        lambda: cluster.kubectl.get("serviceaccount", "default", namespace=name),
+        timeout=30,
+    )
+    try:
+        yield name
+    finally:
+        cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@contextlib.contextmanager
+def hardened_namespace_in(cluster: Cluster) -> Iterator[str]:
+    """Have a namespace as a careful administrator makes one: restricted pods, a quota, a limit range."""
+    with namespace_in(cluster, labels=RESTRICTED) as name:
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": QUOTA}}
+        limits = {"apiVersion": "v1", "kind": "LimitRange", "spec": {"limits": [LIMITS]}}
+        metadata = {"metadata": {"name": "hardened", "namespace": name}}
+        cluster.kubectl.apply(quota | metadata, limits | metadata)
+        wait_until(
+            f"the quota of {name} to be counted",
+            lambda: cluster.kubectl.get("resourcequota", "hardened", namespace=name).get("status", {}).get("used"),
+            timeout=30,
+        )
+        yield name
+
+
+def service_account(
+    cluster: Cluster, namespace: str, rules: Sequence[Mapping[str, Any]], *, name: str = "ptjob"
+) -> Path:
+    """Have a service account that may do what the rules of a Role say, there and nothing else; return its kubeconfig.
+
+    Called again with other rules it changes what the account may do, at once for everybody who has the file.
+    """
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    metadata = {"metadata": {"name": name, "namespace": namespace}}
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", **metadata}
+    cluster.kubectl.apply(
+        {"apiVersion": "v1", "kind": "ServiceAccount", **metadata},
+        {"kind": "Role", "rules": list(rules), **rbac},
+        {"kind": "RoleBinding", "roleRef": role, "subjects": [subject], **rbac},
+    )
+    token = cluster.kubectl("create", "token", name, "--namespace", namespace, "--duration", "2h").strip()
+    access = pki.kubeconfig(cluster.layout, {"token": token}, namespace=namespace)
+    return write(cluster.layout.home / "accounts" / f"{namespace}-{name}.kubeconfig", json.dumps(access, indent=1))

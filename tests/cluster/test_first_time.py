@@ -1,0 +1,78 @@
+"""What somebody sees on a machine that has no cluster yet, or can have none."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster import binaries
+from cluster.binaries import PAUSE, Binaries
+from cluster.fixtures import REQUIRED, skip_because
+from cluster.shell import reminding, spoken, wait_until
+
+TESTS = Path(__file__).parent
+WITHOUT_GO = {**os.environ, "PATH": "/usr/bin:/bin"}
+
+
+def run_one_test(environment: dict[str, str]) -> str:
+    """Run a test that needs the cluster, as a person would, and return the report."""
+    command = [sys.executable, "-m", "pytest", "-q", str(TESTS / "test_images.py"), "-k", "not_imported_again"]
+    done = subprocess.run(
+        command, env=environment, cwd=TESTS.parent.parent, capture_output=True, text=True, timeout=120, check=False
+    )
+    return done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="somebody else than root is told of root first")
+def test_without_go_tests_are_skipped_with_one_line() -> None:
+    """A laptop without Go runs everything else."""
+    report = run_one_test({**WITHOUT_GO, REQUIRED: ""})
+
+    assert re.search(r"^SKIPPED \[1\] .*: Go 1\.26 is needed on PATH$", report, re.MULTILINE)
+    assert "1 skipped" in report
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="somebody else than root is told of root first")
+def test_where_the_cluster_is_required_that_is_an_error() -> None:
+    """CI cannot pass by skipping."""
+    report = run_one_test({**WITHOUT_GO, REQUIRED: "1"})
+
+    assert f"{REQUIRED}=1, but Go 1.26 is needed on PATH" in report
+    assert "1 error" in report
+
+
+def test_a_first_build_says_what_it_builds_and_how_long_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each program: its estimate, and that of all that is left; afterwards there is nothing more to say."""
+    if binaries.go_unmet():
+        skip_because(binaries.go_unmet())
+    monkeypatch.setattr(binaries, "FAMILIES", (PAUSE,))
+    told: list[str] = []
+
+    Binaries(tmp_path).build(told.append)
+    Binaries(tmp_path).build(told.append)
+
+    assert told == ["building pause (about 1 s on two cores, once; all that is missing: 1 s)"]
+    assert (Binaries(tmp_path).folder(PAUSE) / "pause").exists()
+
+
+def test_something_long_says_that_it_still_goes_on() -> None:
+    """Minutes without a word would look like a hang."""
+    told: list[str] = []
+
+    with reminding(told.append, "building", interval=0.01):
+        wait_until("two reminders", lambda: len(told) > 1, timeout=10)
+
+    assert told[0] == "still building, for 0 s now"
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(1, "1 s"), (59, "59 s"), (90, "1 min 30 s"), (661, "11 min")])
+def test_times_are_said_as_people_say_them(seconds: float, words: str) -> None:
+    """Nobody needs to divide by 60."""
+    assert spoken(seconds) == words

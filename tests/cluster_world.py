@@ -1,0 +1,57 @@
+"""The Kubernetes back-end under test: a namespace of the tests' cluster, and what a manifest needs there."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kubernetes import ClusterConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+
+GRACE = 2
+"""Seconds between SIGTERM and SIGKILL: a program that is PID 1 ignores the first, and 30 s would be waited for."""
+
+PATIENCE = 120.0
+
+
+def config_of(kubeconfig: Path) -> ClusterConfig:
+    """Return how a test reaches its cluster."""
+    return ClusterConfig(kube_config_path=str(kubeconfig))
+
+
+class Tenant:
+    """One namespace of the cluster, whose jobs find their claims."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._claims: set[str] = set()
+
+    def prepare(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Have the claims that the manifest mounts; return it with a short grace."""
+        ready = copy.deepcopy(manifest)
+        for role in ready["spec"]["pytorchReplicaSpecs"].values():
+            pod = role["template"]["spec"]
+            pod.setdefault("terminationGracePeriodSeconds", GRACE)
+            for volume in pod.get("volumes") or ():
+                if "persistentVolumeClaim" in volume:
+                    self.claim(volume["persistentVolumeClaim"]["claimName"])
+        return ready
+
+    def claim(self, name: str, *, mode: str = "ReadWriteOnce") -> None:
+        """Have a claim."""
+        if name in self._claims:
+            return
+        self._cluster.kubectl.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name, "namespace": self._namespace},
+                "spec": {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}},
+            }
+        )
+        self._claims.add(name)

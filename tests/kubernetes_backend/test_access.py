@@ -1,0 +1,228 @@
+"""How the API server is reached: every kind of credential, renewed when it must be; proxies; certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import stat
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from cluster.tenants import service_account
+from cluster_world import config_of
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PermissionDenied
+from ptjob_provider.core.kubernetes import ClusterConfig, paths
+from ptjob_provider.core.kubernetes.client import lease
+from rbac import rules
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+
+FAR = "2099-01-01T00:00:00Z"
+PAST = "2020-01-01T00:00:00Z"
+
+
+class Door:
+    """A kubeconfig of a service account, and what can be changed about it."""
+
+    def __init__(self, cluster: Cluster, namespace: str, folder: Path) -> None:
+        self.namespace = namespace
+        self.folder = folder
+        self.runs = folder / "runs"
+        file = service_account(cluster, namespace, rules())
+        self._document: dict[str, Any] = yaml.safe_load(file.read_text())
+        self.token = str(self._document["users"][0]["user"]["token"])
+
+    def config(self, *, user: dict[str, Any] | None = None, **server: Any) -> ClusterConfig:
+        """Return how to reach the cluster, as another user or through another door."""
+        document = json.loads(json.dumps(self._document))
+        if user is not None:
+            document["users"][0]["user"] = user
+        document["clusters"][0]["cluster"] |= server
+        path = self.folder / "kubeconfig"
+        path.write_text(json.dumps(document))
+        return ClusterConfig(kube_config_path=str(path), attempts=2)
+
+    def plugin(self, *tokens: str, expires: str = "") -> dict[str, Any]:
+        """Return a user whose exec plugin hands out one token after the other, and the last one again and again."""
+        answers = self.folder / "answers"
+        answers.write_text("\n".join(tokens) + "\n")
+        script = self.folder / "plugin"
+        status = f', "expirationTimestamp": "{expires}"' if expires else ""
+        script.write_text(
+            f"#!/bin/sh\necho run >> {self.runs}\n"
+            f"n=$(wc -l < {self.runs}); token=$(sed -n ${{n}}p {answers}); "
+            f'[ -n "$token" ] || token=$(tail -n 1 {answers})\n'
+            'echo "{\\"apiVersion\\": \\"client.authentication.k8s.io/v1\\", \\"kind\\": \\"ExecCredential\\", '
+            f'\\"status\\": {{\\"token\\": \\"$token\\"{status.replace(chr(34), chr(92) + chr(34))}}}}}"\n'
+        )
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+        return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script), "args": ["-"]}}
+
+    def count(self) -> int:
+        """Return how often the plugin has run."""
+        return len(self.runs.read_text().splitlines())
+
+
+@pytest.fixture
+def door(cluster: Cluster, namespace: str, tmp_path: Path) -> Door:
+    """Return a service account's way to the cluster."""
+    return Door(cluster, namespace, tmp_path)
+
+
+async def ask(config: ClusterConfig, namespace: str, times: int = 1) -> None:
+    """Read the namespace's pods so many times."""
+    async with lease(config) as client:
+        for _ in range(times):
+            await client.get(paths.pods(namespace))
+
+
+async def test_a_plugin_runs_once_while_its_token_is_good(door: Door) -> None:
+    """Not for every request: a plugin takes a second and asks a cloud."""
+    await ask(door.config(user=door.plugin(door.token, expires=FAR)), door.namespace, times=5)
+
+    assert door.count() == 1
+
+
+async def test_a_token_without_an_end_is_kept_until_it_is_refused(door: Door) -> None:
+    """A refused one is asked for anew, once, and the request goes on."""
+    config = door.config(user=door.plugin("worn-out", door.token))
+
+    await ask(config, door.namespace, times=3)
+
+    assert door.count() == 2
+
+
+async def test_a_token_that_is_refused_again_is_an_error(door: Door) -> None:
+    """Once, not in a loop."""
+    with pytest.raises(PermissionDenied, match="401 Unauthorized"):
+        await ask(door.config(user=door.plugin("worn-out", expires=FAR)), door.namespace)
+
+    assert door.count() == 2
+
+
+async def test_a_plugin_that_hands_out_old_tokens_is_not_run_for_each_request(door: Door) -> None:
+    """Its clock may be wrong; the token may still do."""
+    await ask(door.config(user=door.plugin(door.token, expires=PAST)), door.namespace, times=5)
+
+    assert door.count() == 1
+
+
+async def test_a_plugin_that_fails_says_what_it_said(door: Door) -> None:
+    """A retry may help: the cloud behind it may have been down."""
+    failing = door.folder / "failing"
+    failing.write_text("#!/bin/sh\necho 'no such profile' >&2; exit 3\n")
+    failing.chmod(0o700)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(failing)}}
+
+    with pytest.raises(ClusterUnavailable, match=r"returned 3.*no such profile"):
+        await ask(door.config(user=user), door.namespace)
+
+
+async def test_a_token_file_is_read_again_after_it_was_replaced(door: Door) -> None:
+    """As a kubelet replaces the token of a pod."""
+    file = door.folder / "token"
+    file.write_text("worn-out\n")
+    config = door.config(user={"tokenFile": str(file)})
+
+    async with lease(config) as client:
+        with pytest.raises(PermissionDenied):
+            await client.get(paths.pods(door.namespace))
+        file.write_text(door.token + "\n")
+
+        assert (await client.get(paths.pods(door.namespace)))["items"] == []
+
+
+async def test_a_kubeconfig_as_text_is_as_good_as_a_file(door: Door) -> None:
+    """And never shown."""
+    text = (door.folder / "kubeconfig", door.config())[0].read_text()
+    config = ClusterConfig(kube_config=text)
+
+    await ask(config, door.namespace)
+
+    assert door.token not in repr(config)
+
+
+async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """Before anything is asked."""
+    config = ClusterConfig(kube_config_path=str(tmp_path / "absent"))
+
+    with pytest.raises(InvalidSpec, match="absent"):
+        await ask(config, "default")
+
+
+async def test_a_context_that_is_not_there_is_named(door: Door) -> None:
+    """Before anything is asked."""
+    door.config()
+    config = ClusterConfig(kube_config_path=str(door.folder / "kubeconfig"), context="elsewhere")
+
+    with pytest.raises(InvalidSpec, match="elsewhere"):
+        await ask(config, "default")
+
+
+async def test_a_server_whose_certificate_is_not_trusted_is_not_asked_again(door: Door, cluster: Cluster) -> None:
+    """It says which check failed; with the check turned off, it is trusted."""
+    other = cluster.layout.home / "pki" / "front-proxy-ca.crt"
+    ca = other if other.exists() else None
+    config = door.config(**({"certificate-authority": str(ca)} if ca else {}), **{"certificate-authority-data": ""})
+
+    with pytest.raises(ClusterError, match="certificate verify failed") as raised:
+        await ask(config, door.namespace)
+    trusting = ClusterConfig(kube_config_path=config.kube_config_path, verify_ssl=False)
+    await ask(trusting, door.namespace)
+
+    assert not raised.value.retryable
+
+
+async def test_a_proxy_of_the_kubeconfig_is_used(door: Door) -> None:
+    """Every connection goes through it."""
+    async with _connect_proxy() as (url, served):
+        await ask(door.config(**{"proxy-url": url}), door.namespace)
+
+    assert len(served) == 1
+
+
+async def test_everybody_in_a_loop_shares_one_client(cluster: Cluster) -> None:
+    """One connection pool for each cluster, however many jobs are followed."""
+    config = config_of(cluster.layout.kubeconfig)
+
+    async with lease(config) as one, lease(config_of(cluster.layout.kubeconfig)) as other:
+        assert one is other
+
+
+@contextlib.asynccontextmanager
+async def _connect_proxy() -> AsyncIterator[tuple[str, list[str]]]:
+    """Run a CONNECT proxy on loopback; it notes where it was asked to connect to."""
+    served: list[str] = []
+    open_ones: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = (await reader.readuntil(b"\r\n\r\n")).decode().split()[1]
+        served.append(target)
+        host, _, port = target.rpartition(":")
+        there, here = await asyncio.open_connection(host, int(port))
+        open_ones.extend([writer, here])
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(_pump(reader, here), _pump(there, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", served
+        for writer in open_ones:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()

@@ -1,0 +1,206 @@
+"""What dies while a job is followed - a server, a node's agent, a pod, the follower - and what is said and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cluster.images import INIT_IMAGE
+from cluster_world import PATIENCE, Tenant, config_of
+from fakes import ListSink, MemoryStore
+from installed import ROOT
+from ptjob_provider.core.attempts import AttemptRecord
+from ptjob_provider.core.conclusion import Outcome
+from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+    from ptjob_provider.core.conclusion import Conclusion
+
+OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
+LINES = 60
+COUNT = f"i=0; while [ $i -lt {LINES} ]; do echo line $i; i=$((i+1)); sleep 0.5; done"
+NUMBERED = [f"line {number}" for number in range(LINES)]
+
+
+async def counting(backend: KubernetesBackend, namespace: str) -> Submission:
+    """Submit a job that writes a numbered line twice a second for half a minute."""
+    job = TrainingJob.parse(name="count", namespace=namespace, image=INIT_IMAGE, command=["sh", "-c", COUNT])
+    return await ensure_submitted(backend, job, owner=OWNER, store=MemoryStore())
+
+
+async def followed(
+    backend: KubernetesBackend, submission: Submission, sink: ListSink, *, then: Callable[[], None], after: str
+) -> Conclusion:
+    """Follow the job to its end; something happens, in a thread, once a line has come."""
+    async with asyncio.timeout(PATIENCE):
+        following = asyncio.create_task(follow(backend, submission, sink=sink))
+        while after not in sink.lines and not following.done():  # noqa: ASYNC110 - the sink tells nobody
+            await asyncio.sleep(0.1)
+        await asyncio.to_thread(then)
+        return await following
+
+
+@pytest.mark.parametrize("component", ["kube-apiserver", "kubelet"])
+async def test_a_component_that_is_killed_costs_neither_the_verdict_nor_a_line(
+    own_cluster: Cluster, own_namespace: str, component: str
+) -> None:
+    """Watches and the log's stream break; they are opened again where they were."""
+    backend, sink = KubernetesBackend(config_of(own_cluster.layout.kubeconfig)), ListSink()
+    submission = await counting(backend, own_namespace)
+
+    conclusion = await followed(backend, submission, sink, then=lambda: own_cluster.restart(component), after="line 5")
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert sink.lines == NUMBERED
+    jobs = await backend.list("PyTorchJob", own_namespace, {})
+    assert [JobRef.of(job) for job in jobs] == [submission.ref]
+
+
+async def test_a_follower_that_comes_after_the_end_tells_the_same(own_cluster: Cluster, own_namespace: str) -> None:
+    """Its cursor says what the first one has told; the rest comes once."""
+    backend, first, second = KubernetesBackend(config_of(own_cluster.layout.kubeconfig)), ListSink(), ListSink()
+    submission = await counting(backend, own_namespace)
+    async with asyncio.timeout(PATIENCE), aclosing(backend.logs(submission.ref, submission.rank0)) as lines:
+        async for line in lines:
+            first.line(line)
+            if line.text == "line 20":
+                break
+
+    async with asyncio.timeout(PATIENCE):
+        conclusion = await follow(backend, submission, sink=second, cursor=line.cursor)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED
+    assert [*first.lines, *second.lines] == NUMBERED
+
+
+async def test_rank_0_deleted_in_mid_training_is_a_failure_and_attempt_2_resumes(
+    cluster: Cluster, namespace: str, digits_image: str
+) -> None:
+    """The operator fails the job; the next attempt is told its checkpoints and goes on at most one epoch earlier."""
+    backend, store = KubernetesBackend(config_of(cluster.layout.kubeconfig)), MemoryStore()
+    Tenant(cluster, namespace).claim("runs")
+    first = await training(backend, namespace, digits_image, store)
+    sink = ListSink()
+    delete = ("delete", "pod", first.rank0, "--namespace", namespace, "--wait=false", "--grace-period=1")
+
+    failed = await followed_to_epoch(backend, first, sink, epoch=4, then=lambda: cluster.kubectl(*delete))
+    conclude_attempt(store)
+    again = ListSink()
+    second = await training(backend, namespace, digits_image, store)
+    async with asyncio.timeout(PATIENCE * 2):
+        done = await follow(backend, second, sink=again)
+
+    assert failed.outcome is Outcome.FAILED
+    assert failed.diagnosis is not None
+    assert failed.diagnosis.replica == first.rank0
+    assert failed.diagnosis.retryable
+    assert (second.attempt, done.outcome) == (2, Outcome.SUCCEEDED)
+    reached, began = max(epochs(sink)), min(epochs(again))
+    assert reached - 1 <= began <= reached + 1
+    assert await backend.pods_gone(first.ref)
+
+
+async def training(backend: KubernetesBackend, namespace: str, image: str, store: MemoryStore) -> Submission:
+    """Submit a training of the digits with checkpoints."""
+    job = TrainingJob.parse(
+        name="digits",
+        namespace=namespace,
+        image=image,
+        args=["--epochs", "12"],
+        workers=2,
+        volumes=["runs:/runs"],
+        model="pvc://runs/digits/model.pt",
+        checkpoints="pvc://runs/digits/checkpoints",
+    )
+    return await ensure_submitted(backend, job, owner=OWNER, store=store)
+
+
+async def followed_to_epoch(
+    backend: KubernetesBackend, submission: Submission, sink: ListSink, *, epoch: int, then: Callable[[], str]
+) -> Conclusion:
+    """Follow the training; something happens once this epoch was told."""
+    async with asyncio.timeout(PATIENCE * 2):
+        following = asyncio.create_task(follow(backend, submission, sink=sink))
+        while max(epochs(sink), default=0) < epoch and not following.done():  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(then)
+        return await following
+
+
+def epochs(sink: ListSink) -> list[int]:
+    """Return the epochs that rank 0 has told, in their order."""
+    words = [line.replace("/", " ").replace(":", " ").split() for line in sink.lines if line.startswith("epoch")]
+    return [int(found[1]) for found in words]
+
+
+SUBMIT_AND_DIE = """
+import asyncio, json, os, signal, sys
+from pathlib import Path
+from kubernetes_backend.test_crashes import FileStore, OWNER, sleeper
+from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
+from ptjob_provider.core.submission import ensure_submitted
+
+class KilledAfterTheCreate(KubernetesBackend):
+    async def submit(self, manifest):
+        await super().submit(manifest)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+kubeconfig, namespace, store = sys.argv[1:]
+backend = KilledAfterTheCreate(ClusterConfig(kube_config_path=kubeconfig))
+asyncio.run(ensure_submitted(backend, sleeper(namespace), owner=OWNER, store=FileStore(Path(store))))
+"""
+
+
+class FileStore:
+    """An attempt store that outlives a process, as Airflow's does."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> AttemptRecord | None:
+        """Return what was saved last."""
+        return AttemptRecord.from_dict(json.loads(self._path.read_text())) if self._path.exists() else None
+
+    def save(self, record: AttemptRecord) -> None:
+        """Keep the record."""
+        self._path.write_text(json.dumps(record.to_dict()))
+
+
+def sleeper(namespace: str) -> TrainingJob:
+    """Describe a job that sleeps."""
+    return TrainingJob.parse(name="sleeper", namespace=namespace, image=INIT_IMAGE, command=["sleep", "300"])
+
+
+async def test_a_submitter_killed_between_the_create_and_its_answer_leaves_one_job(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """The next try finds the open intent, and the job behind it."""
+    store, backend = tmp_path / "store.json", KubernetesBackend(config_of(cluster.layout.kubeconfig))
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}"}
+    arguments = [str(cluster.layout.kubeconfig), namespace, str(store)]
+    submitter = await asyncio.create_subprocess_exec(sys.executable, "-c", SUBMIT_AND_DIE, *arguments, env=env)
+    async with asyncio.timeout(PATIENCE):
+        assert await submitter.wait() == -signal.SIGKILL
+    intent: dict[str, Any] = json.loads(store.read_text())
+
+    submission = await ensure_submitted(backend, sleeper(namespace), owner=OWNER, store=FileStore(store))
+
+    jobs = await backend.list("PyTorchJob", namespace, {})
+    assert intent["uid"] is None
+    assert [JobRef.of(job) for job in jobs] == [submission.ref]
+    assert (submission.attempt, submission.adopted) == (1, True)

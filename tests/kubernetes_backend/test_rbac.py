@@ -1,0 +1,215 @@
+"""The documented Role: enough for everything, and nothing in it is spare; what is missing is said by name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cluster.tenants import service_account
+from cluster_world import PATIENCE, Tenant, config_of
+from fakes import ListSink, MemoryStore
+from ptjob_provider.core.conclusion import Outcome
+from ptjob_provider.core.errors import OutputsNotVerified, PermissionDenied
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.outputs import ResolvedOutputs
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.submission import Submission, ensure_submitted
+from rbac import rules, rules_without, verbs
+
+if TYPE_CHECKING:
+    from cluster.boot import Cluster
+    from ptjob_provider.core.identity import JobRef
+
+OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
+TRAIN = """
+import os, pathlib, time
+print("training", flush=True)
+time.sleep(2)
+path = pathlib.Path(os.environ["PTJOB_MODEL_PATH"])
+path.parent.mkdir(parents=True, exist_ok=True)
+path.write_bytes(b"weights")
+"""
+MOUNTS_NO_SECRET = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": {"name": "stuck"},
+    "spec": {
+        "pytorchReplicaSpecs": {
+            "Master": {
+                "replicas": 1,
+                "template": {
+                    "spec": {
+                        "containers": [
+                            {
+                                "name": "pytorch",
+                                "image": "placeholder",
+                                "volumeMounts": [{"name": "token", "mountPath": "/token"}],
+                            }
+                        ],
+                        "volumes": [{"name": "token", "secret": {"secretName": "no-such-secret"}}],
+                    }
+                },
+            }
+        }
+    },
+}
+
+
+class Account:
+    """A service account of one namespace, whose Role can change."""
+
+    def __init__(self, cluster: Cluster, namespace: str, image: str) -> None:
+        self._cluster = cluster
+        self.namespace = namespace
+        self._image = image
+        self.backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
+        Tenant(cluster, namespace).claim("outputs")
+
+    def take_away(self, resource: str, verb: str) -> None:
+        """Let the account do everything but this."""
+        service_account(self._cluster, self.namespace, rules_without(resource, verb))
+
+    async def submit(self, **fields: Any) -> Submission:
+        """Submit a job of one pod that writes a model."""
+        job = TrainingJob.parse(
+            name="rights", namespace=self.namespace, image=self._image, command=["python", "-c", TRAIN],
+            volumes=["outputs:/out"], model="pvc://outputs/model.pt", **fields,
+        )  # fmt: skip
+        return await ensure_submitted(self.backend, job, owner=OWNER, store=MemoryStore())
+
+    async def see(self, ref: JobRef) -> None:
+        """Look at the job once."""
+        async with aclosing(self.backend.watch(ref)) as watch:
+            await anext(watch)
+
+
+@pytest.fixture
+def account(cluster: Cluster, namespace: str, digits_image: str) -> Account:
+    """Return an account that has the documented Role."""
+    return Account(cluster, namespace, digits_image)
+
+
+async def test_the_documented_role_is_enough(account: Account) -> None:
+    """Submit, follow, log, record, look at the outputs, stop: with these verbs and no other."""
+    sink = ListSink()
+    submission = await account.submit()
+
+    async with asyncio.timeout(PATIENCE):
+        conclusion = await follow(account.backend, submission, sink=sink)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert conclusion.result is not None
+    assert conclusion.result["model"]["bytes"] == len(b"weights")
+    assert "training" in sink.lines
+    await account.backend.delete(submission.ref)
+
+
+MISSING = {
+    ("pytorchjobs", "create"): "create pytorchjobs",
+    ("pytorchjobs", "get"): "read pytorchjobs",
+    ("pytorchjobs", "list"): "read pytorchjobs",
+    ("pytorchjobs", "watch"): "read pytorchjobs",
+    ("pytorchjobs", "patch"): "change pytorchjobs",
+    ("pytorchjobs", "delete"): "delete pytorchjobs",
+    ("pods", "list"): "read pods",
+    ("pods", "watch"): "read pods",
+    ("pods/log", "get"): "read pods/log",
+}
+"""What is refused without a verb that following a job needs, in our words; the server's follow."""
+
+LOOKING = {("pods", "get"), ("pods", "create"), ("pods", "delete"), ("persistentvolumeclaims", "get")}
+"""Needed for looking at outputs alone."""
+
+
+def test_every_verb_of_the_role_has_its_test() -> None:
+    """A verb that nobody misses would not have to be granted."""
+    assert set(verbs()) == {*MISSING, *LOOKING, ("events", "list")}
+
+
+@pytest.mark.parametrize(("resource", "verb"), MISSING)
+async def test_a_missing_verb_is_named(account: Account, resource: str, verb: str) -> None:
+    """The error says what was asked, and the server's sentence names the account, the verb and the resource."""
+    submission = await account.submit()
+    account.take_away(resource, verb)
+
+    with pytest.raises(PermissionDenied) as raised:
+        await _everything(account, submission.ref)
+
+    assert MISSING[resource, verb] in str(raised.value)
+    assert f'cannot {verb} resource "{resource}"' in str(raised.value)
+
+
+@pytest.mark.parametrize(("resource", "verb"), sorted(LOOKING - {("pods", "delete")}))
+async def test_outputs_that_nobody_may_look_at_are_not_verified(account: Account, resource: str, verb: str) -> None:
+    """A retry adopts the finished job and looks again; it never trains again."""
+    submission = await account.submit()
+    async with asyncio.timeout(PATIENCE):
+        await follow(account.backend, submission, sink=ListSink(), hands_off=True)
+    account.take_away(resource, verb)
+
+    with pytest.raises(OutputsNotVerified, match=f'cannot {verb} resource "{resource}"') as raised:
+        await _inspect(account, submission)
+
+    assert raised.value.retryable
+
+
+async def test_a_probe_that_cannot_be_deleted_ends_with_the_job(account: Account, cluster: Cluster) -> None:
+    """The answer counts; the pod belongs to the job and goes with it."""
+    submission = await account.submit()
+    async with asyncio.timeout(PATIENCE):
+        await follow(account.backend, submission, sink=ListSink(), hands_off=True)
+    account.take_away("pods", "delete")
+
+    report = await _inspect(account, submission)
+
+    assert report.model is not None
+    assert report.model.bytes == len(b"weights")
+    pods = json.loads(cluster.kubectl("get", "pods", "--namespace", account.namespace, "--output", "json"))["items"]
+    left = [pod for pod in pods if "training.kubeflow.org/job-name" not in pod["metadata"]["labels"]]
+    assert [owner["uid"] for pod in left for owner in pod["metadata"]["ownerReferences"]] == [submission.ref.uid]
+
+
+async def test_without_events_the_reason_of_a_wait_is_said_to_be_missing(account: Account) -> None:
+    """Waiting goes on; the log says once what is not known, and which verb would tell."""
+    account.take_away("events", "list")
+    sink = ListSink()
+    submission = await account.submit(manifest=MOUNTS_NO_SECRET)
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(15):
+            await follow(account.backend, submission, sink=sink)
+
+    assert len([text for text in sink.notices if 'cannot list resource "events"' in text]) == 1
+    assert any("waits:" in text for text in sink.notices), sink.notices
+
+
+async def _everything(account: Account, ref: JobRef) -> None:
+    """Use every verb of the port that following a job needs."""
+    backend = account.backend
+    await backend.get(ref.kind, ref.namespace, ref.name)
+    await backend.list(ref.kind, ref.namespace, {})
+    await backend.patch(ref, {"metadata": {"annotations": {"seen": "yes"}}})
+    async with asyncio.timeout(PATIENCE), aclosing(backend.watch(ref)) as watch:
+        async for seen in watch:
+            if any(pod["status"].get("phase") in {"Running", "Succeeded"} for pod in seen.pods):
+                break
+    await backend.pods_gone(ref)
+    async with asyncio.timeout(PATIENCE):
+        async for _ in backend.logs(ref, f"{ref.name}-master-0"):
+            break
+    await backend.delete(ref)
+    await account.submit(labels={"another": "one"})
+
+
+async def _inspect(account: Account, submission: Submission) -> Any:
+    outputs = ResolvedOutputs(model=submission.outputs.model)
+    async with asyncio.timeout(PATIENCE):
+        return await account.backend.inspect_outputs(submission.ref, outputs, since=datetime.now(UTC))

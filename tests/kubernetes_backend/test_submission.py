@@ -1,0 +1,253 @@
+"""The table of `core/submission.py` on a real API server: whatever is found there, one live job is ours afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cluster.images import INIT_IMAGE
+from cluster_world import PATIENCE, config_of
+from fakes import MemoryStore
+from ptjob_provider.core.errors import ClusterUnavailable, JobAlreadyExists
+from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.boot import Cluster
+
+IDS = {"dag_id": "d", "task_id": "t", "run_id": "manual__2026-11-21T00:00:00+00:00", "map_index": "-1"}
+OWNER = Owner(instance="production", ids=IDS, labels={"try_number": "1"})
+STAGING = Owner(instance="staging", ids=IDS, labels={"try_number": "1"})
+
+
+class AnswersLost(KubernetesBackend):
+    """Stands in for a connection that breaks between a create and its answer: the create is real, the answer is not."""
+
+    async def submit(self, manifest: dict[str, Any]) -> JobRef:
+        """Create, and never say so."""
+        await super().submit(manifest)
+        raise ClusterUnavailable("the connection broke before the answer came")
+
+
+class Site:
+    """One namespace, and a task instance that submits to it."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.config = config_of(cluster.layout.kubeconfig)
+        self.backend = KubernetesBackend(self.config)
+        self.namespace = namespace
+        self.store = MemoryStore()
+
+    async def submit(self, script: str = "sleep 300", **how: Any) -> Submission:
+        """Submit or adopt, as a task's try does."""
+        backend = how.pop("backend", self.backend)
+        how = {"owner": OWNER, "store": self.store, **how}
+        async with asyncio.timeout(PATIENCE):
+            return await ensure_submitted(backend, self.job(script), **how)
+
+    def job(self, script: str) -> TrainingJob:
+        """Describe a job of one pod that runs a shell command."""
+        container = {"name": "pytorch", "image": INIT_IMAGE, "command": ["sh", "-c", script]}
+        pod = {"containers": [container], "terminationGracePeriodSeconds": 1}
+        master = {"replicas": 1, "restartPolicy": "Never", "template": {"spec": pod}}
+        manifest = {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": {"name": "row"},
+            "spec": {"pytorchReplicaSpecs": {"Master": master}},
+        }
+        return TrainingJob.parse(namespace=self.namespace, manifest=manifest)
+
+    async def end_of(self, ref: JobRef) -> None:
+        """Wait until the job has ended."""
+        await self.until(ref, lambda job: job is None or pytorchjob.read_status(job).phase.is_terminal)
+
+    async def until(self, ref: JobRef, holds: Callable[[dict[str, Any] | None], bool]) -> None:
+        """Wait until something holds of the job's object."""
+        async with asyncio.timeout(PATIENCE):
+            async for seen in self.backend.watch(ref):
+                if holds(seen.job):
+                    return
+        raise AssertionError(f"{ref}: the watch ended before what was waited for")
+
+    async def live(self) -> list[str]:
+        """Return the uids of the jobs that have not ended."""
+        jobs = await self.backend.list("PyTorchJob", self.namespace, {})
+        return [job["metadata"]["uid"] for job in jobs if not pytorchjob.read_status(job).phase.is_terminal]
+
+
+@pytest.fixture
+def site(cluster: Cluster, namespace: str) -> Site:
+    """Return an empty namespace."""
+    return Site(cluster, namespace)
+
+
+async def test_nothing_there_means_attempt_one(site: Site) -> None:
+    """The job is created, and the record was saved before and after."""
+    submission = await site.submit()
+
+    assert (submission.attempt, submission.adopted) == (1, False)
+    assert [record.uid for record in site.store.history] == [None, submission.ref.uid]
+    assert await site.live() == [submission.ref.uid]
+
+
+async def test_a_second_try_adopts_the_running_job(site: Site) -> None:
+    """A restarted worker does not train twice."""
+    first = await site.submit()
+
+    second = await site.submit()
+
+    assert (second.ref, second.adopted) == (first.ref, True)
+    assert await site.live() == [first.ref.uid]
+
+
+async def test_a_second_try_adopts_the_job_that_finished_meanwhile(site: Site) -> None:
+    """What was achieved while nobody looked is kept."""
+    first = await site.submit("true")
+    await site.end_of(first.ref)
+
+    assert (await site.submit("true")).ref == first.ref
+
+
+async def test_an_intent_whose_create_did_arrive_is_adopted_finished_or_not(site: Site) -> None:
+    """A worker was killed between the create and its answer: there is still one job."""
+    first = await site.submit("true")
+    site.store.save(site.store.history[0])
+    assert (await site.submit("true")).ref == first.ref
+
+    await site.end_of(first.ref)
+    site.store.save(site.store.history[0])
+
+    assert (await site.submit("true")).ref == first.ref
+
+
+async def test_an_intent_whose_create_never_arrived_is_repeated(site: Site) -> None:
+    """Same attempt, same name."""
+    first = await site.submit()
+    await site.backend.delete(first.ref)
+    await site.until(first.ref, lambda job: job is None)
+    site.store.save(site.store.history[0])
+
+    second = await site.submit()
+
+    assert (second.attempt, second.ref.name) == (1, first.ref.name)
+    assert second.ref.uid != first.ref.uid
+
+
+async def test_a_create_without_an_answer_that_was_done_is_adopted(site: Site) -> None:
+    """The answer was lost; the job was not."""
+    submission = await site.submit(backend=AnswersLost(site.config))
+
+    assert await site.live() == [submission.ref.uid]
+
+
+async def test_another_specification_is_adopted_and_said(site: Site) -> None:
+    """What runs goes on; the caller warns."""
+    first = await site.submit("sleep 300")
+
+    second = await site.submit("sleep 301")
+
+    assert (second.ref, first.spec_changed, second.spec_changed) == (first.ref, False, True)
+
+
+async def test_a_lost_store_adopts_what_lives_and_repeats_what_ended(site: Site) -> None:
+    """A dag run that was deleted and made anew has no record; it must neither train twice at once nor not at all."""
+    first = await site.submit("while ! test -e /tmp/end; do sleep 0.2; done")
+    alive = await site.submit(store=MemoryStore())
+    await site.backend.delete(first.ref)
+    await site.until(first.ref, lambda job: job is None)
+    ended = await site.submit("true", store=MemoryStore())
+    await site.end_of(ended.ref)
+
+    anew = await site.submit("true", store=MemoryStore())
+
+    assert alive.ref == first.ref
+    assert (anew.attempt, anew.adopted) == (2, False)
+
+
+async def test_an_ended_attempt_is_followed_by_the_next_one(site: Site) -> None:
+    """Of another name, and told so."""
+    first = await site.submit("false")
+    await site.end_of(first.ref)
+    conclude_attempt(site.store)
+
+    second = await site.submit("false")
+
+    assert second.attempt == 2
+    assert second.ref.name != first.ref.name
+    pod = (await site.backend.get("PyTorchJob", site.namespace, second.ref.name))["spec"]["pytorchReplicaSpecs"]
+    env = pod["Master"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "PTJOB_ATTEMPT", "value": "2"} in env
+
+
+async def test_a_cleared_task_stops_its_old_job_before_the_next(site: Site) -> None:
+    """Never two at once."""
+    first = await site.submit()
+
+    second = await site.submit(clear_number=1)
+
+    assert second.attempt == 2
+    assert await site.backend.pods_gone(first.ref)
+    assert await site.live() == [second.ref.uid]
+
+
+async def test_a_job_that_was_deleted_in_between_is_followed_by_the_next_one(site: Site) -> None:
+    """Its uid is gone, whoever has the name now."""
+    first = await site.submit()
+    await site.backend.delete(first.ref)
+    await site.until(first.ref, lambda job: job is None)
+
+    second = await site.submit()
+
+    assert (second.attempt, second.adopted) == (2, False)
+
+
+async def test_a_job_that_is_being_deleted_is_waited_for(site: Site, cluster: Cluster) -> None:
+    """A finalizer keeps the object; the next attempt begins when nothing of the old one runs."""
+    first = await site.submit()
+    hold = {"metadata": {"finalizers": ["example.org/hold"]}}
+    await site.backend.patch(first.ref, hold)
+    await site.backend.delete(first.ref)
+
+    second = await site.submit(store=MemoryStore())
+
+    assert second.attempt == 2
+    assert await site.backend.pods_gone(first.ref)
+    await site.backend.patch(first.ref, {"metadata": {"finalizers": None}})
+
+
+async def test_somebody_elses_job_is_left_alone(site: Site) -> None:
+    """The error says what to do."""
+    theirs = await site.submit(owner=STAGING, exact_name=True, store=MemoryStore())
+
+    with pytest.raises(JobAlreadyExists, match=r"did not create.*another name"):
+        await site.submit(exact_name=True)
+
+    assert await site.live() == [theirs.ref.uid]
+
+
+async def test_two_installations_share_a_namespace(site: Site) -> None:
+    """The same dag, task and run of staging and production are two jobs."""
+    ours, theirs = await asyncio.gather(site.submit(), site.submit(owner=STAGING, store=MemoryStore()))
+
+    assert ours.ref.name != theirs.ref.name
+    assert set(await site.live()) == {ours.ref.uid, theirs.ref.uid}
+
+
+async def test_an_exact_name_is_used_again_after_the_old_pods_have_gone(site: Site) -> None:
+    """A job made under a name whose old pods still die would inherit their state."""
+    first = await site.submit("false", exact_name=True)
+    await site.end_of(first.ref)
+    conclude_attempt(site.store)
+
+    second = await site.submit("sleep 300", exact_name=True)
+
+    assert (second.ref.name, second.attempt) == (first.ref.name, 2)
+    assert second.ref.uid != first.ref.uid

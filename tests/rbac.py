@@ -1,0 +1,29 @@
+"""The documented Role, as the tests give it to a service account: whole, or with one verb taken away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROLE = Path(__file__).parent.parent / "docs" / "kubernetes" / "role.yaml"
+
+
+def rules() -> list[dict[str, Any]]:
+    """Return the rules of the documented Role."""
+    return list(yaml.safe_load(ROLE.read_text())["rules"])
+
+
+def verbs() -> list[tuple[str, str]]:
+    """Return every (resource, verb) of it."""
+    return [(rule["resources"][0], verb) for rule in rules() for verb in rule["verbs"]]
+
+
+def rules_without(resource: str, verb: str) -> list[dict[str, Any]]:
+    """Return the rules with one verb of one resource taken away."""
+    kept = [
+        {**rule, "verbs": [each for each in rule["verbs"] if (rule["resources"][0], each) != (resource, verb)]}
+        for rule in rules()
+    ]
+    return [rule for rule in kept if rule["verbs"]]
