@@ -17,6 +17,10 @@ env-airflow env-kfp: env-%:
 demo: env-airflow ## a real Airflow trains a model by schedule, here and now (UI=1 keeps its page open)
 	@.venv/bin/python -m demo $(if $(UI),--ui)
 
+.PHONY: demo-cluster
+demo-cluster: env-airflow ## the same DAG file on a real Kubernetes on this machine (root, Go; the first time takes 15 minutes)
+	@PYTHONPATH=tests .venv/bin/python -m cluster run -- .venv/bin/python -m demo --kubeconfig $(if $(UI),--ui)
+
 .PHONY: test
 test: env ## everything that must hold: formatting, types, import contracts, all tests in both environments
 	@.venv/bin/python scripts/check.py
@@ -34,16 +38,12 @@ format: env-airflow ## let ruff format and repair what it can
 bench: env-airflow ## how long submitting and concluding take, beside a bare subprocess
 	@.venv/bin/python tests/benchmarks/overhead.py
 
-.PHONY: cluster cluster-down test-cluster
-cluster: env-airflow ## a real Kubernetes with the training-operator on this machine (root, Go; the first time takes 20 minutes)
+.PHONY: cluster cluster-down
+cluster: env-airflow ## keep that Kubernetes up and say how kubectl reaches it
 	@PYTHONPATH=tests .venv/bin/python -m cluster images
 
-cluster-down: env-airflow ## take it down again
+cluster-down: env-airflow ## take it down
 	@PYTHONPATH=tests .venv/bin/python -m cluster down
-
-test-cluster: env-airflow ## the tests of that cluster
-	@PYTHONPATH=tests .venv/bin/python -m cluster prepare
-	@PTJOB_REQUIRE_CLUSTER=1 .venv/bin/python -m pytest -q tests/cluster
 
 .PHONY: constraints
 constraints: ## compile constraints/*.txt anew from pyproject.toml

@@ -1,31 +1,34 @@
-"""Everything that must hold, one step after the other; what `make test` runs.
+"""Everything that must hold; what `make test` runs.
 
-A failed step does not keep the others from running. The last line counts the tests of all steps; the exit code is 0
-only if every step was good.
+A failed step does not keep the others from running. What mostly computes and what mostly waits for the cluster run
+beside each other, with each line marked. The last line counts the tests of all steps; the exit code is 0 only if every
+step was good.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
+import contextlib
 import sys
 import tempfile
-import time
-import xml.etree.ElementTree as ET
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import held_cluster
+from steps import ROOT, Step, run, run_beside, summary
+
 BIN = ROOT / ".venv" / "bin"
 PYTEST = (str(BIN / "python"), "-m", "pytest", "-q")
 PYTEST_KFP = (str(ROOT / ".venv-kfp" / "bin" / "python"), "-m", "pytest", "-q")
+COVERAGE = (str(BIN / "python"), "-m", "coverage")
+MEASURED = ("--cov", "--cov-report=")
+
+WITHOUT_CLUSTER = ("-m", "not cluster")
+ON_CLUSTER = ("-m", "cluster")
 
 EITHER_ENVIRONMENT = ("tests/core", "tests/contract", "tests/cli")
 """Need neither Airflow nor PyTorch, so they run in both environments, in one of them with coverage."""
 
-CLUSTER = "tests/cluster"
-"""Builds and boots a Kubernetes, which nothing in the package needs yet: `make test-cluster` runs it."""
+ONLY_CLUSTER = ("tests/cluster", "tests/kubernetes_backend")
+"""What is only about the Kubernetes that `tests/cluster` builds and boots; other folders use it too."""
 
 PURE = (
     "attempts",
@@ -46,39 +49,27 @@ PURE = (
 )
 """Modules and packages of the core that decide and do nothing else: every branch is tested."""
 
-LOCAL_COVERAGE = 85
+BACKEND_COVERAGE = 85
 
 
-@dataclass
-class Step:
-    """One thing that must hold.
+def main(arguments: list[str]) -> int:
+    """Run the steps and return the exit code."""
+    with tempfile.TemporaryDirectory(prefix="ptjob-check-") as folder:
+        scratch = Path(folder)
+        steps = run(lint_steps(), scratch) if arguments == ["--lint"] else run_everything(scratch)
+    print(f"\n── summary\n{summary(steps)}", flush=True)
+    return 0 if all(step.is_good for step in steps) else 1
 
-    Attributes:
-        name: for the headings and the summary.
-        command: what is run; a test step gets `--junitxml` added.
-        is_test: whether its tests are counted.
-        needs: folders; those that do not exist are left out, and without any the step is not run.
-    """
 
-    name: str
-    command: tuple[str, ...]
-    is_test: bool = False
-    needs: tuple[str, ...] = ()
-    good: bool = False
-    seconds: float = 0
-    counts: Counter[str] = field(default_factory=Counter)
-
-    def run(self, scratch: Path) -> None:
-        """Run it and write down how it went; its output goes to ours."""
-        print(f"\n── {self.name}", flush=True)
-        report = scratch / f"{self.name.replace(' ', '-')}.xml"
-        folders = [folder for folder in self.needs if (ROOT / folder).exists()]
-        command = [*self.command, *folders, *([f"--junitxml={report}"] if self.is_test else [])]
-        started = time.monotonic()
-        self.good = subprocess.run(command, cwd=ROOT, env=_environment(scratch), check=False).returncode == 0
-        self.seconds = time.monotonic() - started
-        if self.is_test:
-            self.counts = _counts(report)
+def run_everything(scratch: Path) -> list[Step]:
+    """Run all steps, with the cluster up, once, for those that use it; return them."""
+    preparing = preparing_step()
+    done = run([*lint_steps(), preparing], scratch)
+    with_cluster = preparing.code == 0
+    lanes = {"machine": machine_steps(), **(cluster_lanes() if with_cluster else {})}
+    with held_cluster.held() if with_cluster else contextlib.nullcontext():
+        done += run_beside(lanes, scratch)
+    return [*done, *run(cluster_coverage_steps(scratch) if with_cluster else [], scratch)]
 
 
 def lint_steps() -> list[Step]:
@@ -91,55 +82,55 @@ def lint_steps() -> list[Step]:
     ]
 
 
-def test_steps() -> list[Step]:
-    """Return the steps that run the code."""
-    measured = ("--cov", "--cov-report=")
-    rest = tuple(f"--ignore={folder}" for folder in (*EITHER_ENVIRONMENT, CLUSTER))
-    report = (str(BIN / "python"), "-m", "coverage", "report", "--skip-covered", "--show-missing")
-    pure = ",".join(f"ptjob_provider/core/{name}{end}" for name in PURE for end in (".py", "/*"))
+def preparing_step() -> Step:
+    """Return the step that builds what the test cluster runs: minutes the first time, then nothing."""
+    allowed = {0} if held_cluster.is_required() else {0, held_cluster.UNMET}
+    return Step("what the test cluster runs", held_cluster.command("prepare"), is_good_with=frozenset(allowed))
+
+
+def machine_steps() -> list[Step]:
+    """Return the steps that run the code here; tests that ask for the cluster are skipped where there is none."""
+    rest = tuple(f"--ignore={folder}" for folder in (*EITHER_ENVIRONMENT, *ONLY_CLUSTER))
+    pure = [f"{name}{end}" for name in PURE for end in (".py", "/*")]
     return [
-        Step("core beside kfp", PYTEST_KFP, is_test=True, needs=EITHER_ENVIRONMENT),
-        Step("core beside Airflow", (*PYTEST, *measured), is_test=True, needs=EITHER_ENVIRONMENT),
-        Step("every branch of the pure modules", (*report, "--fail-under=100", f"--include={pure}")),
-        Step("coverage of local", (*report, f"--fail-under={LOCAL_COVERAGE}", "--include=ptjob_provider/core/local/*")),
+        Step("core beside kfp", (*PYTEST_KFP, *WITHOUT_CLUSTER), is_test=True, folders=EITHER_ENVIRONMENT),
+        Step("core beside Airflow", (*PYTEST, *WITHOUT_CLUSTER, *MEASURED), is_test=True, folders=EITHER_ENVIRONMENT),
+        Step("every branch of the pure modules", covered(100, *pure)),
+        Step("coverage of local", covered(BACKEND_COVERAGE, "local/*")),
         Step("adapters, examples, stack", (*PYTEST, *rest), is_test=True),
     ]
 
 
-def summary(steps: list[Step]) -> str:
-    """Say how each step went; the last line counts the tests of all of them."""
-    lines = [f"{'ok    ' if step.good else 'FAILED'} {step.seconds:7.1f} s  {step.name}" for step in steps]
-    total = sum((step.counts for step in steps), Counter[str]())
-    if not any(step.is_test for step in steps):
-        return "\n".join(lines)
-    skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
-    return "\n".join([*lines, "", f"{total['passed']} passed, {total['failed']} failed{skipped}"])
+def cluster_lanes() -> dict[str, list[Step]]:
+    """Return the steps that run code on the cluster, in two lanes: most of their time they wait for pods."""
+    command = (*PYTEST, *ON_CLUSTER, *MEASURED)
+    contract = Step(
+        "the contract on the cluster", command, is_test=True, folders=EITHER_ENVIRONMENT, measures="contract"
+    )
+    cluster = Step("the cluster itself", PYTEST, is_test=True, folders=("tests/cluster",))
+    backend = Step(
+        "the back-end on the cluster",
+        (*PYTEST, *MEASURED),
+        is_test=True,
+        folders=("tests/kubernetes_backend",),
+        measures="backend",
+    )
+    return {"contract": [contract, cluster], "backend": [backend]}
 
 
-def main(arguments: list[str]) -> int:
-    """Run the steps and return the exit code."""
-    steps = lint_steps() if arguments == ["--lint"] else [*lint_steps(), *test_steps()]
-    with tempfile.TemporaryDirectory(prefix="ptjob-check-") as scratch:
-        for step in steps:
-            step.run(Path(scratch))
-    print(f"\n── summary\n{summary(steps)}", flush=True)
-    return 0 if all(step.good for step in steps) else 1
+def cluster_coverage_steps(scratch: Path) -> list[Step]:
+    """Return the steps that put together what the cluster's lanes have measured."""
+    files = tuple(str(scratch / name) for name in ("contract", "backend"))
+    return [
+        Step("what was measured on the cluster", (*COVERAGE, "combine", "--quiet", *files), measures="cluster"),
+        Step("coverage of kubernetes", covered(BACKEND_COVERAGE, "kubernetes/*"), measures="cluster"),
+    ]
 
 
-def _environment(scratch: Path) -> dict[str, str]:
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PTJOB_"))}
-    return {**outside, "COVERAGE_FILE": str(scratch / "coverage"), "PYTHONUNBUFFERED": "1"}
-
-
-def _counts(report: Path) -> Counter[str]:
-    if not report.exists():
-        return Counter(failed=1)
-    found: Counter[str] = Counter()
-    for suite in ET.parse(report).getroot().iter("testsuite"):  # noqa: S314 - our own pytest wrote it
-        failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-        skipped = int(suite.get("skipped", 0))
-        found.update(passed=int(suite.get("tests", 0)) - failed - skipped, failed=failed, skipped=skipped)
-    return found
+def covered(percent: int, *modules: str) -> tuple[str, ...]:
+    """Return the command that fails if less of these modules of the core was run."""
+    included = ",".join(f"ptjob_provider/core/{module}" for module in modules)
+    return (*COVERAGE, "report", "--skip-covered", "--show-missing", f"--fail-under={percent}", f"--include={included}")
 
 
 if __name__ == "__main__":
