@@ -1,0 +1,104 @@
+"""A stand-in for an API server that answers badly on demand, which a real one cannot be made to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kubernetes import ClusterConfig
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+STATUS = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout", 403: "Forbidden"}
+SILENT = 0
+"""Instead of a code: the request is read and never answered."""
+RESET = -1
+"""The connection is closed instead of answering."""
+
+
+@dataclass
+class StandInApiServer:
+    """Answers each request with the next code of its script, 200 and an empty list when that is over.
+
+    Attributes:
+        script: codes, or a code with a body or with seconds for `Retry-After`.
+        requests: the request lines that came.
+    """
+
+    script: list[Any] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    url: str = ""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    busy: int = 0
+
+    def config(self, **settings: Any) -> ClusterConfig:
+        """Return how a client reaches it."""
+        cluster = {"name": "c", "cluster": {"server": self.url}}
+        context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [cluster],
+            "contexts": [context],
+            "users": [{"name": "u", "user": {}}],
+            "current-context": "x",
+        }
+        return ClusterConfig(kube_config=json.dumps(document), **settings)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the one request of a connection."""
+        self.busy += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            self.requests.append(head.splitlines()[0])
+            await self._answer(writer)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        self.busy -= 1
+
+    async def end(self) -> None:
+        """Close what is open."""
+        self.over.set()
+        while self.busy:  # noqa: ASYNC110 - a few rounds of the loop
+            await asyncio.sleep(0.01)
+
+    async def _answer(self, writer: asyncio.StreamWriter) -> None:
+        step = self.script.pop(0) if self.script else 200
+        code, extra = step if isinstance(step, tuple) else (step, None)
+        if code == SILENT:
+            await self.over.wait()
+        elif code != RESET:
+            writer.write(_response(code, extra))
+            await writer.drain()
+
+
+@contextlib.asynccontextmanager
+async def stand_in_api_server(*script: Any) -> AsyncIterator[StandInApiServer]:
+    """Run it on loopback."""
+    stand_in = StandInApiServer(script=list(script))
+    server = await asyncio.start_server(stand_in.serve, "127.0.0.1", 0)
+    stand_in.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        yield stand_in
+        await stand_in.end()
+
+
+def _response(code: int, extra: Any) -> bytes:
+    headers = f"Retry-After: {extra}\r\n" if isinstance(extra, int) else ""
+    body = json.dumps(_body(code, extra)).encode()
+    fixed = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+    start = f"HTTP/1.1 {code} X\r\n{fixed}{headers}\r\n"
+    return start.encode() + body
+
+
+def _body(code: int, extra: Any) -> dict[str, Any]:
+    if isinstance(extra, dict):
+        return extra
+    if code in STATUS:
+        return {"kind": "Status", "code": code, "reason": STATUS[code], "message": f"said {code}"}
+    return {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}

@@ -1,0 +1,155 @@
+"""What is tried again, how soon, and what a refusal becomes; the server is a stand-in that answers badly on demand."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api_server_stand_in import RESET, SILENT, stand_in_api_server
+from ptjob_provider.core.errors import (
+    ClusterError,
+    ClusterUnavailable,
+    InvalidSpec,
+    JobAlreadyExists,
+    JobNotFound,
+    PermissionDenied,
+)
+from ptjob_provider.core.kubernetes import ClusterConfig, paths
+from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.failures import Refusal
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.kubernetes.client import Client
+
+PODS = paths.pods("team")
+
+
+@pytest.mark.parametrize("bad", [429, 500, 503, 504, RESET])
+async def test_a_read_is_tried_again_after_a_bad_moment(bad: int) -> None:
+    """Overload, a restart, a broken connection: the second answer counts."""
+    async with stand_in_api_server(bad) as server, lease(server.config()) as client:
+        assert (await client.get(PODS))["items"] == []
+
+    assert len(server.requests) == 2
+
+
+async def test_a_server_that_asks_for_patience_gets_it() -> None:
+    """`Retry-After` is obeyed, also where our own pause would be shorter."""
+    async with stand_in_api_server((429, 1)) as server, lease(server.config()) as client:
+        began = time.monotonic()
+        await client.get(PODS)
+
+    assert time.monotonic() - began >= 1.0
+
+
+async def test_a_server_that_never_answers_is_given_up() -> None:
+    """After the time limit of each try, as unavailable; a retry of the task may help."""
+    async with stand_in_api_server(SILENT, SILENT) as server, lease(server.config(timeout=0.2, attempts=2)) as client:
+        with pytest.raises(ClusterUnavailable, match="read pods in team") as raised:
+            await client.get(PODS)
+
+    assert raised.value.retryable
+    assert len(server.requests) == 2
+
+
+async def test_an_address_where_nobody_listens_is_unavailable() -> None:
+    """The text says which."""
+    async with stand_in_api_server() as server:
+        config = server.config(attempts=1)
+
+    async with lease(config) as client:
+        with pytest.raises(ClusterUnavailable, match=r"Cannot connect to host 127\.0\.0\.1"):
+            await client.get(PODS)
+
+
+@pytest.mark.parametrize("bad", [403, 400, 404, 422])
+async def test_a_refusal_is_not_tried_again(bad: int) -> None:
+    """Asking again would not change it."""
+    async with stand_in_api_server((bad, {"kind": "Status", "code": bad})) as server, lease(server.config()) as client:
+        with pytest.raises((ClusterError, InvalidSpec)):
+            await client.get(PODS)
+
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("verb", ["get", "post", "patch", "delete"])
+async def test_every_verb_says_what_it_asked(verb: str) -> None:
+    """In the words of kubectl's users, with the server's sentence behind."""
+    words = {"get": "read", "post": "create", "patch": "change", "delete": "delete"}
+    refusal = (403, {"kind": "Status", "message": "not you"})
+    async with stand_in_api_server(refusal) as server, lease(server.config()) as client:
+        with pytest.raises(PermissionDenied, match=rf"{words[verb]} pods team/one: not you \(403\)"):
+            await _call(client, verb)
+
+
+async def test_a_list_of_many_pages_is_one_list() -> None:
+    """Each item has its kind, which a list of built-in resources leaves out."""
+    first = {
+        "kind": "PodList",
+        "apiVersion": "v1",
+        "metadata": {"resourceVersion": "7", "continue": "next"},
+        "items": [{"metadata": {"uid": "a"}}],
+    }
+    second = {**first, "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"uid": "b"}}]}
+    async with stand_in_api_server((200, first), (200, second)) as server, lease(server.config()) as client:
+        items, version = await client.list_all(PODS)
+
+    assert [(item["kind"], item["metadata"]["uid"]) for item in items] == [("Pod", "a"), ("Pod", "b")]
+    assert version == "7"
+    assert "continue=next" in server.requests[1]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "more", "becomes"),
+    [
+        (400, "BadRequest", {}, InvalidSpec),
+        (422, "Invalid", {}, InvalidSpec),
+        (401, "Unauthorized", {}, PermissionDenied),
+        (403, "Forbidden", {}, PermissionDenied),
+        (403, "Forbidden", {"message": "exceeded quota: pods"}, ClusterUnavailable),
+        (404, "NotFound", {"named": True}, JobNotFound),
+        (404, "NotFound", {}, ClusterError),
+        (409, "AlreadyExists", {}, JobAlreadyExists),
+        (409, "Conflict", {}, ClusterError),
+        (410, "Gone", {}, ClusterError),
+        (429, "TooManyRequests", {}, ClusterUnavailable),
+        (500, "InternalError", {}, ClusterUnavailable),
+        (0, "ClientOSError", {}, ClusterUnavailable),
+        (0, "CertificateError", {"final": True}, ClusterError),
+    ],
+)
+def test_a_refusal_becomes_the_cores_word_for_it(
+    code: int, reason: str, more: dict[str, Any], becomes: type[Exception]
+) -> None:
+    """The table of `failures`, row by row."""
+    assert type(Refusal(code=code, reason=reason, **more).error("read x")) is becomes
+
+
+def test_an_answer_that_is_no_status_is_quoted() -> None:
+    """A proxy in between has its own words."""
+    refusal = Refusal.read(502, b"<html>bad gateway</html>", "soon")
+
+    assert "bad gateway" in str(refusal.error("read x"))
+    assert refusal.retry_after is None
+
+
+def test_two_ways_to_a_cluster_are_refused() -> None:
+    """Before anything is asked; the text names both."""
+    with pytest.raises(InvalidSpec, match=r"kube_config_path.*in_cluster"):
+        ClusterConfig(in_cluster=True, kube_config_path="/x")
+
+
+def test_a_kind_that_is_not_known_is_refused() -> None:
+    """With those that are."""
+    with pytest.raises(InvalidSpec, match="PyTorchJob"):
+        paths.jobs("TFJob", "team")
+
+
+async def _call(client: Client, verb: str) -> None:
+    path = paths.pods("team", "one")
+    if verb in {"post", "patch"}:
+        await getattr(client, verb)(path, {})
+    else:
+        await getattr(client, verb)(path)
