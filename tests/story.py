@@ -5,28 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import recorder
-from ptjob_provider.core.diagnosis import Diagnosis, Limits, diagnose, ending, waiting_reason
+from ptjob_provider.core.diagnosis import Diagnosis, Limits, WaitingNotice, deleted, diagnose, ending, waiting_reason
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.status import JobPhase, JobStatus
 from recorded import DATA, recorded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.recorder import Record
-    from ptjob_provider.core.status import JobStatus
 
 STORIES = sorted(path.stem for path in DATA.glob("*.yaml") if "\nseen:\n" in path.read_text())
 """Names of the files that hold a job and how it was seen, look by look."""
 
 
 @dataclass(frozen=True, kw_only=True)
+class Look:
+    """How the job was seen at one moment."""
+
+    at: datetime
+    status: JobStatus
+    pods: Sequence[Manifest]
+    events: Sequence[Manifest]
+    is_deleted: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Story:
-    """A story up to its last look."""
+    """A story up to its last look; `waits` is what the task's log said of it meanwhile."""
 
     ref: JobRef
     status: JobStatus
+    is_deleted: bool
+    limits: Limits
     record: Record
     ranks: dict[str, int]
     now: datetime
@@ -34,10 +50,14 @@ class Story:
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """What is said at the end: why it failed, or why it has to be ended; None if it may go on."""
-        if self.status.phase.is_terminal:
+        """What is said at the end: why it failed, or why it has to be ended; None if it succeeded or may go on."""
+        if self.is_deleted:
+            return deleted(self.record, ranks=self.ranks)
+        if self.status.phase is JobPhase.SUCCEEDED:
+            return None
+        if self.status.phase is JobPhase.FAILED:
             return diagnose(self.record, self.status, ranks=self.ranks)
-        return ending(self.record, self.status, now=self.now, limits=Limits(), ranks=self.ranks)
+        return ending(self.record, self.status, now=self.now, limits=self.limits, ranks=self.ranks)
 
 
 @cache
@@ -52,16 +72,39 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
     told = recorded(name)
     job, record = told["job"], recorder.Record()
     ranks = {replica.name: replica.rank for replica in pytorchjob.replicas(job)}
-    status, waits = pytorchjob.read_status(job), []
-    now = datetime.fromisoformat(told["seen"][0]["at"])
-    for look in told["seen"]:
-        now = datetime.fromisoformat(look["at"])
+    waiting, waits = WaitingNotice(), []
+    for look in worlds(told):
         for _ in range(2 if twice or stored else 1):
             record = recorder.from_text(recorder.to_text(record)) if stored else record
-            record = recorder.observe(record, pods=look["pods"], events=look.get("events", ()), now=now)
-        waits.append(waiting_reason(record, status, replicas=len(ranks)))
-    changes = tuple(dict.fromkeys(wait for wait in waits if wait))
-    return Story(ref=JobRef.of(job), status=status, record=record, ranks=ranks, now=now, waits=changes)
+            record = recorder.observe(record, pods=look.pods, events=look.events, now=look.at, replicas=len(ranks))
+        waits.append(waiting.to_say(look.at))  # what the reason before has lasted until now
+        waiting.see(waiting_reason(record, look.status, replicas=len(ranks)), look.at)
+    return Story(
+        ref=JobRef.of(job),
+        status=look.status,
+        is_deleted=look.is_deleted,
+        record=record,
+        ranks=ranks,
+        now=look.at,
+        waits=tuple(wait for wait in [*waits, waiting.to_say(look.at)] if wait),
+        limits=Limits(**told.get("limits", {})),
+    )
+
+
+def worlds(told: Mapping[str, Any]) -> Iterator[Look]:
+    """Yield a story's looks; an event stays once it was told, the job's status where a look says nothing of it."""
+    events: dict[str, dict[str, Any]] = {}
+    status = told["job"].get("status", {})
+    for look in told["seen"]:
+        events |= {event["metadata"]["name"]: event for event in look.get("events", ())}
+        status = look.get("status", status)
+        yield Look(
+            at=datetime.fromisoformat(look["at"]),
+            status=pytorchjob.read_status({**told["job"], "status": status}),
+            pods=tuple(look.get("pods", ())),
+            events=tuple(events.values()),
+            is_deleted=look.get("deleted", False),
+        )
 
 
 def tell(name: str) -> str:
@@ -70,6 +113,7 @@ def tell(name: str) -> str:
     found = story.diagnosis
     lines = [f"waits: {wait}" for wait in story.waits]
     if found is None:
-        return "\n".join([*lines, "goes on"]) + "\n"
+        end = "succeeded" if story.status.phase is JobPhase.SUCCEEDED else "goes on"
+        return "\n".join([*lines, end]) + "\n"
     verdict = f"cause: {found.cause}; {'retried' if found.retryable else 'not retried'}"
     return "\n".join([*lines, verdict, found.report(story.ref)]) + "\n"

@@ -1,102 +1,33 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
+from ends import (
+    FAILED,
+    LOST,
+    MASTER,
+    RANKS,
+    REF,
+    TEN_SECONDS_LATER,
+    VALUE_ERROR,
+    WORKER,
+    end,
+    judged,
+    record_of,
+    wait,
+)
 from ptjob_provider.core.diagnosis import (
     Cause,
     Diagnosis,
-    Limits,
     deleted,
     diagnose,
-    ending,
     outputs_failed,
-    tail,
     timed_out,
-    waiting_reason,
 )
-from ptjob_provider.core.diagnosis.finding import find
-from ptjob_provider.core.diagnosis.verdict import ADVICE
-from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.outputs import OutputCause, OutputProblem
-from ptjob_provider.core.recorder import ContainerKind, Record, Restarts, Termination, Waiting, WaitKind
-from ptjob_provider.core.status import JobPhase, JobStatus
-from recorded import DATA
-from story import STORIES, read, tell
-
-NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
-FAILED = JobStatus(phase=JobPhase.FAILED)
-WAITING = JobStatus(phase=JobPhase.PENDING)
-REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="1")
-MASTER, WORKER = "digits-master-0", "digits-worker-0"
-RANKS = {MASTER: 0, WORKER: 1}
-VALUE_ERROR = 'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\nValueError: bad batch\n'
-LOST = VALUE_ERROR.replace(
-    "ValueError: bad batch", "RuntimeError: [gloo/transport/tcp/pair.cc:561] Connection closed by"
-)
-
-
-def end(replica: str = WORKER, code: int | None = 1, *, at: float = 60, **more: Any) -> Termination:
-    fields = {"key": f"{replica}/{at}", "container": "pytorch", "finished_at": NOW + timedelta(seconds=at)}
-    return Termination(**{**fields, **more, "replica": replica, "exit_code": code})
-
-
-def record_of(*ends: Termination, **more: Any) -> Record:
-    return Record(terminations=ends, **more)
-
-
-def judged(*ends: Termination, status: JobStatus = FAILED, **more: Any) -> Diagnosis:
-    return diagnose(record_of(*ends, **more), status, ranks=RANKS)
-
-
-def wait(
-    kind: WaitKind, replica: str = WORKER, *, reason: str = "Reason", message: str = "", since: float = 0
-) -> Waiting:
-    at = NOW + timedelta(seconds=since)
-    return Waiting(replica=replica, kind=kind, reason=reason, message=message, since=at, container="pytorch")
-
-
-def after(seconds: float, *waits: Waiting, limits: Limits | None = None, **more: Any) -> Diagnosis | None:
-    status = more.pop("status", WAITING)
-    record = Record(waiting=waits, **more)
-    now = NOW + timedelta(seconds=seconds)
-    return ending(record, status, now=now, limits=limits or Limits(), ranks=RANKS)
-
-
-class TestStories:
-    @pytest.mark.parametrize("name", STORIES)
-    def test_a_recorded_story_is_told_as_agreed(self, name: str) -> None:
-        """The texts that people read and the answers that programs act on are the ones in tests/data/golden."""
-        assert tell(name) == (DATA / "golden" / f"{name}.txt").read_text()
-
-    @pytest.mark.parametrize("name", [name for name in STORIES if read(name).diagnosis])
-    def test_a_diagnosis_crosses_processes(self, name: str) -> None:
-        """What a trigger found is what the worker raises."""
-        found = read(name).diagnosis
-        assert found is not None
-
-        restored = Diagnosis.from_dict(json.loads(json.dumps(found.to_dict())))
-
-        assert restored == found
-
-    @pytest.mark.parametrize("name", [name for name in STORIES if read(name).diagnosis])
-    def test_the_first_line_says_which_job_and_what_next(self, name: str) -> None:
-        """The first line stands alone: an e-mail shows no more than that."""
-        story = read(name)
-        assert story.diagnosis is not None
-
-        first = story.diagnosis.report(story.ref).splitlines()[0]
-
-        assert first.startswith("team/digits-1a2b3c4d failed: ")
-        assert story.diagnosis.resolution in first
-
-    def test_every_cause_has_its_advice(self) -> None:
-        """A new cause without a resolution and an answer on retries would fail when it is needed."""
-        assert set(ADVICE) == set(Cause)
+from ptjob_provider.core.recorder import ContainerKind, Record, Removal, Restarts, WaitKind
 
 
 class TestRoot:
@@ -158,6 +89,13 @@ class TestRoot:
         assert found.cause is Cause.UNKNOWN
         assert found.summary == "no replica was seen failing; the job says: it broke."
 
+    def test_a_backoff_limit_that_nobody_saw_reached_is_told_by_the_job(self) -> None:
+        """An hour later neither pods nor events are there any more."""
+        found = judged(status=replace(FAILED, message="Job x has failed because it has reached the backoff limit"))
+
+        assert (found.cause, found.retryable) == (Cause.BACKOFF_LIMIT, False)
+        assert found.summary.startswith("its replicas failed up to the backoff limit; the job says: Job x has failed")
+
     def test_a_job_that_says_nothing_is_said_to_say_nothing(self) -> None:
         """Nothing is invented."""
         assert "does not say why" in judged().summary
@@ -211,136 +149,93 @@ class TestRoot:
         assert found.summary == f"process rank 1 of {WORKER} (rank 1) exited with code 1: ValueError: bad batch"
         assert found.log_tail == tuple(own)
 
+    def test_of_a_crash_loop_the_latest_failure_counts(self) -> None:
+        """A replica that recovered did not use up the last of the restarts."""
+        counts = tuple(Restarts(replica=name, container="pytorch", pod_uid="u", count=1) for name in RANKS)
+
+        overcome = judged(end(WORKER, 4, at=10), end(MASTER, 3, at=600), restart_counts=counts)
+        followed = judged(end(WORKER, message=VALUE_ERROR, at=10), end(MASTER, 1, at=11), restart_counts=counts)
+
+        assert (overcome.replica, followed.replica) == (MASTER, WORKER)
+
+    def test_what_the_kubelet_says_of_a_lost_log_is_no_log(self) -> None:
+        """An evicted pod's folder may be gone before its log was read."""
+        lost = "Error on reading termination message from logs: failed to try resolving symlinks in path"
+
+        found = judged(end(code=137, disruption="Evicted: too much", message=lost))
+
+        assert found.log_tail == ()
+
+    def test_a_removed_pod_is_the_cause_of_what_only_followed(self) -> None:
+        """Who deletes a pod breaks the others' connections; the operator fails the job before anything has ended."""
+        removal = Removal(replica=WORKER, pod_uid="w", asked_at=TEN_SECONDS_LATER)
+
+        alone = judged(removals=(removal,))
+        followed = judged(
+            end(MASTER, at=12, message=LOST),
+            end(WORKER, 143, at=11, pod_uid="w", message="epoch 1", stopped=True),
+            removals=(removal,),
+        )
+
+        assert alone.summary == f"{WORKER} (rank 1) was stopped: its pod was deleted, and not by the job's operator"
+        assert (followed.replica, followed.cause, followed.retryable) == (WORKER, Cause.TERMINATED, True)
+        assert (followed.collateral, followed.log_tail) == ((MASTER,), ("epoch 1",))
+
+    def test_a_pod_that_says_why_it_is_removed_is_believed(self) -> None:
+        """A program that ignores SIGTERM is still there when the job has failed already."""
+        removal = Removal(
+            replica=WORKER, pod_uid="w", asked_at=TEN_SECONDS_LATER, disruption="PreemptionByScheduler: to make room"
+        )
+
+        found = judged(removals=(removal,))
+
+        assert (found.cause, found.retryable) == (Cause.PREEMPTED, True)
+        assert found.summary == f"{WORKER} (rank 1) was preempted (PreemptionByScheduler): to make room"
+
+    def test_a_removal_does_not_explain_a_failure_of_its_own(self) -> None:
+        """Neither what raised by itself nor what lost its connection before."""
+        removal = Removal(replica=WORKER, pod_uid="w", asked_at=TEN_SECONDS_LATER)
+
+        raised = judged(end(MASTER, at=12, message=VALUE_ERROR), removals=(removal,))
+        before = judged(end(MASTER, at=5, message=LOST), removals=(removal,))
+
+        assert (raised.cause, before.cause) == (Cause.PYTHON_EXCEPTION, Cause.CONNECTION_LOST)
+
+    @pytest.mark.parametrize(
+        ("kind", "reason", "cause"),
+        [
+            (WaitKind.STUCK, "ErrImagePull", Cause.IMAGE),
+            (WaitKind.QUEUED, "Unschedulable", Cause.UNSCHEDULABLE),
+            (WaitKind.REFUSED, "FailedCreatePod", Cause.QUOTA),
+            (WaitKind.PULLING, "Pulling", Cause.START_TIMEOUT),
+        ],
+    )
+    def test_who_gave_up_waiting_for_the_master_is_not_to_blame(
+        self, kind: WaitKind, reason: str, cause: Cause
+    ) -> None:
+        """The operator's init container fails the job when the master has no address after some minutes."""
+        gave_up = end(WORKER, 1, container="init-pytorch", kind=ContainerKind.INIT)
+
+        found = judged(gave_up, held_up=(wait(kind, MASTER, reason=reason, message="so it is"),))
+
+        assert (found.cause, found.replica) == (cause, MASTER)
+        assert found.summary == (
+            f"{MASTER} (rank 0) did not start, and {WORKER} (rank 1) gave up waiting for it: {reason}: so it is"
+        )
+
+    def test_an_init_container_of_the_jobs_own_fails_for_itself(self) -> None:
+        """It does not wait for the master."""
+        fetch = end(WORKER, 4, container="fetch", kind=ContainerKind.INIT)
+
+        found = judged(fetch, held_up=(wait(WaitKind.STUCK, MASTER),))
+
+        assert (found.cause, found.replica) == (Cause.INIT, WORKER)
+
     def test_a_replica_of_unknown_rank_goes_by_its_name(self) -> None:
         """A pod that the manifest does not know is named, without a rank."""
         found = diagnose(record_of(end("stranger", 3)), FAILED, ranks=RANKS)
 
         assert found.summary == "stranger exited with code 3"
-
-
-class TestFinding:
-    @pytest.mark.parametrize(
-        ("more", "cause", "retryable"),
-        [
-            ({"code": 1, "message": VALUE_ERROR}, Cause.PYTHON_EXCEPTION, False),
-            ({"code": 125}, Cause.EXIT_CODE, False),
-            ({"code": 255}, Cause.EXIT_CODE, False),
-            ({"code": 126}, Cause.PROGRAM_MISSING, False),
-            ({"code": 127}, Cause.PROGRAM_MISSING, False),
-            (
-                {"code": 128, "reason": "ContainerCannotRun", "message": "permission denied"},
-                Cause.PROGRAM_MISSING,
-                False,
-            ),
-            (
-                {"code": 130, "message": VALUE_ERROR.replace("ValueError: bad batch", "KeyboardInterrupt")},
-                "terminated",
-                True,
-            ),
-            ({"code": 137, "reason": "OOMKilled"}, Cause.OUT_OF_MEMORY, False),
-            ({"code": 137, "message": VALUE_ERROR}, Cause.KILLED, True),
-            ({"code": 1, "signal": 9}, Cause.KILLED, True),
-            ({"code": 1, "signal": 99}, Cause.CRASHED, False),
-            ({"code": 143}, Cause.TERMINATED, True),
-            ({"code": None}, Cause.UNKNOWN, True),
-            ({"code": 137, "disruption": "SupervisorLost"}, Cause.SUPERVISOR_LOST, True),
-            ({"code": 143, "disruption": "DeadlineExceeded: Pod was active"}, Cause.DEADLINE, False),
-            ({"code": 143, "disruption": "EvictionByEvictionAPI: drained"}, Cause.EVICTED, True),
-            ({"code": 137, "disruption": "NodeShutdown"}, Cause.NODE_LOST, True),
-        ],
-    )
-    def test_what_an_end_means_and_whether_a_retry_helps(
-        self, more: dict[str, Any], cause: str, *, retryable: bool
-    ) -> None:
-        """The table of causes: the program's fault is not retried, what came from outside is."""
-        found = judged(end(**more))
-
-        assert (found.cause, found.retryable) == (cause, retryable)
-
-    @pytest.mark.parametrize(
-        ("error", "cause", "retryable"),
-        [
-            ("requests.exceptions.ConnectTimeout: no answer", Cause.PYTHON_EXCEPTION, True),
-            ("RuntimeError: CUDA error: uncorrectable ECC error encountered", Cause.PYTHON_EXCEPTION, True),
-            ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ", Cause.PYTHON_EXCEPTION, False),
-            ("RuntimeError: unable to write to file </torch_1_2>", Cause.SHARED_MEMORY, False),
-        ],
-    )
-    def test_some_exceptions_give_more_away(self, error: str, cause: Cause, *, retryable: bool) -> None:
-        """A server or a GPU at fault may be another one the next time."""
-        found = judged(end(message=VALUE_ERROR.replace("ValueError: bad batch", error)))
-
-        assert (found.cause, found.retryable) == (cause, retryable)
-
-    def test_a_lost_server_that_was_not_the_end_is_no_reason_to_retry(self) -> None:
-        """An exception that was handled and followed by another one did not end the program."""
-        lost = VALUE_ERROR.replace("ValueError: bad batch", "TimeoutError: slow")
-
-        found = judged(
-            end(message=f"{lost}\nDuring handling of the above exception, another occurred:\n\n{VALUE_ERROR}")
-        )
-
-        assert not found.retryable
-
-    def test_a_process_of_torchrun_without_a_rank_is_the_pods(self) -> None:
-        """A block that was cut off still says that there was a failure, not whose."""
-        block = "Root Cause (first observed failure):\n[0]:\n  time : now\n"
-
-        finding = find(end(), tail.lines_of(block))
-
-        assert (finding.process, finding.cause) == ("", Cause.EXIT_CODE)
-
-    def test_the_lines_of_another_rank_are_not_this_ones_reason(self) -> None:
-        """With several processes in a pod each marks its lines; the blamed one's count."""
-        log = "".join(f"[rank0]: {line}\n" for line in LOST.splitlines())
-        block = (
-            "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -11 (pid: 4)\n"
-        )
-
-        finding = find(end(), tail.lines_of(log + block))
-
-        assert (finding.process, finding.cause, finding.did) == ("1", Cause.CRASHED, "died of SIGSEGV (exit code 139)")
-
-
-class TestTail:
-    def test_the_last_exception_of_a_chain_comes_last(self) -> None:
-        """That is the one that ended the program."""
-        lines = f"{VALUE_ERROR}\nThe above exception was the direct cause:\n\n{VALUE_ERROR.replace('Value', 'Key')}"
-
-        assert tail.python_errors(lines.split("\n")) == ("ValueError: bad batch", "KeyError: bad batch")
-
-    def test_a_traceback_without_its_head_is_one(self) -> None:
-        """2 KiB may begin in its middle."""
-        assert tail.python_errors(VALUE_ERROR.splitlines()[1:]) == ("ValueError: bad batch",)
-
-    def test_an_exception_that_python_ignored_is_no_reason(self) -> None:
-        """Destructors complain after the exception that ended the program."""
-        lines = f"{VALUE_ERROR}Exception ignored in: <function Pool.__del__>\n{VALUE_ERROR.replace('Value', 'Type')}"
-
-        assert tail.python_errors(lines.splitlines()) == ("ValueError: bad batch",)
-
-    def test_a_traceback_that_other_output_cut_in_pieces_still_has_its_last_line(self) -> None:
-        """Several processes write into one log."""
-        lines = ["Traceback (most recent call last):", "loss 0.3", '  File "a.py", line 1', "loss 0,2", "KeyError: 3"]
-
-        assert tail.python_errors(lines) == ("KeyError: 3",)
-
-    def test_a_line_that_only_looks_like_an_exception_is_none(self) -> None:
-        """Without a traceback it is a log line."""
-        assert tail.python_errors(["ValueError: caught and logged"]) == ()
-
-    @pytest.mark.parametrize("text", ["{", "{}", '{"message": 3}', '{"message": {}}'])
-    def test_json_that_is_no_error_file_is_skipped(self, text: str) -> None:
-        """A program may print JSON of its own."""
-        assert [error for error in tail.python_errors([text]) if error != "3"] in ([], [""])
-
-    def test_a_progress_bar_shows_its_last_state(self) -> None:
-        """It rewrote its line a thousand times."""
-        assert tail.lines_of(" 0%\r 50%\r100%\r\ndone\n") == ("100%", "done")
-
-    def test_a_long_text_is_cut(self) -> None:
-        """A sentence is one line of bounded length."""
-        assert tail.clip("a\n" * 400, 9) == "a a a a …"
 
 
 class TestReport:
@@ -426,144 +321,3 @@ class TestReport:
             "Write it; a retry would fail the same way."
         )
         assert nameless.summary == "it ran to its end, but no model"
-
-
-class TestEnding:
-    def test_a_job_that_has_ended_is_not_ended_again(self) -> None:
-        """The operator's verdict stands."""
-        assert after(0, wait(WaitKind.BROKEN), status=FAILED) is None
-
-    @pytest.mark.parametrize(
-        ("kind", "limits", "seconds"),
-        [
-            (WaitKind.STUCK, Limits(), 1200),
-            (WaitKind.STARTING, Limits(start_timeout=5), 5),
-            (WaitKind.INIT, Limits(start_timeout=90), 90),
-            (WaitKind.SIDECAR, Limits(), 300),
-        ],
-    )
-    def test_a_wait_ends_at_its_limit_and_not_before(self, kind: WaitKind, limits: Limits, seconds: float) -> None:
-        """The table of waits and their limits."""
-        before, then = (after(at, wait(kind), limits=limits) for at in (seconds - 1, seconds))
-
-        assert before is None
-        assert then is not None
-
-    @pytest.mark.parametrize("kind", [kind for kind in WaitKind if kind is not WaitKind.BROKEN])
-    def test_without_limits_nothing_but_the_impossible_is_ended(self, kind: WaitKind) -> None:
-        """Every limit can be switched off."""
-        off = Limits(start_timeout=None, crash_loop_limit=None, sidecar_timeout=None)
-        counts = (Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=100),)
-
-        assert after(1e9, wait(kind), limits=off, restart_counts=counts, queued_since=NOW) is None
-        assert after(1e9, wait(WaitKind.BROKEN), limits=off) is not None
-
-    def test_a_running_replica_keeps_a_finished_one_waiting(self) -> None:
-        """While anybody trains, a sidecar beside a finished replica is no reason to end the job."""
-        assert after(1e6, wait(WaitKind.SIDECAR), running=(MASTER,)) is None
-
-    @pytest.mark.parametrize(
-        ("waits", "phase", "cause", "text"),
-        [
-            ([wait(WaitKind.REFUSED, message="exceeded quota")], JobPhase.PENDING, Cause.QUOTA, "exceeded quota"),
-            ([wait(WaitKind.REFUSED, "")], JobPhase.PENDING, Cause.QUOTA, "a replica had no place after 10 s: Reason"),
-            ([wait(WaitKind.QUEUED, message="no GPU")], JobPhase.RUNNING, Cause.UNSCHEDULABLE, "no GPU"),
-            ([], JobPhase.SUSPENDED, Cause.QUEUED, "it was still suspended after 10 s"),
-            ([], JobPhase.PENDING, Cause.QUEUED, "it was still without pods after 10 s"),
-        ],
-    )
-    def test_a_queue_ends_only_where_a_limit_is_set(
-        self, waits: list[Waiting], phase: JobPhase, cause: Cause, text: str
-    ) -> None:
-        """Queues are what a busy cluster has."""
-        status = JobStatus(phase=phase)
-        limited = Limits(queue_timeout=10)
-
-        assert after(1e9, *waits, status=status, queued_since=NOW) is None
-        assert after(9, *waits, status=status, queued_since=NOW, limits=limited) is None
-        assert after(1e9, *waits, status=status, limits=limited) is None
-        found = after(10, *waits, status=status, queued_since=NOW, limits=limited)
-        assert found is not None
-        assert (found.cause, found.retryable, text in found.summary) == (cause, True, True)
-
-    def test_a_crash_loop_ends_with_its_limit(self) -> None:
-        """Five restarts in a row, the sixth failure."""
-        counts = Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=5)
-        failed = end(run=5, message=VALUE_ERROR)
-
-        looping = after(0, restart_counts=(counts,), terminations=(failed,))
-        running = after(0, restart_counts=(counts,), terminations=(end(run=4),))
-        below = after(0, wait(WaitKind.CRASH_LOOP), restart_counts=(replace(counts, settled=1),))
-
-        assert looping is not None
-        assert (looping.cause, looping.retryable) == (Cause.CRASH_LOOP, False)
-        assert "after 5 restarts: ValueError: bad batch" in looping.summary
-        assert (running, below) == (None, None)
-
-    def test_a_crash_loop_of_which_no_end_was_seen_is_one(self) -> None:
-        """The kubelet's word and the count suffice."""
-        counts = Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=7)
-
-        found = after(0, wait(WaitKind.CRASH_LOOP), restart_counts=(counts,))
-
-        assert found is not None
-        assert found.summary == "its containers were restarted 7 times"
-
-    def test_the_wait_that_says_most_is_told_and_the_others_counted(self) -> None:
-        """One replica's reason usually is all replicas' reason."""
-        stuck = wait(WaitKind.STUCK, reason="RunContainerError", message="device busy")
-
-        found = after(1200, wait(WaitKind.STARTING, MASTER), stuck)
-
-        assert found is not None
-        assert found.cause is Cause.CANNOT_START
-        assert (
-            found.summary
-            == f"{WORKER} (rank 1) (and 1 more) did not start within 20 min: RunContainerError: device busy"
-        )
-
-
-class TestWaitingReason:
-    def test_a_job_that_runs_or_has_ended_waits_for_nothing(self) -> None:
-        """Nothing is said when there is nothing to say."""
-        both = Record(running=(MASTER,), finished=(WORKER,), placed=(MASTER, WORKER))
-
-        assert waiting_reason(both, JobStatus(phase=JobPhase.RUNNING), replicas=2) == ""
-        assert waiting_reason(Record(), FAILED, replicas=2) == ""
-
-    def test_a_pod_that_is_missing_without_a_word_is_counted(self) -> None:
-        """One pod was deleted and is not there again yet."""
-        record = Record(running=(MASTER,), placed=(MASTER,))
-
-        assert waiting_reason(record, WAITING, replicas=2) == "1 of 2 placed"
-
-    def test_replicas_with_one_reason_share_it(self) -> None:
-        """Seven pods without a GPU are one sentence."""
-        waits = tuple(wait(WaitKind.QUEUED, f"w{number}", message="no GPU") for number in range(7))
-
-        assert waiting_reason(Record(waiting=waits), WAITING, replicas=8) == "0 of 8 placed; w0, w1, w2, 4 more: no GPU"
-
-    def test_a_refusal_without_a_name_has_no_name(self) -> None:
-        """An admission webhook did not say which pod it refused."""
-        record = Record(waiting=(wait(WaitKind.REFUSED, "", message="denied"),))
-
-        assert waiting_reason(record, WAITING, replicas=1) == "0 of 1 placed; not created: denied"
-
-    def test_a_wait_without_any_word_is_a_start(self) -> None:
-        """The kubelet may give no reason."""
-        record = Record(waiting=(wait(WaitKind.STARTING, reason=""),), placed=(WORKER,))
-
-        assert waiting_reason(record, WAITING, replicas=1) == f"0 of 1 running; {WORKER}: is being started"
-
-    def test_a_crash_loop_says_how_the_last_run_ended(self) -> None:
-        """Not the kubelet's back-off, which changes by itself."""
-        counts = (Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=1),)
-        record = Record(waiting=(wait(WaitKind.CRASH_LOOP),), restart_counts=counts, placed=(WORKER,))
-
-        unseen = waiting_reason(record, WAITING, replicas=1)
-        uncounted = waiting_reason(replace(record, restart_counts=()), WAITING, replicas=1)
-        seen = waiting_reason(replace(record, terminations=(end(code=3),)), WAITING, replicas=1)
-
-        assert unseen == f"0 of 1 running; {WORKER}: crash loop, 1 restart so far"
-        assert uncounted == f"0 of 1 running; {WORKER}: crash loop, 0 restarts so far"
-        assert seen == f"0 of 1 running; {WORKER}: exited with code 3; 1 restart so far"

@@ -1,65 +1,15 @@
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from pods import BACK_OFF, POD, RUNNING, after, container, ended, event, look, pod, stamp
 from ptjob_provider.core.recorder import (
     ContainerKind,
     Record,
-    Restarts,
-    Termination,
-    Waiting,
-    WaitKind,
-    from_text,
-    observe,
-    to_text,
 )
-from ptjob_provider.core.recorder.text import MAX_TERMINATIONS
 from story import STORIES, read
-
-NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
-POD = "digits-worker-0"
-
-
-def after(seconds: float) -> datetime:
-    return NOW + timedelta(seconds=seconds)
-
-
-def stamp(seconds: float) -> str:
-    return after(seconds).isoformat()
-
-
-def ended(code: int = 1, *, start: float = 0, end: float = 10, **more: Any) -> dict[str, Any]:
-    return {"terminated": {"exitCode": code, "startedAt": stamp(start), "finishedAt": stamp(end), **more}}
-
-
-def pod(*statuses: dict[str, Any], phase: str = "Running", uid: str = "u1", **meta: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": POD, "uid": uid, **meta},
-        "status": {"phase": phase, "containerStatuses": list(statuses)},
-    }
-
-
-def container(state: dict[str, Any], restarts: int = 0, *, name: str = "pytorch", **last: Any) -> dict[str, Any]:
-    return {"name": name, "restartCount": restarts, "state": state, "lastState": last}
-
-
-def event(reason: str, message: str, *, seconds: float = 0, name: str = POD, **more: Any) -> dict[str, Any]:
-    about = {"involvedObject": {"kind": "Pod", "name": name}}
-    return {**about, "reason": reason, "message": message, "lastTimestamp": stamp(seconds), **more}
-
-
-def look(record: Record, *pods: dict[str, Any], at: float = 0, **more: Any) -> Record:
-    return observe(record, pods=pods, now=after(at), **more)
-
-
-RUNNING: dict[str, Any] = {"running": {"startedAt": stamp(0)}}
-CREATING: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
-BACK_OFF: dict[str, Any] = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
 
 
 class TestTerminations:
@@ -240,6 +190,16 @@ class TestCrashLoops:
         assert counts is not None
         assert (counts.total, counts.in_a_row) == (3, 0)
 
+    def test_a_container_that_is_never_started_again_has_no_restarts(self) -> None:
+        """The kubelet counts one when it cannot find an evicted container any more."""
+        lost = ended(137, reason="ContainerStatusUnknown")
+        evicted = pod(container({"waiting": {"reason": "PodInitializing"}}, 1, **lost), phase="Failed")
+        evicted["spec"] = {"restartPolicy": "Never", "containers": [{"name": "pytorch"}]}
+
+        record = look(Record(), evicted)
+
+        assert (record.restarts, record.terminations[0].run) == (0, 0)
+
     def test_a_restart_count_never_falls_inside_a_pod(self) -> None:
         """A stale object from another server does not take a restart back."""
         record = look(Record(), pod(container(RUNNING, 3)))
@@ -249,291 +209,112 @@ class TestCrashLoops:
         assert record.restarts == 3
 
 
-class TestWaiting:
-    def test_a_wait_keeps_the_clock_of_its_first_sight(self) -> None:
-        """How long a pod waits is told by our clock, from the first time we saw it."""
-        record = look(Record(), pod(container(CREATING), phase="Pending"), at=3)
+class TestRemovals:
+    MADE = event("SuccessfulCreatePod", f"Created pod: {POD}", name="digits")
+    LEAVING: ClassVar[dict[str, Any]] = {"deletionTimestamp": stamp(40), "deletionGracePeriodSeconds": 30}
 
-        record = look(record, pod(container(CREATING), phase="Pending"), at=60)
+    def test_a_running_pod_that_the_operator_has_not_deleted_was_removed(self) -> None:
+        """The operator tells of every pod that it deletes; where it is silent, somebody else did."""
+        record = look(Record(), pod(container(RUNNING)), events=[self.MADE])
 
-        assert [(one.kind, one.since) for one in record.waiting] == [(WaitKind.STARTING, after(3))]
+        record = look(record, pod(container(RUNNING), **self.LEAVING), at=11)
 
-    def test_starting_and_being_stuck_share_a_clock(self) -> None:
-        """An image that cannot be pulled is the same start as before."""
-        stuck = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
-        record = look(Record(), pod(container(CREATING), phase="Pending"))
+        assert [(one.replica, one.pod_uid, one.asked_at) for one in record.removals] == [(POD, "u1", after(10))]
 
-        record = look(record, pod(container(stuck), phase="Pending"), at=60)
+    def test_a_pod_that_the_operator_deletes_is_no_removal(self) -> None:
+        """Its word may come after the deletion itself."""
+        deleted = event("SuccessfulDeletePod", f"Deleted pod: {POD}", name="digits")
+        record = look(Record(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
 
-        assert [(one.kind, one.since) for one in record.waiting] == [(WaitKind.STUCK, NOW)]
+        record = look(record, pod(container(RUNNING), **self.LEAVING), events=[self.MADE, deleted])
 
-    def test_another_kind_of_wait_begins_its_own_clock(self) -> None:
-        """Time in a queue never eats the time to start."""
-        queued = {"metadata": {"name": POD, "uid": "u1"}, "status": {"phase": "Pending"}}
-        record = look(Record(), queued)
+        assert record.removals == ()
 
-        record = look(record, pod(container(CREATING), phase="Pending"), at=60)
+    def test_where_no_events_reach_us_silence_tells_nothing(self) -> None:
+        """The local back-end has no such events, and a role may not allow to read them."""
+        record = look(Record(), pod(container(RUNNING), **self.LEAVING))
 
-        assert [one.since for one in record.waiting] == [after(60)]
+        assert record.removals == ()
 
-    def test_another_pod_of_the_name_begins_its_own_clock(self) -> None:
-        """A pod that was made anew has not waited before."""
-        record = look(Record(), pod(container(CREATING), phase="Pending"))
+    def test_a_running_pod_that_is_gone_at_once_was_removed(self) -> None:
+        """A deletion without grace leaves nothing behind."""
+        record = look(Record(), pod(container(RUNNING)), events=[self.MADE])
 
-        record = look(record, pod(container(CREATING), phase="Pending", uid="u2"), at=60)
+        record = look(record, at=30)
 
-        assert [one.since for one in record.waiting] == [after(60)]
+        assert [(one.replica, one.pod_uid, one.asked_at) for one in record.removals] == [(POD, "u1", after(30))]
 
-    def test_the_reason_of_a_failed_pull_stays_while_the_kubelet_backs_off(self) -> None:
-        """ErrImagePull and ImagePullBackOff alternate; the one that says why is kept."""
-        pull = {"waiting": {"reason": "ErrImagePull", "message": "denied"}}
-        back_off = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
-        record = look(Record(), pod(container(pull), phase="Pending"))
+    def test_a_removal_is_known_by_its_first_instant(self) -> None:
+        """The kubelet writes the end over it."""
+        record = look(Record(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
 
-        record = look(record, pod(container(back_off), phase="Pending"), at=60)
+        record = look(record, pod(container(RUNNING), deletionTimestamp=stamp(12)))
 
-        assert [one.message for one in record.waiting] == ["denied"]
+        assert [one.asked_at for one in record.removals] == [after(10)]
 
-    def test_a_pull_in_progress_outlives_its_event(self) -> None:
-        """Events expire after an hour; a slow pull is still a pull."""
-        creating = pod(container(CREATING), phase="Pending")
-        record = look(Record(), creating, events=[event("Pulling", "Pulling image")])
+    def test_a_pod_that_was_made_anew_is_forgotten_as_removed(self) -> None:
+        """What fails hours later has another cause."""
+        record = look(Record(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
 
-        record = look(record, creating, at=4000)
+        record = look(record, pod(container(RUNNING), **self.LEAVING), pod(container(RUNNING), uid="u2"))
 
-        assert [one.kind for one in record.waiting] == [WaitKind.PULLING]
+        assert record.removals == ()
 
-    def test_the_newest_event_of_this_pod_counts(self) -> None:
-        """Old servers fill lastTimestamp, new ones series or eventTime; other pods' events do not count."""
-        events = [
-            event("FailedMount", "old", seconds=1),
-            event("Pulling", "newest", series={"lastObservedTime": stamp(9)}),
-            event("FailedAttachVolume", "middle", lastTimestamp=None, eventTime=stamp(5)),
-            event("FailedMount", "other", seconds=20, name="digits-worker-1"),
-            event("Unheard", "of", seconds=30),
-        ]
+    def test_why_a_pod_is_removed_is_kept(self) -> None:
+        """A preempted pod says so before its containers have ended."""
+        leaving = pod(container(RUNNING), **self.LEAVING)
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "room"}
+        leaving["status"]["conditions"] = [target]
 
-        record = look(Record(), pod(container(CREATING), phase="Pending"), events=events)
+        record = look(Record(), leaving, events=[self.MADE])
 
-        assert [one.message for one in record.waiting] == ["newest"]
+        assert [one.disruption for one in record.removals] == ["PreemptionByScheduler: room"]
 
-    def test_a_pulled_image_is_an_ordinary_start(self) -> None:
-        """After Pulled nothing is wrong and nothing is pulled."""
-        record = look(
-            Record(), pod(container(CREATING), phase="Pending"), events=[event("Pulled", "done"), event("x", "y")]
-        )
+    def test_a_pod_that_was_seen_leaving_was_stopped(self) -> None:
+        """The last thing that is seen of a pod has neither a grace nor the instant of asking any more."""
+        record = look(Record(), pod(container(RUNNING), **self.LEAVING))
 
-        assert [one.kind for one in record.waiting] == [WaitKind.STARTING]
+        record = look(record, pod(container(ended(1, end=10)), phase="Failed", deletionTimestamp=stamp(10)))
 
-    @pytest.mark.parametrize("change", [{"phase": "Succeeded"}, {"deletionTimestamp": stamp(0)}])
-    def test_a_pod_that_is_over_or_leaving_waits_for_nothing(self, change: dict[str, Any]) -> None:
-        """A pod that is being deleted will not run, whatever its containers say."""
-        record = look(Record(), pod(container(CREATING), **change))
+        assert record.terminations[0].stopped
 
-        assert record.waiting == ()
 
-    def test_a_pod_without_any_status_is_queued(self) -> None:
-        """The scheduler has not looked at it yet."""
-        record = look(Record(), {"metadata": {"name": POD, "uid": "u1"}})
-
-        assert [(one.kind, one.reason) for one in record.waiting] == [(WaitKind.QUEUED, "Pending")]
-        assert record.placed == ()
-
-    def test_unschedulable_texts_are_told_once_without_the_preemption(self) -> None:
-        """What the scheduler says of preemption changes often and helps nobody."""
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-        text = "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 No victims."
-        pods = [
-            {"metadata": {"name": f"digits-worker-{n}"}, "status": {"conditions": [{**condition, "message": text}]}}
-            for n in range(2)
-        ]
-
-        record = look(Record(), *pods)
-
-        assert record.unschedulable == ("0/3 nodes are available: 3 Insufficient cpu.",)
-
-    def test_a_refused_pod_waits_until_it_is_there(self) -> None:
-        """The event of a refusal stays for an hour; the pod that was made afterwards proves it old."""
-        refusal = event("FailedCreatePod", f'Error creating: pods "{POD}" is forbidden: exceeded quota', name="digits")
-
-        refused = look(Record(), events=[refusal])
-        made = look(refused, pod(container(RUNNING)), events=[refusal])
-
-        assert [(one.replica, one.message) for one in refused.waiting] == [(POD, "exceeded quota")]
-        assert made.waiting == ()
-
-    def test_a_refusal_without_a_name_counts_while_pods_are_missing(self) -> None:
-        """An admission webhook does not say which pod it refused."""
-        refusal = event("FailedCreatePod", 'admission webhook "policy" denied the request', name="digits")
-
-        missing = look(Record(), pod(container(RUNNING)), events=[refusal], replicas=2)
-        complete = look(Record(), pod(container(RUNNING)), events=[refusal], replicas=1)
-
-        assert [one.kind for one in missing.waiting] == [WaitKind.REFUSED]
-        assert complete.waiting == ()
-
-    def test_a_crashed_container_that_is_about_to_start_waits_for_nothing(self) -> None:
-        """Between its end and the back-off a failed container is just ended."""
-        record = look(Record(), pod(container(ended(1))))
-
-        assert record.waiting == ()
-        assert record.finished == (POD,)
-
-    def test_a_native_sidecar_does_not_linger(self) -> None:
-        """The kubelet ends native sidecars itself when the training has finished."""
-        finished = pod(container(ended(0)))
-        finished["spec"] = {
-            "containers": [{"name": "pytorch"}],
-            "initContainers": [{"name": "proxy", "restartPolicy": "Always"}],
-        }
-        finished["status"]["initContainerStatuses"] = [container(RUNNING, name="proxy")]
-
-        record = look(Record(), finished)
-
-        assert record.waiting == ()
-
-    def test_what_the_back_end_does_not_apply_is_told_once(self) -> None:
-        """A notice stays in the record, so that a second reader tells it too."""
-        not_applied = event("NotApplied", "nodeSelector does not apply on this machine", name="digits")
-
-        record = look(look(Record(), events=[not_applied]), events=[not_applied])
-
-        assert record.notices == ("nodeSelector does not apply on this machine",)
-
-
-class TestClocks:
-    def test_the_queue_clock_runs_while_anything_has_no_place(self) -> None:
-        """It begins with the first look and stops when every pod has its node."""
-        waiting = look(look(Record(), at=1), at=50)
-
-        placed = look(waiting, pod(container(RUNNING)), at=60)
-
-        assert waiting.queued_since == after(1)
-        assert placed.queued_since is None
-
-    def test_all_run_when_the_last_replica_has_started(self) -> None:
-        """The operator's Running says no more than that rank 0 runs."""
-        one = pod(container(RUNNING))
-        other = {**one, "metadata": {"name": "digits-master-0", "uid": "m"}}
-        late = {"running": {"startedAt": stamp(30)}}
-        other_late = {**other, "status": {"phase": "Running", "containerStatuses": [container(late)]}}
-
-        first = look(Record(), one, replicas=2)
-        both = look(first, one, other_late, replicas=2)
-
-        assert (first.first_running_at, first.all_running_at) == (NOW, None)
-        assert (both.first_running_at, both.all_running_at) == (NOW, after(30))
-
-
-class TestText:
-    @pytest.mark.parametrize("name", STORIES)
-    def test_a_record_survives_being_stored(self, name: str) -> None:
-        """A second reader gets the same ends, waits and clocks; what runs now it sees for itself."""
-        record = read(name).record
-
-        restored = from_text(to_text(record))
-
-        counts = tuple(one for one in record.restart_counts if one.total or one.settled)
-        assert restored == replace(record, placed=(), running=(), finished=(), restart_counts=counts)
-
-    @pytest.mark.parametrize("name", STORIES)
-    def test_a_stored_record_goes_on_where_it_stopped(self, name: str) -> None:
-        """A reader that begins with the stored text and looks again knows what the first one knew."""
-        story = read(name)
-
-        again = read(name, stored=True)
-
-        assert again.record.terminations == story.record.terminations
-        assert again.record.waiting == story.record.waiting
-        assert again.record.restarts == story.record.restarts
-        assert again.diagnosis == story.diagnosis
-
-    @pytest.mark.parametrize("text", ["", "[]", "not JSON", '{"terminations": [{"x": 1}]}', '{"queued_since": "noon"}'])
-    def test_a_text_that_nobody_can_read_is_an_empty_record(self, text: str) -> None:
-        """Somebody edited the annotation: the job goes on."""
-        assert from_text(text) == Record()
-
-    def test_fields_of_a_later_version_are_skipped(self) -> None:
-        """An older reader takes what it knows."""
-        text = json.dumps({"version": 2, "dropped": 1, "weather": "fine", "moons": ["Io"]})
-
-        assert from_text(text) == Record(dropped=1)
-
-    def test_a_long_crash_loop_keeps_its_first_failures_and_its_last(self) -> None:
-        """The oldest restarts in between are left out, and counted."""
-        record = Record(terminations=tuple(_end(run=run, message="x" * 2048) for run in range(40)))
-
-        text = to_text(record)
-
-        restored = from_text(text)
-        assert len(text.encode()) <= 16 * 1024
-        assert [one.run for one in restored.terminations[:4]] == [0, 1, 2, 3]
-        assert restored.terminations[-1] == record.terminations[-1]
-        assert restored.dropped == 40 - len(restored.terminations)
-
-    def test_many_replicas_keep_their_ends_and_lose_their_tails(self) -> None:
-        """Who ended and how is worth more than the log of every one of them."""
-        ends = tuple(_end(replica=f"digits-worker-{n}", message="x" * 2048, second=n) for n in range(30))
-
-        restored = from_text(to_text(Record(terminations=ends)))
-
-        assert [one.replica for one in restored.terminations] == [one.replica for one in ends]
-        assert restored.terminations[0].message == ends[0].message
-        assert restored.terminations[-1].message == ends[-1].message
-        assert {len(one.message) for one in restored.terminations[4:-1]} == {0, 400}
-
-    @pytest.mark.parametrize("limit", [12_000, 6000, 2000])
-    def test_whatever_was_seen_fits(self, limit: int) -> None:
-        """Even a record of nothing but large parts is cut down to its limit, in valid JSON."""
-        record = Record(
-            terminations=tuple(_end(replica=f"r{n}", message="é" * 2000, second=n) for n in range(60)),
-            waiting=tuple(
-                Waiting(replica=f"r{n}", kind=WaitKind.STUCK, reason="ErrImagePull", message="y" * 2000, since=NOW)
-                for n in range(20)
-            ),
-            restart_counts=tuple(Restarts(replica=f"r{n}", container="c", pod_uid="u", count=2) for n in range(50)),
-            notices=tuple(f"{n} does not apply" for n in range(20)),
-        )
-
-        text = to_text(record, limit)
-
-        assert len(text.encode()) <= limit
-        assert from_text(text).dropped > 0
-
-    def test_a_record_that_cannot_be_made_smaller_is_returned_as_it_is(self) -> None:
-        """There is a smallest record; asking for less does not loop for ever."""
-        assert json.loads(to_text(Record(), 1)) == {"version": 1}
-
-    def test_a_record_in_memory_is_bounded_too(self) -> None:
-        """A job that crashes for a month does not grow the process that watches it."""
-        record = Record()
-        for run in range(MAX_TERMINATIONS + 10):
-            record = look(record, pod(container(ended(start=run * 20, end=run * 20 + 5), run)))
-
-        assert len(record.terminations) == MAX_TERMINATIONS
-        assert record.dropped == 10
-        assert record.terminations[0].run == 0
-        assert record.terminations[-1].run == MAX_TERMINATIONS + 9
-
-    def test_ends_of_different_replicas_are_bounded_as_well(self) -> None:
-        """Where nothing was restarted, the oldest that is not among the first failures goes."""
-        pods = []
-        for number in range(MAX_TERMINATIONS + 3):
-            one = pod(container(ended(start=0, end=number)), phase="Failed", uid=f"u{number}")
-            pods.append({**one, "metadata": {**one["metadata"], "name": f"digits-worker-{number}"}})
-
-        record = look(Record(), *pods)
-
-        assert (len(record.terminations), record.dropped) == (MAX_TERMINATIONS, 3)
-
-
-def _end(*, run: int = 0, replica: str = POD, message: str = "", second: int | None = None) -> Termination:
-    return Termination(
-        replica=replica,
-        key=f"{replica}/{run}",
-        container="pytorch",
-        run=run,
-        exit_code=1,
-        message=message,
-        finished_at=after(run if second is None else second),
+class TestToldEnds:
+    TOLD = event(
+        "Error",
+        f"Error pod {POD} container pytorch exitCode: 3 terminated message: epoch 1\nno data left\n",
+        seconds=10,
+        name="digits",
     )
+
+    def test_the_operator_tells_of_an_end_that_nobody_saw(self) -> None:
+        """The pods may be gone when somebody looks; the operator's events stay for an hour."""
+        record = look(Record(), events=[self.TOLD], at=60)
+
+        end = record.terminations[0]
+        assert (end.replica, end.container, end.exit_code, end.message, end.finished_at) == (
+            *(POD, "pytorch", 3, "epoch 1\nno data left\n"),
+            after(10),
+        )
+
+    def test_an_end_that_was_seen_needs_no_telling(self) -> None:
+        """What the kubelet says has signal, reason and start as well, whichever comes first."""
+        seen_first = look(look(Record(), pod(container(ended(3)))), events=[self.TOLD])
+        told_first = look(look(Record(), events=[self.TOLD]), pod(container(ended(3))))
+
+        assert len(seen_first.terminations) == 1
+        assert [one.pod_uid for one in told_first.terminations] == ["u1"]
+
+    def test_another_containers_end_is_a_sidecars(self) -> None:
+        """The operator tells of every container that failed."""
+        sidecar = {**self.TOLD, "message": self.TOLD["message"].replace("container pytorch", "container proxy")}
+
+        record = look(Record(), events=[sidecar])
+
+        assert [one.kind for one in record.terminations] == [ContainerKind.SIDECAR]
+
+    def test_what_it_tells_of_waiting_is_no_end(self) -> None:
+        """The same reason is used for pods that cannot be placed."""
+        waits = event("Error", f"Error pod {POD} condition message: 0/1 nodes are available", name="digits")
+
+        assert look(Record(), events=[waits]).terminations == ()

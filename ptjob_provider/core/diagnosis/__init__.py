@@ -8,12 +8,13 @@ from __future__ import annotations
 from ptjob_provider.core.diagnosis.ending import Limits, ending
 from ptjob_provider.core.diagnosis.failure import deleted, diagnose, outputs_failed, timed_out
 from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis
-from ptjob_provider.core.diagnosis.waiting import waiting_reason
+from ptjob_provider.core.diagnosis.waiting import WaitingNotice, waiting_reason
 
 __all__ = [
     "Cause",
     "Diagnosis",
     "Limits",
+    "WaitingNotice",
     "deleted",
     "diagnose",
     "ending",

@@ -4,6 +4,7 @@
     -----------------------------------------------------------------   -----------------------------------
     invalid image name, image never pulled, program missing             at once
     image pull back-off, missing secret, stuck init, mount errors       after `start_timeout`
+    the namespace's rules refuse its pods                               after `start_timeout`
     placed and not running, with nothing bad known                      after `start_timeout`
     the image is being pulled                                           never: it gets on
     crash loop                                                          after `crash_loop_limit` restarts
@@ -15,30 +16,25 @@ All clocks are ours: they begin when the recorder first saw the wait.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.diagnosis.failure import describe, named, root_of, suspects_of
-from ptjob_provider.core.diagnosis.tail import clip, runtime_error
-from ptjob_provider.core.diagnosis.verdict import ADVICE, Cause, Diagnosis
-from ptjob_provider.core.recorder import WaitKind, is_program_missing
+from ptjob_provider.core.diagnosis.failure import describe, root_of, suspects_of
+from ptjob_provider.core.diagnosis.held_up import held_up
+from ptjob_provider.core.diagnosis.tail import clip
+from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis, named
+from ptjob_provider.core.recorder import WaitKind
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from datetime import datetime
 
-    from ptjob_provider.core.recorder import Record, Restarts, Waiting
+    from ptjob_provider.core.recorder import Record, Restarts
     from ptjob_provider.core.status import JobStatus
 
 _MINUTE = 60
-_IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
-_IMAGE_GONE = re.compile(
-    r"not found|denied|unauthorized|authentication required|manifest unknown|no match for platform|invalid|never",
-    re.IGNORECASE,
-)
-_STARTING = {WaitKind.STUCK, WaitKind.STARTING, WaitKind.INIT}
+_STARTING = {WaitKind.STUCK, WaitKind.STARTING, WaitKind.INIT, WaitKind.FORBIDDEN}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,47 +77,12 @@ def ending(
 
 def _broken(record: Record, ranks: Mapping[str, int]) -> Diagnosis | None:
     broken = [wait for wait in record.waiting if wait.kind is WaitKind.BROKEN]
-    return _waits(broken, "cannot start", ranks) if broken else None
+    return held_up(broken, "cannot start", ranks) if broken else None
 
 
 def _unstarted(record: Record, now: datetime, timeout: float | None, ranks: Mapping[str, int]) -> Diagnosis | None:
     late = [wait for wait in record.waiting if wait.kind in _STARTING and _has_passed(wait.since, now, timeout)]
-    return _waits(late, f"did not start within {duration(timeout)}", ranks) if late else None
-
-
-def _waits(waits: Sequence[Waiting], did: str, ranks: Mapping[str, int]) -> Diagnosis:
-    """Describe the wait with the most to say; the others are counted."""
-    wait = min(waits, key=lambda one: (one.kind is not WaitKind.STUCK, ranks.get(one.replica, len(ranks))))
-    cause = _cause_of(wait)
-    others = len({one.replica for one in waits}) - 1
-    more = f" (and {others} more)" if others else ""
-    container = f", container {wait.container}" if wait.kind is WaitKind.INIT else ""
-    message = f": {runtime_error(wait.message)}" if wait.message else ""
-    summary = f"{named(wait.replica, ranks)}{more} {did}: {wait.reason}{container}{message}"
-    resolution, retryable = _advice(cause, wait.message)
-    return Diagnosis(cause=cause, summary=summary, resolution=resolution, retryable=retryable, replica=wait.replica)
-
-
-def _cause_of(wait: Waiting) -> Cause:
-    if wait.reason in _IMAGE_REASONS:
-        return Cause.IMAGE
-    if wait.reason == "CreateContainerConfigError":
-        return Cause.CONFIG
-    if wait.reason in {"FailedMount", "FailedAttachVolume"}:
-        return Cause.MOUNT
-    if wait.kind is WaitKind.BROKEN or is_program_missing(wait.reason, wait.message):
-        return Cause.PROGRAM_MISSING
-    if wait.kind is WaitKind.INIT:
-        return Cause.INIT
-    return Cause.CANNOT_START if wait.kind is WaitKind.STUCK else Cause.START_TIMEOUT
-
-
-def _advice(cause: Cause, message: str) -> tuple[str, bool]:
-    if cause is Cause.IMAGE and _IMAGE_GONE.search(message):
-        return "Correct image= or the pull secret; a retry would fail the same way", False
-    if cause is Cause.MOUNT and "not found" in message:
-        return "Create what is mounted or correct its name; a retry would fail the same way", False
-    return ADVICE[cause]
+    return held_up(late, f"did not start within {duration(timeout)}", ranks) if late else None
 
 
 def _crash_loop(record: Record, limit: int | None, ranks: Mapping[str, int]) -> Diagnosis | None:

@@ -6,16 +6,17 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.diagnosis.finding import Finding, find
+from ptjob_provider.core.diagnosis.finding import Finding, disrupted, find
+from ptjob_provider.core.diagnosis.held_up import WAITS_FOR_MASTER, held_up
 from ptjob_provider.core.diagnosis.tail import clip, lines_of, telling
-from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis, bounded_tail
+from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis, bounded_tail, named
 from ptjob_provider.core.recorder import ContainerKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ptjob_provider.core.outputs import OutputProblem
-    from ptjob_provider.core.recorder import Record, Termination
+    from ptjob_provider.core.recorder import Record, Removal, Termination
     from ptjob_provider.core.status import JobStatus
 
 PROPAGATION = timedelta(seconds=60)
@@ -28,6 +29,9 @@ torchrun waits up to 30 s for its other children before its container ends.
 
 _NO_LOG = {"StartError", "ContainerCannotRun", "ContainerStatusUnknown"}
 """With these the kubelet's message is not the end of a log."""
+_DELETED = Finding(
+    cause=Cause.TERMINATED, did="was stopped", detail="its pod was deleted, and not by the job's operator"
+)
 _LISTED = 3
 _OWN_REASONS = {Cause.PYTHON_EXCEPTION, Cause.GPU_OUT_OF_MEMORY, Cause.SHARED_MEMORY, Cause.OUT_OF_MEMORY}
 
@@ -70,9 +74,45 @@ def diagnose(
     if said is not None:
         return _with_stopped(said, record, suspects, ranks)
     root = root_of(record, suspects, ranks)
+    removed = _first_removal(record, root)
+    if removed is not None:
+        return _removed(removed, record, suspects, ranks)
     if root is None:
         return _unseen(status)
+    if record.held_up and root.end.container == WAITS_FOR_MASTER:
+        return _gave_up(record, root, ranks)
     return describe(record, root, suspects, ranks=ranks, limit=_backoff(status))
+
+
+def _gave_up(record: Record, root: Suspect, ranks: Mapping[str, int]) -> Diagnosis:
+    """Say what the master waited for: a worker's init container fails when it has waited too long for it."""
+    gave_up = f"did not start, and {named(root.end.replica, ranks)} gave up waiting for it"
+    return held_up(record.held_up, gave_up, ranks)
+
+
+def _first_removal(record: Record, root: Suspect | None) -> Removal | None:
+    """Find the pod that was taken away, where no replica failed by itself before."""
+    first = min(record.removals, key=lambda one: one.asked_at, default=None)
+    if first is None or root is None:
+        return first
+    return first if root.is_consequence and first.asked_at <= root.end.ended_at else None
+
+
+def _removed(removed: Removal, record: Record, suspects: Sequence[Suspect], ranks: Mapping[str, int]) -> Diagnosis:
+    name = removed.replica
+    finding = disrupted(removed.disruption) if removed.disruption else _DELETED
+    resolution, retryable = finding.advice
+    others = (one for one in suspects if one.end.replica != name and not record.is_superseded(one.end))
+    lines = next((one.lines for one in suspects if one.end.pod_uid == removed.pod_uid), ())
+    return Diagnosis(
+        cause=finding.cause,
+        summary=f"{named(name, ranks)} {finding.say()}",
+        resolution=resolution,
+        retryable=retryable,
+        replica=name,
+        collateral=_replicas(others, ranks),
+        log_tail=bounded_tail(telling(lines)),
+    )
 
 
 def suspects_of(record: Record, tails: Mapping[str, Sequence[str]] | None = None) -> list[Suspect]:
@@ -86,7 +126,7 @@ def root_of(record: Record, suspects: Sequence[Suspect], ranks: Mapping[str, int
 
     Each container's last end counts. The first by time is the cause, unless it only lost its connection or was stopped
     and an end with a reason of its own follows within PROPAGATION. If the last ends are all consequences, the runs
-    before them in the same crash loop are asked.
+    before them in the same crash loop are asked, and the latest counts: what came before it was overcome.
     """
     ordered = sorted(_weighty(suspects), key=lambda one: (one.end.ended_at, ranks.get(one.end.replica, len(ranks))))
     last = [one for one in ordered if not record.is_superseded(one.end)]
@@ -94,7 +134,7 @@ def root_of(record: Record, suspects: Sequence[Suspect], ranks: Mapping[str, int
     victims = [one for one in last if one.is_consequence and not one.end.stopped]
     if not causes:
         earlier = [one for one in ordered if not one.is_consequence and _is_in_loop(record, one.end)]
-        return next(iter([*earlier, *victims]), None)
+        return _latest(earlier) if earlier else next(iter(victims), None)
     if victims and causes[0].end.ended_at - victims[0].end.ended_at > PROPAGATION:
         return victims[0]
     return _clearest(causes)
@@ -113,6 +153,17 @@ def _clearest(causes: Sequence[Suspect]) -> Suspect:
     first = causes[0]
     clear = (one for one in causes if not one.finding.is_vague and one.end.ended_at - first.end.ended_at <= PROPAGATION)
     return next(clear, first)
+
+
+def _latest(causes: Sequence[Suspect]) -> Suspect:
+    """Take the last, or the last that says why if the last one does not and the other came just before."""
+    last = causes[-1]
+    clear = (
+        one
+        for one in reversed(causes)
+        if not one.finding.is_vague and last.end.ended_at - one.end.ended_at <= PROPAGATION
+    )
+    return next(clear, last)
 
 
 def describe(
@@ -137,11 +188,6 @@ def describe(
         also_failed=_replicas((one for one in others if one not in followers), ranks),
         log_tail=bounded_tail(telling(root.lines)),
     )
-
-
-def named(replica: str, ranks: Mapping[str, int]) -> str:
-    """Name a replica with its rank, as far as it is known."""
-    return f"{replica} (rank {ranks[replica]})" if replica in ranks else replica
 
 
 def deleted(record: Record, *, ranks: Mapping[str, int]) -> Diagnosis:
@@ -170,12 +216,17 @@ def outputs_failed(problems: Sequence[OutputProblem], *, replica: str = "") -> D
 
 
 def _suspect(end: Termination, tail: Sequence[str]) -> Suspect:
-    said = () if end.reason in _NO_LOG else lines_of(end.message)
+    said = () if _is_kubelets(end) else lines_of(end.message)
     lines = tuple(tail) if end.kind is ContainerKind.TRAINING and _reaches(tail, said) else said
     finding = find(end, lines)
     if end.kind is ContainerKind.INIT and finding.cause is Cause.EXIT_CODE:
         finding = replace(finding, cause=Cause.INIT, resolution="", retryable=None)
     return Suspect(end=end, finding=finding, lines=lines)
+
+
+def _is_kubelets(end: Termination) -> bool:
+    """Whether the message is no log's end: an evicted pod's log may be gone before the kubelet reads it."""
+    return end.reason in _NO_LOG or end.message.startswith("Error on reading termination message from logs")
 
 
 def _reaches(tail: Sequence[str], said: Sequence[str]) -> bool:
@@ -250,8 +301,7 @@ def _summary(record: Record, root: Suspect, ranks: Mapping[str, int], limit: str
     times = counts.total if counts else 0
     again = f" after {times} restart{'' if times == 1 else 's'}" if times else ""
     reached = f" and reached {limit}" if limit else ""
-    detail = f": {finding.detail}" if finding.detail else ""
-    return f"{who} {finding.did}{again}{reached}{detail}"
+    return f"{who} {finding.say(f'{again}{reached}')}"
 
 
 def _after(record: Record, ranks: Mapping[str, int], cause: Cause, what: str) -> Diagnosis:

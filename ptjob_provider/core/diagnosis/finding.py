@@ -29,6 +29,10 @@ _SIGNAL_VERBS: Mapping[int, str] = {signal.SIGKILL: "was killed by", signal.SIGT
 _STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _NODE_REASONS = {"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "DeletionByTaintManager", "DeletionByPodGC"}
 _PREEMPTIONS = {"PreemptionByScheduler", "Preempting", "Preempted"}
+_EVICTIONS = {
+    "Evicted": "was evicted",
+    "EvictionByEvictionAPI": "was evicted because its node is drained, or by a person (EvictionByEvictionAPI)",
+}
 _OWN_LIMIT = re.compile(r"exceeds the (?:total )?limit|exceeded its|usage of EmptyDir")
 _SEE_LOG = (
     "See the log for its exception (torchrun repeats it only where torch's `record` decorates the entry point); "
@@ -64,6 +68,10 @@ class Finding:
         """What to do next, and whether a retry helps: its own, else its cause's."""
         resolution, retryable = ADVICE[self.cause]
         return self.resolution or resolution, retryable if self.retryable is None else self.retryable
+
+    def say(self, more: str = "") -> str:
+        """Return what it did, `more` of that, and the detail."""
+        return f"{self.did}{more}" + (f": {self.detail}" if self.detail else "")
 
     @property
     def is_consequence(self) -> bool:
@@ -119,7 +127,7 @@ _HINTS = (
 
 def find(end: Termination, lines: Sequence[str]) -> Finding:
     """Read one container's end; `lines` are the last lines of its log."""
-    known = _disrupted(end.disruption) if end.disruption else _told_by_kubelet(end)
+    known = disrupted(end.disruption) if end.disruption else _told_by_kubelet(end)
     if known is not None:
         return known
     root = tail.torchrun_root(lines)
@@ -141,7 +149,8 @@ def _told_by_kubelet(end: Termination) -> Finding | None:
     return None
 
 
-def _disrupted(disruption: str) -> Finding:
+def disrupted(disruption: str) -> Finding:
+    """Read why a pod as a whole was ended from outside, `Reason: message`."""
     reason, _, message = disruption.partition(": ")
     detail = tail.clip(message)
     if reason == "SupervisorLost":
@@ -155,8 +164,7 @@ def _disrupted(disruption: str) -> Finding:
     if _OWN_LIMIT.search(message):
         advice = "Raise that limit or write less; a retry would fail the same way"
         return Finding(cause=Cause.EVICTED, did="was evicted", detail=detail, resolution=advice, retryable=False)
-    did = "was evicted" if reason == "Evicted" else f"was evicted ({reason})"
-    return Finding(cause=Cause.EVICTED, did=did, detail=detail)
+    return Finding(cause=Cause.EVICTED, did=_EVICTIONS.get(reason, f"was evicted ({reason})"), detail=detail)
 
 
 def _unstarted(end: Termination) -> Finding:
@@ -171,8 +179,8 @@ def _process(root: tail.RootCause, lines: Sequence[str]) -> Finding:
     own = tail.lines_of_rank(lines, root.rank)
     errors = (root.error,) if root.error else tail.python_errors(own)
     found = _exited(-code if code < 0 else 0, code, own, errors)
-    if found.is_vague:
-        found = replace(found, resolution=_SEE_LOG, retryable=False)
+    if found.is_vague:  # whose line the last one is nobody knows: several processes write into one log
+        found = replace(found, detail="", resolution=_SEE_LOG, retryable=False)
     return replace(found, process=root.rank)
 
 

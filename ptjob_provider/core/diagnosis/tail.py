@@ -22,6 +22,11 @@ _NAMED_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Wa
 _WRAPPERS = ("ChildFailedError", "SignalException", "SIGTERMException", "KeyboardInterrupt", "SystemExit")
 _AGENT = re.compile(r"multiprocessing/api\.py:\d+\]|torch[./]distributed[./]elastic")
 _RUNTIME = re.compile(r"^.*(?:runc create failed: |start container process: |during container init: )")
+_PULL = re.compile(
+    r'^(?:rpc error: code = \w+ desc = )?failed to pull and unpack image "(?P<image>[^"]*)": '
+    r'(?:failed to \w+ \w+ "[^"]*": )?(?:(?P=image): )?'
+)
+_MOUNT = re.compile(r" Mounting command: .* Output: (?:mount: /\S+: )?")
 _USAGE_ERROR = re.compile(r"^\S.*: error: .+")
 _WHAT = re.compile(r"^\s*what\(\):\s+(.+)")
 _ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\):")
@@ -118,9 +123,9 @@ def logged_connection_loss(lines: Sequence[str]) -> str:
 
 
 def runtime_error(message: str) -> str:
-    """Keep the end of a container runtime's chain of causes: `exec: "nope": executable file not found in $PATH`."""
+    """Keep what tells in a runtime's chain of causes: `exec: "nope": executable file not found in $PATH`."""
     line = clip(message, len(message)).removesuffix(": unknown")
-    return clip(_RUNTIME.sub("", line))
+    return clip(_MOUNT.sub(": ", _PULL.sub(r"\g<image>: ", _RUNTIME.sub("", line))))
 
 
 def clip(text: str, limit: int = _MAX_TEXT) -> str:

@@ -27,6 +27,7 @@ init                yes     an init container waits for a name or a server, or g
 start_timeout       yes     the cluster was slow
 unschedulable       yes     the cluster may have room later
 quota               yes     the quota may have room later
+forbidden           no      the namespace's rules do not change between two tries
 queued              yes     the queue may move later
 sidecar             no      the sidecar will not end the next time either
 deadline            no      the job's own limit, which its author set; the next try has the same
@@ -80,6 +81,7 @@ class Cause(StrEnum):
     START_TIMEOUT = "start_timeout"
     UNSCHEDULABLE = "unschedulable"
     QUOTA = "quota"
+    FORBIDDEN = "forbidden"
     QUEUED = "queued"
     SIDECAR = "sidecar"
     DEADLINE = "deadline"
@@ -104,7 +106,7 @@ ADVICE: Mapping[Cause, tuple[str, bool]] = {
     Cause.BACKOFF_LIMIT: ("See the log; restarting it did not help", False),
     Cause.KILLED: (f"See whether the node ran out of memory or somebody killed it; {_RESUMES}", True),
     Cause.TERMINATED: (f"Something outside the job stopped it; {_RESUMES}", True),
-    Cause.EVICTED: (f"The node wanted the pod gone; {_RESUMES}", True),
+    Cause.EVICTED: (f"The node had to be freed, the code is not at fault; {_RESUMES}", True),
     Cause.PREEMPTED: (f"Raise its priority if that must not happen; {_RESUMES}", True),
     Cause.NODE_LOST: (f"The node, not the code, is at fault; {_RESUMES}", True),
     Cause.CONNECTION_LOST: (f"No replica says why; look at the network and the nodes; {_RESUMES}", True),
@@ -117,6 +119,7 @@ ADVICE: Mapping[Cause, tuple[str, bool]] = {
     Cause.START_TIMEOUT: ("Look at the pod's events, or raise the start timeout; a retry may help", True),
     Cause.UNSCHEDULABLE: ("Ask for less, free a node or raise the queue timeout; a retry waits again", True),
     Cause.QUOTA: ("Ask for less, free quota or raise the queue timeout; a retry waits again", True),
+    Cause.FORBIDDEN: (f"Ask for what the namespace allows, or have its rules changed; {_SAME}", False),
     Cause.QUEUED: ("Look at the queue or raise the queue timeout; a retry waits again", True),
     Cause.SIDECAR: (f"Make it a native sidecar or keep it out of the pod; {_SAME}", False),
     Cause.DEADLINE: (f"Raise active_deadline_seconds= or make the training shorter; {_SAME}", False),
@@ -172,7 +175,7 @@ class Diagnosis:
     def report(self, ref: JobRef) -> str:
         """Tell it to a person: the first line is the whole story, the last lines of the replica follow."""
         prefix = f"{ref.name}-"
-        # Pods are named as `failure.named` does it; the job, which begins their names, stands at the line's beginning.
+        # Pods are named as `named` does it; the job, which begins their names, stands at the line's beginning.
         summary = re.sub(rf"{re.escape(prefix)}(\S+ \(rank \d+\))", r"\1", self.summary)
         verb = _VERBS.get(self.cause, "failed")
         lines = [f"{ref} {verb}: {summary.rstrip('.')}. {self.resolution}."]
@@ -202,6 +205,11 @@ class Diagnosis:
         """Rebuild what `to_dict` returned; an unknown key raises TypeError, an unknown cause ValueError."""
         lists = {name: tuple(fields[name]) for name in ("collateral", "also_failed", "log_tail")}
         return cls(**{**fields, **lists, "cause": Cause(fields["cause"])})
+
+
+def named(replica: str, ranks: Mapping[str, int]) -> str:
+    """Name a replica with its rank, as far as it is known."""
+    return f"{replica} (rank {ranks[replica]})" if replica in ranks else replica
 
 
 def bounded_tail(lines: Sequence[str]) -> tuple[str, ...]:

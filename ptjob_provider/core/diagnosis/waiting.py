@@ -1,7 +1,9 @@
-"""Why a job does not run yet, in one line that changes only when something changes."""
+"""Why a job does not run yet, in one line that changes only when something changes, and when that line is said."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.diagnosis.failure import suspects_of
@@ -10,10 +12,39 @@ from ptjob_provider.core.recorder import WaitKind
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ptjob_provider.core.recorder import Record, Waiting
     from ptjob_provider.core.status import JobStatus
 
+PATIENCE = timedelta(seconds=5)
+"""A reason for waiting that goes away within this time is how every job starts; it is not worth a line.
+
+The operator's init container alone asks every two seconds whether the master can be found.
+"""
+
 _NAMED = 3
+
+
+@dataclass(kw_only=True)
+class WaitingNotice:
+    """Why the job does not run yet, and what of it has been said: a reason that lasts, once, and the next one."""
+
+    reason: str = ""
+    since: datetime | None = None
+    said: str = ""
+
+    def see(self, reason: str, now: datetime) -> None:
+        """Take the present reason, "" if there is none."""
+        if reason != self.reason:
+            self.reason, self.since = reason, now
+
+    def to_say(self, now: datetime) -> str:
+        """Return what has to be said at this instant; mostly ""."""
+        if not self.reason or self.reason == self.said or self.since is None or now - self.since < PATIENCE:
+            return ""
+        self.said = self.reason
+        return self.reason
 
 
 def waiting_reason(record: Record, status: JobStatus, *, replicas: int) -> str:
@@ -59,7 +90,7 @@ def _reason(record: Record, wait: Waiting) -> str:
         return f"init container {wait.container} runs"
     if wait.kind in {WaitKind.QUEUED, WaitKind.PULLING} and wait.message:
         return clip(wait.message)
-    if wait.kind is WaitKind.REFUSED:
+    if wait.kind in {WaitKind.REFUSED, WaitKind.FORBIDDEN}:
         return f"not created: {clip(wait.message)}"
     return f"{wait.reason}: {runtime_error(wait.message)}" if wait.message else wait.reason or "is being started"
 
@@ -73,6 +104,4 @@ def _crash(record: Record, wait: Waiting) -> str:
     ]
     if not last:
         return f"crash loop, {times}"
-    finding = last[-1].finding
-    detail = f": {finding.detail}" if finding.detail else ""
-    return f"{finding.did}{detail}; {times}"
+    return f"{last[-1].finding.say()}; {times}"

@@ -6,8 +6,17 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core.recorder.operator_events import created_pods, deleted_pods, told_ends, told_key
 from ptjob_provider.core.recorder.pods import Container, Pod, Wait, event_time, read_pod, refusals, wait_of
-from ptjob_provider.core.recorder.record import Record, Restarts, Termination, Waiting, WaitKind
+from ptjob_provider.core.recorder.record import (
+    ContainerKind,
+    Record,
+    Removal,
+    Restarts,
+    Termination,
+    Waiting,
+    WaitKind,
+)
 from ptjob_provider.core.recorder.text import bounded
 from ptjob_provider.core.status import parse_instant
 
@@ -43,10 +52,15 @@ def observe(
         container: the name of the container that trains; the pod's first one if none is called so.
         replicas: how many pods the job wants; 0 takes those that are there for all.
     """
+    before = record
     seen = sorted((read_pod(one, container) for one in pods), key=_created)
+    record = _with_removals(record, seen, events, now)
     for pod in seen:
         record = _with_restarts(record, pod)
         record = _with_terminations(record, pod, now)
+    for end in told_ends(events, container):
+        record = _with_told(record, end)
+    record = replace(record, held_up=_held_up(before, record))
     record = replace(_with_present(record, seen), notices=_notices(record, events))
     record = replace(record, waiting=_waiting(record, seen, events, now=now, replicas=replicas))
     return bounded(_with_clocks(record, seen, now=now, replicas=replicas))
@@ -57,10 +71,11 @@ def _created(pod: Pod) -> str:
 
 
 def _with_present(record: Record, pods: Sequence[Pod]) -> Record:
-    """Say which replicas are placed, run and are finished at this moment."""
+    """Say which replicas are placed, leave, run and are finished at this moment."""
     return replace(
         record,
         placed=tuple(pod.name for pod in pods if pod.is_placed),
+        leaving=tuple(pod.uid for pod in pods if pod.is_leaving),
         running=tuple(pod.name for pod in pods if not pod.is_over and _is_in(pod, "running")),
         finished=tuple(pod.name for pod in pods if pod.is_over or _is_in(pod, "terminated")),
     )
@@ -111,7 +126,7 @@ def _restarts(record: Record, pod: Pod, container: str, count: int) -> Restarts:
 def _with_terminations(record: Record, pod: Pod, now: datetime) -> Record:
     ends = [end for container in pod.containers for end in _ends(record, pod, container)]
     if pod.phase == "Failed" and not _tells_a_failure(pod):
-        ends.append(_pod_end(pod))
+        ends.append(_pod_end(record, pod))
     for end in ends:
         record = _with_end(record, end, now)
     return record
@@ -155,30 +170,29 @@ def _end(record: Record, pod: Pod, container: Container, ended: Mapping[str, Any
         reason=text_of(ended, "reason"),
         message=_last_bytes(text_of(ended, "message"), _MESSAGE_BYTES),
         disruption=text_of({"": pod.disruption}, ""),
-        stopped=_was_stopped(pod, finished_at),
+        stopped=_was_stopped(record, pod, finished_at),
         started_at=_instant(started),
         finished_at=finished_at,
     )
 
 
-def _pod_end(pod: Pod) -> Termination:
+def _pod_end(record: Record, pod: Pod) -> Termination:
     return Termination(
         replica=pod.name,
         pod_uid=pod.uid,
         key=f"{pod.uid}//",
         disruption=pod.disruption,
-        stopped=_was_stopped(pod, None),
+        stopped=_was_stopped(record, pod, None),
     )
 
 
-def _was_stopped(pod: Pod, finished_at: datetime | None) -> bool:
-    """Whether the pod's deletion had been asked for when it ended; deletionTimestamp is that instant plus the grace."""
-    meta = pod.manifest["metadata"]
-    leaves_at = parse_instant(meta.get("deletionTimestamp"))
-    if leaves_at is None:
-        return False
-    asked_at = leaves_at - timedelta(seconds=int(meta.get("deletionGracePeriodSeconds") or 0))
-    return finished_at is None or finished_at > asked_at  # in the same second: it may as well have been the reason
+def _was_stopped(record: Record, pod: Pod, finished_at: datetime | None) -> bool:
+    """Whether the pod's deletion had been asked for when it ended: it was seen leaving before, or ended after that.
+
+    In the same second: it may as well have been the reason.
+    """
+    asked_at = pod.deletion_asked_at
+    return asked_at is not None and (pod.uid in record.leaving or finished_at is None or finished_at > asked_at)
 
 
 def _with_end(record: Record, end: Termination, now: datetime) -> Record:
@@ -190,8 +204,26 @@ def _with_end(record: Record, end: Termination, now: datetime) -> Record:
         return replace(record, terminations=tuple(known.values()))
     if end.container and end.failed:
         known.pop(f"{end.pod_uid}//", None)
+        known.pop(told_key(end.replica), None)
     known[end.key] = replace(end, finished_at=end.finished_at or now)
     return _settled(replace(record, terminations=tuple(known.values())), known[end.key])
+
+
+def _with_told(record: Record, end: Termination) -> Record:
+    """Take what the operator told of a replica that nobody saw ending."""
+    if any(one.replica == end.replica and one.failed for one in record.terminations):
+        return record
+    return replace(record, terminations=(*record.terminations, end))
+
+
+def _held_up(before: Record, after: Record) -> tuple[Waiting, ...]:
+    """Keep what the other pods waited for when the first init container failed; it may have waited for one of them."""
+    new = after.new_terminations_since(before)
+    failed = {one.replica for one in new if one.kind is ContainerKind.INIT and one.failed and not one.stopped}
+    if before.held_up or not failed:
+        return before.held_up
+    passing = {WaitKind.INIT, WaitKind.SIDECAR, WaitKind.CRASH_LOOP}
+    return tuple(one for one in before.waiting if one.replica not in failed and one.kind not in passing)
 
 
 def _settled(record: Record, end: Termination) -> Record:
@@ -211,6 +243,41 @@ def _last_bytes(text: str, limit: int) -> str:
     return text if len(data) <= limit else data[-limit:].decode("utf-8", "ignore")
 
 
+# --- what was taken away
+
+
+def _with_removals(record: Record, pods: Sequence[Pod], events: Sequence[Manifest], now: datetime) -> Record:
+    """Take up the running pods that are deleted; the operator tells of those that it deletes itself, if a bit later."""
+    if not record.hears_operator and not created_pods(events):
+        return record
+    known = {one.pod_uid: one for one in record.removals}
+    for one in [*_leaving(pods), *_gone(record, pods, now)]:
+        known[one.pod_uid] = replace(one, asked_at=known.get(one.pod_uid, one).asked_at)
+    swept, present = deleted_pods(events), {pod.name: pod.uid for pod in pods}
+    removals = (one for one in known.values() if present.get(one.replica, one.pod_uid) == one.pod_uid)
+    return replace(record, hears_operator=True, removals=tuple(one for one in removals if one.replica not in swept))
+
+
+def _leaving(pods: Sequence[Pod]) -> Iterator[Removal]:
+    for pod in pods:
+        if pod.deletion_asked_at and _is_in(pod, "running"):
+            yield Removal(
+                replica=pod.name,
+                pod_uid=pod.uid,
+                asked_at=pod.deletion_asked_at,
+                disruption=text_of({"": pod.disruption}, ""),
+            )
+
+
+def _gone(record: Record, pods: Sequence[Pod], now: datetime) -> Iterator[Removal]:
+    """Yield the pods that ran at the last look and are not there any more: deleted without any grace."""
+    present = {pod.uid for pod in pods}
+    uids = {entry.replica: entry.pod_uid for entry in record.restart_counts}
+    for name in record.running:
+        if uids.get(name, "") not in present:
+            yield Removal(replica=name, pod_uid=uids.get(name, ""), asked_at=now)
+
+
 # --- what waits
 
 
@@ -222,7 +289,8 @@ def _waiting(
     refused = refusals(sorted(events, key=event_time), present, complete=len(pods) >= max(replicas, 1))
     waits += [(name, "", wait) for name, wait in dict(refused).items()]
     blocked = any(wait.kind not in {WaitKind.INIT, WaitKind.SIDECAR} for _, _, wait in waits)
-    return tuple(_timed(record, name, uid, wait, now=now, blocked=blocked) for name, uid, wait in waits)
+    timed = (_timed(record, name, uid, wait, now=now, blocked=blocked) for name, uid, wait in waits)
+    return tuple(sorted(timed, key=lambda one: one.replica))
 
 
 def _timed(record: Record, name: str, uid: str, wait: Wait, *, now: datetime, blocked: bool) -> Waiting:
@@ -261,7 +329,8 @@ def _is_vaguer(new: Waiting, before: Waiting) -> bool:
 
 def _with_clocks(record: Record, pods: Sequence[Pod], *, now: datetime, replicas: int) -> Record:
     started = [at for pod in pods if (at := _started_at(pod))]
-    is_queued = not pods or any(wait.kind in {WaitKind.QUEUED, WaitKind.REFUSED} for wait in record.waiting)
+    kinds = {wait.kind for wait in record.waiting}
+    is_queued = bool(kinds & {WaitKind.QUEUED, WaitKind.REFUSED}) or (not pods and WaitKind.FORBIDDEN not in kinds)
     runs = len(started) >= max(replicas, len(pods), 1)
     return replace(
         record,

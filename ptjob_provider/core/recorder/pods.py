@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.recorder.record import ContainerKind, WaitKind
+from ptjob_provider.core.status import parse_instant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from ptjob_provider.core.identity import Manifest
 
@@ -28,16 +31,18 @@ _RUN_ERRORS = {"RunContainerError", "CreateContainerError", "StartError", "Conta
 _NO_PROGRAM = re.compile(
     r"no such file or directory|executable file not found|permission denied|exec format error|not a directory"
 )
+_NODES = re.compile(r"\d+/\d+ nodes are available: .*?\.(?=\s|$)")
 _FORBIDDEN_POD = re.compile(r'pods "(?P<name>[^"]+)" is forbidden: (?P<why>.*)', re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
-    """One container of a pod: what it is for, and its status."""
+    """One container of a pod: what it is for, its status, and whether the kubelet may start it again."""
 
     name: str
     kind: ContainerKind
     status: Mapping[str, Any]
+    restarts: bool = True
 
     def state(self, name: str) -> Mapping[str, Any] | None:
         """Return one of waiting, running, terminated if the container is in it."""
@@ -50,8 +55,11 @@ class Container:
 
     @property
     def restart_count(self) -> int:
-        """How often the kubelet started it again inside this pod."""
-        return int(self.status.get("restartCount") or 0)
+        """How often the kubelet started it again inside this pod.
+
+        It also counts one for a container that it has lost, such as an evicted one, which is not started again.
+        """
+        return int(self.status.get("restartCount") or 0) if self.restarts else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +86,13 @@ class Pod:
     def is_leaving(self) -> bool:
         """Whether somebody asked for its deletion."""
         return bool(self.manifest["metadata"].get("deletionTimestamp"))
+
+    @property
+    def deletion_asked_at(self) -> datetime | None:
+        """When that was: deletionTimestamp is later by the grace; the kubelet, which comes last, leaves none."""
+        leaves_at = parse_instant(self.manifest["metadata"].get("deletionTimestamp"))
+        grace = int(self.manifest["metadata"].get("deletionGracePeriodSeconds") or 0)
+        return leaves_at - timedelta(seconds=grace) if leaves_at else None
 
     @property
     def is_over(self) -> bool:
@@ -122,15 +137,17 @@ def read_pod(manifest: Manifest, training: str) -> Pod:
 def _containers(manifest: Manifest, training: str) -> Iterator[Container]:
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     native_sidecars = {one["name"] for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"}
+    restarts = spec.get("restartPolicy") != "Never"
     for one in status.get("initContainerStatuses") or ():
-        kind = ContainerKind.SIDECAR if one["name"] in native_sidecars else ContainerKind.INIT
-        yield Container(name=one["name"], kind=kind, status=one)
+        is_sidecar = one["name"] in native_sidecars
+        kind = ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT
+        yield Container(name=one["name"], kind=kind, status=one, restarts=restarts or is_sidecar)
     statuses = status.get("containerStatuses") or ()
     names = [one["name"] for one in spec.get("containers") or statuses]
     trainer = training if training in names else next(iter(names), "")
     for one in statuses:
         kind = ContainerKind.TRAINING if one["name"] == trainer else ContainerKind.SIDECAR
-        yield Container(name=one["name"], kind=kind, status=one)
+        yield Container(name=one["name"], kind=kind, status=one, restarts=restarts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,13 +161,15 @@ class Wait:
 
 
 def wait_of(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
-    """Say what holds the pod up; None if it runs, is over or is being deleted."""
-    if pod.is_over or pod.is_leaving:
+    """Say what holds the pod up; None if it runs or is over, or is being deleted after it ran."""
+    if pod.is_over:
         return None
+    if pod.is_leaving:
+        return _leaving(pod)
     if not pod.is_placed:
         condition = pod.condition("PodScheduled")
         reason, message = condition.get("reason") or "Pending", condition.get("message") or ""
-        return Wait(kind=WaitKind.QUEUED, reason=reason, message=_without_preemption(message))
+        return Wait(kind=WaitKind.QUEUED, reason=reason, message=_placement(message))
     waits = [wait for one in pod.containers if (wait := _container_wait(one))]
     telling = [wait for wait in waits if wait.reason not in _GENERIC]
     if telling:
@@ -159,6 +178,13 @@ def wait_of(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
         generic = waits[0] if waits else Wait(kind=WaitKind.STARTING, reason="ContainerCreating")
         return _from_events(pod, events) or generic
     return _lingering(pod)
+
+
+def _leaving(pod: Pod) -> Wait | None:
+    """A pod that is deleted before it ran stays for ever if its node does not answer, and so does the job."""
+    if pod.training is not None and pod.training.state("waiting") is None:
+        return None
+    return Wait(kind=WaitKind.STARTING, reason="Terminating", message=pod.disruption)
 
 
 def refusals(events: Sequence[Manifest], present: set[str], *, complete: bool) -> Iterator[tuple[str, Wait]]:
@@ -171,7 +197,8 @@ def refusals(events: Sequence[Manifest], present: set[str], *, complete: bool) -
         name, why = (found["name"], found["why"]) if found else ("", message)
         if name in present or (not name and complete):
             continue
-        yield name, Wait(kind=WaitKind.REFUSED, reason="FailedCreatePod", message=why)
+        kind = WaitKind.REFUSED if "exceeded quota" in why else WaitKind.FORBIDDEN
+        yield name, Wait(kind=kind, reason="FailedCreatePod", message=why)
 
 
 def is_program_missing(reason: str, message: str) -> bool:
@@ -184,9 +211,12 @@ def _container_wait(container: Container) -> Wait | None:
     if waiting is not None:
         reason, message = waiting.get("reason") or "", waiting.get("message") or ""
         return Wait(container=container.name, kind=_kind(container, reason, message), reason=reason, message=message)
-    if container.kind is ContainerKind.INIT and container.state("running") is not None:
+    if container.kind is not ContainerKind.INIT:
+        return None
+    if container.state("running") is not None:
         return Wait(container=container.name, kind=WaitKind.INIT, reason="Initializing")
-    return None
+    failed = (container.state("terminated") or {}).get("exitCode")
+    return Wait(container=container.name, kind=WaitKind.CRASH_LOOP, reason="Error") if failed else None
 
 
 def _kind(container: Container, reason: str, message: str) -> WaitKind:
@@ -232,5 +262,7 @@ def _lingering(pod: Pod) -> Wait | None:
     return Wait(container=still[0], kind=WaitKind.SIDECAR, reason="SidecarRunning") if still else None
 
 
-def _without_preemption(message: str) -> str:
-    return message.partition(" preemption:")[0]
+def _placement(message: str) -> str:
+    """Keep why the nodes do not fit, without what the scheduler says of its further attempts (preemption, claims)."""
+    found = _NODES.match(message)
+    return found[0] if found else message.partition(" preemption:")[0]

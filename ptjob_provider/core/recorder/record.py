@@ -24,7 +24,9 @@ class WaitKind(StrEnum):
     QUEUED = "queued"
     """No node yet: unschedulable, gated, or its claim is not bound."""
     REFUSED = "refused"
-    """The pod could not be created: quota, admission."""
+    """The pod could not be created: the namespace's quota is used up."""
+    FORBIDDEN = "forbidden"
+    """The pod may not be created: PodSecurity, a webhook, a service account that is not there."""
     BROKEN = "broken"
     """It can never start: the image's name is invalid, the program is missing."""
     STUCK = "stuck"
@@ -106,6 +108,22 @@ class Waiting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Removal:
+    """A pod that ran and was deleted, and not by the operator: by a person, or by whoever frees its node.
+
+    Attributes:
+        replica: the pod's name.
+        asked_at: when its deletion was asked for; our clock where the pod was gone at once.
+        disruption: why, `Reason: message`, where the pod says it: evicted, preempted; else "".
+    """
+
+    replica: str
+    pod_uid: str
+    asked_at: datetime
+    disruption: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Restarts:
     """How often one replica's container was started again.
 
@@ -144,6 +162,10 @@ class Record:
         running: replicas whose training container runs now.
         finished: replicas of which it has exited, and is not started again, now.
         placed: replicas that have a node now.
+        leaving: uids of the pods that are being deleted now.
+        held_up: what other pods waited for when an init container failed that may have waited for them.
+        removals: deletions of running pods that the operator has not told of as its own.
+        hears_operator: the operator's events reach us, so that its silence tells something.
         restart_counts: per replica and container.
         notices: what the back-end does not apply, in its words.
         queued_since: when we first saw the present wait for a place; None while every pod has one.
@@ -157,6 +179,10 @@ class Record:
     running: tuple[str, ...] = ()
     finished: tuple[str, ...] = ()
     placed: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()
+    held_up: tuple[Waiting, ...] = ()
+    removals: tuple[Removal, ...] = ()
+    hears_operator: bool = False
     restart_counts: tuple[Restarts, ...] = ()
     notices: tuple[str, ...] = ()
     queued_since: datetime | None = None

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core.identity import RECORD_ANNOTATION
-from ptjob_provider.core.recorder.record import ContainerKind, Record, Restarts, Termination, Waiting, WaitKind
+from ptjob_provider.core.recorder.record import ContainerKind, Record, Removal, Restarts, Termination, Waiting, WaitKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,13 +82,17 @@ def _shorten_kept(record: Record) -> Record:
 
 
 def _shorten_waiting(record: Record) -> Record:
-    return replace(record, waiting=tuple(replace(one, message=one.message[:_SHORT]) for one in record.waiting))
+    return replace(record, waiting=_shortened(record.waiting), held_up=_shortened(record.held_up))
+
+
+def _shortened(waits: Sequence[Waiting]) -> tuple[Waiting, ...]:
+    return tuple(replace(one, message=one.message[:_SHORT]) for one in waits)
 
 
 def _drop_lists(record: Record) -> Record:
     halves: dict[str, Any] = {
         name: getattr(record, name)[: len(getattr(record, name)) // 2]
-        for name in ("waiting", "restart_counts", "notices")
+        for name in ("waiting", "held_up", "restart_counts", "removals", "notices", "leaving")
     }
     return replace(record, **halves)
 
@@ -172,7 +176,13 @@ def _json(item: object) -> object:
     return item
 
 
-_PARTS: Mapping[str, type[Any]] = {"terminations": Termination, "waiting": Waiting, "restart_counts": Restarts}
+_PARTS: Mapping[str, type[Any]] = {
+    "terminations": Termination,
+    "removals": Removal,
+    "waiting": Waiting,
+    "held_up": Waiting,
+    "restart_counts": Restarts,
+}
 
 
 def _read(plain: Mapping[str, Any]) -> Record:

@@ -1,0 +1,69 @@
+"""Pods that do not start, as a diagnosis: what held them up, and whether it will hold them up the next time."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.diagnosis.tail import runtime_error
+from ptjob_provider.core.diagnosis.verdict import ADVICE, Cause, Diagnosis, named
+from ptjob_provider.core.recorder import WaitKind, is_program_missing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ptjob_provider.core.recorder import Waiting
+
+WAITS_FOR_MASTER = "init-pytorch"
+"""The operator's init container of every worker; it ends with 1 when the master has no address after 100 looks."""
+
+_IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
+_IMAGE_GONE = re.compile(
+    r"not found|denied|unauthorized|authentication required|manifest unknown|no match for platform|invalid|never",
+    re.IGNORECASE,
+)
+_MISSING = re.compile(r"not found|no PriorityClass")
+_CAUSES = {
+    WaitKind.INIT: Cause.INIT,
+    WaitKind.STUCK: Cause.CANNOT_START,
+    WaitKind.QUEUED: Cause.UNSCHEDULABLE,
+    WaitKind.REFUSED: Cause.QUOTA,
+}
+
+
+def held_up(waits: Sequence[Waiting], did: str, ranks: Mapping[str, int]) -> Diagnosis:
+    """Describe the wait with the most to say; the others are counted."""
+    wait = min(waits, key=lambda one: (one.kind is not WaitKind.STUCK, ranks.get(one.replica, len(ranks))))
+    cause = _cause_of(wait)
+    others = len({one.replica for one in waits}) - 1
+    more = f" (and {others} more)" if others else ""
+    reason = f"init container {wait.container} still runs" if wait.kind is WaitKind.INIT else wait.reason
+    message = f": {runtime_error(wait.message)}" if wait.message else ""
+    summary = f"{named(wait.replica, ranks)}{more} {did}: {reason}{message}"
+    resolution, retryable = _advice(cause, wait.message)
+    return Diagnosis(cause=cause, summary=summary, resolution=resolution, retryable=retryable, replica=wait.replica)
+
+
+def _cause_of(wait: Waiting) -> Cause:
+    if wait.kind is WaitKind.FORBIDDEN:
+        return Cause.CONFIG if _MISSING.search(wait.message) else Cause.FORBIDDEN
+    if wait.reason in _IMAGE_REASONS:
+        return Cause.IMAGE
+    if wait.reason == "CreateContainerConfigError":
+        return Cause.CONFIG
+    if wait.reason in {"FailedMount", "FailedAttachVolume"}:
+        return Cause.MOUNT
+    if wait.kind is WaitKind.BROKEN or is_program_missing(wait.reason, wait.message):
+        return Cause.PROGRAM_MISSING
+    return _CAUSES.get(wait.kind, Cause.START_TIMEOUT)
+
+
+def _advice(cause: Cause, message: str) -> tuple[str, bool]:
+    if cause is Cause.IMAGE and _IMAGE_GONE.search(message):
+        return "Correct image= or the pull secret; a retry would fail the same way", False
+    if cause is Cause.FORBIDDEN and f'(container "{WAITS_FOR_MASTER}" must' in message:
+        advice = "Have the operator's init container template fit the namespace; a retry would fail the same way"
+        return advice, False
+    if cause is Cause.MOUNT and "not found" in message:
+        return "Create what is mounted or correct its name; a retry would fail the same way", False
+    return ADVICE[cause]

@@ -1,0 +1,56 @@
+"""What the operator's own events tell of the pods that it made: an hour long, even when the pods are gone."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.recorder.pods import event_time
+from ptjob_provider.core.recorder.record import ContainerKind, Termination
+from ptjob_provider.core.status import parse_instant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+
+_END = re.compile(
+    r"Error pod (?P<pod>\S+) container (?P<container>\S+) exitCode: (?P<code>\d+) terminated message: ?(?P<text>.*)",
+    re.DOTALL,
+)
+
+
+def created_pods(events: Sequence[Manifest]) -> set[str]:
+    """Return the pods that it says it made."""
+    return _named(events, "SuccessfulCreatePod")
+
+
+def deleted_pods(events: Sequence[Manifest]) -> set[str]:
+    """Return the pods that it says it deleted itself."""
+    return _named(events, "SuccessfulDeletePod")
+
+
+def told_ends(events: Sequence[Manifest], training: str) -> Iterator[Termination]:
+    """Yield the failures of containers that it told of; `training` names the container that trains."""
+    for event in sorted(events, key=event_time):
+        found = _END.match(event.get("message") or "") if event.get("reason") == "Error" else None
+        if found is None:
+            continue
+        yield Termination(
+            replica=found["pod"],
+            key=told_key(found["pod"]),
+            container=found["container"],
+            kind=ContainerKind.TRAINING if found["container"] == training else ContainerKind.SIDECAR,
+            exit_code=int(found["code"]),
+            message=found["text"].encode("utf-8", "replace").decode("utf-8"),
+            finished_at=parse_instant(event_time(event)),
+        )
+
+
+def told_key(replica: str) -> str:
+    """Return the key of an end that only the operator told of."""
+    return f"told/{replica}"
+
+
+def _named(events: Sequence[Manifest], reason: str) -> set[str]:
+    return {str(event.get("message")).rpartition(" ")[2] for event in events if event.get("reason") == reason}

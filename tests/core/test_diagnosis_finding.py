@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ends import (
+    LOST,
+    VALUE_ERROR,
+    end,
+    judged,
+)
+from ptjob_provider.core.diagnosis import (
+    Cause,
+    tail,
+)
+from ptjob_provider.core.diagnosis.finding import find
+
+
+class TestFinding:
+    @pytest.mark.parametrize(
+        ("more", "cause", "retryable"),
+        [
+            ({"code": 1, "message": VALUE_ERROR}, Cause.PYTHON_EXCEPTION, False),
+            ({"code": 125}, Cause.EXIT_CODE, False),
+            ({"code": 255}, Cause.EXIT_CODE, False),
+            ({"code": 126}, Cause.PROGRAM_MISSING, False),
+            ({"code": 127}, Cause.PROGRAM_MISSING, False),
+            (
+                {"code": 128, "reason": "ContainerCannotRun", "message": "permission denied"},
+                Cause.PROGRAM_MISSING,
+                False,
+            ),
+            (
+                {"code": 130, "message": VALUE_ERROR.replace("ValueError: bad batch", "KeyboardInterrupt")},
+                "terminated",
+                True,
+            ),
+            ({"code": 137, "reason": "OOMKilled"}, Cause.OUT_OF_MEMORY, False),
+            ({"code": 137, "message": VALUE_ERROR}, Cause.KILLED, True),
+            ({"code": 1, "signal": 9}, Cause.KILLED, True),
+            ({"code": 1, "signal": 99}, Cause.CRASHED, False),
+            ({"code": 143}, Cause.TERMINATED, True),
+            ({"code": None}, Cause.UNKNOWN, True),
+            ({"code": 137, "disruption": "SupervisorLost"}, Cause.SUPERVISOR_LOST, True),
+            ({"code": 143, "disruption": "DeadlineExceeded: Pod was active"}, Cause.DEADLINE, False),
+            ({"code": 143, "disruption": "EvictionByEvictionAPI: drained"}, Cause.EVICTED, True),
+            ({"code": 137, "disruption": "NodeShutdown"}, Cause.NODE_LOST, True),
+        ],
+    )
+    def test_what_an_end_means_and_whether_a_retry_helps(
+        self, more: dict[str, Any], cause: str, *, retryable: bool
+    ) -> None:
+        """The table of causes: the program's fault is not retried, what came from outside is."""
+        found = judged(end(**more))
+
+        assert (found.cause, found.retryable) == (cause, retryable)
+
+    @pytest.mark.parametrize(
+        ("error", "cause", "retryable"),
+        [
+            ("requests.exceptions.ConnectTimeout: no answer", Cause.PYTHON_EXCEPTION, True),
+            ("RuntimeError: CUDA error: uncorrectable ECC error encountered", Cause.PYTHON_EXCEPTION, True),
+            ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ", Cause.PYTHON_EXCEPTION, False),
+            ("RuntimeError: unable to write to file </torch_1_2>", Cause.SHARED_MEMORY, False),
+        ],
+    )
+    def test_some_exceptions_give_more_away(self, error: str, cause: Cause, *, retryable: bool) -> None:
+        """A server or a GPU at fault may be another one the next time."""
+        found = judged(end(message=VALUE_ERROR.replace("ValueError: bad batch", error)))
+
+        assert (found.cause, found.retryable) == (cause, retryable)
+
+    def test_a_lost_server_that_was_not_the_end_is_no_reason_to_retry(self) -> None:
+        """An exception that was handled and followed by another one did not end the program."""
+        lost = VALUE_ERROR.replace("ValueError: bad batch", "TimeoutError: slow")
+
+        found = judged(
+            end(message=f"{lost}\nDuring handling of the above exception, another occurred:\n\n{VALUE_ERROR}")
+        )
+
+        assert not found.retryable
+
+    def test_a_process_of_torchrun_without_a_rank_is_the_pods(self) -> None:
+        """A block that was cut off still says that there was a failure, not whose."""
+        block = "Root Cause (first observed failure):\n[0]:\n  time : now\n"
+
+        finding = find(end(), tail.lines_of(block))
+
+        assert (finding.process, finding.cause) == ("", Cause.EXIT_CODE)
+
+    def test_whose_the_last_line_under_torchrun_is_nobody_knows(self) -> None:
+        """The kubelet's 2 KiB may begin in the middle of another process's line."""
+        block = (
+            "Root Cause (first observed failure):\n[0]:\n  rank      : 3 (local_rank: 1)\n  exitcode  : 1 (pid: 9)\n"
+        )
+
+        finding = find(end(), tail.lines_of(f" closed by peer [192.0.2.3]:6355\n{block}"))
+
+        assert (finding.process, finding.detail) == ("3", "")
+
+    def test_the_lines_of_another_rank_are_not_this_ones_reason(self) -> None:
+        """With several processes in a pod each marks its lines; the blamed one's count."""
+        log = "".join(f"[rank0]: {line}\n" for line in LOST.splitlines())
+        block = (
+            "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -11 (pid: 4)\n"
+        )
+
+        finding = find(end(), tail.lines_of(log + block))
+
+        assert (finding.process, finding.cause, finding.did) == ("1", Cause.CRASHED, "died of SIGSEGV (exit code 139)")
+
+
+class TestTail:
+    def test_the_last_exception_of_a_chain_comes_last(self) -> None:
+        """That is the one that ended the program."""
+        lines = f"{VALUE_ERROR}\nThe above exception was the direct cause:\n\n{VALUE_ERROR.replace('Value', 'Key')}"
+
+        assert tail.python_errors(lines.split("\n")) == ("ValueError: bad batch", "KeyError: bad batch")
+
+    def test_a_traceback_without_its_head_is_one(self) -> None:
+        """2 KiB may begin in its middle."""
+        assert tail.python_errors(VALUE_ERROR.splitlines()[1:]) == ("ValueError: bad batch",)
+
+    def test_an_exception_that_python_ignored_is_no_reason(self) -> None:
+        """Destructors complain after the exception that ended the program."""
+        lines = f"{VALUE_ERROR}Exception ignored in: <function Pool.__del__>\n{VALUE_ERROR.replace('Value', 'Type')}"
+
+        assert tail.python_errors(lines.splitlines()) == ("ValueError: bad batch",)
+
+    def test_a_traceback_that_other_output_cut_in_pieces_still_has_its_last_line(self) -> None:
+        """Several processes write into one log."""
+        lines = ["Traceback (most recent call last):", "loss 0.3", '  File "a.py", line 1', "loss 0,2", "KeyError: 3"]
+
+        assert tail.python_errors(lines) == ("KeyError: 3",)
+
+    def test_a_line_that_only_looks_like_an_exception_is_none(self) -> None:
+        """Without a traceback it is a log line."""
+        assert tail.python_errors(["ValueError: caught and logged"]) == ()
+
+    @pytest.mark.parametrize("text", ["{", "{}", '{"message": 3}', '{"message": {}}'])
+    def test_json_that_is_no_error_file_is_skipped(self, text: str) -> None:
+        """A program may print JSON of its own."""
+        assert [error for error in tail.python_errors([text]) if error != "3"] in ([], [""])
+
+    def test_a_progress_bar_shows_its_last_state(self) -> None:
+        """It rewrote its line a thousand times."""
+        assert tail.lines_of(" 0%\r 50%\r100%\r\ndone\n") == ("100%", "done")
+
+    @pytest.mark.parametrize(
+        ("message", "told"),
+        [
+            (
+                (
+                    'rpc error: code = NotFound desc = failed to pull and unpack image "r.io/a:1": failed to resolve '
+                    'reference "r.io/a:1": r.io/a:1: not found'
+                ),
+                "r.io/a:1: not found",
+            ),
+            ('failed to pull and unpack image "r.io/a:1": no space left', "r.io/a:1: no space left"),
+            (
+                (
+                    "mount failed: exit status 32 Mounting command: mount Mounting arguments: -t nfs nas:/a /var/b "
+                    "Output: mount: /var/b: bad option"
+                ),
+                "mount failed: exit status 32: bad option",
+            ),
+            ('runc create failed: exec: "x": not found: unknown', 'exec: "x": not found'),
+        ],
+    )
+    def test_of_a_chain_of_causes_the_telling_end_is_kept(self, message: str, told: str) -> None:
+        """Commands, folders and layers of the runtime say nothing to who wrote the job."""
+        assert tail.runtime_error(message) == told
+
+    def test_a_long_text_is_cut(self) -> None:
+        """A sentence is one line of bounded length."""
+        assert tail.clip("a\n" * 400, 9) == "a a a a …"

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ends import (
+    FAILED,
+    MASTER,
+    NOW,
+    RANKS,
+    VALUE_ERROR,
+    WAITING,
+    WORKER,
+    end,
+    wait,
+)
+from ptjob_provider.core.diagnosis import (
+    Cause,
+    Diagnosis,
+    Limits,
+    ending,
+    waiting_reason,
+)
+from ptjob_provider.core.recorder import Record, Restarts, Waiting, WaitKind
+from ptjob_provider.core.status import JobPhase, JobStatus
+
+
+def after(seconds: float, *waits: Waiting, limits: Limits | None = None, **more: Any) -> Diagnosis | None:
+    status = more.pop("status", WAITING)
+    record = Record(waiting=waits, **more)
+    now = NOW + timedelta(seconds=seconds)
+    return ending(record, status, now=now, limits=limits or Limits(), ranks=RANKS)
+
+
+class TestEnding:
+    def test_a_job_that_has_ended_is_not_ended_again(self) -> None:
+        """The operator's verdict stands."""
+        assert after(0, wait(WaitKind.BROKEN), status=FAILED) is None
+
+    @pytest.mark.parametrize(
+        ("kind", "limits", "seconds"),
+        [
+            (WaitKind.STUCK, Limits(), 1200),
+            (WaitKind.STARTING, Limits(start_timeout=5), 5),
+            (WaitKind.INIT, Limits(start_timeout=90), 90),
+            (WaitKind.SIDECAR, Limits(), 300),
+        ],
+    )
+    def test_a_wait_ends_at_its_limit_and_not_before(self, kind: WaitKind, limits: Limits, seconds: float) -> None:
+        """The table of waits and their limits."""
+        before, then = (after(at, wait(kind), limits=limits) for at in (seconds - 1, seconds))
+
+        assert before is None
+        assert then is not None
+
+    @pytest.mark.parametrize("kind", [kind for kind in WaitKind if kind is not WaitKind.BROKEN])
+    def test_without_limits_nothing_but_the_impossible_is_ended(self, kind: WaitKind) -> None:
+        """Every limit can be switched off."""
+        off = Limits(start_timeout=None, crash_loop_limit=None, sidecar_timeout=None)
+        counts = (Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=100),)
+
+        assert after(1e9, wait(kind), limits=off, restart_counts=counts, queued_since=NOW) is None
+        assert after(1e9, wait(WaitKind.BROKEN), limits=off) is not None
+
+    def test_a_running_replica_keeps_a_finished_one_waiting(self) -> None:
+        """While anybody trains, a sidecar beside a finished replica is no reason to end the job."""
+        assert after(1e6, wait(WaitKind.SIDECAR), running=(MASTER,)) is None
+
+    @pytest.mark.parametrize(
+        ("waits", "phase", "cause", "text"),
+        [
+            ([wait(WaitKind.REFUSED, message="exceeded quota")], JobPhase.PENDING, Cause.QUOTA, "exceeded quota"),
+            ([wait(WaitKind.REFUSED, "")], JobPhase.PENDING, Cause.QUOTA, "a replica had no place after 10 s: Reason"),
+            ([wait(WaitKind.QUEUED, message="no GPU")], JobPhase.RUNNING, Cause.UNSCHEDULABLE, "no GPU"),
+            ([], JobPhase.SUSPENDED, Cause.QUEUED, "it was still suspended after 10 s"),
+            ([], JobPhase.PENDING, Cause.QUEUED, "it was still without pods after 10 s"),
+        ],
+    )
+    def test_a_queue_ends_only_where_a_limit_is_set(
+        self, waits: list[Waiting], phase: JobPhase, cause: Cause, text: str
+    ) -> None:
+        """Queues are what a busy cluster has."""
+        status = JobStatus(phase=phase)
+        limited = Limits(queue_timeout=10)
+
+        assert after(1e9, *waits, status=status, queued_since=NOW) is None
+        assert after(9, *waits, status=status, queued_since=NOW, limits=limited) is None
+        assert after(1e9, *waits, status=status, limits=limited) is None
+        found = after(10, *waits, status=status, queued_since=NOW, limits=limited)
+        assert found is not None
+        assert (found.cause, found.retryable, text in found.summary) == (cause, True, True)
+
+    def test_a_crash_loop_ends_with_its_limit(self) -> None:
+        """Five restarts in a row, the sixth failure."""
+        counts = Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=5)
+        failed = end(run=5, message=VALUE_ERROR)
+
+        looping = after(0, restart_counts=(counts,), terminations=(failed,))
+        running = after(0, restart_counts=(counts,), terminations=(end(run=4),))
+        below = after(0, wait(WaitKind.CRASH_LOOP), restart_counts=(replace(counts, settled=1),))
+
+        assert looping is not None
+        assert (looping.cause, looping.retryable) == (Cause.CRASH_LOOP, False)
+        assert "after 5 restarts: ValueError: bad batch" in looping.summary
+        assert (running, below) == (None, None)
+
+    def test_a_crash_loop_of_which_no_end_was_seen_is_one(self) -> None:
+        """The kubelet's word and the count suffice."""
+        counts = Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=7)
+
+        found = after(0, wait(WaitKind.CRASH_LOOP), restart_counts=(counts,))
+
+        assert found is not None
+        assert found.summary == "its containers were restarted 7 times"
+
+    @pytest.mark.parametrize(
+        ("message", "cause"),
+        [
+            ('violates PodSecurity "restricted:latest"', Cause.FORBIDDEN),
+            ('serviceaccount "trainer" not found', Cause.CONFIG),
+            ("no PriorityClass with name urgent was found", Cause.CONFIG),
+        ],
+    )
+    def test_what_a_namespace_does_not_allow_is_not_retried(self, message: str, cause: Cause) -> None:
+        """Its rules and what is missing there are the same the next time."""
+        found = after(1200, wait(WaitKind.FORBIDDEN, message=message))
+
+        assert found is not None
+        assert (found.cause, found.retryable) == (cause, False)
+
+    def test_the_wait_that_says_most_is_told_and_the_others_counted(self) -> None:
+        """One replica's reason usually is all replicas' reason."""
+        stuck = wait(WaitKind.STUCK, reason="RunContainerError", message="device busy")
+
+        found = after(1200, wait(WaitKind.STARTING, MASTER), stuck)
+
+        assert found is not None
+        assert found.cause is Cause.CANNOT_START
+        assert (
+            found.summary
+            == f"{WORKER} (rank 1) (and 1 more) did not start within 20 min: RunContainerError: device busy"
+        )
+
+
+class TestWaitingReason:
+    def test_a_job_that_runs_or_has_ended_waits_for_nothing(self) -> None:
+        """Nothing is said when there is nothing to say."""
+        both = Record(running=(MASTER,), finished=(WORKER,), placed=(MASTER, WORKER))
+
+        assert waiting_reason(both, JobStatus(phase=JobPhase.RUNNING), replicas=2) == ""
+        assert waiting_reason(Record(), FAILED, replicas=2) == ""
+
+    def test_a_pod_that_is_missing_without_a_word_is_counted(self) -> None:
+        """One pod was deleted and is not there again yet."""
+        record = Record(running=(MASTER,), placed=(MASTER,))
+
+        assert waiting_reason(record, WAITING, replicas=2) == "1 of 2 placed"
+
+    def test_replicas_with_one_reason_share_it(self) -> None:
+        """Seven pods without a GPU are one sentence."""
+        waits = tuple(wait(WaitKind.QUEUED, f"w{number}", message="no GPU") for number in range(7))
+
+        assert waiting_reason(Record(waiting=waits), WAITING, replicas=8) == "0 of 8 placed; w0, w1, w2, 4 more: no GPU"
+
+    def test_a_refusal_without_a_name_has_no_name(self) -> None:
+        """An admission webhook did not say which pod it refused."""
+        record = Record(waiting=(wait(WaitKind.REFUSED, "", message="denied"),))
+
+        assert waiting_reason(record, WAITING, replicas=1) == "0 of 1 placed; not created: denied"
+
+    def test_a_wait_without_any_word_is_a_start(self) -> None:
+        """The kubelet may give no reason."""
+        record = Record(waiting=(wait(WaitKind.STARTING, reason=""),), placed=(WORKER,))
+
+        assert waiting_reason(record, WAITING, replicas=1) == f"0 of 1 running; {WORKER}: is being started"
+
+    def test_a_crash_loop_says_how_the_last_run_ended(self) -> None:
+        """Not the kubelet's back-off, which changes by itself."""
+        counts = (Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=1),)
+        record = Record(waiting=(wait(WaitKind.CRASH_LOOP),), restart_counts=counts, placed=(WORKER,))
+
+        unseen = waiting_reason(record, WAITING, replicas=1)
+        uncounted = waiting_reason(replace(record, restart_counts=()), WAITING, replicas=1)
+        seen = waiting_reason(replace(record, terminations=(end(code=3),)), WAITING, replicas=1)
+
+        assert unseen == f"0 of 1 running; {WORKER}: crash loop, 1 restart so far"
+        assert uncounted == f"0 of 1 running; {WORKER}: crash loop, 0 restarts so far"
+        assert seen == f"0 of 1 running; {WORKER}: exited with code 3; 1 restart so far"

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pods import NOW, POD, after, container, ended, look, pod
+from ptjob_provider.core.recorder import (
+    Record,
+    Restarts,
+    Termination,
+    Waiting,
+    WaitKind,
+    from_text,
+    to_text,
+)
+from ptjob_provider.core.recorder.text import MAX_TERMINATIONS
+from story import STORIES, read
+
+
+class TestText:
+    @pytest.mark.parametrize("name", STORIES)
+    def test_a_record_survives_being_stored(self, name: str) -> None:
+        """A second reader gets the same ends, waits and clocks; what runs now it sees for itself."""
+        record = read(name).record
+
+        restored = from_text(to_text(record))
+
+        counts = tuple(one for one in record.restart_counts if one.total or one.settled)
+        assert restored == replace(record, placed=(), running=(), finished=(), restart_counts=counts)
+
+    @pytest.mark.parametrize("name", STORIES)
+    def test_a_stored_record_goes_on_where_it_stopped(self, name: str) -> None:
+        """A reader that begins with the stored text and looks again knows what the first one knew."""
+        story = read(name)
+
+        again = read(name, stored=True)
+
+        assert again.record.terminations == story.record.terminations
+        assert again.record.waiting == story.record.waiting
+        assert again.record.restarts == story.record.restarts
+        assert again.diagnosis == story.diagnosis
+
+    @pytest.mark.parametrize("text", ["", "[]", "not JSON", '{"terminations": [{"x": 1}]}', '{"queued_since": "noon"}'])
+    def test_a_text_that_nobody_can_read_is_an_empty_record(self, text: str) -> None:
+        """Somebody edited the annotation: the job goes on."""
+        assert from_text(text) == Record()
+
+    def test_fields_of_a_later_version_are_skipped(self) -> None:
+        """An older reader takes what it knows."""
+        text = json.dumps({"version": 2, "dropped": 1, "weather": "fine", "moons": ["Io"]})
+
+        assert from_text(text) == Record(dropped=1)
+
+    def test_a_long_crash_loop_keeps_its_first_failures_and_its_last(self) -> None:
+        """The oldest restarts in between are left out, and counted."""
+        record = Record(terminations=tuple(_end(run=run, message="x" * 2048) for run in range(40)))
+
+        text = to_text(record)
+
+        restored = from_text(text)
+        assert len(text.encode()) <= 16 * 1024
+        assert [one.run for one in restored.terminations[:4]] == [0, 1, 2, 3]
+        assert restored.terminations[-1] == record.terminations[-1]
+        assert restored.dropped == 40 - len(restored.terminations)
+
+    def test_many_replicas_keep_their_ends_and_lose_their_tails(self) -> None:
+        """Who ended and how is worth more than the log of every one of them."""
+        ends = tuple(_end(replica=f"digits-worker-{n}", message="x" * 2048, second=n) for n in range(30))
+
+        restored = from_text(to_text(Record(terminations=ends)))
+
+        assert [one.replica for one in restored.terminations] == [one.replica for one in ends]
+        assert restored.terminations[0].message == ends[0].message
+        assert restored.terminations[-1].message == ends[-1].message
+        assert {len(one.message) for one in restored.terminations[4:-1]} == {0, 400}
+
+    @pytest.mark.parametrize("limit", [12_000, 6000, 2000])
+    def test_whatever_was_seen_fits(self, limit: int) -> None:
+        """Even a record of nothing but large parts is cut down to its limit, in valid JSON."""
+        record = Record(
+            terminations=tuple(_end(replica=f"r{n}", message="é" * 2000, second=n) for n in range(60)),
+            waiting=tuple(
+                Waiting(replica=f"r{n}", kind=WaitKind.STUCK, reason="ErrImagePull", message="y" * 2000, since=NOW)
+                for n in range(20)
+            ),
+            restart_counts=tuple(Restarts(replica=f"r{n}", container="c", pod_uid="u", count=2) for n in range(50)),
+            notices=tuple(f"{n} does not apply" for n in range(20)),
+        )
+
+        text = to_text(record, limit)
+
+        assert len(text.encode()) <= limit
+        assert from_text(text).dropped > 0
+
+    def test_a_record_that_cannot_be_made_smaller_is_returned_as_it_is(self) -> None:
+        """There is a smallest record; asking for less does not loop for ever."""
+        assert json.loads(to_text(Record(), 1)) == {"version": 1}
+
+    def test_a_record_in_memory_is_bounded_too(self) -> None:
+        """A job that crashes for a month does not grow the process that watches it."""
+        record = Record()
+        for run in range(MAX_TERMINATIONS + 10):
+            record = look(record, pod(container(ended(start=run * 20, end=run * 20 + 5), run)))
+
+        assert len(record.terminations) == MAX_TERMINATIONS
+        assert record.dropped == 10
+        assert record.terminations[0].run == 0
+        assert record.terminations[-1].run == MAX_TERMINATIONS + 9
+
+    def test_ends_of_different_replicas_are_bounded_as_well(self) -> None:
+        """Where nothing was restarted, the oldest that is not among the first failures goes."""
+        pods = []
+        for number in range(MAX_TERMINATIONS + 3):
+            one = pod(container(ended(start=0, end=number)), phase="Failed", uid=f"u{number}")
+            pods.append({**one, "metadata": {**one["metadata"], "name": f"digits-worker-{number}"}})
+
+        record = look(Record(), *pods)
+
+        assert (len(record.terminations), record.dropped) == (MAX_TERMINATIONS, 3)
+
+
+def _end(*, run: int = 0, replica: str = POD, message: str = "", second: int | None = None) -> Termination:
+    return Termination(
+        replica=replica,
+        key=f"{replica}/{run}",
+        container="pytorch",
+        run=run,
+        exit_code=1,
+        message=message,
+        finished_at=after(run if second is None else second),
+    )

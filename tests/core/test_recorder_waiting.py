@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+
+from pods import CREATING, NOW, POD, RUNNING, after, container, ended, event, look, pod, stamp
+from ptjob_provider.core.recorder import (
+    Record,
+    WaitKind,
+)
+
+
+class TestHeldUp:
+    MASTER: ClassVar[dict[str, Any]] = {
+        "metadata": {"name": "digits-master-0", "uid": "m"},
+        "status": {"phase": "Pending", "containerStatuses": [container({"waiting": {"reason": "ErrImagePull"}})]},
+    }
+
+    def worker(self, state: dict[str, Any]) -> dict[str, Any]:
+        found = pod(container(CREATING), phase="Pending")
+        found["status"]["initContainerStatuses"] = [container(state, name="init-pytorch")]
+        return found
+
+    def test_what_the_others_waited_for_is_kept_when_an_init_container_fails(self) -> None:
+        """The operator deletes the master's pod a moment later, and with it the reason."""
+        record = look(Record(), self.MASTER, self.worker(RUNNING))
+
+        record = look(record, self.worker(ended(1)), at=200)
+        record = look(record, self.worker(ended(1)), at=201)
+
+        assert [(one.replica, one.reason) for one in record.held_up] == [("digits-master-0", "ErrImagePull")]
+
+    def test_an_end_of_the_training_holds_nobody_up(self) -> None:
+        """Only init containers wait for other pods."""
+        record = look(Record(), self.MASTER)
+
+        record = look(record, self.MASTER, pod(container(ended(1)), phase="Failed"))
+
+        assert record.held_up == ()
+
+
+class TestWaiting:
+    def test_a_wait_keeps_the_clock_of_its_first_sight(self) -> None:
+        """How long a pod waits is told by our clock, from the first time we saw it."""
+        record = look(Record(), pod(container(CREATING), phase="Pending"), at=3)
+
+        record = look(record, pod(container(CREATING), phase="Pending"), at=60)
+
+        assert [(one.kind, one.since) for one in record.waiting] == [(WaitKind.STARTING, after(3))]
+
+    def test_starting_and_being_stuck_share_a_clock(self) -> None:
+        """An image that cannot be pulled is the same start as before."""
+        stuck = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
+        record = look(Record(), pod(container(CREATING), phase="Pending"))
+
+        record = look(record, pod(container(stuck), phase="Pending"), at=60)
+
+        assert [(one.kind, one.since) for one in record.waiting] == [(WaitKind.STUCK, NOW)]
+
+    def test_another_kind_of_wait_begins_its_own_clock(self) -> None:
+        """Time in a queue never eats the time to start."""
+        queued = {"metadata": {"name": POD, "uid": "u1"}, "status": {"phase": "Pending"}}
+        record = look(Record(), queued)
+
+        record = look(record, pod(container(CREATING), phase="Pending"), at=60)
+
+        assert [one.since for one in record.waiting] == [after(60)]
+
+    def test_another_pod_of_the_name_begins_its_own_clock(self) -> None:
+        """A pod that was made anew has not waited before."""
+        record = look(Record(), pod(container(CREATING), phase="Pending"))
+
+        record = look(record, pod(container(CREATING), phase="Pending", uid="u2"), at=60)
+
+        assert [one.since for one in record.waiting] == [after(60)]
+
+    def test_the_reason_of_a_failed_pull_stays_while_the_kubelet_backs_off(self) -> None:
+        """ErrImagePull and ImagePullBackOff alternate; the one that says why is kept."""
+        pull = {"waiting": {"reason": "ErrImagePull", "message": "denied"}}
+        back_off = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+        record = look(Record(), pod(container(pull), phase="Pending"))
+
+        record = look(record, pod(container(back_off), phase="Pending"), at=60)
+
+        assert [one.message for one in record.waiting] == ["denied"]
+
+    def test_a_pull_in_progress_outlives_its_event(self) -> None:
+        """Events expire after an hour; a slow pull is still a pull."""
+        creating = pod(container(CREATING), phase="Pending")
+        record = look(Record(), creating, events=[event("Pulling", "Pulling image")])
+
+        record = look(record, creating, at=4000)
+
+        assert [one.kind for one in record.waiting] == [WaitKind.PULLING]
+
+    def test_the_newest_event_of_this_pod_counts(self) -> None:
+        """Old servers fill lastTimestamp, new ones series or eventTime; other pods' events do not count."""
+        events = [
+            event("FailedMount", "old", seconds=1),
+            event("Pulling", "newest", series={"lastObservedTime": stamp(9)}),
+            event("FailedAttachVolume", "middle", lastTimestamp=None, eventTime=stamp(5)),
+            event("FailedMount", "other", seconds=20, name="digits-worker-1"),
+            event("Unheard", "of", seconds=30),
+        ]
+
+        record = look(Record(), pod(container(CREATING), phase="Pending"), events=events)
+
+        assert [one.message for one in record.waiting] == ["newest"]
+
+    def test_a_pulled_image_is_an_ordinary_start(self) -> None:
+        """After Pulled nothing is wrong and nothing is pulled."""
+        record = look(
+            Record(), pod(container(CREATING), phase="Pending"), events=[event("Pulled", "done"), event("x", "y")]
+        )
+
+        assert [one.kind for one in record.waiting] == [WaitKind.STARTING]
+
+    @pytest.mark.parametrize(
+        ("state", "change"), [(CREATING, {"phase": "Succeeded"}), (RUNNING, {"deletionTimestamp": stamp(0)})]
+    )
+    def test_a_pod_that_is_over_or_leaving_waits_for_nothing(
+        self, state: dict[str, Any], change: dict[str, Any]
+    ) -> None:
+        """A pod that ran and is being deleted will not run again, whatever its containers say."""
+        record = look(Record(), pod(container(state), **change))
+
+        assert record.waiting == ()
+
+    def test_a_pod_that_leaves_before_it_ran_waits_for_its_end(self) -> None:
+        """On a node that does not answer it stays for ever, and nothing else would say why the job stands still."""
+        record = look(Record(), pod(phase="Pending", deletionTimestamp=stamp(0)))
+
+        assert [(one.kind, one.reason) for one in record.waiting] == [(WaitKind.STARTING, "Terminating")]
+
+    def test_a_pod_without_any_status_is_queued(self) -> None:
+        """The scheduler has not looked at it yet."""
+        record = look(Record(), {"metadata": {"name": POD, "uid": "u1"}})
+
+        assert [(one.kind, one.reason) for one in record.waiting] == [(WaitKind.QUEUED, "Pending")]
+        assert record.placed == ()
+
+    def test_unschedulable_texts_are_told_once_without_the_preemption(self) -> None:
+        """What the scheduler says of preemption changes often and helps nobody."""
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        text = "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 No victims."
+        pods = [
+            {"metadata": {"name": f"digits-worker-{n}"}, "status": {"conditions": [{**condition, "message": text}]}}
+            for n in range(2)
+        ]
+
+        record = look(Record(), *pods)
+
+        assert record.unschedulable == ("0/3 nodes are available: 3 Insufficient cpu.",)
+
+    def test_a_refused_pod_waits_until_it_is_there(self) -> None:
+        """The event of a refusal stays for an hour; the pod that was made afterwards proves it old."""
+        refusal = event("FailedCreatePod", f'Error creating: pods "{POD}" is forbidden: exceeded quota', name="digits")
+
+        refused = look(Record(), events=[refusal])
+        made = look(refused, pod(container(RUNNING)), events=[refusal])
+
+        assert [(one.replica, one.message) for one in refused.waiting] == [(POD, "exceeded quota")]
+        assert made.waiting == ()
+
+    def test_a_refusal_without_a_name_counts_while_pods_are_missing(self) -> None:
+        """An admission webhook does not say which pod it refused."""
+        refusal = event("FailedCreatePod", 'admission webhook "policy" denied the request', name="digits")
+
+        missing = look(Record(), pod(container(RUNNING)), events=[refusal], replicas=2)
+        complete = look(Record(), pod(container(RUNNING)), events=[refusal], replicas=1)
+
+        assert [one.kind for one in missing.waiting] == [WaitKind.FORBIDDEN]
+        assert complete.waiting == ()
+
+    @pytest.mark.parametrize(
+        ("why", "kind", "is_queued"),
+        [
+            ("exceeded quota: compute, requested: pods=1", WaitKind.REFUSED, True),
+            ('violates PodSecurity "restricted:latest"', WaitKind.FORBIDDEN, False),
+            ("failed quota: compute: must specify limits.memory for: pytorch", WaitKind.FORBIDDEN, False),
+        ],
+    )
+    def test_only_a_quota_that_is_used_up_is_a_queue(self, why: str, kind: WaitKind, *, is_queued: bool) -> None:
+        """Rules of the namespace do not change by waiting, so they have the clock of a start that does not succeed."""
+        refusal = event("FailedCreatePod", f'Error creating: pods "{POD}" is forbidden: {why}', name="digits")
+
+        record = look(Record(), events=[refusal])
+
+        assert [one.kind for one in record.waiting] == [kind]
+        assert (record.queued_since is not None) is is_queued
+
+    def test_an_init_container_that_failed_and_is_started_again_is_a_crash_loop(self) -> None:
+        """Between its end and the back-off the kubelet only says that the pod initializes."""
+        failed = pod(container(CREATING), phase="Pending")
+        failed["status"]["initContainerStatuses"] = [container(ended(4), 1, name="fetch")]
+
+        record = look(Record(), failed)
+
+        assert [(one.kind, one.container) for one in record.waiting] == [(WaitKind.CRASH_LOOP, "fetch")]
+
+    def test_pods_wait_in_the_order_of_their_names(self) -> None:
+        """Events come in any order, and the line in the log must not change with it."""
+        first, second = (
+            event("FailedCreatePod", f'pods "{name}" is forbidden: no', name="digits", seconds=at)
+            for name, at in (("digits-worker-1", 1), ("digits-worker-0", 2))
+        )
+
+        record = look(Record(), events=[first, second], replicas=2)
+
+        assert [one.replica for one in record.waiting] == ["digits-worker-0", "digits-worker-1"]
+
+    def test_a_crashed_container_that_is_about_to_start_waits_for_nothing(self) -> None:
+        """Between its end and the back-off a failed container is just ended."""
+        record = look(Record(), pod(container(ended(1))))
+
+        assert record.waiting == ()
+        assert record.finished == (POD,)
+
+    def test_a_native_sidecar_does_not_linger(self) -> None:
+        """The kubelet ends native sidecars itself when the training has finished."""
+        finished = pod(container(ended(0)))
+        finished["spec"] = {
+            "containers": [{"name": "pytorch"}],
+            "initContainers": [{"name": "proxy", "restartPolicy": "Always"}],
+        }
+        finished["status"]["initContainerStatuses"] = [container(RUNNING, name="proxy")]
+
+        record = look(Record(), finished)
+
+        assert record.waiting == ()
+
+    def test_what_the_back_end_does_not_apply_is_told_once(self) -> None:
+        """A notice stays in the record, so that a second reader tells it too."""
+        not_applied = event("NotApplied", "nodeSelector does not apply on this machine", name="digits")
+
+        record = look(look(Record(), events=[not_applied]), events=[not_applied])
+
+        assert record.notices == ("nodeSelector does not apply on this machine",)
+
+
+class TestClocks:
+    def test_the_queue_clock_runs_while_anything_has_no_place(self) -> None:
+        """It begins with the first look and stops when every pod has its node."""
+        waiting = look(look(Record(), at=1), at=50)
+
+        placed = look(waiting, pod(container(RUNNING)), at=60)
+
+        assert waiting.queued_since == after(1)
+        assert placed.queued_since is None
+
+    def test_all_run_when_the_last_replica_has_started(self) -> None:
+        """The operator's Running says no more than that rank 0 runs."""
+        one = pod(container(RUNNING))
+        other = {**one, "metadata": {"name": "digits-master-0", "uid": "m"}}
+        late = {"running": {"startedAt": stamp(30)}}
+        other_late = {**other, "status": {"phase": "Running", "containerStatuses": [container(late)]}}
+
+        first = look(Record(), one, replicas=2)
+        both = look(first, one, other_late, replicas=2)
+
+        assert (first.first_running_at, first.all_running_at) == (NOW, None)
+        assert (both.first_running_at, both.all_running_at) == (NOW, after(30))

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+
+from ptjob_provider.core.diagnosis import (
+    Cause,
+    Diagnosis,
+)
+from ptjob_provider.core.diagnosis.verdict import ADVICE
+from recorded import DATA, recorded
+from story import STORIES, read, tell
+
+
+class TestStories:
+    @pytest.mark.parametrize("name", STORIES)
+    def test_a_recorded_story_is_told_as_agreed(self, name: str) -> None:
+        """What people read and programs act on is the golden text (written anew with PTJOB_WRITE_GOLDEN=1)."""
+        golden = DATA / "golden" / f"{name}.txt"
+        if os.environ.get("PTJOB_WRITE_GOLDEN"):
+            golden.write_text(tell(name))
+
+        assert tell(name) == golden.read_text()
+
+    @pytest.mark.parametrize("name", STORIES)
+    def test_a_story_is_recorded_or_says_why_it_is_not(self, name: str) -> None:
+        """What is told about was seen on a real cluster, but for what a cluster without GPUs cannot be made to do."""
+        told = recorded(name)
+
+        assert ("recorded" in told) is not ("composed" in told)
+        assert told.get("composed") or set(told["recorded"]) == {"kubernetes", "training-operator"}
+
+    @pytest.mark.parametrize("name", [name for name in STORIES if "recorded" in recorded(name)])
+    def test_a_recorded_story_tells_nothing_of_its_machine(self, name: str) -> None:
+        """Addresses are documentation's, instants one day's, and nothing names the cluster it was recorded on."""
+        text = (DATA / f"{name}.yaml").read_text()
+
+        addresses = set(re.findall(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])", text))
+        assert all(address.startswith(("192.0.2.", "127.", "0.0.0.0")) for address in addresses)  # noqa: S104
+        assert set(re.findall(r"\b20\d\d-\d\d-\d\d", text)) <= {"2026-11-20"}
+        assert not re.search(r"managedFields|/root/|/run/ptjob|test-[0-9a-f]{8}|token-", text)
+
+    @pytest.mark.parametrize("name", [name for name in STORIES if read(name).diagnosis])
+    def test_a_diagnosis_crosses_processes(self, name: str) -> None:
+        """What a trigger found is what the worker raises."""
+        found = read(name).diagnosis
+        assert found is not None
+
+        restored = Diagnosis.from_dict(json.loads(json.dumps(found.to_dict())))
+
+        assert restored == found
+
+    @pytest.mark.parametrize("name", [name for name in STORIES if read(name).diagnosis])
+    def test_the_first_line_says_which_job_and_what_next(self, name: str) -> None:
+        """The first line stands alone: an e-mail shows no more than that."""
+        story = read(name)
+        assert story.diagnosis is not None
+
+        first = story.diagnosis.report(story.ref).splitlines()[0]
+
+        assert first.startswith(f"team/digits-1a2b3c4d {'was deleted' if story.is_deleted else 'failed'}: ")
+        assert story.diagnosis.resolution in first
+
+    def test_every_cause_has_its_advice(self) -> None:
+        """A new cause without a resolution and an answer on retries would fail when it is needed."""
+        assert set(ADVICE) == set(Cause)

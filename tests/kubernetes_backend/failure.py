@@ -1,0 +1,122 @@
+"""One way to fail: the job, what has to be there before, what is done to it, and when its story is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kubernetes_backend.world import JOB, World
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.spec import TrainingJob
+from recorded import OWNER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cluster.kubectl import Kubectl
+
+ALPINE = "docker.io/library/alpine:3.10"
+DIGITS = "ghcr.io/ptjob-provider/digits:test"
+TRAINS = 'trap "exit 143" TERM; echo epoch 1; sleep 3600 & wait'
+"""A shell's stand-in for a training that goes on; it ends at once when it is told to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Act:
+    """Something that is done to the job, once, as soon as its world is so."""
+
+    when: Callable[[World], bool]
+    do: Callable[[Kubectl, str], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One way to fail.
+
+    Attributes:
+        about: what happens, in a sentence.
+        job: `TrainingJob`'s fields.
+        pod: more fields of the failing pod (the worker's, the master's where there is no worker), which have no field.
+        container: the same of its training container.
+        run_policy: the same of the job's run policy.
+        before: objects that are in the namespace before the job.
+        ready: called after they were made, before the job is created.
+        undo: called at the end, for what does not go with the namespace.
+        acts: what is done to the job.
+        until: whether the story is over.
+        lasts: seconds that are still recorded after that.
+        limits: `Limits` that differ from the defaults, so that nobody has to wait 20 minutes.
+        only_the_end: nobody looked before the job had ended.
+        crowd: stories of the same name here are not recorded at the same time.
+        timeout: seconds after which the recording is given up.
+    """
+
+    about: str
+    job: Mapping[str, Any]
+    pod: Mapping[str, Any] = field(default_factory=dict)
+    container: Mapping[str, Any] = field(default_factory=dict)
+    run_policy: Mapping[str, Any] = field(default_factory=dict)
+    before: tuple[Mapping[str, Any], ...] = ()
+    ready: Callable[[Kubectl, str], object] | None = None
+    undo: Callable[[Kubectl, str], object] | None = None
+    acts: tuple[Act, ...] = ()
+    until: Callable[[World], bool] = lambda world: world.has_ended
+    lasts: float = 2.0
+    limits: Mapping[str, float] = field(default_factory=dict)
+    only_the_end: bool = False
+    crowd: str = ""
+    timeout: float = 240.0
+
+    def prepare(self, kubectl: Kubectl, namespace: str) -> None:
+        """Have in a namespace what has to be there before the job."""
+        before = [{**one, "metadata": {"namespace": namespace, **one["metadata"]}} for one in self.before]
+        if before:
+            kubectl.apply(*before)
+        if self.ready:
+            self.ready(kubectl, namespace)
+
+    def training_job(self, namespace: str) -> TrainingJob:
+        """Return the job as somebody asks for it."""
+        asked = TrainingJob.parse(**{"name": JOB, "image": ALPINE, "namespace": namespace, **self.job})
+        manifest = pytorchjob.render(asked, owner=OWNER, attempt=1, exact_name=True).manifest
+        manifest["spec"]["runPolicy"] = {**manifest["spec"].get("runPolicy", {}), **self.run_policy}
+        roles = manifest["spec"]["pytorchReplicaSpecs"]
+        spec = (roles.get("Worker") or roles["Master"])["template"]["spec"]
+        spec["containers"][0] |= self.container
+        spec["containers"].extend(self.pod.get("containers", ()))
+        spec |= {key: value for key, value in self.pod.items() if key != "containers"}
+        return TrainingJob.parse(manifest=manifest)
+
+    def manifest(self, namespace: str) -> dict[str, Any]:
+        """Return the job's object as the provider would submit it."""
+        asked = self.training_job(namespace)
+        return pytorchjob.render(asked, owner=OWNER, attempt=1, exact_name=True).manifest
+
+
+def shell(script: str) -> dict[str, Any]:
+    """Return a role that runs a shell's script."""
+    return {"command": ["sh", "-c", script]}
+
+
+def python(script: str, start: str = "python") -> dict[str, Any]:
+    """Return a role that runs a Python program in a file of its own, as trainings are."""
+    return {
+        "image": DIGITS,
+        "command": ["sh", "-c", f"cat > /tmp/train.py <<'END'\n{script}END\nexec {start} /tmp/train.py"],
+    }
+
+
+def worker(about: str, role: Mapping[str, Any], **more: Any) -> Failure:
+    """Return the story of a job whose master trains and whose one worker fails."""
+    job = {"workers": 2, "shared_memory": False, "master": shell(TRAINS), "worker": role, **more.pop("job", {})}
+    return Failure(about=about, job=job, **more)
+
+
+def alone(about: str, role: Mapping[str, Any], **more: Any) -> Failure:
+    """Return the story of a job that has one replica."""
+    return Failure(about=about, job={"workers": 1, "shared_memory": False, **role, **more.pop("job", {})}, **more)
+
+
+def together(about: str, role: Mapping[str, Any], **more: Any) -> Failure:
+    """Return the story of a job whose two replicas run the same program."""
+    return Failure(about=about, job={"workers": 2, "shared_memory": False, **role, **more.pop("job", {})}, **more)

@@ -1,0 +1,187 @@
+"""Have jobs fail on the real cluster and keep what was seen of them as stories in `tests/data`.
+
+    PYTHONPATH=tests:. python -m kubernetes_backend.recording pod-oomkilled pod-segfault
+    PYTHONPATH=tests:. python -m kubernetes_backend.recording          # all of them, about 15 minutes
+
+It knows nothing of the provider's recorder: it watches with kubectl and writes down each change. What it writes is read
+by `tests/story.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from cluster.binaries import TRAINING_OPERATOR
+from cluster.boot import Cluster
+from cluster.layout import Layout
+from cluster.shell import Progress, bare_environment
+from cluster.tenants import namespace_in
+from kubernetes_backend.failures import FAILURES
+from kubernetes_backend.impersonal import impersonal
+from kubernetes_backend.story_file import write
+from kubernetes_backend.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from cluster.kubectl import Kubectl
+    from kubernetes_backend.failure import Failure
+
+SIDE_BY_SIDE = 4
+"""How many stories are recorded at once on a machine of two cores."""
+ONE_LOOK = 1.0
+"""Changes that follow each other within this many seconds are one look, unless a pod goes or is told to go."""
+WATCHED = (
+    "/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs?watch=true",
+    "/api/v1/namespaces/{namespace}/pods?watch=true",
+    "/api/v1/namespaces/{namespace}/events?watch=true",
+)
+
+
+@dataclass(kw_only=True)
+class Looks:
+    """The worlds that were seen, each with the instant."""
+
+    world: World
+    looks: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self) -> None:
+        """Keep the present world; in the place of the last look if that was just now and has all its pods still."""
+        began = now = datetime.now(UTC)
+        if self.looks and self._is_same_look(now):
+            began = self.looks.pop()["began"]
+        if self.world.job is None:
+            return
+        look = {"began": began, "at": now, "job": self.world.job, "pods": list(self.world.pods.values())}
+        self.looks.append({**look, "deleted": self.world.is_deleted, "events": list(self.world.events.values())})
+
+    def _is_same_look(self, now: datetime) -> bool:
+        last = self.looks[-1]
+        is_recent = (now - last["began"]).total_seconds() < ONE_LOOK
+        return is_recent and _there(last["pods"]) <= _there(self.world.pods.values()) and not self.world.is_deleted
+
+
+def _there(pods: Iterable[dict[str, Any]]) -> set[tuple[str, ...]]:
+    """Return which pods there are; of those that leave also whether they have ended."""
+    metas = [(pod["metadata"], pod["status"].get("phase", "")) for pod in pods]
+    return {(meta["uid"], phase) if "deletionTimestamp" in meta else (meta["uid"],) for meta, phase in metas}
+
+
+async def record(cluster: Cluster, failure: Failure) -> dict[str, Any]:
+    """Let one job fail in a namespace of its own, and return its story.
+
+    Raises:
+        TimeoutError: it did not come to the end that was expected.
+    """
+    async with _namespace(cluster) as namespace:
+        looks = Looks(world=World())
+        changes: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        async with contextlib.AsyncExitStack() as stack:
+            for path in WATCHED:
+                await stack.enter_async_context(_watch(cluster.kubectl, path.format(namespace=namespace), changes))
+            try:
+                await asyncio.to_thread(_create, cluster.kubectl, failure, namespace)
+                async with asyncio.timeout(failure.timeout):
+                    await _follow(cluster.kubectl, failure, namespace, looks, changes)
+            finally:
+                if failure.undo:
+                    await asyncio.to_thread(failure.undo, cluster.kubectl, namespace)
+    recorded = await asyncio.to_thread(_versions, cluster.kubectl)
+    seen = looks.looks[-1:] if failure.only_the_end else looks.looks
+    story = impersonal(seen, namespace=namespace)
+    return {"recorded": recorded, **({"limits": dict(failure.limits)} if failure.limits else {}), **story}
+
+
+async def _follow(
+    kubectl: Kubectl, failure: Failure, namespace: str, looks: Looks, changes: asyncio.Queue[dict[str, Any]]
+) -> None:
+    acts, over_at = list(failure.acts), None
+    while over_at is None or looks.world.seconds < over_at:
+        with contextlib.suppress(TimeoutError):
+            change = await asyncio.wait_for(changes.get(), timeout=0.2)
+            if looks.world.take(change):
+                looks.add()
+        for act in [one for one in acts if one.when(looks.world)]:
+            acts.remove(act)
+            await asyncio.to_thread(act.do, kubectl, namespace)
+        if over_at is None and not acts and failure.until(looks.world):
+            over_at = looks.world.seconds + failure.lasts
+    looks.add()
+
+
+def _create(kubectl: Kubectl, failure: Failure, namespace: str) -> None:
+    failure.prepare(kubectl, namespace)
+    kubectl("create", "--filename", "-", stdin=json.dumps(failure.manifest(namespace)))
+
+
+@contextlib.asynccontextmanager
+async def _namespace(cluster: Cluster) -> AsyncIterator[str]:
+    with contextlib.ExitStack() as stack:
+        yield await asyncio.to_thread(stack.enter_context, namespace_in(cluster))
+
+
+@contextlib.asynccontextmanager
+async def _watch(kubectl: Kubectl, path: str, changes: asyncio.Queue[dict[str, Any]]) -> AsyncIterator[None]:
+    env = bare_environment(kubectl.kubeconfig.parent, KUBECONFIG=str(kubectl.kubeconfig))
+    process = await asyncio.create_subprocess_exec(
+        kubectl.program, "get", "--raw", path, stdout=asyncio.subprocess.PIPE, env=env, limit=2**22
+    )
+    reader = asyncio.create_task(_read(process, changes))
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+        await reader
+
+
+async def _read(process: asyncio.subprocess.Process, changes: asyncio.Queue[dict[str, Any]]) -> None:
+    assert process.stdout is not None
+    async for line in process.stdout:
+        changes.put_nowait(json.loads(line))
+
+
+def _versions(kubectl: Kubectl) -> dict[str, str]:
+    server = json.loads(kubectl("version", "--output", "json"))["serverVersion"]["gitVersion"]
+    operator = re.search(r"kubeflow/training-operator (v\S+)", (TRAINING_OPERATOR.folder / "go.mod").read_text())
+    assert operator is not None
+    return {"kubernetes": server, "training-operator": operator[1]}
+
+
+async def record_all(cluster: Cluster, names: list[str], tell: Callable[[str], None]) -> int:
+    """Record these stories, some at a time; return how many could not be."""
+    free, crowds = asyncio.Semaphore(SIDE_BY_SIDE), defaultdict(asyncio.Lock)
+
+    async def one(name: str) -> bool:
+        failure = FAILURES[name]
+        async with crowds[failure.crowd] if failure.crowd else contextlib.nullcontext(), free:
+            tell(f"recording {name}")
+            try:
+                write(name, failure.about, await record(cluster, failure))
+            except Exception as error:  # noqa: BLE001 - one story that cannot be recorded does not keep the others
+                tell(f"{name} could not be recorded: {type(error).__name__}: {error}")
+                return False
+            tell(f"recorded {name}")
+            return True
+
+    done = await asyncio.gather(*(one(name) for name in names))
+    return done.count(False)
+
+
+def main() -> int:
+    """Record the stories that the command line names, or all."""
+    names = sys.argv[1:] or list(FAILURES)
+    return asyncio.run(record_all(Cluster.of(Layout.of(os.environ)), names, Progress()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""A story as a file of `tests/data`: plain YAML in which what stays the same is said once."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from recorded import DATA
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+_LINE = 300
+_WORTH_SHARING = 120
+"""Characters; below that a part is said again rather than referred to."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as such, and on one line what fits there. The signatures are PyYAML's."""
+
+    def represent_mapping(
+        self,
+        tag: str,
+        mapping: Any,
+        flow_style: bool | None = None,  # noqa: FBT001
+    ) -> yaml.MappingNode:
+        """Choose the style by what is inside."""
+        node = super().represent_mapping(tag, mapping, flow_style)
+        node.flow_style = _fits_on_a_line([part for pair in node.value for part in pair])
+        return node
+
+    def represent_sequence(
+        self,
+        tag: str,
+        sequence: Any,
+        flow_style: bool | None = None,  # noqa: FBT001
+    ) -> yaml.SequenceNode:
+        """The same; a list of what was said before is a line as well."""
+        is_said = bool(sequence) and all(id(one) in self.represented_objects for one in sequence)
+        node = super().represent_sequence(tag, sequence, flow_style)
+        node.flow_style = is_said or _fits_on_a_line(node.value)
+        return node
+
+
+def _fits_on_a_line(nodes: list[yaml.Node]) -> bool:
+    lengths = [_length(node) for node in nodes]
+    return all(lengths) and sum(lengths) < _LINE
+
+
+def _length(node: yaml.Node) -> int:
+    """Return how much of a line a node takes; 0 if it needs lines of its own."""
+    if isinstance(node, yaml.ScalarNode):
+        return 0 if node.style == "|" else len(node.value) + 2
+    if not node.flow_style:
+        return 0
+    parts = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+    return sum(_length(part) for part in parts) + 2
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _shared(found: Any, known: dict[str, Any]) -> Any:
+    """Return the value with one object for all that is equal and long, so that YAML says it once."""
+    if isinstance(found, list):
+        return [_shared(one, known) for one in found]
+    if not isinstance(found, dict):
+        return found
+    parts = {key: _shared(value, known) for key, value in found.items()}
+    text = json.dumps(parts)
+    return known.setdefault(text, parts) if len(text) > _WORTH_SHARING else parts
+
+
+def write(name: str, about: str, story: Mapping[str, Any]) -> None:
+    """Write a story, with what it is about as its first line."""
+    comment = textwrap.fill(about, 118, initial_indent="# ", subsequent_indent="# ")
+    body = yaml.dump(_shared(dict(story), {}), Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
+    (DATA / f"{name}.yaml").write_text(f"{comment}\n{body}")

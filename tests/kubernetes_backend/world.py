@@ -1,0 +1,81 @@
+"""What a watcher of a namespace knows of its one job at a moment."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kinds import pytorchjob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+JOB = "digits-1a2b3c4d"
+"""The name of every recorded job."""
+JOB_LABEL = "training.kubeflow.org/job-name"
+
+
+@dataclass(kw_only=True)
+class World:
+    """The job, its pods and the events about them, as the last changes of a watch left them."""
+
+    job: dict[str, Any] | None = None
+    is_deleted: bool = False
+    pods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    events: dict[str, dict[str, Any]] = field(default_factory=dict)
+    began: float = 0.0
+
+    def take(self, change: dict[str, Any]) -> bool:
+        """Take one change of a watch; False if it is about something else."""
+        found = change["object"]
+        if found["kind"] == "PyTorchJob":
+            self.began = self.began if self.job else time.monotonic()
+            self.is_deleted = change["type"] == "DELETED"
+            self.job = found
+            return True
+        if found["kind"] == "Pod" and found["metadata"].get("labels", {}).get(JOB_LABEL) == JOB:
+            return _put(self.pods, change)
+        if found["kind"] == "Event" and found["involvedObject"].get("name", "").startswith(JOB):
+            return _put(self.events, change)
+        return False
+
+    @property
+    def seconds(self) -> float:
+        """How long the job has been there."""
+        return time.monotonic() - self.began if self.job else 0.0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job has its verdict, or is gone."""
+        return self.is_deleted or (self.job is not None and pytorchjob.read_status(self.job).phase.is_terminal)
+
+    def statuses(self, replica: str = "") -> Iterator[dict[str, Any]]:
+        """Yield the statuses of the containers of one replica (`worker-0`), or of all."""
+        for name, pod in self.pods.items():
+            if name.endswith(replica):
+                status = pod.get("status") or {}
+                yield from status.get("initContainerStatuses") or ()
+                yield from status.get("containerStatuses") or ()
+
+    def runs(self, replica: str, container: str = "pytorch") -> bool:
+        """Whether this container of this replica runs."""
+        return any(one["name"] == container and one["state"].get("running") for one in self.statuses(replica))
+
+    def has_event(self, reason: str, count: int = 1) -> bool:
+        """Whether events of this reason came, at least so often."""
+        return sum(one.get("count") or 1 for one in self.events.values() if one.get("reason") == reason) >= count
+
+    def restarts(self) -> int:
+        """How often the kubelet has started containers again, all pods together."""
+        return sum(one["restartCount"] for one in self.statuses())
+
+
+def _put(known: dict[str, dict[str, Any]], change: dict[str, Any]) -> bool:
+    found = change["object"]
+    name = found["metadata"]["name"]
+    if change["type"] == "DELETED":
+        known.pop(name, None)
+    else:
+        known[name] = found
+    return True
