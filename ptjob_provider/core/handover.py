@@ -1,7 +1,13 @@
-"""Where a finished job's output lies, for a program that runs beside the claims; knows directories, no back-end."""
+"""Where a finished job's output lies for the next program: a directory of this machine, or a claim that a pod mounts.
+
+It knows addresses and paths, and no back-end.
+"""
 
 from __future__ import annotations
 
+import posixpath
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
@@ -9,6 +15,57 @@ from ptjob_provider.core.outputs import PvcAddress
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Self
+
+MOUNT_ROOT = "/mnt/outputs"
+"""Where a pod sees the claims of outputs that it reads, each below the name of its volume."""
+
+_MAX_VOLUME_NAME = 63
+
+
+@dataclass(frozen=True, kw_only=True)
+class MountedOutput:
+    """An output as a pod reads it: its whole claim, mounted read-only, and a path below the mount.
+
+    Attributes:
+        volume: name of the volume, a DNS label; what else the pod mounts is called otherwise.
+        claim: the PersistentVolumeClaim, in the pod's own namespace.
+        path: inside the claim.
+    """
+
+    volume: str
+    claim: str
+    path: str
+
+    @classmethod
+    def of(cls, uri: str, *, volume: str) -> Self:
+        """Read `pvc://claim/path`.
+
+        Raises:
+            InvalidSpec: it is no such address.
+        """
+        address = PvcAddress.parse(uri, field="uri")
+        return cls(volume=volume, claim=address.claim, path=address.path)
+
+    @property
+    def mount_path(self) -> str:
+        """Where the pod sees the claim."""
+        return f"{MOUNT_ROOT}/{self.volume}"
+
+    @property
+    def container_path(self) -> str:
+        """Where the pod sees the output."""
+        return posixpath.join(self.mount_path, self.path)
+
+    @property
+    def short(self) -> str:
+        """The mount in a job's short form."""
+        return f"{self.claim}:{self.mount_path}:ro"
+
+
+def volume_name(*parts: str) -> str:
+    """Return a volume's name made of parts such as a task's id: lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")[:_MAX_VOLUME_NAME].rstrip("-")
 
 
 def local_path(uri: str, *, claims: Path) -> Path:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
-from ptjob_provider.core.handover import local_path
+from ptjob_provider.core.handover import MountedOutput, local_path, volume_name
+from ptjob_provider.core.spec.volumes import VolumeMount
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,3 +59,27 @@ def test_a_link_within_the_claim_is_followed(claims: Path) -> None:
     path = local_path("pvc://digits/latest.pt", claims=claims)
 
     assert path.read_text() == "parameters"
+
+
+def test_a_pod_sees_an_output_below_the_mount_of_its_claim() -> None:
+    """Read-only, at a path that depends on the volume's name alone, so that it is known before the address is."""
+    output = MountedOutput.of("pvc://digits/models/run 1/model.pt", volume="train-model")
+
+    assert output.mount_path == "/mnt/outputs/train-model"
+    assert output.container_path == "/mnt/outputs/train-model/models/run 1/model.pt"
+    assert VolumeMount.parse("volumes", output.short) == VolumeMount(
+        claim="digits", mount_path="/mnt/outputs/train-model", read_only=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [
+        (("train", "model"), "train-model"),
+        (("group.Train_A", "model"), "group-train-a-model"),
+        (("t" * 62, "model"), "t" * 62),
+    ],
+)
+def test_a_volume_is_called_as_kubernetes_allows(parts: tuple[str, ...], name: str) -> None:
+    """Task ids have dots, underscores and capitals; a volume's name is a DNS label."""
+    assert volume_name(*parts) == name

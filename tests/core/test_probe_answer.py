@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied, PTJobError
+from ptjob_provider.core.kubernetes.probe_answer import advice, is_over, obstacle
+
+IMAGE = "set `[ptjob] probe_image` to an image that has Python 3 and that the nodes can pull"
+PLACED = {"type": "PodScheduled", "status": "True"}
+MISSED = 'runc create failed: unable to start container process: exec: "python3": executable file not found in $PATH'
+
+
+def pod(phase: str, *, condition: dict[str, str] | None = None, **state: Any) -> dict[str, Any]:
+    """Return a pod whose container is in a state; without one the kubelet has not told of it."""
+    statuses = [{"name": "probe", "restartCount": 0, "state": state}] if state else []
+    status = {"phase": phase, "conditions": [condition or PLACED], "containerStatuses": statuses}
+    spec = {"containers": [{"name": "probe"}], "nodeName": "node-a"}
+    return {"metadata": {"name": "digits-outputs-1", "uid": "u-1"}, "spec": spec, "status": status}
+
+
+def unplaced(message: str) -> dict[str, Any]:
+    found = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return pod("Pending", condition=found)
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return pod("Pending", waiting={"reason": reason, "message": message})
+
+
+def ended(code: int, reason: str, message: str = "") -> dict[str, Any]:
+    return pod("Failed", terminated={"exitCode": code, "reason": reason, "message": message})
+
+
+def raised(error: str) -> str:
+    """Return the end of the log of a probe that raised."""
+    return f'\nptjob-outputs Traceback (most recent call last):\n  File "probe.py", line 1\n{error}\n'
+
+
+def event(reason: str, message: str) -> dict[str, Any]:
+    return {"reason": reason, "message": message, "involvedObject": {"name": "digits-outputs-1", "uid": "u-1"}}
+
+
+@pytest.mark.parametrize(
+    ("found", "over"),
+    [
+        (unplaced("0/1 nodes"), False),
+        (waiting("ImagePullBackOff"), False),
+        (waiting("InvalidImageName"), True),
+        (pod("Running", running={}), False),
+        (pod("Succeeded", terminated={"exitCode": 0}), True),
+        (ended(1, "Error"), True),
+    ],
+)
+def test_waiting_ends_with_the_pod_or_when_it_can_never_start(found: dict[str, Any], over: bool) -> None:  # noqa: FBT001 - a case
+    """What the kubelet tries again may still come to an end by itself."""
+    assert is_over(found) is over
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "resolution"),
+    [
+        (
+            unplaced("0/1 nodes are available: 1 node(s) had untolerated taint. preemption: none"),
+            "does not run (Unschedulable: 0/1 nodes are available: 1 node(s) had untolerated taint.)",
+            "free 100m CPU and 128Mi on a node that can mount the claim",
+        ),
+        (waiting("ImagePullBackOff", "no such host"), "does not run (ImagePullBackOff: no such host)", IMAGE),
+        (waiting("InvalidImageName", "bad"), "does not run (InvalidImageName: bad)", IMAGE),
+        (
+            waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
+            "image will run as root",
+            "its security context, service account and claims are those of rank 0",
+        ),
+        (waiting("ContainerCreating"), "does not run (ContainerCreating)", "see whether its volumes can be mounted"),
+        (pod("Running", running={}), "was still reading", "raise `[ptjob] probe_timeout`"),
+        (
+            pod("Succeeded", terminated={"exitCode": 0}),
+            "has ended, but there is no report in its log",
+            "see what else writes there",
+        ),
+        (ended(128, "StartError", MISSED), 'exec: "python3": executable file not found in $PATH', IMAGE),
+        (
+            ended(1, "Error", raised("PermissionError: [Errno 13] b'/data'")),
+            "PermissionError: [Errno 13] b'/data'",
+            "may read its claims",
+        ),
+        (ended(1, "Error", raised("OSError: [Errno 116] Stale file handle")), "Stale file handle", "storage is well"),
+        (ended(1, "Error", raised("SyntaxError: invalid syntax")), "SyntaxError: invalid syntax", IMAGE),
+        (ended(137, "OOMKilled"), "ran out of memory (OOMKilled, exit code 137)", "how many files the output has"),
+        (ended(143, "Error"), "was stopped by SIGTERM (exit code 143)", "see whether its node is well"),
+    ],
+)
+def test_what_keeps_the_pod_from_answering_is_said_with_what_to_do(
+    found: dict[str, Any], said: str, resolution: str
+) -> None:
+    """One clause about the pod in the words of scheduler, kubelet or Python, then the advice."""
+    seen, _, told = obstacle(found).rpartition("; ")
+
+    assert said in seen
+    assert resolution in told
+
+
+def test_a_volume_that_cannot_be_mounted_is_read_from_the_pods_events() -> None:
+    """The pod itself only says ContainerCreating."""
+    events = [event("FailedAttachVolume", 'Multi-Attach error for volume "pvc-1"')]
+
+    assert 'FailedAttachVolume: Multi-Attach error for volume "pvc-1"' in obstacle(waiting("ContainerCreating"), events)
+
+
+def test_an_image_that_is_still_pulled_is_told_with_two_ways_out() -> None:
+    """Time, or a smaller image."""
+    said = obstacle(waiting("ContainerCreating"), [event("Pulling", 'Pulling image "digits"')])
+
+    assert 'Pulling image "digits"' in said
+    assert "set `[ptjob] probe_image` to" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionDenied("no"), "let these credentials do that"),
+        (JobNotFound("gone"), "somebody has deleted it"),
+        (ClusterUnavailable("away"), "see whether the API server is well"),
+        (InvalidSpec("field"), "correct what it names"),
+    ],
+)
+def test_a_refusal_comes_with_what_to_do(error: PTJobError, said: str) -> None:
+    """By the kind of refusal, not by its text."""
+    assert said in advice(error)

@@ -1,0 +1,402 @@
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
+from ptjob_provider.core.kubernetes.probe_answer import read_report
+from ptjob_provider.core.kubernetes.probe_pod import (
+    MARKER,
+    ProbeOptions,
+    is_held_by_one_node,
+    pod_name,
+    probe_pod,
+    rank0_of,
+)
+from ptjob_provider.core.outputs import ResolvedOutput, ResolvedOutputs
+from recorded import recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+SINCE = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+LONGEST_VARIABLE = 128 * 1024
+"""Bytes that Linux gives to one variable of a process."""
+PIN = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-a"]}]}
+ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+
+
+def output(claim: str, path: str, container_path: str) -> ResolvedOutput:
+    return ResolvedOutput(uri=f"pvc://{claim}/{path}", claim=claim, path=path, container_path=container_path)
+
+
+MODEL = output("runs", "a/model.pt", "/data/a/model.pt")
+
+
+def job(*, container: Mapping[str, Any] | None = None, **pod: Any) -> dict[str, Any]:
+    """Return a finished job whose rank 0 sees the claim `runs` as /data."""
+    found = recorded("pytorchjob-succeeded")
+    mounts = [{"name": "storage", "mountPath": "/data"}]
+    volumes = [{"name": "storage", "persistentVolumeClaim": {"claimName": "runs"}}]
+    trainer = {"name": "pytorch", "image": "registry.example/digits:1", "volumeMounts": mounts, **(container or {})}
+    template = {"spec": {"containers": [trainer], "volumes": volumes, **pod}}
+    found["spec"]["pytorchReplicaSpecs"]["Master"]["template"] = template
+    return found
+
+
+def ran(found: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """Return rank 0's pod as it ran on node-a, with what admission made of its template."""
+    owner = {"kind": "PyTorchJob", "uid": found["metadata"]["uid"]}
+    template = found["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
+    return {
+        "metadata": {"name": "digits-succeeded-master-0", "ownerReferences": [owner]},
+        "spec": {**template["spec"], "nodeName": "node-a", **spec},
+    }
+
+
+def made(
+    found: dict[str, Any],
+    *,
+    pod: dict[str, Any] | None = None,
+    model: ResolvedOutput | None = MODEL,
+    tfevents: ResolvedOutput | None = None,
+    on_its_node: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    return probe_pod(
+        found,
+        rank0_of(found, pod),
+        ResolvedOutputs(model=model, tfevents=tfevents),
+        name="digits-outputs-1a2b3c",
+        since=SINCE,
+        on_its_node=on_its_node,
+        options=ProbeOptions(**options),
+    )
+
+
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    (found,) = pod["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def environment(pod: dict[str, Any]) -> dict[str, str]:
+    """Return the variables as the kubelet gives them to the container: `$$` is a dollar sign."""
+    return {each["name"]: each["value"].replace("$$", "$") for each in container(pod)["env"]}
+
+
+def test_the_pod_looks_where_the_training_code_wrote() -> None:
+    """Rank 0's mounts, read-only and once each, and the paths as its code knew them."""
+    mounts = [
+        {"name": "storage", "mountPath": "/data"},
+        {"name": "storage", "mountPath": "/data/logs", "subPath": "tensorboard"},
+        {"name": "other", "mountPath": "/other"},
+    ]
+    volumes = [
+        {"name": "storage", "persistentVolumeClaim": {"claimName": "runs"}},
+        {"name": "other", "persistentVolumeClaim": {"claimName": "other"}},
+    ]
+    tfevents = output("runs", "tensorboard/a", "/data/logs/a")
+
+    pod = made(job(container={"volumeMounts": mounts}, volumes=volumes), tfevents=tfevents)
+
+    assert pod["spec"]["volumes"] == [{"name": "claim-0", "persistentVolumeClaim": {"claimName": "runs"}}]
+    assert container(pod)["volumeMounts"] == [
+        {"name": "claim-0", "mountPath": "/data", "readOnly": True},
+        {"name": "claim-0", "mountPath": "/data/logs", "readOnly": True, "subPath": "tensorboard"},
+    ]
+    assert json.loads(environment(pod)["PTJOB_REQUEST"]) == {
+        "model": "/data/a/model.pt",
+        "tfevents": "/data/logs/a",
+        "roots": {"model": "/data", "tfevents": "/data/logs"},
+        "since": SINCE.timestamp(),
+    }
+
+
+def test_an_output_that_rank_0_sees_nowhere_is_not_verified() -> None:
+    """A job whose mounts were changed behind our back is told with what it has."""
+    with pytest.raises(OutputsNotVerified, match=r"pvc://runs/b/model.pt: rank 0 mounts it nowhere .*/data"):
+        made(job(), model=output("runs", "b/model.pt", "/elsewhere/model.pt"))
+
+
+def test_its_command_reports_what_is_there(tmp_path: Path) -> None:
+    """Run as the container would run it: whatever the folder holds, modules of the same names as Python's included."""
+    folder = tmp_path / "a $(HOME) $$ ü"
+    folder.mkdir()
+    (folder / "model.pt").write_text("parameters")
+    (tmp_path / "json.py").write_text("raise SystemExit('the image has a module of this name')")
+    mounts = [{"name": "storage", "mountPath": str(tmp_path)}]
+    model = output("runs", "a/model.pt", str(folder / "model.pt"))
+    pod = made(job(container={"volumeMounts": mounts}), model=model)
+
+    command = [sys.executable, *container(pod)["command"][1:]]
+    environ = {**environment(pod), "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environ, cwd=tmp_path, check=True, capture_output=True, text=True)
+    report = read_report(done.stdout)
+
+    assert report
+    assert report.model
+    assert report.model.bytes == len("parameters")
+    assert report.tfevents is None
+
+
+def test_the_kubelet_leaves_what_it_is_told_as_it_is() -> None:
+    """It replaces `$(NAME)` in variables: every dollar sign is doubled, which it halves again."""
+    model = output("runs", "$(HOSTNAME)/model.pt", "/data/$(HOSTNAME)/model.pt")
+
+    (request,) = (each["value"] for each in container(made(job(), model=model))["env"] if "REQUEST" in each["name"])
+
+    assert json.loads(request)["model"] == "/data/$$(HOSTNAME)/model.pt"
+
+
+def test_program_and_question_fit_into_a_variable() -> None:
+    """Linux refuses to start a program with a longer one."""
+    assert max(len(value.encode()) for value in environment(made(job())).values()) < LONGEST_VARIABLE / 2
+
+
+@pytest.mark.parametrize(
+    ("command", "python"),
+    [
+        (None, "python3"),
+        (["torchrun", "train.py"], "python3"),
+        (["python", "train.py"], "python"),
+        (["/opt/conda/bin/python3.11", "train.py"], "/opt/conda/bin/python3.11"),
+        (["./venv/bin/python", "train.py"], "python3"),
+    ],
+)
+def test_the_jobs_own_python_is_taken(command: list[str] | None, python: str) -> None:
+    """The one that its command names, where that does not depend on the working directory."""
+    pod = made(job(container={"command": command, "imagePullPolicy": "Always"}))
+
+    assert container(pod)["command"][0] == python
+    assert container(pod)["image"] == "registry.example/digits:1"
+    assert container(pod)["imagePullPolicy"] == "IfNotPresent"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "image"),
+    [("", "python:3.13-slim"), ("mirror.example/hub/", "mirror.example/hub/python:3.13-slim")],
+)
+def test_another_image_can_be_set_and_comes_through_the_mirror(prefix: str, image: str) -> None:
+    """Its Python is `python3`, whatever the job's command names."""
+    found = job(container={"command": ["/opt/conda/bin/python", "train.py"]})
+
+    pod = made(found, image="python:3.13-slim", image_prefix=prefix)
+
+    assert (container(pod)["image"], container(pod)["command"][0]) == (image, "python3")
+
+
+def test_the_jobs_own_image_is_never_prefixed() -> None:
+    """The cluster has pulled it from where it is."""
+    assert container(made(job(), image_prefix="mirror.example"))["image"] == "registry.example/digits:1"
+
+
+def test_it_asks_for_little_and_for_no_device() -> None:
+    """Requests and limits are set, so that quotas and limit ranges admit it; no GPU, no variable of the job."""
+    trainer = {
+        "resources": {"limits": {"nvidia.com/gpu": "8", "cpu": "32"}},
+        "env": [{"name": "TOKEN", "value": "secret"}],
+        "envFrom": [{"secretRef": {"name": "secret"}}],
+    }
+
+    pod = made(job(container=trainer, priorityClassName="high", hostNetwork=True, initContainers=[{"name": "sync"}]))
+
+    assert container(pod)["resources"] == {
+        "requests": {"cpu": "100m", "memory": "128Mi"},
+        "limits": {"cpu": "1", "memory": "256Mi"},
+    }
+    assert set(environment(pod)) == {"PTJOB_PROBE", "PTJOB_REQUEST"}
+    assert not {"envFrom", "args"} & set(container(pod))
+    assert not {"priorityClassName", "hostNetwork", "initContainers"} & set(pod["spec"])
+
+
+def test_it_ends_by_itself_and_goes_with_the_job() -> None:
+    """A worker that is killed while it looks leaves nothing that runs for long, and nothing that outlives the job."""
+    pod = made(job(), timeout=12.5)
+
+    (owner,) = pod["metadata"]["ownerReferences"]
+    assert owner == {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "name": "digits-succeeded",
+        "uid": job()["metadata"]["uid"],
+        "blockOwnerDeletion": False,
+    }
+    assert pod["spec"]["activeDeadlineSeconds"] == 13
+    assert pod["spec"]["restartPolicy"] == "Never"
+
+
+@pytest.mark.parametrize("timeout", [0, -1, math.inf, math.nan])
+def test_a_time_limit_that_is_none_is_refused(timeout: float) -> None:
+    """Before anything is asked of the cluster."""
+    with pytest.raises(InvalidSpec, match=r"probe_timeout: .* a positive number of seconds"):
+        ProbeOptions(timeout=timeout)
+
+
+def test_it_is_no_replica_of_the_job() -> None:
+    """It has none of the labels by which the operator, Arena and we find replicas, and no sidecar of Istio."""
+    meta = made(job())["metadata"]
+
+    assert meta["labels"] == {"ptjob-provider/probe-of": "digits-succeeded", "sidecar.istio.io/inject": "false"}
+    assert meta["annotations"] == {"sidecar.istio.io/inject": "false"}
+    assert meta["namespace"] == "ml"
+
+
+@pytest.mark.parametrize("name", ["digits", "a" * 63, f"{'a' * 47}-b"])
+def test_its_name_is_the_jobs_and_a_valid_one(name: str) -> None:
+    """At most 63 characters, as a host's name may have, without a dash before the ending."""
+    found = pod_name(name, "1a2b3c")
+
+    assert found.startswith(name[:47])
+    assert found.endswith("-outputs-1a2b3c")
+    assert len(found) <= 63
+    assert "--" not in found
+
+
+def test_it_has_rank_0s_user_secrets_and_account() -> None:
+    """What decides whether the image can be pulled and the files be read; the account's token stays away."""
+    pod = made(
+        job(
+            imagePullSecrets=[{"name": "registry"}],
+            serviceAccountName="trainer",
+            securityContext={"runAsUser": 1000, "fsGroup": 2000, "sysctls": [{"name": "kernel.shm"}]},
+        )
+    )
+
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["spec"]["serviceAccountName"] == "trainer"
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert pod["spec"]["securityContext"] == {
+        "runAsUser": 1000,
+        "fsGroup": 2000,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("pod_context", "container_context"),
+    [
+        ({"runAsUser": 1000}, {}),
+        ({"runAsNonRoot": True}, {"privileged": True}),
+        ({"runAsNonRoot": False}, {"runAsUser": 1000, "runAsNonRoot": False}),
+    ],
+)
+def test_who_is_no_root_passes_pod_security_restricted(
+    pod_context: dict[str, Any], container_context: dict[str, Any]
+) -> None:
+    """No privileges and no capabilities, also where rank 0 had some."""
+    pod = made(job(securityContext=pod_context, container={"securityContext": container_context}))
+
+    found = container(pod)["securityContext"]
+    assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert found["runAsNonRoot"] is True
+    assert found["allowPrivilegeEscalation"] is False
+    assert found["capabilities"] == {"drop": ["ALL"]}
+    assert "privileged" not in found
+
+
+@pytest.mark.parametrize("container_context", [{}, {"runAsUser": 0}])
+def test_a_root_keeps_what_it_needs_to_read_files_of_others(container_context: dict[str, Any]) -> None:
+    """Without the runtime's capabilities root reads only its own files; the training may have changed its user."""
+    pod = made(job(securityContext={"runAsUser": 0}, container={"securityContext": container_context}))
+
+    assert "capabilities" not in container(pod)["securityContext"]
+    assert "runAsNonRoot" not in container(pod)["securityContext"]
+
+
+def test_a_claim_that_one_node_holds_is_looked_at_on_rank_0s_node() -> None:
+    """The scheduler still places it, so that taints and the volume's own node are respected."""
+    found = job(nodeSelector={"pool": "gpu"})
+
+    spec = made(found, pod=ran(found), on_its_node=True)["spec"]
+
+    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert required == {"nodeSelectorTerms": [PIN]}
+    assert not {"nodeName", "nodeSelector"} & set(spec)
+
+
+def test_a_shared_claim_can_be_looked_at_wherever_the_job_could_have_run() -> None:
+    """Rank 0's node is only preferred: it has the image already. Rules about other pods are not copied."""
+    rules = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [ZONE]}}
+    affinity = {"nodeAffinity": rules, "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
+    found = job(nodeSelector={"pool": "gpu"}, affinity=affinity)
+
+    spec = made(found, pod=ran(found))["spec"]
+
+    assert spec["nodeSelector"] == {"pool": "gpu"}
+    wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": PIN}]}
+    assert spec["affinity"] == {"nodeAffinity": rules | wish}
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_without_rank_0s_pod_the_scheduler_finds_a_node(is_gone: bool) -> None:  # noqa: FBT001 - a parameter of cases
+    """Gone, or of an earlier job of the same name: nobody knows the node, the template still tells what it allowed."""
+    found = job(nodeSelector={"pool": "gpu"})
+    other = ran(found)
+    other["metadata"]["ownerReferences"][0]["uid"] = "another"
+
+    spec = made(found, pod=None if is_gone else other, on_its_node=True)["spec"]
+
+    assert spec["nodeSelector"] == {"pool": "gpu"}
+    assert "affinity" not in spec
+
+
+def test_a_pod_that_ran_knows_more_than_its_template() -> None:
+    """Admission gave it a user and tolerations; the probe has the same."""
+    found = job()
+    taint = {"key": "dedicated", "operator": "Exists"}
+
+    spec = made(found, pod=ran(found, securityContext={"runAsUser": 1000710000}, tolerations=[taint]))["spec"]
+
+    assert spec["securityContext"]["runAsUser"] == 1000710000
+    assert spec["tolerations"] == [taint]
+
+
+def test_taints_that_keep_gpu_nodes_free_are_tolerated() -> None:
+    """Clouds tolerate them for pods that ask for a GPU; this one asks for none and has to say so itself."""
+    limits = {"nvidia.com/gpu": "1", "cpu": "8"}
+
+    spec = made(job(container={"resources": {"limits": limits}}, tolerations=[{"key": "spot"}]))["spec"]
+
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert spec["tolerations"] == [{"key": "spot"}, gpu]
+
+
+@pytest.mark.parametrize(
+    ("modes", "held"),
+    [
+        (["ReadWriteOnce"], True),
+        (["ReadWriteOncePod"], True),
+        (["ReadWriteMany"], False),
+        (["ReadWriteOnce", "ReadWriteMany"], False),
+        (["ReadOnlyMany"], False),
+    ],
+)
+def test_access_modes_tell_whether_one_node_holds_a_claim(modes: list[str], held: bool) -> None:  # noqa: FBT001 - a case
+    """The widest mode counts."""
+    assert is_held_by_one_node({"spec": {"accessModes": modes}}) is held
+
+
+@pytest.mark.parametrize(
+    "log",
+    ["", "Traceback", MARKER, f"{MARKER}{{", f"{MARKER}[]", f'{MARKER}{{"model": {{"unknown": 1}}}}', f"x{MARKER}{{}}"],
+)
+def test_a_log_without_a_whole_report_has_none(log: str) -> None:
+    """Cut off, of another version, or somebody else's lines."""
+    assert read_report(log) is None
+
+
+def test_the_report_is_found_among_other_lines() -> None:
+    """The last line with the marker counts; an image's Python may greet."""
+    report = read_report(f'hello\n{MARKER}{{"model": 1}}\n{MARKER}{{"model": null, "tfevents": null}}\nbye\n')
+
+    assert report is not None
+    assert report.model is None

@@ -1,0 +1,136 @@
+"""Finished jobs on the tests' cluster, what they left in their claim, and looking at it as the back-end does."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from cluster.shell import wait_until
+from cluster_world import config_of
+from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.inspection import inspect
+from ptjob_provider.core.kubernetes.probe_pod import PROBE_LABEL, ProbeOptions
+from ptjob_provider.core.outputs import OutputReport, ResolvedOutput, ResolvedOutputs
+from ptjob_provider.core.status import parse_instant
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+    from ptjob_provider.core.identity import Manifest
+
+MODEL = ResolvedOutput(
+    uri="pvc://data/out/model.pt", claim="data", path="out/model.pt", container_path="/data/model.pt"
+)
+TFEVENTS = ResolvedOutput(uri="pvc://data/out/tb", claim="data", path="out/tb", container_path="/data/tb")
+QUICK = ProbeOptions(timeout=60)
+
+
+def claim(namespace: str, *modes: str) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": namespace},
+        "spec": {"accessModes": list(modes or ["ReadWriteOnce"]), "resources": {"requests": {"storage": "1Gi"}}},
+    }
+
+
+def job(namespace: str, image: str, *command: str, container: Manifest | None = None, **pod: Any) -> Manifest:
+    """Return a job of one replica that sees the folder `out` of the claim as /data."""
+    trainer = {
+        "name": "pytorch",
+        "image": image,
+        **({"command": list(command)} if command else {}),
+        "volumeMounts": [{"name": "data", "mountPath": "/data", "subPath": "out"}],
+        **(container or {}),
+    }
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    template = {"spec": {"containers": [trainer], "volumes": volumes, **pod}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train", "namespace": namespace},
+        "spec": {
+            "pytorchReplicaSpecs": {"Master": {"replicas": 1, "restartPolicy": "Never", "template": template}},
+        },
+    }
+
+
+def prepared_volume(cluster: Cluster, namespace: str, *modes: str) -> Path:
+    """Have the claim bound, and the folder that jobs see open to every user; return that folder."""
+    cluster.kubectl.apply(claim(namespace, *modes))
+    root = wait_until("the claim to be bound", lambda: bound_volume(cluster, namespace), timeout=60)
+    out = root / "out"
+    out.mkdir()
+    for folder in (root, out):
+        folder.chmod(0o777)
+    return out
+
+
+def bound_volume(cluster: Cluster, namespace: str) -> Path | None:
+    found = cluster.kubectl.get("persistentvolumeclaim", "data", namespace=namespace)
+    is_bound = found.get("status", {}).get("phase") == "Bound"
+    return cluster.volume("data", namespace=namespace) if is_bound else None
+
+
+def succeeded(cluster: Cluster, wanted: Manifest) -> Manifest:
+    """Run the job to its success and return its object."""
+    namespace = wanted["metadata"]["namespace"]
+    cluster.kubectl.apply(wanted)
+
+    def finished() -> Manifest | None:
+        found = cluster.kubectl.get("pytorchjob", "train", namespace=namespace)
+        true = {one["type"] for one in found.get("status", {}).get("conditions", []) if one["status"] == "True"}
+        assert "Failed" not in true, cluster.kubectl("logs", "train-master-0", "--namespace", namespace)
+        return found if "Succeeded" in true else None
+
+    return wait_until("the job to succeed", finished, timeout=180)
+
+
+async def inspected(
+    cluster: Cluster,
+    finished: Manifest,
+    outputs: ResolvedOutputs,
+    options: ProbeOptions,
+    kubeconfig: Path | None = None,
+) -> OutputReport:
+    async with lease(config_of(kubeconfig or cluster.layout.kubeconfig)) as client:
+        return await inspect(client, finished, outputs, since=began(finished), options=options)
+
+
+def look(
+    cluster: Cluster,
+    finished: Manifest,
+    *,
+    model: ResolvedOutput | None = MODEL,
+    tfevents: ResolvedOutput | None = None,
+    options: ProbeOptions = QUICK,
+    kubeconfig: Path | None = None,
+) -> OutputReport:
+    """Look at the outputs as the back-end does, and see that no pod of it is left."""
+    outputs = ResolvedOutputs(model=model, tfevents=tfevents)
+    try:
+        return asyncio.run(inspected(cluster, finished, outputs, options, kubeconfig))
+    finally:
+        no_probe_is_left(cluster, finished)
+
+
+def no_probe_is_left(cluster: Cluster, finished: Manifest) -> None:
+    wait_until("the probe pod to be gone", lambda: not probes(cluster, finished), timeout=30)
+
+
+def began(finished: Manifest) -> datetime:
+    at = parse_instant(finished["metadata"]["creationTimestamp"])
+    assert at
+    return at
+
+
+def probes(cluster: Cluster, finished: Manifest) -> Sequence[Manifest]:
+    return cluster.kubectl.list("pods", namespace=finished["metadata"]["namespace"], selector=PROBE_LABEL)
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

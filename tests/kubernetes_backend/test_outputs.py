@@ -1,0 +1,353 @@
+"""The probe pod on a real cluster: what a worker without the volume is told about a job's outputs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster.images import INIT_IMAGE
+from cluster.layout import NODE
+from cluster.shell import wait_until
+from cluster.tenants import service_account
+from cluster_world import PATIENCE, config_of
+from fakes import ListSink, MemoryStore
+from kubernetes_backend.finished import (
+    MODEL,
+    QUICK,
+    TFEVENTS,
+    began,
+    digest,
+    inspected,
+    job,
+    look,
+    no_probe_is_left,
+    prepared_volume,
+    probes,
+    succeeded,
+)
+from ptjob_provider.core.conclusion import Conclusion, Outcome
+from ptjob_provider.core.errors import OutputsNotVerified
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
+from ptjob_provider.core.outputs import OutputCause, OutputReport, ResolvedOutputs, notes, problems
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.submission import Submission, ensure_submitted
+from recorded import OWNER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+    from ptjob_provider.core.identity import Manifest
+
+WRITE = ("python3", "-c", "open('/data/model.pt', 'w').write('parameters')")
+USER = 1000
+RESTRICTED_POD = {"runAsUser": USER, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+RESTRICTED_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+LARGE = 200 * 2**30
+"""Bytes of a file that takes minutes to read, and as a sparse one no room."""
+
+
+def test_what_a_training_wrote_comes_back_without_a_volume(cluster: Cluster, namespace: str, digits_image: str) -> None:
+    """On a ReadWriteOnce claim: size, sha256, step and last scalars equal what the files have, read by tensorboard."""
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    volume = prepared_volume(cluster, namespace)
+    where = {"PTJOB_MODEL_PATH": MODEL.container_path, "PTJOB_TFEVENTS_DIR": TFEVENTS.container_path}
+    container = {"args": ["--epochs", "2"], "env": [{"name": name, "value": path} for name, path in where.items()]}
+
+    finished = succeeded(cluster, job(namespace, digits_image, container=container))
+    report = look(cluster, finished, tfevents=TFEVENTS)
+
+    assert report.model
+    assert (report.model.bytes, report.model.sha256) == (
+        (volume / "model.pt").stat().st_size,
+        digest(volume / "model.pt"),
+    )
+    events = accumulators.EventAccumulator(str(volume / "tb")).Reload()
+    last = {tag: events.Scalars(tag)[-1] for tag in events.Tags()["scalars"]}
+    assert report.tfevents
+    assert report.tfevents.scalars == {tag: scalar.value for tag, scalar in last.items()}
+    assert report.tfevents.last_step == max(scalar.step for scalar in last.values()) == 2
+    outputs = ResolvedOutputs(model=MODEL, tfevents=TFEVENTS)
+    assert problems(report, outputs, not_before=began(finished)) == ()
+
+
+def test_a_hardened_namespace_admits_the_probe_and_it_reads_as_the_jobs_user(
+    cluster: Cluster, hardened_namespace: str, digits_image: str
+) -> None:
+    """PodSecurity `restricted`, a quota and a limit range; the model can be read by the user that wrote it alone."""
+    volume = prepared_volume(cluster, hardened_namespace)
+    write = "import os; os.umask(0o077); open('/data/model.pt', 'w').write('parameters')"
+    container = {"securityContext": RESTRICTED_CONTAINER}
+    command = ("python3", "-c", write)
+
+    wanted = job(hardened_namespace, digits_image, *command, container=container, securityContext=RESTRICTED_POD)
+    finished = succeeded(cluster, wanted)
+    report = look(cluster, finished)
+
+    found = (volume / "model.pt").stat()
+    assert (found.st_uid, found.st_mode & 0o777) == (USER, 0o600)
+    assert report.model
+    assert report.model.sha256 == digest(volume / "model.pt")
+    assert report.model.problem == ""
+
+
+def test_files_that_the_jobs_user_may_not_read_are_named(cluster: Cluster, namespace: str, digits_image: str) -> None:
+    """A file of another user is told with its size; a folder of another user cannot be looked into: not verified."""
+    volume = prepared_volume(cluster, namespace)
+    wanted = job(namespace, digits_image, *WRITE, securityContext=RESTRICTED_POD)
+    finished = succeeded(cluster, wanted)
+
+    seal(volume / "model.pt", 0o600)
+    report = look(cluster, finished)
+    seal(volume, 0o700)
+    with pytest.raises(OutputsNotVerified) as caught:
+        look(cluster, finished)
+
+    assert report.model
+    assert (report.model.bytes, report.model.sha256) == (len("parameters"), "")
+    assert "model.pt: Permission denied" in report.model.problem
+    assert "PermissionError" in str(caught.value)
+    assert "see that the user as whom rank 0 runs may read its claims" in str(caught.value)
+
+
+def seal(path: Path, mode: int) -> None:
+    os.chown(path, USER + 1, USER + 1)
+    path.chmod(mode)
+
+
+def test_a_link_leads_where_it_led_for_the_training_code(cluster: Cluster, namespace: str, digits_image: str) -> None:
+    """An absolute link to the newest of several models is followed: the claim is mounted where rank 0 had it."""
+    volume = prepared_volume(cluster, namespace)
+    write = "import os; open('/data/7.pt', 'w').write('seven'); os.symlink('/data/7.pt', '/data/model.pt')"
+
+    finished = succeeded(cluster, job(namespace, digits_image, "python3", "-c", write))
+    report = look(cluster, finished)
+
+    assert report.model
+    assert report.model.sha256 == digest(volume / "7.pt")
+
+
+def test_an_image_without_python_is_named_and_another_image_helps(
+    cluster: Cluster, namespace: str, digits_image: str
+) -> None:
+    """The error names the option; with it the same finished job is verified."""
+    volume = prepared_volume(cluster, namespace)
+    finished = succeeded(cluster, job(namespace, INIT_IMAGE, "sh", "-c", "echo parameters > /data/model.pt"))
+
+    with pytest.raises(OutputsNotVerified) as caught:
+        look(cluster, finished)
+    report = look(cluster, finished, options=ProbeOptions(image=digits_image, timeout=60))
+
+    assert 'exec: "python3": executable file not found' in str(caught.value)
+    assert "set `[ptjob] probe_image` to an image that has Python 3" in str(caught.value)
+    assert report.model
+    assert report.model.sha256 == digest(volume / "model.pt")
+
+
+def test_a_retry_only_verifies(cluster: Cluster, namespace: str, digits_image: str) -> None:
+    """The finished job is adopted, with the same pod and the same model; nothing is trained a second time."""
+    volume = prepared_volume(cluster, namespace)
+    command = ["sh", "-c", "cat /proc/sys/kernel/random/uuid > /data/model.pt"]
+    fields = {"volumes": ["data/out:/data"], "model": "/data/model.pt"}
+    wanted = TrainingJob.parse(name="train", namespace=namespace, image=INIT_IMAGE, command=command, **fields)
+    store, config = MemoryStore(), config_of(cluster.layout.kubeconfig)
+
+    async def tried(options: ProbeOptions) -> tuple[Submission, Conclusion]:
+        backend = KubernetesBackend(config, probe=options)
+        async with asyncio.timeout(PATIENCE):
+            submission = await ensure_submitted(backend, wanted, owner=OWNER, store=store)
+            return submission, await follow(backend, submission, sink=ListSink())
+
+    first, unverified = asyncio.run(tried(QUICK))
+    trained = digest(volume / "model.pt")
+    second, verified = asyncio.run(tried(replace(QUICK, image=digits_image)))
+
+    assert unverified.outcome is Outcome.UNVERIFIED
+    assert (second.ref, second.adopted) == (first.ref, True)
+    assert verified.outcome is Outcome.SUCCEEDED
+    assert verified.result
+    assert verified.result["model"]["sha256"] == digest(volume / "model.pt") == trained
+
+
+def test_a_storage_whose_clock_is_an_hour_behind_makes_outputs_stale(
+    cluster: Cluster, namespace: str, digits_image: str
+) -> None:
+    """Such a model cannot be told from an earlier training's: the instant comes back, and the verdict says so."""
+    volume = prepared_volume(cluster, namespace)
+    finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
+    hour_before = began(finished).timestamp() - 3600
+
+    os.utime(volume / "model.pt", (hour_before, hour_before))
+    report = look(cluster, finished)
+
+    assert report.model
+    assert report.model.modified_at == hour_before
+    (found,) = problems(report, ResolvedOutputs(model=MODEL), not_before=began(finished))
+    assert found.cause is OutputCause.STALE
+
+
+def test_tfevents_without_any_scalar_are_said(cluster: Cluster, namespace: str, digits_image: str) -> None:
+    """A writer that was opened and never written to leaves a file that counts, and a word about it."""
+    writers = pytest.importorskip("tensorboard.summary.writer.event_file_writer")
+    volume = prepared_volume(cluster, namespace)
+    finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
+
+    writers.EventFileWriter(str(volume / "tb")).close()
+    report = look(cluster, finished, tfevents=TFEVENTS)
+
+    outputs = ResolvedOutputs(model=MODEL, tfevents=TFEVENTS)
+    assert problems(report, outputs, not_before=began(finished)) == ()
+    (note,) = notes(report, outputs)
+    assert "has no scalars" in note
+
+
+def test_a_full_quota_is_told_and_one_that_frees_itself_is_waited_for(
+    cluster: Cluster, namespace: str, digits_image: str
+) -> None:
+    """Without room for one more pod the error says what is full; when there is room in time nobody hears of it."""
+    volume = prepared_volume(cluster, namespace)
+    finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
+    fill_quota(cluster, namespace)
+
+    with pytest.raises(OutputsNotVerified) as caught:
+        look(cluster, finished, options=ProbeOptions(timeout=3))
+    report = asyncio.run(look_while_quota_is_freed(cluster, finished))
+
+    assert "exceeded quota: full" in str(caught.value)
+    assert "free quota for a pod with 100m CPU and 128Mi" in str(caught.value)
+    assert report.model
+    assert report.model.sha256 == digest(volume / "model.pt")
+
+
+def fill_quota(cluster: Cluster, namespace: str) -> None:
+    metadata = {"name": "full", "namespace": namespace}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": "0"}}}
+    cluster.kubectl.apply(quota)
+
+    def counted() -> object:
+        return cluster.kubectl.get("resourcequota", "full", namespace=namespace).get("status", {}).get("used")
+
+    wait_until("the quota to be counted", counted, timeout=30)
+
+
+async def look_while_quota_is_freed(cluster: Cluster, finished: Manifest) -> OutputReport:
+    looking = asyncio.create_task(inspected(cluster, finished, ResolvedOutputs(model=MODEL), QUICK))
+    await asyncio.sleep(2)
+    namespace = finished["metadata"]["namespace"]
+    await asyncio.to_thread(cluster.kubectl, "delete", "resourcequota", "full", "--namespace", namespace)
+    return await looking
+
+
+def test_an_image_that_cannot_be_pulled_is_told(cluster: Cluster, namespace: str, digits_image: str) -> None:
+    """With the runtime's own words, and what to set."""
+    prepared_volume(cluster, namespace)
+    finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
+
+    with pytest.raises(OutputsNotVerified) as caught:
+        look(cluster, finished, options=ProbeOptions(image="python:3", image_prefix="127.0.0.1:9/mirror/", timeout=6))
+
+    assert "gave no answer within 6 s" in str(caught.value)
+    assert "127.0.0.1:9/mirror/python:3" in str(caught.value)
+    assert "set `[ptjob] probe_image`" in str(caught.value)
+
+
+def test_a_model_that_takes_too_long_to_read_is_told(cluster: Cluster, namespace: str, digits_image: str) -> None:
+    """The option for more time is named."""
+    volume = prepared_volume(cluster, namespace)
+    finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
+    os.truncate(volume / "model.pt", LARGE)
+
+    with pytest.raises(OutputsNotVerified, match=r"was still reading; raise `\[ptjob\] probe_timeout`"):
+        look(cluster, finished, options=ProbeOptions(timeout=8))
+
+
+def test_whoever_is_cancelled_while_looking_leaves_no_pod(cluster: Cluster, namespace: str, digits_image: str) -> None:
+    """A task that is stopped takes its pod with it."""
+    volume = prepared_volume(cluster, namespace)
+    finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
+    os.truncate(volume / "model.pt", LARGE)
+
+    async def stopped() -> None:
+        looking = asyncio.create_task(inspected(cluster, finished, ResolvedOutputs(model=MODEL), QUICK))
+        await asyncio.to_thread(wait_until, "the probe pod", lambda: probes(cluster, finished), timeout=30)
+        looking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await looking
+
+    asyncio.run(stopped())
+
+    no_probe_is_left(cluster, finished)
+
+
+def test_the_probe_goes_with_its_job(cluster: Cluster, namespace: str, digits_image: str) -> None:
+    """A job that is deleted meanwhile leaves no pod behind, and whoever looked is told."""
+    volume = prepared_volume(cluster, namespace)
+    finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
+    os.truncate(volume / "model.pt", LARGE)
+
+    async def deleted() -> OutputReport:
+        looking = asyncio.create_task(inspected(cluster, finished, ResolvedOutputs(model=MODEL), QUICK))
+        await asyncio.to_thread(wait_until, "the probe pod", lambda: probes(cluster, finished), timeout=30)
+        await asyncio.to_thread(cluster.kubectl, "delete", "pytorchjob", "train", "--namespace", namespace)
+        return await looking
+
+    with pytest.raises(OutputsNotVerified, match="was deleted by somebody before it had answered"):
+        asyncio.run(deleted())
+
+    assert (volume / "model.pt").stat().st_size == LARGE
+
+
+def test_credentials_that_may_not_create_pods_are_told(cluster: Cluster, namespace: str, digits_image: str) -> None:
+    """With who may not do what, as the API server says it."""
+    prepared_volume(cluster, namespace)
+    finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
+    rules = [{"apiGroups": [""], "resources": ["pods", "persistentvolumeclaims"], "verbs": ["get"]}]
+    kubeconfig = service_account(cluster, namespace, rules)
+
+    with pytest.raises(OutputsNotVerified) as caught:
+        look(cluster, finished, kubeconfig=kubeconfig)
+
+    assert "could not be created" in str(caught.value)
+    assert 'cannot create resource "pods"' in str(caught.value)
+    assert "let these credentials do that" in str(caught.value)
+
+
+def test_a_taint_that_the_job_tolerates_does_not_stop_the_probe(own_cluster: Cluster, own_namespace: str) -> None:
+    """It is placed and started on the tainted node, also after rank 0's pod has gone, when the template tells it.
+
+    This cluster has no image with Python: that the program is missed shows that the pod was placed.
+    """
+    prepared_volume(own_cluster, own_namespace)
+    tolerations = [{"key": "training", "operator": "Exists"}]
+    own_cluster.kubectl("taint", "node", NODE, "training=only:NoSchedule")
+    try:
+        write = ("sh", "-c", "echo parameters > /data/model.pt")
+        finished = succeeded(own_cluster, job(own_namespace, INIT_IMAGE, *write, tolerations=tolerations))
+        for _ in ("with its pod", "without its pod"):
+            with pytest.raises(OutputsNotVerified, match="the image has no Python there"):
+                look(own_cluster, finished)
+            own_cluster.kubectl("delete", "pods", "--all", "--namespace", own_namespace)
+    finally:
+        own_cluster.kubectl("taint", "node", NODE, "training-")
+
+
+def test_a_probe_that_no_node_takes_is_told(own_cluster: Cluster, own_namespace: str) -> None:
+    """The scheduler's reason, and what to free or to change."""
+    prepared_volume(own_cluster, own_namespace)
+    own_cluster.kubectl("label", "node", NODE, "pool=training")
+    write = ("sh", "-c", "echo parameters > /data/model.pt")
+    finished = succeeded(own_cluster, job(own_namespace, INIT_IMAGE, *write, nodeSelector={"pool": "training"}))
+
+    own_cluster.kubectl("delete", "pod", "train-master-0", "--namespace", own_namespace)
+    own_cluster.kubectl("label", "node", NODE, "pool-")
+    with pytest.raises(OutputsNotVerified) as caught:
+        look(own_cluster, finished, options=ProbeOptions(timeout=5))
+
+    assert "Unschedulable: 0/1 nodes are available" in str(caught.value)
+    assert "free 100m CPU and 128Mi on a node" in str(caught.value)
