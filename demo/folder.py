@@ -35,15 +35,6 @@ class Folder:
         """`[ptjob] local_root`: the jobs' states and logs."""
         return self.path / "jobs"
 
-    @property
-    def claims(self) -> Path:
-        """What stands in for the volumes, `claims/<namespace>/<claim>`: where `[ptjob] local_claims` is by default."""
-        return self.jobs / "claims"
-
-    def place(self, output: dict[str, str], namespace: str) -> Path:
-        """Return where a result's `{claim, path}` is on this machine."""
-        return self.claims / namespace / output["claim"] / output["path"]
-
 
 def make_folder(base: Path) -> Folder:
     """Make a new run's folder, point `latest` to it and remove old ones that are not in use."""

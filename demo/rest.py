@@ -100,6 +100,10 @@ class AirflowApi:
         found: dict[str, Any] = self.get(f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}")
         return found
 
+    def delete_run(self, dag_id: str, run_id: str) -> None:
+        """Delete one run with its task instances, as the page's button does."""
+        self._request("DELETE", f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}").raise_for_status()
+
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
         """Return the run's task instances, mapped ones each."""
         path = f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances"

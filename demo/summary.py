@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +13,17 @@ from demo.folder import Folder
 from demo.story import STATE_COLOURS, STREAMED_OPERATOR
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from demo.place import Place
     from demo.stack import Stack
 
 
-def summarize(stack: Stack, folder: Folder, dag_id: str, run_id: str) -> Group:
+def summarize(stack: Stack, folder: Folder, place: Place, dag_id: str, run_id: str) -> Group:
     """Return the tables of one run."""
     tasks = stack.api.tasks(dag_id, run_id)
     trained = [task for task in tasks if task["operator_name"] == STREAMED_OPERATOR]
     results = {task["task_id"]: stack.api.xcom(dag_id, run_id, task["task_id"]) for task in trained}
-    parts = [_tasks(tasks), *(_outputs(name, result, folder) for name, result in results.items() if result)]
-    return Group(*(part for part in parts if part), Text(), _hints(folder))
+    parts = [_tasks(tasks), *(_outputs(name, result, place) for name, result in results.items() if result)]
+    return Group(*(part for part in parts if part), *place.tables(), Text(), _hints(folder, place))
 
 
 def _tasks(tasks: list[dict[str, Any]]) -> Table:
@@ -44,40 +42,32 @@ def _tasks(tasks: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _outputs(task_id: str, result: dict[str, Any], folder: Folder) -> Table | None:
+def _outputs(task_id: str, result: dict[str, Any], place: Place) -> Table | None:
     table = Table(title=f"\n{task_id}", title_justify="left", box=None, show_header=False)
     table.add_column(style="dim")
     table.add_column(overflow="fold")
-    namespace = result["job"]["namespace"]
-    table.add_row("job", f"{namespace}/{result['job']['name']}, attempt {result['attempt']}")
+    table.add_row("job", f"{result['job']['namespace']}/{result['job']['name']}, attempt {result['attempt']}")
     table.add_row("ran", f"{result['run_seconds']:.1f} s after {result['queue_seconds']:.1f} s of waiting")
     if model := result["model"]:
-        path = folder.place(model, namespace)
-        table.add_row("model", str(path))
-        table.add_row("", f"{model['bytes']:,} bytes, sha256 {model['sha256']} ({_checked(path, model['sha256'])})")
+        where, checked = place.model(model)
+        table.add_row("model", where)
+        table.add_row("", f"{model['bytes']:,} bytes, sha256 {model['sha256']} ({checked})")
     if tfevents := result["tfevents"]:
-        table.add_row("tfevents", str(folder.place(tfevents, namespace)))
+        table.add_row("tfevents", place.curves(tfevents))
         for tag, value in sorted(tfevents["scalars"].items()):
             table.add_row("", f"{tag} = {value:.4f}" + (f" at step {tfevents['last_step']}"))
     return table
 
 
-def _hints(folder: Folder) -> Table:
+def _hints(folder: Folder, place: Place) -> Table:
     table = Table(title="to look further", title_justify="left", box=None, show_header=False)
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     latest = Folder(path=folder.path.parent / "latest").shown
-    table.add_row("curves", f".venv/bin/tensorboard --logdir {latest}/jobs/claims")
-    table.add_row("jobs", f".venv/bin/ptjob --root {latest}/jobs list")
-    table.add_row("Airflow's logs", f"{latest}/airflow/logs")
-    table.add_row("Airflow's page", "make demo UI=1")
+    airflow = [("Airflow's logs", f"{latest}/airflow/logs"), ("Airflow's page", f"{place.command} UI=1")]
+    for row in (*place.hints(), *airflow):
+        table.add_row(*row)
     return table
-
-
-def _checked(path: Path, sha256: str) -> str:
-    if not path.is_file():
-        return "a directory" if path.is_dir() else "not there"
-    return "as the file is" if hashlib.sha256(path.read_bytes()).hexdigest() == sha256 else "the file differs"
 
 
 def _seconds(task: dict[str, Any]) -> str:

@@ -1,0 +1,116 @@
+"""Jobs on a Kubernetes cluster with the training-operator: a namespace for the demonstration, and a claim in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from demo.folder import ROOT
+from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.identity import Manifest
+
+CLAIM = "digits"
+NAMESPACES = "/api/v1/namespaces"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A cluster; implements `Place`.
+
+    Attributes:
+        kubeconfig: whose user may make namespaces.
+        image: what the cluster has the DAG's image as.
+        namespace: of this demonstration alone; it is made, and stays.
+    """
+
+    kubeconfig: Path
+    image: str
+    namespace: str
+    command: str = "make demo-cluster"
+
+    @property
+    def title(self) -> str:
+        """The place in a few words."""
+        return f"as pods of a Kubernetes cluster, namespace {self.namespace}"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The connection, and a pod mutation hook for an image that the cluster has under another name."""
+        extra = {"kube_config_path": str(self.kubeconfig), "namespace": self.namespace}
+        return {
+            "AIRFLOW__PTJOB__BACKEND": "kubernetes",
+            "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps({"conn_type": "kubernetes", "extra": extra}),
+            "PYTHONPATH": str(ROOT / "demo" / "cluster_settings"),
+            "DEMO_DIGITS_IMAGE": self.image,
+        }
+
+    def backend(self) -> Backend:
+        """Return the back-end on this cluster."""
+        return KubernetesBackend(self._config)
+
+    def prepare(self) -> None:
+        """Have the namespace with an empty claim."""
+        asyncio.run(self._prepare())
+
+    def model(self, model: Mapping[str, Any]) -> tuple[str, str]:
+        """Return its address; a pod beside the claim has read the file."""
+        return str(model["uri"]), "read by a pod from the claim"
+
+    def curves(self, tfevents: Mapping[str, Any]) -> str:
+        """Return their address."""
+        return str(tfevents["uri"])
+
+    def tables(self) -> list[Table]:
+        """Return the pods that are there."""
+        table = Table(title="\npods", title_justify="left", box=None, header_style="dim")
+        for column in ("pod", "node", "address", "phase"):
+            table.add_column(column)
+        for pod in asyncio.run(self._pods()):
+            status = pod["status"]
+            where = pod["spec"].get("nodeName", ""), status.get("podIP", "")
+            table.add_row(pod["metadata"]["name"], *where, status["phase"])
+        return [table]
+
+    def hints(self) -> list[tuple[str, str]]:
+        """Return how to see everything there, as long as the cluster is up."""
+        kubectl = f"kubectl --kubeconfig {self.kubeconfig}"
+        return [
+            ("on the cluster", f"{kubectl} -n {self.namespace} get pytorchjobs,pods,pvc"),
+            ("to remove it", f"{kubectl} delete namespace {self.namespace}"),
+            ("to keep it up", "make cluster, before; make cluster-down, after"),
+        ]
+
+    @property
+    def _config(self) -> ClusterConfig:
+        return ClusterConfig(kube_config_path=str(self.kubeconfig))
+
+    async def _prepare(self) -> None:
+        from ptjob_provider.core.kubernetes.client import lease  # noqa: PLC0415 - takes over a second
+
+        async with lease(self._config) as client:
+            await client.post(NAMESPACES, {"metadata": {"name": self.namespace}})
+            await client.post(paths.claims(self.namespace, ""), _claim())
+
+    async def _pods(self) -> list[Manifest]:
+        from ptjob_provider.core.kubernetes.client import lease  # noqa: PLC0415 - takes over a second
+
+        async with lease(self._config) as client:
+            return await client.items(paths.pods(self.namespace))
+
+
+def _claim() -> Manifest:
+    """Return a claim for the cluster's default storage class; on several nodes it would have to be ReadWriteMany."""
+    return {
+        "metadata": {"name": CLAIM},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }

@@ -1,0 +1,81 @@
+"""Jobs as processes of this machine, claims as directories of the demonstration's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from demo.folder import ROOT, Folder
+from ptjob_provider.core.local import LocalBackend, LocalConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rich.table import Table
+
+    from ptjob_provider.core.backend import Backend
+
+IMAGE = "digits"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """This machine; implements `Place`."""
+
+    folder: Folder
+    command: str = "make demo"
+    title: str = "as processes of this machine"
+    namespace: str = "default"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The local back-end, which takes the image's build context for the image."""
+        images = {IMAGE: {"context": str(ROOT / "docker" / "digits")}}
+        return {
+            "AIRFLOW__PTJOB__BACKEND": "local",
+            "AIRFLOW__PTJOB__LOCAL_ROOT": str(self.folder.jobs),
+            "AIRFLOW__PTJOB__LOCAL_IMAGES": json.dumps(images),
+        }
+
+    def backend(self) -> Backend:
+        """Return the local back-end."""
+        return LocalBackend(LocalConfig(root=self.folder.jobs))
+
+    def prepare(self) -> None:
+        """Have the folder of the jobs; claims are made when a job mounts them."""
+        self.folder.jobs.mkdir(parents=True, exist_ok=True)
+
+    def model(self, model: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the file, and whether it is the one that the result speaks of."""
+        path = self._path(model)
+        return str(path), _checked(path, model["sha256"])
+
+    def curves(self, tfevents: Mapping[str, Any]) -> str:
+        """Return the directory."""
+        return str(self._path(tfevents))
+
+    def tables(self) -> list[Table]:
+        """Return none: the processes have ended."""
+        return []
+
+    def hints(self) -> list[tuple[str, str]]:
+        """Return how to see curves and jobs."""
+        latest = Folder(path=self.folder.path.parent / "latest").shown
+        return [
+            ("curves", f".venv/bin/tensorboard --logdir {latest}/jobs/claims"),
+            ("jobs", f".venv/bin/ptjob --root {latest}/jobs list"),
+        ]
+
+    def _path(self, output: Mapping[str, Any]) -> Path:
+        """Return where a result's `{claim, path}` is: `[ptjob] local_claims` is `claims` in the jobs' folder."""
+        path: Path = self.folder.jobs / "claims" / self.namespace / output["claim"] / output["path"]
+        return path
+
+
+def _checked(path: Path, sha256: str) -> str:
+    if not path.is_file():
+        return "a directory" if path.is_dir() else "not there"
+    return "as the file is" if hashlib.sha256(path.read_bytes()).hexdigest() == sha256 else "the file differs"

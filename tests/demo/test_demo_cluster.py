@@ -1,0 +1,55 @@
+"""`make demo-cluster`, on the cluster of the tests."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from installed import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+
+
+@pytest.fixture
+def said(cluster: Cluster, digits_image: str, tmp_path: Path) -> Iterator[str]:
+    """Run it as `make demo-cluster` does and return what it said; its namespace is deleted afterwards."""
+    kubeconfig = str(cluster.layout.kubeconfig)
+    where = ["--folder", str(tmp_path), "--kubeconfig", kubeconfig, "--image", digits_image]
+    done = subprocess.run(
+        [sys.executable, "-m", "demo", *where], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    yield done.stdout
+    cluster.kubectl("delete", "namespace", namespace_in(done.stdout), "--wait=false")
+
+
+@pytest.mark.timeout(1500)
+def test_the_dag_of_the_laptop_trains_in_pods_and_its_model_is_read_from_the_claim(cluster: Cluster, said: str) -> None:
+    """The same file under another configuration: two pods with addresses of their own, lines while they train."""
+    jobs = cluster.kubectl.list("pytorchjobs", namespace=namespace_in(said))
+    trained = next(job["metadata"]["name"] for job in jobs if "evaluate" not in job["metadata"]["name"])
+    pods = cluster.kubectl.list(
+        "pods", namespace=namespace_in(said), selector=f"training.kubeflow.org/job-name={trained}"
+    )
+    accuracies = [float(value) for value in re.findall(r"held_out/accuracy = ([\d.]+)", said)]
+
+    assert re.search(r"^train deferred │ .*epoch 1/", said, re.MULTILINE)
+    assert len({pod["status"]["podIP"] for pod in pods}) == 2
+    assert "pvc://digits/models/" in said
+    assert len(accuracies) == 2
+    assert min(accuracies) >= 0.97
+
+
+def namespace_in(said: str) -> str:
+    """Return the namespace that a demonstration made."""
+    found = re.search(r"namespace (digits-demo-\S+)", said)
+    assert found is not None, said
+    return found[1]
