@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-ROLE = Path(__file__).parent.parent / "docs" / "kubernetes" / "role.yaml"
+ROLE = Path(__file__).parent.parent / "docs" / "kubernetes-role.yaml"
 
 
 def rules() -> list[dict[str, Any]]:

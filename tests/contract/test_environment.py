@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from worlds import World
 
 PRINT = "import json, os; print(json.dumps(dict(os.environ)))"
+HERE = "; import pathlib; pathlib.Path('/state', os.environ['RANK']).touch()"
+UNTIL_WORKERS = "; import pathlib, time; [time.sleep(0.1) for _ in range(900) if not pathlib.Path('/state/2').exists()]"
+"""On a cluster a worker waits for its master's name before it begins: a master that has ended has none."""
+
+STATE = {
+    "container": {"volumeMounts": [{"name": "state", "mountPath": "/state"}]},
+    "pod": {"volumes": [{"name": "state", "persistentVolumeClaim": {"claimName": "state"}}]},
+}
 MASTER = {"PYTHONUNBUFFERED", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_NODE_RANK", "PET_MASTER_ADDR"}
 STATIC = MASTER | {"PET_MASTER_PORT", "PET_NPROC_PER_NODE", "PET_NNODES"}
 WATCHED = ("PET_", "MASTER_", "RANK", "WORLD_SIZE", "PYTHONUNBUFFERED")
@@ -19,7 +27,7 @@ WATCHED = ("PET_", "MASTER_", "RANK", "WORLD_SIZE", "PYTHONUNBUFFERED")
 
 async def test_ranks_find_exactly_what_the_operator_injects(world: World) -> None:
     """The names of training-operator 1.9, with the values of each rank's place."""
-    ref, _ = await world.run(world.job("env", PRINT, PRINT + "; import time; time.sleep(0)", workers=2))
+    ref, _ = await world.run(world.job("env", PRINT + UNTIL_WORKERS, PRINT + HERE, workers=2, **STATE))
 
     master = await environment_of(world, ref, "env-master-0")
     worker = await environment_of(world, ref, "env-worker-1")
@@ -181,7 +189,7 @@ async def test_an_interpreter_is_found_inside_a_shell(world: World) -> None:
 
 async def test_sidecars_run_beside_the_training(world: World) -> None:
     """The pod has succeeded when all its containers have."""
-    beside = {"name": "beside", "image": world.image, "command": ["sh", "-c", "sleep 0.5"]}
+    beside = {"name": "beside", "image": world.image, "command": ["sh", "-c", "sleep 3"]}
     manifest = world.job("pair", "print('trained')")
     manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"].append(beside)
 

@@ -106,7 +106,9 @@ async def test_without_a_master_all_workers_have_to_succeed(world: World) -> Non
     seen = await world.observe(ref, has_ended)
 
     assert condition(half[-1].job, "Running")
-    assert condition(seen[-1].job, "Succeeded")["message"] == "PyTorchJob default/workers successfully completed."
+    assert (
+        condition(seen[-1].job, "Succeeded")["message"] == f"PyTorchJob {ref.namespace}/workers successfully completed."
+    )
 
 
 async def test_an_elastic_job_has_succeeded_with_its_first_worker(world: World) -> None:

@@ -84,7 +84,6 @@ async def test_jobs_are_listed_by_their_labels(world: World) -> None:
 
     assert [job["metadata"]["name"] for job in team] == ["a-one", "b-two"]
     assert [job["metadata"]["name"] for job in run] == ["b-two"]
-    assert await world.backend.list("PyTorchJob", "elsewhere", {}) == []
 
 
 async def test_what_does_not_exist_is_not_found(world: World) -> None:
