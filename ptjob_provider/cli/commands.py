@@ -15,15 +15,13 @@ from ptjob_provider.cli import tables
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
 from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.snapshot import look, owner_of
 from ptjob_provider.core.submission import stop_and_wait
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from ptjob_provider.cli import Place
-    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.cli.place import Place
     from ptjob_provider.core.logs import LogLine
 
 T = TypeVar("T")
@@ -46,7 +44,7 @@ class Refused(click.ClickException):
 def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> None:
     """Print the jobs of the namespace that carry all the labels."""
     selector = dict(_pair(label) for label in labels)
-    rows = [row_of(job) for job in run(open_backend(place).list(pytorchjob.KIND, place.namespace, selector))]
+    rows = [row_of(job) for job in run(place.open().list(pytorchjob.KIND, place.namespace, selector))]
     if output == "name":
         for row in rows:
             click.echo(row["name"])
@@ -55,12 +53,15 @@ def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> N
     elif rows:
         tables.show(tables.jobs(rows, now=datetime.now(UTC)))
     else:
-        click.echo(f"no jobs in namespace {place.namespace} of {place.root}", err=True)
+        click.echo(f"no jobs in namespace {place.namespace} of {place}", err=True)
 
 
-def get(place: Place, name: str, *, output: str | None) -> None:
-    """Print one job."""
-    snapshot = run(look(open_backend(place), place.namespace, name))
+def get(place: Place, name: str, *, outputs: bool, output: str | None) -> None:
+    """Print one job; its outputs are looked at where that costs nothing, or if they are asked for."""
+    inspect = outputs or place.backend == "local"
+    snapshot = run(look(place.open(), place.namespace, name, inspect=inspect))
+    if snapshot.unverified:
+        click.echo(f"── {snapshot.unverified}", err=True)
     if output == "name":
         click.echo(snapshot.submission.ref.name)
     elif output:
@@ -80,12 +81,6 @@ def logs(place: Place, name: str, *, follow: bool, tail: int | None, replica: st
 def delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
     """Delete one job and say so once nothing of it runs."""
     run(_delete(place, name, ignore_not_found=ignore_not_found))
-
-
-def open_backend(place: Place) -> Backend:
-    """Return the back-end of this machine."""
-    backend: Backend = LocalBackend(LocalConfig(root=place.root, claims=place.claims))
-    return backend
 
 
 def row_of(job: Manifest) -> dict[str, Any]:
@@ -139,7 +134,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 async def _logs(
     place: Place, name: str, *, follow: bool, tail: int | None, wanted: str | None, timestamps: bool
 ) -> None:
-    backend = open_backend(place)
+    backend = place.open()
     job = await backend.get(pytorchjob.KIND, place.namespace, name)
     ref, replica, cursor = JobRef.of(job), find_replica(job, wanted), None
     if tail is not None:
@@ -161,7 +156,7 @@ def _print_line(line: LogLine, *, timestamps: bool) -> None:
 
 
 async def _delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
-    backend = open_backend(place)
+    backend = place.open()
     try:
         ref = JobRef.of(await backend.get(pytorchjob.KIND, place.namespace, name))
     except JobNotFound:

@@ -14,6 +14,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ptjob_provider.core.orphans import Finding, LiveJob
     from ptjob_provider.core.snapshot import Snapshot
 
 PHASE_COLOURS = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Suspended": "magenta", "Pending": "yellow"}
@@ -42,6 +43,25 @@ def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
         ran = duration((finished or now) - started) if started else ""
         age = duration(now - created) if created else ""
         table.add_row(row["name"], _phase(row["phase"]), str(row["replicas"]), age, ran, owner_text(row["owner"]))
+    return table
+
+
+def live(jobs: Iterable[LiveJob], *, now: datetime) -> Table:
+    """Return the list of jobs that use something, with whose they are."""
+    table = _table("NAME", "PHASE", "AGE", "INSTANCE", "FOR")
+    for each in jobs:
+        age = duration(now - each.created_at)
+        table.add_row(each.ref.name, _phase(each.phase), age, each.instance, owner_text(each.owner))
+    return table
+
+
+def orphans(findings: Iterable[Finding], *, now: datetime) -> Table:
+    """Return the list of jobs that nobody waits for, and what was done about each."""
+    table = _table("NAME", "PHASE", "AGE", "FOR", "WHY", "NOW")
+    for each in findings:
+        job, done = each.job, "stopped" if each.stopped else "left as it is"
+        age = duration(now - job.created_at)
+        table.add_row(job.ref.name, _phase(job.phase), age, owner_text(job.owner), each.why or "not known", done)
     return table
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ptjob_provider.cli import airflow_section, tables
+from ptjob_provider.cli import tables
+from ptjob_provider.cli.place import airflow_section
 
 if TYPE_CHECKING:
     from pathlib import Path

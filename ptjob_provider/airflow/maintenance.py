@@ -1,0 +1,94 @@
+"""What the maintenance DAG does: find nobody's jobs, stop them, and say of each whose it was."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+from ptjob_provider.airflow.execution import airflow_errors
+from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
+from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.orphans import GRACE, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+
+    from ptjob_provider.airflow.reaching import Place
+    from ptjob_provider.core.orphans import Finding
+
+logger = logging.getLogger(__name__)
+
+
+class TaskWaiters:
+    """Asks for task instances as any task may: over the execution API, with the task's own token."""
+
+    async def state(self, owner: Mapping[str, str]) -> str | None:
+        """Return the task instance's state, see `orphans.Waiters`."""
+        task_id, run_id, map_index = owner["task_id"], owner["run_id"], owner.get("map_index")
+        try:
+            states = RuntimeTaskInstance.get_task_states(
+                dag_id=owner["dag_id"],
+                task_ids=[task_id],
+                run_ids=[run_id],
+                map_index=None if map_index is None else int(map_index),
+            )
+        except AirflowRuntimeError as error:
+            raise ClusterUnavailable(f"Airflow did not answer: {error}") from error
+        of_run: Mapping[str, Any] = states.get(run_id) or {}
+        name = task_id if map_index is None else f"{task_id}_{map_index}"
+        if name not in of_run:
+            return None
+        return str(of_run[name] or "none")
+
+
+def stop_orphans(
+    *,
+    namespaces: Sequence[str],
+    grace: timedelta = GRACE,
+    dry_run: bool = False,
+    kubernetes_conn_id: str = DEFAULT_CONN_ID,
+) -> list[dict[str, Any]]:
+    """Stop the jobs of this installation for which no task waits any more, log each, and return what was found.
+
+    To be called in a task. A job that cannot be asked about or stopped is logged, and the next one is looked at.
+
+    Args:
+        namespaces: where to look.
+        grace: jobs younger than this are left alone.
+        dry_run: stop nothing, only say.
+        kubernetes_conn_id: connection to the cluster; the local back-end looks at none.
+
+    Raises:
+        AirflowException: a namespace could not be listed.
+    """
+    with airflow_errors():
+        place = Access(kubernetes_conn_id=kubernetes_conn_id).place()
+        found = asyncio.run(_sweep(place, namespaces, grace=grace, stop=not dry_run))
+    logger.info("%d jobs that nobody waits for in %s", len(found), ", ".join(namespaces))
+    return [finding.to_dict() for finding in found]
+
+
+async def _sweep(place: Place, namespaces: Sequence[str], *, grace: timedelta, stop: bool) -> list[Finding]:
+    found, instance = [], place.instance
+    for namespace in namespaces:
+        waiters = TaskWaiters()
+        findings = sweep(place.backend, waiters, namespace=namespace, instance=instance, grace=grace, stop=stop)
+        async for finding in findings:
+            _tell(finding)
+            found.append(finding)
+    return found
+
+
+def _tell(finding: Finding) -> None:
+    job = finding.job
+    whose = ", ".join(f"{name}={value}" for name, value in job.owner.items())
+    if finding.error:
+        logger.warning("%s, %s, of %s: %s", job.ref, job.phase, whose, finding.error)
+        return
+    done = "stopped" if finding.stopped else "left as it is"
+    logger.info("%s, %s, of %s, was %s: %s", job.ref, job.phase, whose, done, finding.why)

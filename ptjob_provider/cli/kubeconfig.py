@@ -1,0 +1,35 @@
+"""Which namespace a kubeconfig's context means, as kubectl reads it; how to reach its cluster is the back-end's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def context_namespace(paths: Sequence[Path], context: str | None) -> str:
+    """Return the namespace of the context, or of the current one; "" if it names none.
+
+    Of several files the first that says something counts; one that is not there says nothing.
+
+    Raises:
+        InvalidSpec: a file is not YAML.
+    """
+    found = [_read(path) for path in paths if path.is_file()]
+    wanted = context or next((each["current-context"] for each in found if each.get("current-context")), None)
+    listed = [entry for each in found for entry in each.get("contexts") or () if entry.get("name") == wanted]
+    return str((listed[0].get("context") or {}).get("namespace") or "") if listed else ""
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise InvalidSpec(f"{path}: not a kubeconfig: {type(error).__name__}") from None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,131 @@
+"""The maintenance task asks Airflow's supervisor for task instances, and survives what goes wrong with one job."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse, GetTaskStates, TaskStatesResult
+
+from airflow_adapter.stand_ins import FakeComms, StandInTaskInstance, job_object
+from ptjob_provider.airflow import maintenance
+from ptjob_provider.airflow.execution import owner_of
+from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.identity import MANAGED_LABEL, owner_annotation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fakes import ScriptedBackend
+
+
+class CommsThatKnow(FakeComms):
+    """Airflow with these task instances: run → name → state."""
+
+    def __init__(self, states: dict[str, dict[str, str | None]]) -> None:
+        super().__init__()
+        self.states = states
+
+    def send(self, message: Any) -> Any:
+        """Answer as Airflow's execution API does: only what was asked for and is there."""
+        assert isinstance(message, GetTaskStates)
+        self.questions.append(message)
+        if self.refuses:
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 500}))
+        wanted = {run: self.states[run] for run in message.run_ids or () if run in self.states}
+        return TaskStatesResult(task_states=wanted)
+
+
+def with_job(backend: ScriptedBackend, name: str = "digits", **ids: Any) -> None:
+    """Have a running job of a task instance."""
+    owner = owner_of("tests", StandInTaskInstance(**ids))
+    annotations = {"ptjob-provider/owner": owner_annotation(owner, 1)}
+    labels = {MANAGED_LABEL: "true"}
+    backend.jobs["team", name] = job_object(name, uid=f"uid-{name}", annotations=annotations, labels=labels)
+
+
+def swept(**how: Any) -> list[dict[str, Any]]:
+    """Run the task."""
+    return maintenance.stop_orphans(namespaces=["team"], grace=timedelta(), **how)
+
+
+@pytest.fixture
+def airflow() -> Iterator[CommsThatKnow]:
+    """An Airflow without any task instance."""
+    from airflow.sdk.execution_time.supervisor import set_supervisor_comms  # noqa: PLC0415 - not without Airflow
+
+    fake = CommsThatKnow({})
+    with set_supervisor_comms(fake):
+        yield fake
+
+
+@pytest.mark.parametrize(
+    ("ids", "states", "why"),
+    [
+        ({}, {"run-1": {"train": "running"}}, None),
+        ({}, {"run-1": {"train": "failed"}}, "its task is failed"),
+        ({}, {"run-1": {"train": None}}, "its task is none"),
+        ({}, {"run-1": {"other": "running"}}, "its task instance is gone"),
+        ({}, {}, "its task instance is gone"),
+        ({"map_index": 3}, {"run-1": {"train_3": "deferred", "train_4": "failed"}}, None),
+        ({"map_index": 3}, {"run-1": {"train_3": "success", "train_4": "running"}}, "its task is success"),
+    ],
+)
+def test_the_state_is_that_of_the_jobs_own_task_instance(
+    backend: ScriptedBackend,
+    airflow: CommsThatKnow,
+    ids: dict[str, Any],
+    states: dict[str, dict[str, str | None]],
+    why: str | None,
+) -> None:
+    """Mapped or not; one that is not there does not wait."""
+    airflow.states = states
+    with_job(backend, **ids)
+
+    found = swept()
+
+    assert [each["why"] for each in found] == ([why] if why else [])
+    assert bool(backend.jobs) is (why is None)
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_an_airflow_that_does_not_answer_loses_no_job(backend: ScriptedBackend, airflow: CommsThatKnow) -> None:
+    """The task goes on, and tells of which jobs it could not say."""
+    airflow.refuses = True
+    with_job(backend)
+
+    (found,) = swept()
+
+    assert "Airflow did not answer" in found["error"]
+    assert backend.jobs
+
+
+def test_a_dry_run_stops_nothing_and_says_whose_it_is(
+    backend: ScriptedBackend, airflow: CommsThatKnow, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Owner and reason are in the log."""
+    with_job(backend)
+
+    with caplog.at_level(logging.INFO):
+        swept(dry_run=True)
+
+    assert "team/digits, Pending, of dag_id=training, run_id=run-1, task_id=train, was left as it is" in caplog.text
+    assert backend.jobs
+
+
+def test_a_namespace_that_cannot_be_listed_fails_the_task(
+    backend: ScriptedBackend, airflow: CommsThatKnow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A maintenance that sees nothing must not look as if there were nothing."""
+
+    async def unanswered(*_: Any) -> None:
+        raise ClusterUnavailable("no answer")
+
+    monkeypatch.setattr(backend, "list", unanswered)  # the script has no word for it
+
+    with pytest.raises(AirflowException, match="no answer"):
+        swept()

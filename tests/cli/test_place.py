@@ -1,0 +1,151 @@
+"""Where the command line looks: options before the environment, that before airflow.cfg, then what is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ptjob_provider.cli.place import Asked, Place, find_place
+from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "production",
+    "contexts": [
+        {"name": "production", "context": {"cluster": "c", "user": "u", "namespace": "ml"}},
+        {"name": "staging", "context": {"cluster": "c", "user": "u"}},
+    ],
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home directory."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def asked(**options: str) -> Asked:
+    """Return what a command line with these options says."""
+    nothing = dict.fromkeys(("backend", "namespace", "root", "claims", "kubeconfig", "context"))
+    return Asked(**{**nothing, **options})  # type: ignore[arg-type]
+
+
+def configured(home: Path, text: str) -> dict[str, str]:
+    """Return the environment of a machine whose airflow.cfg says this."""
+    (home / "airflow.cfg").write_text(text)
+    return {"AIRFLOW_HOME": str(home)}
+
+
+def with_kubeconfig(home: Path) -> Path:
+    """Have the usual kubeconfig."""
+    path = home / ".kube" / "config"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump(KUBECONFIG))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "cfg", "environ", "backend"),
+    [
+        ({"backend": "local", "context": "staging"}, "[ptjob]\nbackend = kubernetes\n", {}, "local"),
+        ({"root": "/jobs"}, "[ptjob]\nbackend = kubernetes\n", {}, "local"),
+        ({"context": "staging"}, "[ptjob]\nbackend = local\n", {}, "kubernetes"),
+        ({"kubeconfig": "/k"}, "", {}, "kubernetes"),
+        ({}, "[ptjob]\nbackend = local\n", {"KUBECONFIG": "/k"}, "local"),
+        ({}, "[ptjob]\nlocal_root = /jobs\n", {"KUBECONFIG": "/k"}, "local"),
+        ({}, "", {"KUBECONFIG": "/k"}, "kubernetes"),
+        ({}, "", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
+        ({}, "[ptjob]\nbackend = local\n", {"AIRFLOW__PTJOB__BACKEND": "kubernetes"}, "kubernetes"),
+        ({}, "", {}, "local"),
+    ],
+)
+def test_the_back_end_is_the_one_that_was_asked_for_or_configured_or_is_there(
+    home: Path, options: dict[str, str], cfg: str, environ: dict[str, str], backend: str
+) -> None:
+    """Nobody has to say twice where the jobs are."""
+    assert find_place(asked(**options), {**configured(home, cfg), **environ}).backend == backend
+
+
+@pytest.mark.parametrize(
+    ("options", "namespace"),
+    [
+        ({}, "ml"),
+        ({"context": "staging"}, "default"),
+        ({"context": "unknown"}, "default"),
+        ({"namespace": "vision"}, "vision"),
+        ({"backend": "local"}, "default"),
+    ],
+)
+def test_the_namespace_is_the_contexts_as_for_kubectl(home: Path, options: dict[str, str], namespace: str) -> None:
+    """What `kubectl get pods` shows, `ptjob list` is about."""
+    with_kubeconfig(home)
+
+    assert find_place(asked(**options), {}).namespace == namespace
+
+
+def test_of_several_kubeconfigs_the_first_that_says_something_counts(home: Path) -> None:
+    """By kubectl's rule for $KUBECONFIG."""
+    first = home / "first"
+    first.write_text(yaml.safe_dump({"current-context": "staging", "contexts": []}))
+
+    place = find_place(asked(), {"KUBECONFIG": f"{home}/none:{first}:{with_kubeconfig(home)}"})
+
+    assert place.namespace == "default"
+    assert find_place(asked(context="production"), {"KUBECONFIG": f"{first}:{home}/.kube/config"}).namespace == "ml"
+
+
+def test_a_file_that_is_no_kubeconfig_is_named(home: Path) -> None:
+    """Its content is not shown."""
+    (home / "broken").write_text("token: [s3cret")
+    place = find_place(asked(kubeconfig=str(home / "broken")), {})
+
+    with pytest.raises(InvalidSpec, match=f"{home}/broken: not a kubeconfig") as raised:
+        place.namespace  # noqa: B018 - it is read here
+
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("cfg", "environ", "instance"),
+    [
+        ("[ptjob]\ninstance = prod\n[api]\nbase_url = https://airflow\n", {}, "prod"),
+        ("[api]\nbase_url = https://airflow\n", {}, "https://airflow"),
+        ("[ptjob]\ninstance = prod\n", {"AIRFLOW__PTJOB__INSTANCE": "staging"}, "staging"),
+        ("", {}, "airflow"),
+    ],
+)
+def test_the_installation_is_named_as_its_airflow_names_it(
+    home: Path, cfg: str, environ: dict[str, str], instance: str
+) -> None:
+    """Jobs of another one are never touched."""
+    assert find_place(asked(), {**configured(home, cfg), **environ}).instance == instance
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"root": "/jobs"}, "/jobs"),
+        ({"context": "c"}, "the cluster of context c"),
+        ({"kubeconfig": "/k"}, "the cluster"),
+    ],
+)
+def test_a_place_says_where_it_is(options: dict[str, str], said: str) -> None:
+    """An empty list tells where it looked."""
+    place: Place = find_place(asked(**options), {})
+
+    assert str(place) == said
+
+
+def test_opening_a_place_on_this_machine_loads_no_client(home: Path) -> None:
+    """And one on a cluster asks it nothing yet."""
+    local: Any = find_place(asked(root=str(home)), {}).open()
+    cluster: Any = find_place(asked(kubeconfig="/k", context="c"), {}).open()
+
+    assert (type(local).__name__, type(cluster).__name__) == ("LocalBackend", "KubernetesBackend")

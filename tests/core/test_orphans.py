@@ -1,0 +1,240 @@
+"""Which jobs are nobody's, and what is done about them. The back-end is a script, and so is who waits."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fakes import ScriptedBackend, finished
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
+from ptjob_provider.core.identity import MANAGED_LABEL, OWNER_ANNOTATION
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.orphans import LEAVE_RUNNING_ANNOTATION, Finding, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+OURS = {"instance": "prod", "ids": {"dag_id": "digits", "task_id": "train", "run_id": "r1"}}
+
+
+def job(name: str = "digits", *, owner: Any = OURS, age: float = 60, uid: str = "", **more: Any) -> Manifest:
+    """Return a running job of so many minutes."""
+    role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}}
+    text = owner if isinstance(owner, str) else json.dumps(owner)
+    policy = {"cleanPodPolicy": more.pop("clean_pod_policy")} if "clean_pod_policy" in more else {}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {
+            "namespace": "team",
+            "name": name,
+            "uid": uid or f"uid-{name}",
+            "creationTimestamp": (NOW - timedelta(minutes=age)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "labels": {MANAGED_LABEL: "true"},
+            "annotations": {OWNER_ANNOTATION: text, **more.pop("annotations", {})},
+            **more,
+        },
+        "spec": {"runPolicy": policy, "pytorchReplicaSpecs": {"Master": role}},
+        "status": {"conditions": [{"type": "Running", "status": "True", "reason": "R", "message": "m"}]},
+    }
+
+
+class ScriptedWaiters:
+    """Says the same of every task; an error is raised."""
+
+    def __init__(self, state: str | Exception | None) -> None:
+        self._state = state
+        self.asked: list[Mapping[str, str]] = []
+
+    async def state(self, owner: Mapping[str, str]) -> str | None:
+        """Return or raise what the script says."""
+        self.asked.append(owner)
+        if isinstance(self._state, Exception):
+            raise self._state
+        return self._state
+
+
+def holding(*jobs: Manifest) -> ScriptedBackend:
+    """Return a back-end that has these jobs."""
+    backend = ScriptedBackend()
+    backend.jobs = {("team", each["metadata"]["name"]): each for each in jobs}
+    return backend
+
+
+async def swept(
+    backend: ScriptedBackend, state: str | Exception | None = "failed", *, stop: bool = True
+) -> list[Finding]:
+    """Return what one sweep of the namespace finds."""
+    waiters = ScriptedWaiters(state)
+    sweeping = sweep(backend, waiters, namespace="team", instance="prod", stop=stop, now=NOW)
+    return [finding async for finding in sweeping]
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["running", "deferred", "queued", "scheduled", "up_for_retry", "up_for_reschedule", "restarting"],
+)
+async def test_a_job_whose_task_waits_is_left_alone(state: str) -> None:
+    """It follows the job, or its next try will."""
+    backend = holding(job())
+
+    assert await swept(backend, state) == []
+    assert backend.jobs
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        *[(state, f"its task is {state}") for state in ("success", "failed", "skipped", "upstream_failed", "removed")],
+        ("none", "its task is none"),
+        (None, "its task instance is gone"),
+    ],
+)
+async def test_a_job_whose_task_does_not_wait_is_stopped(state: str | None, why: str) -> None:
+    """The reason is told with it, and the job of exactly that uid is deleted."""
+    backend = holding(job())
+
+    (finding,) = await swept(backend, state)
+
+    assert (finding.why, finding.stopped, finding.error) == (why, True, "")
+    assert not backend.jobs
+    assert [ref.uid for ref in backend.deleted] == ["uid-digits"]
+
+
+async def test_looking_stops_nothing() -> None:
+    """Unless it is asked to."""
+    backend = holding(job())
+
+    (finding,) = await swept(backend, stop=False)
+
+    assert not finding.stopped
+    assert backend.jobs
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        job(owner={**OURS, "instance": "staging"}),
+        job(owner={"instance": "prod", "ids": {"run": "4711", "task": "train"}}),
+        job(owner="{spoilt"),
+        job(owner="[1]"),
+        job(age=9),
+        job(deletionTimestamp="2026-11-20T11:59:00Z"),
+        job(annotations={LEAVE_RUNNING_ANNOTATION: "job"}),
+        finished(job(clean_pod_policy="Running")),
+        finished(job(clean_pod_policy="All"), "Failed"),
+        finished(job(annotations={LEAVE_RUNNING_ANNOTATION: "pods"}), "Failed"),
+    ],
+    ids=[
+        "another installation's",
+        "a pipeline's",
+        "an owner that cannot be read",
+        "an owner that is no map",
+        "younger than the grace",
+        "being deleted",
+        "only submitted by its task",
+        "succeeded",
+        "failed",
+        "failed, and its pods are wanted",
+    ],
+)
+async def test_what_is_not_nobodys_is_left_alone(left: Manifest) -> None:
+    """Whatever its task's state is."""
+    backend = holding(left)
+    backend.pods_stay = 1
+
+    assert await swept(backend, None) == []
+    assert (backend.deleted, backend.patches) == ([], [])
+
+
+async def test_replicas_that_a_failed_job_left_running_are_stopped_and_its_story_stays() -> None:
+    """The CRD's default policy leaves them running, GPUs and all; deleting the job would delete why it failed."""
+    backend = holding(finished(job(), "Failed"))
+    backend.pods_stay = 1
+
+    (finding,) = await swept(backend)
+
+    assert finding.stopped
+    assert backend.patches == [pytorchjob.STOP_RUNNING_PODS]
+    assert backend.jobs
+
+
+async def test_the_marked_job_of_a_task_that_only_submitted_it_loses_what_its_end_left_running() -> None:
+    """It was wanted until its end."""
+    backend = holding(finished(job(annotations={LEAVE_RUNNING_ANNOTATION: "job"}), "Failed"))
+    backend.pods_stay = 1
+
+    assert [finding.stopped for finding in await swept(backend, "success")] == [True]
+
+
+async def test_a_job_of_a_task_that_waits_for_a_later_one_is_stopped() -> None:
+    """As after a run that was deleted and made anew while its job ran."""
+    backend = holding(job("first", age=90), job("second", age=60))
+
+    (finding,) = await swept(backend, "running")
+
+    assert (finding.job.ref.name, finding.why) == ("first", "its task waits for the later job second")
+    assert [name for _, name in backend.jobs] == ["second"]
+
+
+async def test_jobs_of_two_mapped_tasks_are_not_taken_for_one_anothers() -> None:
+    """Owners are compared whole."""
+    ids = OURS["ids"]
+    mapped = [job(f"m{n}", age=90 - n, owner={**OURS, "ids": {**ids, "map_index": str(n)}}) for n in range(2)]  # type: ignore[dict-item]
+
+    assert await swept(holding(*mapped), "running") == []
+
+
+async def test_no_answer_keeps_the_job_and_is_told() -> None:
+    """Nothing is deleted on a guess."""
+    backend = holding(job())
+
+    (finding,) = await swept(backend, ClusterUnavailable("connection refused"))
+
+    assert (finding.why, finding.stopped) == ("", False)
+    assert "connection refused" in finding.error
+    assert backend.jobs
+
+
+async def test_a_job_that_cannot_be_stopped_does_not_hide_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is told with what stood in the way."""
+    backend = holding(job("a"), job("b"))
+    delete = backend.delete
+
+    async def refused_once(ref: Any) -> None:
+        if ref.name == "a":
+            raise ClusterError("forbidden", code=403)
+        await delete(ref)
+
+    monkeypatch.setattr(backend, "delete", refused_once)  # the script has no word for it
+
+    findings = {finding.job.ref.name: finding for finding in await swept(backend)}
+
+    assert "forbidden" in findings["a"].error
+    assert not findings["a"].stopped
+    assert findings["b"].stopped
+
+
+async def test_a_finding_is_told_to_programs_as_data() -> None:
+    """Which job, whose, since when and why."""
+    (finding,) = await swept(holding(job()), stop=False)
+
+    assert json.loads(json.dumps(finding.to_dict())) == {
+        "kind": "PyTorchJob",
+        "namespace": "team",
+        "name": "digits",
+        "uid": "uid-digits",
+        "phase": "Running",
+        "created_at": "2026-11-20T11:00:00+00:00",
+        "instance": "prod",
+        "owner": OURS["ids"],
+        "why": "its task is failed",
+        "stopped": False,
+        "error": "",
+    }

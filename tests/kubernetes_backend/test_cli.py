@@ -1,0 +1,171 @@
+"""`ptjob` on a cluster: what it tells of real jobs, also of those that others follow, and what it must not do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from cluster.images import INIT_IMAGE
+from cluster.shell import wait_until
+from cluster_world import PATIENCE, config_of
+from fakes import ListSink, MemoryStore
+from kubernetes_backend.finished import claim
+from ptjob_provider.cli import main
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.submission import Submission, ensure_submitted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+
+IDS = {"dag_id": "digits", "task_id": "train", "run_id": "manual__1"}
+OWNER = Owner(instance="production", ids=IDS, labels={"try_number": "2"})
+FAILS = 'echo "rank $RANK begins"; [ $RANK = 1 ] && echo "ValueError: loss is nan" >&2 && exit 3; sleep 600'
+SPEAKS = 'for n in 1 2 3; do echo "rank $RANK line $n"; done; sleep 3; echo "rank $RANK ends"; [ $RANK = 0 ] || sleep 9'
+
+# A command ends while a connection that it does not need any more may still be shaking hands; its process ends with it.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """A person's, whose kubeconfig is of the test's namespace."""
+
+    kubeconfig: Path
+    cluster: Cluster
+    namespace: str
+
+    def ptjob(self, *arguments: str) -> Result:
+        """Run a command line."""
+        environment = {"KUBECONFIG": str(self.kubeconfig), "AIRFLOW_HOME": str(self.kubeconfig.parent)}
+        return CliRunner().invoke(main, arguments, env=environment)
+
+    def submit(self, name: str, script: str, **fields: object) -> Submission:
+        """Start a job of two pods."""
+        fields = {"workers": 2, "cpu": "50m", "memory": "32Mi", **fields}
+        command = ["sh", "-c", script]
+        job = TrainingJob.parse(name=name, namespace=self.namespace, image=INIT_IMAGE, command=command, **fields)
+        return asyncio.run(ensure_submitted(self.backend, job, owner=OWNER, store=MemoryStore()))
+
+    def follow(self, submission: Submission) -> None:
+        """Follow the job to its end, as its task does."""
+        asyncio.run(asyncio.wait_for(follow(self.backend, submission, sink=ListSink()), PATIENCE))
+
+    @property
+    def backend(self) -> KubernetesBackend:
+        return KubernetesBackend(config_of(self.cluster.layout.kubeconfig))
+
+    def pods(self) -> list[str]:
+        """Return the names of all pods that have ever been made and are there."""
+        return sorted(pod["metadata"]["name"] for pod in self.cluster.kubectl.list("pods", namespace=self.namespace))
+
+
+@pytest.fixture
+def terminal(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
+    config = yaml.safe_load(cluster.layout.kubeconfig.read_text())
+    for context in config["contexts"]:
+        context["context"]["namespace"] = namespace
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return Terminal(kubeconfig=path, cluster=cluster, namespace=namespace)
+
+
+def test_a_failed_jobs_story_is_told_after_its_pods_are_gone(terminal: Terminal) -> None:
+    """From the record on its object, as the task told it: which replica, why, and its last lines."""
+    submission = terminal.submit("bad", FAILS)
+    name = submission.ref.name
+    terminal.follow(submission)
+    terminal.cluster.kubectl("delete", "pods", "--all", "--namespace", terminal.namespace, "--wait=true")
+
+    listed = terminal.ptjob("list").output.splitlines()
+    shown = terminal.ptjob("get", name).output
+    told = json.loads(terminal.ptjob("get", name, "-o", "json").stdout)
+
+    assert listed[0].split() == ["NAME", "PHASE", "REPLICAS", "AGE", "RAN", "FOR"]
+    assert listed[1].split()[:3] == [name, "Failed", "2"]
+    assert listed[1].endswith("digits.train manual__1, try 2")
+    assert "worker-0 (rank 1) exited with code 3" in shown
+    assert "ValueError: loss is nan" in shown
+    assert told["diagnosis"]["replica"] == f"{name}-worker-0"
+    assert terminal.pods() == []
+
+
+def test_looking_at_a_succeeded_job_starts_no_pod_unless_it_is_asked_to(terminal: Terminal, digits_image: str) -> None:
+    """Outputs are told if the job's task has noted them; to look at those of somebody else's job takes `--outputs`."""
+    terminal.cluster.kubectl.apply(claim(terminal.namespace))
+    write = "open('/data/model.pt', 'w').write('m' * 10)"
+    job = TrainingJob.parse(
+        name="good",
+        namespace=terminal.namespace,
+        image=digits_image,
+        command=["python3", "-c", write],
+        volumes=["data:/data"],
+        model="/data/model.pt",
+    )
+    submission = asyncio.run(ensure_submitted(terminal.backend, job, owner=OWNER, store=MemoryStore()))
+    name = submission.ref.name
+    wait_until("the job to succeed", lambda: "Succeeded" in terminal.ptjob("list").output, timeout=PATIENCE)
+    before = terminal.pods()
+
+    unlooked = json.loads(terminal.ptjob("get", name, "-o", "json").stdout)
+    pods = terminal.pods()
+    looked = json.loads(terminal.ptjob("get", name, "--outputs", "-o", "json").stdout)
+    terminal.follow(submission)
+    noted = json.loads(terminal.ptjob("get", name, "-o", "json").stdout)
+
+    assert (unlooked["phase"], unlooked["model"]) == ("Succeeded", None)
+    assert pods == before
+    assert looked["model"]["bytes"] == 10
+    assert noted["model"] == looked["model"]
+
+
+def test_logs_of_each_replica_are_read_and_followed_to_the_end(terminal: Terminal) -> None:
+    """Rank 0's without a choice; `-t` begins late, `-f` goes on."""
+    script = (
+        'for n in 1 2 3; do echo "rank $RANK line $n"; done; sleep 3; echo "rank $RANK ends"; [ $RANK = 1 ] && sleep 9'
+    )
+    submission = terminal.submit("speaks", script)
+    name = submission.ref.name
+
+    followed = terminal.ptjob("logs", name, "-f").stdout.splitlines()
+    worker = terminal.ptjob("logs", name, "-i", "worker-0", "-t", "1", "-f", "-n", terminal.namespace)
+
+    assert followed == [*(f"rank 0 line {number}" for number in (1, 2, 3)), "rank 0 ends"]
+    assert worker.exit_code == 0
+    assert worker.stdout.splitlines()[-1] in {"rank 1 line 3", "rank 1 ends"}
+
+
+def test_live_jobs_are_listed_with_their_owners_and_deleted_by_name(terminal: Terminal) -> None:
+    """A person who has no Airflow at hand decides; deleting returns when nothing runs any more."""
+    submission = terminal.submit("runs", "sleep 600")
+    name = submission.ref.name
+
+    live = terminal.ptjob("orphans", "--older-than", "0s")
+    deleted = terminal.ptjob("delete", name)
+
+    assert "production  digits.train manual__1" in live.output
+    assert deleted.output == f"{terminal.namespace}/{name} is deleted; its claims are as they were\n"
+    wait_until("the object to be gone", lambda: terminal.ptjob("get", name).exit_code == 3, timeout=PATIENCE)
+    assert terminal.ptjob("list").stderr == f"no jobs in namespace {terminal.namespace} of the cluster\n"
+
+
+def test_a_cluster_that_does_not_answer_is_worth_another_try(terminal: Terminal) -> None:
+    """The exit code tells it from a refusal, and the text says who did not answer."""
+    config = yaml.safe_load(terminal.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    terminal.kubeconfig.write_text(yaml.safe_dump(config))
+
+    result = terminal.ptjob("list")
+
+    assert result.exit_code == 75
+    assert "127.0.0.1" in result.output

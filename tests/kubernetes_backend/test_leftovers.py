@@ -1,0 +1,216 @@
+"""What runs on without anybody who waits, and every way of deleting a job: on the real operator, with a real claim."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from cluster.images import INIT_IMAGE
+from cluster.shell import wait_until
+from cluster_world import PATIENCE, config_of
+from kubernetes_backend.finished import prepared_volume
+from ptjob_provider.airflow.stopping import OnFinishAction, act_on_finished, delete_if_unfinished
+from ptjob_provider.cli import main
+from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.orphans import Finding, sweep
+from ptjob_provider.core.spec import TrainingJob
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+    from ptjob_provider.core.identity import Manifest
+
+IDS = {"dag_id": "digits", "task_id": "train", "run_id": "manual__2026-11-21T00:00:00+00:00"}
+OWNER = Owner(instance="production", ids=IDS, labels={"try_number": "1"})
+WRITES = "head -c 100000 /dev/urandom > /data/weights; mkdir /data/logs; echo events > /data/logs/tfevents; sync"
+RUNS_ON = f"{WRITES}; sleep 600"
+WORKER_FAILS = "case $HOSTNAME in *worker*) exit 3;; esac; sleep 600"
+
+
+class TasksThatAre:
+    """Stands in for Airflow: every task is in this state, or gone."""
+
+    def __init__(self, state: str | None) -> None:
+        self._state = state
+
+    async def state(self, owner: Mapping[str, str]) -> str | None:
+        """Say it."""
+        assert owner == IDS
+        return self._state
+
+
+class Site:
+    """A namespace with a claim."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.backend = KubernetesBackend(config_of(cluster.layout.kubeconfig))
+        self.volume = prepared_volume(cluster, namespace)
+
+    def submit(self, script: str, *, replicas: int = 1, **policy: Any) -> JobRef:
+        """Start a job of a manifest that says nothing but what it must, and return it once it runs."""
+        template = {
+            "spec": {
+                "containers": [
+                    {
+                        "name": "pytorch",
+                        "image": INIT_IMAGE,
+                        "command": ["sh", "-c", script],
+                        "volumeMounts": [{"name": "data", "mountPath": "/data", "subPath": "out"}],
+                    }
+                ],
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+                "terminationGracePeriodSeconds": 1,
+            }
+        }
+        role = {"replicas": 1, "restartPolicy": "Never", "template": template}
+        roles = {"Master": role, "Worker": {**role, "replicas": replicas - 1}} if replicas > 1 else {"Master": role}
+        manifest = {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": {"name": "train"},
+            "spec": {"runPolicy": policy, "pytorchReplicaSpecs": roles},
+        }
+        job = TrainingJob.parse(namespace=self.namespace, manifest=manifest)
+        rendered = pytorchjob.render(job, owner=OWNER, attempt=1)
+        return asyncio.run(self.backend.submit(rendered.manifest))
+
+    def job(self, ref: JobRef) -> Manifest:
+        """Return the job's object; {} if it is gone."""
+        jobs = self.cluster.kubectl.list("pytorchjobs", namespace=ref.namespace)
+        return next((job for job in jobs if job["metadata"]["uid"] == ref.uid), {})
+
+    def running(self, ref: JobRef) -> list[str]:
+        """Return the names of the job's pods that run."""
+        selector = f"training.kubeflow.org/job-name={ref.name}"
+        pods = self.cluster.kubectl.list("pods", namespace=ref.namespace, selector=selector)
+        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
+
+    def until_phase(self, ref: JobRef, phase: str) -> None:
+        """Wait until the job's object says so."""
+        wait_until(
+            f"{ref} to be {phase}", lambda: self.job(ref) and read_phase(self.job(ref)) == phase, timeout=PATIENCE
+        )
+
+    def until_gone(self, ref: JobRef) -> None:
+        """Wait until nothing of the job is there or runs."""
+        wait_until(f"{ref} to be gone", lambda: not self.job(ref) and not self.running(ref), timeout=PATIENCE)
+
+    def sweep(self, state: str | None) -> list[Finding]:
+        """Stop what nobody waits for, if all tasks are in this state."""
+        return asyncio.run(self._sweep(state))
+
+    async def _sweep(self, state: str | None) -> list[Finding]:
+        waiters, grace = TasksThatAre(state), timedelta()
+        sweeping = sweep(self.backend, waiters, namespace=self.namespace, instance="production", grace=grace, stop=True)
+        return [finding async for finding in sweeping]
+
+
+def read_phase(job: Manifest) -> str:
+    return pytorchjob.read_status(job).phase.value
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Return the digest of every file below the folder."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture
+def site(cluster: Cluster, namespace: str) -> Site:
+    return Site(cluster, namespace)
+
+
+def test_the_master_that_a_failed_job_left_running_is_stopped_and_its_story_stays(site: Site) -> None:
+    """The CRD's default policy leaves it there, GPUs and all; whoever followed the job was killed before its end."""
+    ref = site.submit(WORKER_FAILS, replicas=2)
+    site.until_phase(ref, "Failed")
+    left_behind = site.running(ref)
+
+    waited_for = site.sweep("running")
+    still = site.running(ref)
+    (finding,) = site.sweep("failed")
+
+    assert left_behind == still == [f"{ref.name}-master-0"]
+    assert waited_for == []
+    assert (finding.job.ref, finding.stopped, finding.why) == (ref, True, "its task is failed")
+    wait_until("the master to be stopped", lambda: not site.running(ref), timeout=PATIENCE)
+    assert read_phase(site.job(ref)) == "Failed"
+    assert site.sweep("failed") == []
+
+
+@pytest.mark.parametrize(("state", "why"), [("success", "its task is success"), (None, "its task instance is gone")])
+def test_a_running_job_of_a_task_that_does_not_wait_is_deleted(site: Site, state: str | None, why: str) -> None:
+    """And nothing of it runs afterwards."""
+    ref = site.submit("sleep 600", replicas=2)
+    site.until_phase(ref, "Running")
+
+    assert site.sweep("deferred") == []
+    (finding,) = site.sweep(state)
+
+    assert (finding.job.ref, finding.stopped, finding.why) == (ref, True, why)
+    site.until_gone(ref)
+
+
+def test_a_time_to_live_that_is_given_after_the_end_is_kept_by_the_operator(site: Site) -> None:
+    """So a manifest's job without one need not stay for ever."""
+    ref = site.submit("true")
+    site.until_phase(ref, "Succeeded")
+
+    asyncio.run(site.backend.patch(ref, {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 1}}}))
+
+    site.until_gone(ref)
+
+
+def test_no_way_of_deleting_touches_a_claim(site: Site) -> None:
+    """By a person, a killed task, a finished one, the maintenance, or time: claim and files are as they were."""
+    for number, delete in enumerate((by_ptjob, by_on_kill, by_on_finish_action, by_a_sweep, by_its_time_to_live)):
+        script = WRITES if delete in {by_on_finish_action, by_its_time_to_live} else RUNS_ON
+        ref = site.submit(script.replace("/data/", f"/data/{number}-").replace("; sync", "; echo done > /data/done"))
+        site.until_phase(ref, "Running" if script == RUNS_ON else "Succeeded")
+        wait_until("the files to be written", (site.volume / "done").exists, timeout=PATIENCE)
+        claim, before = claim_of(site), content(site.volume)
+
+        delete(site, ref)
+        site.until_gone(ref)
+
+        assert len(before) == 2 * (number + 1) + 1
+        assert content(site.volume) == before, delete.__name__
+        assert claim_of(site) == claim, delete.__name__
+        (site.volume / "done").unlink()
+
+
+def claim_of(site: Site) -> Manifest:
+    return site.cluster.kubectl.get("persistentvolumeclaim", "data", namespace=site.namespace)
+
+
+def by_ptjob(site: Site, ref: JobRef) -> None:
+    config = str(site.cluster.layout.kubeconfig)
+    arguments = ["--kubeconfig", config, "-n", site.namespace, "delete", ref.name]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+
+
+def by_on_kill(site: Site, ref: JobRef) -> None:
+    assert asyncio.run(delete_if_unfinished(site.backend, ref))
+
+
+def by_on_finish_action(site: Site, ref: JobRef) -> None:
+    assert asyncio.run(act_on_finished(site.backend, ref, OnFinishAction.DELETE_JOB, succeeded=True))
+
+
+def by_a_sweep(site: Site, ref: JobRef) -> None:
+    assert [finding.job.ref for finding in site.sweep("failed")] == [ref]
+
+
+def by_its_time_to_live(site: Site, ref: JobRef) -> None:
+    asyncio.run(site.backend.patch(ref, {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 0}}}))
