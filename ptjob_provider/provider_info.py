@@ -54,6 +54,31 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "",
         "production",
     ),
+    "probe_image": _option(
+        "Cluster: image of the pod that looks at a job's declared outputs; it needs ``python3``, 3.6 or newer. "
+        "Empty: the job's own image, which its node already has.",
+        "",
+        "python:3.13-alpine",
+    ),
+    "image_prefix": _option(
+        "Cluster: put before ``probe_image``, such as the address of a mirror. Jobs' own images stay as they are.",
+        "",
+        "registry.example.com/mirror/",
+    ),
+    "probe_timeout": _option(
+        "Cluster: seconds that looking at a job's outputs may take: finding a place for the pod, starting it and "
+        "reading every byte of the model. Raise it for models of hundreds of gigabytes.",
+        "300",
+    ),
+    "job_template": _option(
+        "What is put under every job: the path of a YAML or JSON file, or JSON. It has the operator's own fields "
+        "(``labels``, ``tolerations``, ``node_selector``, ``service_account_name``, ``image_pull_secrets``, "
+        "``queue_name``, ``env`` ...) and ``pod_template``, a pod in Kubernetes' words. What a task says, by a field "
+        "or in its manifest, wins. Maps are merged; so are the lists that Kubernetes merges by name (containers, "
+        "variables, volumes, mounts); tolerations and ``env_from`` are added; other lists are the task's as a whole.",
+        "",
+        "/etc/ptjob/job-template.yaml",
+    ),
     "job_url": _option(
         "Address of a page that shows a job, for the task's *Job* button; ``{namespace}``, ``{name}`` and ``{uid}`` "
         "are replaced. Empty: no such button.",

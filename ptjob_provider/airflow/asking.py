@@ -34,7 +34,8 @@ async def state_from_worker(ti: Any) -> str | None:
 
     threading.Thread(target=ask, name="ptjob-ask-state", daemon=True).start()
     try:
-        return _state(await asyncio.wait_for(answer, WORKER_PATIENCE), ti)
+        async with asyncio.timeout(WORKER_PATIENCE):
+            return _state(await answer, ti)
     except TimeoutError:
         return None
 
@@ -42,7 +43,8 @@ async def state_from_worker(ti: Any) -> str | None:
 async def state_from_trigger(ti: Any) -> str | None:
     """Return the task instance's state as Airflow has it now; None if there was no answer in time."""
     try:
-        return _state(await asyncio.wait_for(_comms().asend(_question(ti)), TRIGGER_PATIENCE), ti)
+        async with asyncio.timeout(TRIGGER_PATIENCE):
+            return _state(await _comms().asend(_question(ti)), ti)
     except Exception:  # noqa: BLE001 - any failure is no answer
         return None
 
@@ -60,7 +62,8 @@ async def keep(ti: Any, key: str, value: dict[str, Any], *, patience: float = TR
         key=key, value=value, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index
     )
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(_comms().asend(message), patience)
+        async with asyncio.timeout(patience):
+            await _comms().asend(message)
 
 
 async def kept(ti: Any, key: str) -> dict[str, Any] | None:

@@ -12,12 +12,15 @@ import yaml
 from airflow.sdk import conf
 
 from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.spec import job_template as read_template
 from ptjob_provider.provider_info import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
     from ptjob_provider.core.local import ImageStandIn, LocalConfig
+    from ptjob_provider.core.spec import TrainingJob
 
 SECTION = "ptjob"
 BACKENDS = ("kubernetes", "local")
@@ -54,6 +57,28 @@ class Settings:
 def option(name: str) -> str:
     """Return an option's text, or its default."""
     return str(conf.get(SECTION, name, fallback=OPTIONS[name]["default"])).strip()
+
+
+def job_template() -> TrainingJob | None:
+    """Return what is put under every job; None if nothing is.
+
+    Raises:
+        InvalidSpec: it cannot be read, or has a field that only one job can have.
+    """
+    return (
+        read_template(_document("job_template"), field=f"[{SECTION}] job_template") if option("job_template") else None
+    )
+
+
+def probe_options() -> ProbeOptions:
+    """Return how outputs are looked at inside a cluster."""
+    from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions  # noqa: PLC0415 - only where jobs run there
+
+    try:
+        timeout = float(option("probe_timeout"))
+    except ValueError:
+        raise InvalidSpec.of(f"[{SECTION}] probe_timeout", option("probe_timeout"), "seconds") from None
+    return ProbeOptions(image=option("probe_image"), image_prefix=option("image_prefix"), timeout=timeout)
 
 
 def _local() -> LocalConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from ptjob_provider.airflow.masking import masked
 from ptjob_provider.core.conclusion import Conclusion
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.logs import LogCursor
@@ -12,6 +13,9 @@ from ptjob_provider.core.submission import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+_FREE_TEXTS = {"summary", "log_tail", "message", "detail"}
 
 
 class TriggerFailed(PTJobError):
@@ -41,11 +45,11 @@ class JobEvent:
     cursor: LogCursor | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields."""
+        """Return JSON-safe fields; Airflow's database keeps them, so the secrets that Airflow knows are masked."""
         return {
             "submission": self.submission.to_dict(),
-            "conclusion": self.conclusion.to_dict() if self.conclusion else None,
-            "error": self.error,
+            "conclusion": _masked(self.conclusion.to_dict()) if self.conclusion else None,
+            "error": masked(self.error),
             "retryable": self.retryable,
             "cursor": self.cursor.to_dict() if self.cursor else None,
         }
@@ -79,3 +83,16 @@ class JobEvent:
         if self.conclusion is None:
             raise TriggerFailed(self.error, retryable=self.retryable)
         return self.conclusion
+
+
+def _masked(value: Any) -> Any:
+    """Mask what programs and back-ends have said, wherever it is; names and words for programs stay as they are."""
+    if isinstance(value, dict):
+        return {name: _silenced(part) if name in _FREE_TEXTS else _masked(part) for name, part in value.items()}
+    return value
+
+
+def _silenced(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_silenced(each) for each in value]
+    return masked(value) if isinstance(value, str) else value

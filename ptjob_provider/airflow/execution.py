@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
 from ptjob_provider.airflow import asking
+from ptjob_provider.airflow.installation import load_installation
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID
-from ptjob_provider.airflow.stopping import Fate, delete_if_unfinished, fate_in_worker
+from ptjob_provider.airflow.masking import masked
+from ptjob_provider.airflow.stopping import (
+    Fate,
+    OnFinishAction,
+    act_on_finished,
+    delete_if_unfinished,
+    fate_in_worker,
+)
 from ptjob_provider.airflow.store import TaskStateAttemptStore
 from ptjob_provider.airflow.tasklog import TaskLog
 from ptjob_provider.airflow.waiting import ToldToStop, Waiting, alarm_put_off
@@ -18,6 +26,7 @@ from ptjob_provider.core.conclusion import Conclusion, deadline_after, raise_for
 from ptjob_provider.core.errors import ClusterError, JobFailed, JobNotFound, JobTimedOut, PTJobError
 from ptjob_provider.core.identity import JobRef, Owner, is_owned_by
 from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.orphans import LeaveRunning, marked
 from ptjob_provider.core.runner import catch_up, follow
 from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted
 
@@ -46,9 +55,26 @@ class JobExecution:
         instance: this installation's name.
         log: the task's logger.
         waiting: what `on_kill` wakes.
+        on_finish_action: one of `OnFinishAction`.
+        leave_running: what of the job is nobody's business to stop; None if its task waits for it.
+
+    Raises:
+        InvalidSpec: there is no such action.
     """
 
-    def __init__(self, backend: Backend, context: Any, *, instance: str, log: Any, waiting: Waiting) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        context: Any,
+        *,
+        instance: str,
+        log: Any,
+        waiting: Waiting,
+        on_finish_action: str = OnFinishAction.KEEP_JOB,
+        leave_running: LeaveRunning | None = None,
+    ) -> None:
+        self._action = OnFinishAction.parse(on_finish_action)
+        self._leave_running = leave_running
         self._backend = backend
         self._ti = context["ti"]
         self._task = context["task"]
@@ -63,15 +89,23 @@ class JobExecution:
         """When `execution_timeout` is over; it is counted from the try's start, which survives deferral."""
         return deadline_after(self._ti.start_date, self._task.execution_timeout)
 
+    def result_of_earlier_try(self) -> dict[str, Any] | None:
+        """Return the result of this task's job if a try before this one deleted it and could not report; else None."""
+        result = self._store.load_result(self._ti.max_tries)
+        if result is not None:
+            self._log.info("the job has succeeded and was deleted in an earlier try; this is its result")
+        return result
+
     def submit(self, job: TrainingJob, *, exact_name: bool) -> Submission:
         """Create the job or adopt the one that is there, and tell which it is before anything waits for it."""
         creating = ensure_submitted(
             self._backend,
-            job,
+            marked(job, self._leave_running),
             owner=self._owner,
             store=self._store,
             clear_number=self._ti.max_tries,  # grows with every clear, and with nothing else
             exact_name=exact_name,
+            installation=load_installation(),
         )
         with self.leaving_nothing():
             submission = self._waiting.run(creating, grace=_SUBMIT_GRACE)
@@ -100,6 +134,7 @@ class JobExecution:
             deadline=self.deadline,
             limits=limits,
             keep_running_pods=keep_running_pods,
+            mask=masked,
         )
         try:
             with self.leaving_nothing(submission), alarm_put_off(_TIMEOUT_GRACE):
@@ -108,19 +143,24 @@ class JobExecution:
             sink.flush()
 
     def finish(self, submission: Submission, conclusion: Conclusion) -> dict[str, Any]:
-        """Return the result of a job that succeeded.
+        """Return the result of a job that succeeded; what becomes of the job's object is `on_finish_action`'s.
 
         Raises:
             JobFailed, OutputsNotVerified: it did not, or nobody could look; the next try starts a new attempt after the
-                first, and only verifies after the second.
+                first, and only verifies after the second: its job is kept.
         """
         try:
             raise_for(submission, conclusion)
         except JobFailed:
             conclude_attempt(self._store)
+            asyncio.run(self._act_on_finished(submission.ref, succeeded=False))
             raise
         self._log.info("%s succeeded", submission.ref)
-        return dict(conclusion.result or {})
+        result = dict(conclusion.result or {})
+        if self._action.deletes(succeeded=True):
+            self._store.save_result(result, self._ti.max_tries)
+        asyncio.run(self._act_on_finished(submission.ref, succeeded=True))
+        return result
 
     def add_rest_of_log(self, submission: Submission, cursor: LogCursor | None) -> None:
         """Add the lines after the last one that whoever followed the job has vouched for."""
@@ -168,6 +208,13 @@ class JobExecution:
         if submission.spec_changed:
             self._log.warning("%s was made from another specification; clear the task to train with the new one", ref)
 
+    async def _act_on_finished(self, ref: JobRef, *, succeeded: bool) -> None:
+        try:
+            if await act_on_finished(self._backend, ref, self._action, succeeded=succeeded):
+                self._log.info("%s was deleted: on_finish_action=%s", ref, self._action)
+        except ClusterError as error:
+            self._log.warning("%s: on_finish_action=%s could not be carried out: %s", ref, self._action, error)
+
     async def _obey(self) -> str:
         """Keep or delete the job of a task that was told to stop, and return what happened as a sentence."""
         ref = await self._known_job()
@@ -204,13 +251,13 @@ class JobExecution:
 
 @contextmanager
 def airflow_errors() -> Iterator[None]:
-    """Turn the core's errors into Airflow's: never retried where a retry cannot help."""
+    """Turn the core's errors into Airflow's: never retried where a retry cannot help, known secrets masked."""
     try:
         yield
     except JobTimedOut as error:
-        raise AirflowTaskTimeout(str(error)) from None
+        raise AirflowTaskTimeout(masked(str(error))) from None
     except PTJobError as error:
-        raise (AirflowException if error.retryable else AirflowFailException)(str(error)) from None
+        raise (AirflowException if error.retryable else AirflowFailException)(masked(str(error))) from None
 
 
 def owner_of(instance: str, ti: Any) -> Owner:

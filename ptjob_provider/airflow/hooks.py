@@ -1,58 +1,167 @@
-"""`PyTorchJobHook`: an Airflow connection and the section `[ptjob]` → a back-end. Nothing else."""
+"""`PyTorchJobHook`: an Airflow connection and the section `[ptjob]` → a back-end. Nothing else.
+
+Importing it loads a Kubernetes client, because it is a `KubernetesHook`. What DAG files import imports `reaching`
+instead, which comes here only when jobs run on a cluster.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
 from airflow.sdk import BaseHook
-from airflow.sdk.log import mask_secret
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import amask_secret, mask_secret
+from kubernetes.client import Configuration
+from kubernetes.config import ConfigException, load_incluster_config
 
-from ptjob_provider.airflow.config import SECTION, Settings
-from ptjob_provider.core.errors import UnsupportedByBackend
+from ptjob_provider.airflow import asking
+from ptjob_provider.airflow.config import SECTION, Settings, probe_options
+from ptjob_provider.airflow.kubeconfig import secrets_in
+from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, ConnectionMissing, local_backend
+from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.handover import local_path
+from ptjob_provider.core.kubernetes import ClusterConfig
+from ptjob_provider.core.spec.literals import boolean, is_unset
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
+
+    from airflow.sdk import Connection
 
     from ptjob_provider.core.backend import Backend
-    from ptjob_provider.core.local import LocalConfig
+
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-class PyTorchJobHook(BaseHook):
+class PyTorchJobHook(KubernetesHook):
     """Reaches training jobs where `[ptjob] backend` says that they run.
 
-    Args:
-        kubernetes_conn_id: the connection to the cluster; the local back-end needs none and never looks at it.
+    It takes KubernetesHook's arguments and reads its connection with the same precedence: an argument wins over the
+    connection's extra of that meaning; only one of `in_cluster`, a kubeconfig's path and its content may remain; with
+    none of them, a pod uses its service account, and anything else the default kubeconfig. The local back-end never
+    looks at a connection.
     """
 
-    conn_name_attr = "kubernetes_conn_id"
-    default_conn_name = "kubernetes_default"
-    conn_type = "kubernetes"
     hook_name = "PyTorch training jobs"
 
-    def __init__(self, kubernetes_conn_id: str = default_conn_name) -> None:
-        super().__init__()
-        self.kubernetes_conn_id = kubernetes_conn_id
+    def __init__(
+        self,
+        kubernetes_conn_id: str | None = DEFAULT_CONN_ID,
+        *,
+        in_cluster: bool | None = None,
+        config_file: str | None = None,
+        cluster_context: str | None = None,
+        disable_verify_ssl: bool | None = None,
+        disable_tcp_keepalive: bool | None = None,
+    ) -> None:
+        super().__init__(
+            kubernetes_conn_id=kubernetes_conn_id,
+            in_cluster=in_cluster,
+            config_file=config_file,
+            cluster_context=cluster_context,
+            disable_verify_ssl=disable_verify_ssl,
+            disable_tcp_keepalive=disable_tcp_keepalive,
+        )
 
     @property
     def instance(self) -> str:
         """This installation's name, part of the name of every job."""
         return Settings.load().instance
 
-    def backend(self) -> Backend:
-        """Return the back-end; the secrets that it may hand to jobs are masked in Airflow's logs from now on.
+    @cached_property
+    def connection(self) -> Connection | None:
+        """The connection. None: there is none, and none is needed: the default one."""
+        try:
+            return BaseHook.get_connection(self.conn_id) if self.conn_id else None
+        except AirflowNotFoundException:
+            if self.conn_id != self.default_conn_name:
+                raise
+            return None
+
+    @cached_property
+    def conn_extras(self) -> dict[str, Any]:
+        """The connection's extras; what is secret in a kubeconfig is masked in Airflow's logs from now on."""
+        extras: dict[str, Any] = self.connection.extra_dejson if self.connection else {}
+        for secret in secrets_in(_kubeconfig(extras)):
+            mask_secret(secret)
+        return extras
+
+    async def read_connection(self, *, is_required: bool = False) -> None:
+        """Read the connection without holding up an event loop; from now on the hook has it at hand.
 
         Raises:
-            InvalidSpec: an option of `[ptjob]` is wrong.
-            UnsupportedByBackend: jobs are to run on a cluster.
+            ConnectionMissing: there is no such connection, and it is not the default one, or it is required.
         """
-        from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - DAG files import hooks, too
+        if not self.conn_id or not asking.is_in_triggerer():
+            await asyncio.to_thread(lambda: self.conn_extras)
+            return
+        try:
+            self.connection = await get_async_connection(self.conn_id)
+        except AirflowNotFoundException:
+            if is_required or self.conn_id != self.default_conn_name:
+                raise ConnectionMissing.in_triggerer(self.conn_id) from None
+            self.connection = None
+        self.conn_extras = await get_async_extra_dejson(self.connection) if self.connection else {}
+        for secret in secrets_in(_kubeconfig(self.conn_extras)):
+            await amask_secret(secret)
 
-        config = self._local()
-        for table in config.secrets.values():
-            for value in table.values():
-                mask_secret(value)
-        return LocalBackend(config)
+    def backend(self) -> Backend:
+        """Return the back-end that `[ptjob] backend` names.
+
+        Raises:
+            InvalidSpec: an option of `[ptjob]` or the connection is wrong.
+            AirflowNotFoundException: there is no such connection.
+        """
+        settings = Settings.load()
+        return self.cluster_backend() if settings.local is None else local_backend(settings.local)
+
+    async def async_backend(self) -> Backend:
+        """Return the same where an event loop must not wait for the connection: in triggers."""
+        settings = Settings.load()
+        if settings.local is not None:
+            return local_backend(settings.local)
+        await self.read_connection()
+        return self.cluster_backend()
+
+    def cluster_backend(self) -> Backend:
+        """Return the back-end of the cluster that the connection leads to."""
+        from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - takes over a second
+
+        return KubernetesBackend(self.cluster_config(), probe=probe_options())
+
+    def cluster_config(self) -> ClusterConfig:
+        """Return how to reach the cluster, as arguments and connection say together.
+
+        Raises:
+            InvalidSpec: they name more than one way, or an extra cannot be understood.
+        """
+        given = {
+            "in_cluster": self._switch("in_cluster"),
+            "kube_config_path": self._text("kube_config_path", self.config_file),
+            "kube_config": _kubeconfig(self.conn_extras),
+        }
+        try:
+            return ClusterConfig(
+                **(given if any(given.values()) else {"in_cluster": _is_in_pod()}),
+                context=self._text("cluster_context", self.cluster_context),
+                verify_ssl=not self._switch("disable_verify_ssl"),
+                tcp_keepalive=not self._switch("disable_tcp_keepalive"),
+            )
+        except InvalidSpec as error:
+            raise InvalidSpec(f"connection {self.conn_id}, with the task's arguments over it: {error}") from None
+
+    def default_namespace(self) -> str | None:
+        """Return the namespace of jobs that name none: the connection's, else that of the pod that this runs in."""
+        named = self._text("namespace", None)
+        if named is None and self.cluster_config().in_cluster:
+            return _POD_NAMESPACE.read_text().strip()
+        return named
 
     def local_path(self, uri: str, namespace: str = "default") -> Path:
         """Return where `pvc://claim/path` lies on this machine; for tasks that run beside the claims.
@@ -61,13 +170,32 @@ class PyTorchJobHook(BaseHook):
             UnsupportedByBackend: the claim is no directory here.
             InvalidSpec: it is no such address.
         """
-        return local_path(uri, claims=self._local().claims_of(namespace))
+        local = Settings.load().local
+        if local is None:
+            why = "the claims of a cluster are no directories of this machine; read the file in a pod that mounts it"
+            raise UnsupportedByBackend.of(f"[{SECTION}] backend = kubernetes", why)
+        return local_path(uri, claims=local.claims_of(namespace))
 
-    def _local(self) -> LocalConfig:
-        settings = Settings.load()
-        if settings.local is None:
-            why = "jobs on a cluster come with the next release"
-            raise UnsupportedByBackend.of(
-                f"[{SECTION}] backend = kubernetes", f"{why}; set it to `local` to run them here"
-            )
-        return settings.local
+    def _text(self, extra: str, argument: str | None) -> str | None:
+        found = self._get_field(extra) if is_unset(argument) else argument  # type: ignore[no-untyped-call]
+        return None if is_unset(found) else str(found)
+
+    def _switch(self, name: str) -> bool:
+        argument = getattr(self, name)
+        found = self._get_field(name) if argument is None else argument  # type: ignore[no-untyped-call]
+        return False if is_unset(found) else boolean(name, found)
+
+
+def _kubeconfig(extras: Mapping[str, Any]) -> str | None:
+    """Return the kubeconfig in a connection as text; old connections have another name for it."""
+    found = extras.get("kube_config") or extras.get("extra__kubernetes__kube_config")
+    return json.dumps(found) if isinstance(found, dict) else found or None
+
+
+def _is_in_pod() -> bool:
+    """Whether this runs in a pod that may use its service account, as the Kubernetes client sees it."""
+    try:
+        load_incluster_config(client_configuration=Configuration())
+    except ConfigException:
+        return False
+    return True

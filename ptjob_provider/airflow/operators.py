@@ -10,17 +10,23 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from airflow.sdk import BaseOperator, conf
+from airflow.sdk import conf
 
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.execution import JobExecution, airflow_errors
-from ptjob_provider.airflow.hooks import PyTorchJobHook
+from ptjob_provider.airflow.installation import load_installation
 from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink
+from ptjob_provider.airflow.pod_operator import PodOperatorNames
+from ptjob_provider.airflow.pod_secrets import with_secrets
+from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
+from ptjob_provider.airflow.stopping import OnFinishAction
+from ptjob_provider.airflow.templates import ObjectTemplates
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.airflow.waiting import Waiting
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.orphans import LeaveRunning
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 
 if TYPE_CHECKING:
@@ -28,10 +34,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
+    from ptjob_provider.airflow.reaching import Place
     from ptjob_provider.core.submission import Submission
 
+_LIMITS = ("start_timeout", "queue_timeout", "crash_loop_limit")
 
-class PyTorchJobOperator(BaseOperator):
+
+class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
     """Submits a training job, waits until it Succeeded or Failed, and returns its result.
 
     The result (`return_value`) is one JSON value: job, attempt, phase, start, end, queue and run seconds, restarts,
@@ -40,24 +49,32 @@ class PyTorchJobOperator(BaseOperator):
     log while the job runs. A declared output that is missing, empty or older than the job fails the task.
 
     Every field of `core.spec.TrainingJob` is a parameter and a template field, with the meaning that is told there:
-    typed fields, or a `manifest` (map, YAML text, or the path of a .yaml file beside the DAG), or both.
+    typed fields, or a `manifest` (map, YAML text, or the path of a .yaml file beside the DAG), or both. Objects of the
+    Kubernetes client are taken wherever the wire has a map. KubernetesPodOperator's names are understood, too: `cmds`,
+    `arguments`, `env_vars`, `secrets`, `configmaps` and the others of `pod_operator.ALIASES`.
 
     A retry adopts a job that still runs. An error of the training code is not retried; an infrastructure error is, as a
     new attempt that is told its checkpoint directory and attempt number.
 
     Args:
         name: beginning of the job's name. None: the manifest's, else the task id.
-        kubernetes_conn_id: connection to the cluster; the local back-end looks at none.
+        kubernetes_conn_id: connection to the cluster; the local back-end looks at none. Its `namespace` is that of jobs
+            that name none.
+        in_cluster: over the connection: use the service account of the pod that Airflow's process runs in.
+        config_file: over the connection: path of a kubeconfig, on workers and triggerers.
+        cluster_context: over the connection: the kubeconfig's context.
         deferrable: wait in the triggerer, without a worker slot. Default `[operators] default_deferrable`.
         wait_for_completion: False: return as soon as the job exists, with its reference (see `PyTorchJobSensor`).
         exact_name: keep the name literally, without the hash that makes two runs distinct.
+        on_finish_action: what becomes of the job's object when log, record and outputs are in: `keep_job` (default: for
+            its time to live, 7 days unless it says otherwise), `delete_job` or `delete_succeeded_job`.
         keep_running_pods: leave replicas running that the operator leaves running after a failure.
         start_timeout: seconds for images, volumes and init containers to let every replica start; default 1200.
         queue_timeout: seconds to wait for a place; None waits without end.
         crash_loop_limit: restarts in a row after which the job is stopped; default 5.
     """
 
-    template_fields: Sequence[str] = (*JOB_FIELDS, "kubernetes_conn_id")
+    template_fields: Sequence[str] = (*JOB_FIELDS, "kubernetes_conn_id", "config_file", "cluster_context")
     template_fields_renderers: ClassVar[dict[str, str]] = {"manifest": "yaml", "env": "json", "args": "json"}
     operator_extra_links = (PyTorchJobLink(), PyTorchJobLogsLink())
     ui_color = "#f3d9cf"
@@ -76,10 +93,12 @@ class PyTorchJobOperator(BaseOperator):
         gpu_resource: str | None = None,
         cpu: str | float | None = None,
         memory: str | None = None,
-        container_resources: Mapping[str, Any] | None = None,
+        container_resources: Any = None,
         shared_memory: str | bool | None = None,
         env: Mapping[str, Any] | Sequence[Any] | None = None,
+        env_from: Sequence[Any] | None = None,
         volumes: Sequence[Any] | None = None,
+        volume_mounts: Sequence[Any] | None = None,
         working_dir: str | None = None,
         restart_policy: str | None = None,
         clean_pod_policy: str | None = None,
@@ -90,7 +109,7 @@ class PyTorchJobOperator(BaseOperator):
         elastic_policy: Mapping[str, Any] | None = None,
         node_selector: Mapping[str, str] | None = None,
         tolerations: Sequence[Any] | None = None,
-        affinity: Mapping[str, Any] | None = None,
+        affinity: Any = None,
         priority_class_name: str | None = None,
         scheduler_name: str | None = None,
         queue_name: str | None = None,
@@ -99,18 +118,27 @@ class PyTorchJobOperator(BaseOperator):
         image_pull_secrets: Sequence[Any] | None = None,
         image_pull_policy: str | None = None,
         host_network: bool | str | None = None,
+        security_context: Any = None,
+        container_security_context: Any = None,
+        init_containers: Sequence[Any] | None = None,
+        termination_grace_period_seconds: float | timedelta | str | None = None,
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         master: Mapping[str, Any] | None = None,
         worker: Mapping[str, Any] | None = None,
+        pod_template: Any = None,
         model: str | None = None,
         tfevents: str | None = None,
         checkpoints: str | None = None,
         manifest: Mapping[str, Any] | str | os.PathLike[str] | None = None,
-        kubernetes_conn_id: str = PyTorchJobHook.default_conn_name,
+        kubernetes_conn_id: str | None = DEFAULT_CONN_ID,
+        in_cluster: bool | None = None,
+        config_file: str | None = None,
+        cluster_context: str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         wait_for_completion: bool = True,
         exact_name: bool = False,
+        on_finish_action: str = OnFinishAction.KEEP_JOB,
         keep_running_pods: bool = False,
         start_timeout: float | None = None,
         queue_timeout: float | None = None,
@@ -120,41 +148,40 @@ class PyTorchJobOperator(BaseOperator):
         given = locals()
         super().__init__(**kwargs)
         for field in JOB_FIELDS:
-            setattr(self, field, given[field])
-        self.manifest = manifest
+            setattr(self, field, self.given(field, given[field]))
         self.kubernetes_conn_id = kubernetes_conn_id
+        self.in_cluster = in_cluster
+        self.config_file = config_file
+        self.cluster_context = cluster_context
         self.deferrable = deferrable
         self.wait_for_completion = wait_for_completion
         self.exact_name = exact_name
+        self.on_finish_action = on_finish_action
         self.keep_running_pods = keep_running_pods
-        limits = {"start_timeout": start_timeout, "queue_timeout": queue_timeout, "crash_loop_limit": crash_loop_limit}
+        limits = {name: self.given(name, given[name]) for name in _LIMITS}
         self.limits: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
         self._waiting = Waiting()
-
-    def resolve_template_files(self) -> None:
-        """Read a manifest's file, beside the DAG; no other field is ever taken for the path of a template."""
-        self.manifest = self._read_manifest_file(self.manifest)
-
-    def render_template(self, content: Any, *args: Any, **kwargs: Any) -> Any:
-        """Render a field; a mapped task's manifest, and any in `dag.test()`, is still the path of its file here."""
-        source = self._read_manifest_file(content) if content is self.manifest else content
-        return super().render_template(source, *args, **kwargs)
 
     def dry_run(self) -> None:
         """Print the manifest of attempt 1 as it would be submitted; nothing is started."""
         owner = Owner(instance="dry-run", ids={"dag_id": self.dag_id, "task_id": self.task_id}, labels={})
-        rendered = pytorchjob.render(self._job(), owner=owner, attempt=1, exact_name=self.exact_name)
+        rendered = pytorchjob.render(
+            self._job(), owner=owner, attempt=1, exact_name=self.exact_name, installation=load_installation()
+        )
         print(pytorchjob.dump(rendered.manifest))  # noqa: T201 - what a dry run is for
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Submit or adopt the job, and wait for it here or in the triggerer."""
         with airflow_errors():
-            execution = self._execution(context)
-            submission = execution.submit(self._job(), exact_name=self.exact_name)
+            place = Access.of(self).place()
+            execution = self._execution(context, place)
+            if (result := execution.result_of_earlier_try()) is not None:
+                return result
+            submission = execution.submit(self._job(place.namespace), exact_name=self.exact_name)
             if not self.wait_for_completion:
                 return {"job": submission.ref.to_dict(), "attempt": submission.attempt}
             if self.deferrable and execution.needs_waiting(submission):
-                self._defer(submission, execution.deadline)
+                self._defer(submission, execution.deadline, place.access)
             limits = Limits(**self.limits)
             conclusion = execution.wait(submission, limits=limits, keep_running_pods=self.keep_running_pods)
             return execution.finish(submission, conclusion)
@@ -163,7 +190,7 @@ class PyTorchJobOperator(BaseOperator):
         """Take the trigger's event, add the log lines that the trigger has not vouched for, and finish."""
         with airflow_errors():
             told = JobEvent.from_dict(event)
-            execution = self._execution(context)
+            execution = self._execution(context, Access.of(self).place())
             with execution.leaving_nothing(told.submission):
                 execution.add_rest_of_log(told.submission, told.cursor)
                 conclusion = told.concluded()
@@ -173,25 +200,35 @@ class PyTorchJobOperator(BaseOperator):
         """Wake whoever waits; called inside a signal handler, for a user's kill, a drain and lost heartbeats alike."""
         self._waiting.wake()
 
-    def _execution(self, context: Any) -> JobExecution:
-        hook = PyTorchJobHook(self.kubernetes_conn_id)
-        return JobExecution(hook.backend(), context, instance=hook.instance, log=self.log, waiting=self._waiting)
+    def _execution(self, context: Any, place: Place) -> JobExecution:
+        return JobExecution(
+            place.backend,
+            context,
+            instance=place.instance,
+            log=self.log,
+            waiting=self._waiting,
+            on_finish_action=self.on_finish_action,
+            leave_running=self._leave_running,
+        )
 
-    def _read_manifest_file(self, manifest: Any) -> Any:
-        is_path = isinstance(manifest, str) and "\n" not in manifest and manifest.endswith((".yaml", ".yml"))
-        env = self.get_template_env() if is_path else None
-        return env.loader.get_source(env, manifest)[0] if env and env.loader else manifest
+    @property
+    def _leave_running(self) -> LeaveRunning | None:
+        """What nobody may stop although no task waits for it."""
+        if not self.wait_for_completion:
+            return LeaveRunning.JOB
+        return LeaveRunning.PODS if self.keep_running_pods else None
 
-    def _job(self) -> TrainingJob:
+    def _job(self, namespace: str | None = None) -> TrainingJob:
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
-        if fields["name"] is None and self.manifest is None:
+        if fields["name"] is None and fields["manifest"] is None:
             fields["name"] = _stem(self.task_id)
-        return TrainingJob.parse(**fields)
+        job = TrainingJob.parse(**fields).in_namespace(namespace)
+        return with_secrets(job, self.secrets or (), self.configmaps or ())
 
-    def _defer(self, submission: Submission, deadline: datetime | None) -> NoReturn:
+    def _defer(self, submission: Submission, deadline: datetime | None, access: Access) -> NoReturn:
         trigger = PyTorchJobTrigger(
+            **access.to_dict(),
             submission=submission.to_dict(),
-            kubernetes_conn_id=self.kubernetes_conn_id,
             deadline=deadline.isoformat() if deadline else None,
             limits=self.limits,
             keep_running_pods=self.keep_running_pods,

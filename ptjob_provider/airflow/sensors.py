@@ -11,10 +11,11 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
+from ptjob_provider.airflow.config import Settings
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.execution import airflow_errors
-from ptjob_provider.airflow.hooks import PyTorchJobHook
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, PyTorchJobLink, PyTorchJobLogsLink
+from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.tasklog import TaskLog
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.conclusion import raise_for
@@ -27,9 +28,10 @@ from ptjob_provider.core.submission import Submission
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ptjob_provider.airflow.reaching import Place
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.conclusion import Conclusion
-    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.logs import LogCursor
     from ptjob_provider.core.snapshot import Snapshot
 
@@ -43,17 +45,25 @@ class PyTorchJobSensor(BaseSensorOperator):
     The job is taken as it is: one that has already ended counts. The result is the one of `PyTorchJobOperator`, and the
     job's owner and replicas. A job that failed, was deleted or was replaced by another of its name fails the task with
     the diagnosis, without a retry; a job that does not exist yet is waited for. Nothing of the job is changed, whatever
-    happens to the task. Rank 0's log is in the task's log: when the job has ended, or while it runs if deferrable.
+    happens to the task. On a cluster the outputs of another installation's job are those that its own task has noted on
+    it; no pod is started to look for them. Rank 0's log is in the task's log: when the job has ended, or while it runs
+    if deferrable.
 
     Args:
         job_name: the job's full name, such as another task's XCom `job_name`.
-        namespace: where it is.
+        namespace: where it is. None: the connection's, else `default`.
         kubernetes_conn_id: connection to the cluster; the local back-end looks at none.
+        in_cluster: over the connection: use the service account of the pod that Airflow's process runs in.
+        config_file: over the connection: path of a kubeconfig, on workers and triggerers.
+        cluster_context: over the connection: the kubeconfig's context.
         deferrable: wait in the triggerer as soon as the job exists. Until then the sensor looks every `poke_interval`
             seconds (with `mode="reschedule"` without a worker slot). Default `[operators] default_deferrable`.
     """
 
-    template_fields: Sequence[str] = ("job_name", "namespace", "kubernetes_conn_id")
+    template_fields: Sequence[str] = (
+        *("job_name", "namespace"),
+        *("kubernetes_conn_id", "config_file", "cluster_context"),
+    )
     operator_extra_links = (PyTorchJobLink(), PyTorchJobLogsLink())
     ui_color = "#f3d9cf"
 
@@ -61,8 +71,11 @@ class PyTorchJobSensor(BaseSensorOperator):
         self,
         *,
         job_name: str,
-        namespace: str = "default",
-        kubernetes_conn_id: str = PyTorchJobHook.default_conn_name,
+        namespace: str | None = None,
+        kubernetes_conn_id: str | None = DEFAULT_CONN_ID,
+        in_cluster: bool | None = None,
+        config_file: str | None = None,
+        cluster_context: str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
@@ -70,12 +83,16 @@ class PyTorchJobSensor(BaseSensorOperator):
         self.job_name = job_name
         self.namespace = namespace
         self.kubernetes_conn_id = kubernetes_conn_id
+        self.in_cluster = in_cluster
+        self.config_file = config_file
+        self.cluster_context = cluster_context
         self.deferrable = deferrable
 
     def poke(self, context: Any) -> bool | PokeReturnValue:
         """Look once: whether the job is there, is still the same, and has ended."""
         with airflow_errors():
-            backend = PyTorchJobHook(self.kubernetes_conn_id).backend()
+            place = self._place()
+            backend = place.backend
             job = asyncio.run(self._find(backend))
             self._check_same(context, job)
             if job is None:
@@ -83,22 +100,28 @@ class PyTorchJobSensor(BaseSensorOperator):
             submission = Submission.of(job)
             if pytorchjob.read_status(job).phase.is_terminal:
                 conclusion = asyncio.run(self._read(backend, submission))
-                return PokeReturnValue(is_done=True, xcom_value=self._finish(backend, submission, conclusion))
+                return PokeReturnValue(is_done=True, xcom_value=self._finish(place, submission, conclusion))
             if self.deferrable:
-                self._defer(context, submission)
+                self._defer(context, submission, place.access)
             return False
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
         """Take the trigger's event, add the log lines that the trigger has not vouched for, and finish."""
         with airflow_errors():
             told = JobEvent.from_dict(event)
-            backend = PyTorchJobHook(self.kubernetes_conn_id).backend()
-            asyncio.run(self._add_rest_of_log(backend, told.submission, told.cursor))
-            return self._finish(backend, told.submission, told.concluded())
+            place = self._place()
+            asyncio.run(self._add_rest_of_log(place.backend, told.submission, told.cursor))
+            return self._finish(place, told.submission, told.concluded())
+
+    def _place(self) -> Place:
+        """Return where jobs run; the job is looked for in its namespace if the task names none."""
+        place = Access.of(self).place()
+        self.namespace = self.namespace or place.namespace or pytorchjob.DEFAULT_NAMESPACE
+        return place
 
     async def _find(self, backend: Backend) -> Manifest | None:
         try:
-            return await backend.get(pytorchjob.KIND, self.namespace, self.job_name)
+            return await backend.get(pytorchjob.KIND, str(self.namespace), self.job_name)
         except JobNotFound:
             return None
 
@@ -132,7 +155,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         await catch_up(backend, submission, sink=sink, cursor=cursor)
         sink.flush()
 
-    def _finish(self, backend: Backend, submission: Submission, conclusion: Conclusion) -> dict[str, Any]:
+    def _finish(self, place: Place, submission: Submission, conclusion: Conclusion) -> dict[str, Any]:
         """Return the result of a job that succeeded, with its outputs if it is still there to be asked for them.
 
         Raises:
@@ -144,7 +167,7 @@ class PyTorchJobSensor(BaseSensorOperator):
             raise AirflowFailException(str(error)) from None
         seen: Snapshot | None = None
         with contextlib.suppress(JobNotFound):  # a short TTL may have removed it
-            seen = asyncio.run(look(backend, self.namespace, self.job_name))
+            seen = asyncio.run(self._see(place, submission.ref))
         if seen is None or seen.submission.ref != submission.ref:
             return dict(conclusion.result or {})
         if seen.diagnosis is not None:
@@ -152,10 +175,20 @@ class PyTorchJobSensor(BaseSensorOperator):
         self.log.info("%s succeeded", submission.ref)
         return seen.to_dict()
 
-    def _defer(self, context: Any, submission: Submission) -> NoReturn:
+    async def _see(self, place: Place, ref: JobRef) -> Snapshot:
+        """Return the job with its outputs: as its own task has found them, else as they are where they are.
+
+        On a cluster looking starts a pod, which nobody may do for somebody else's job.
+        """
+        seen = await look(place.backend, ref.namespace, ref.name, inspect=False)
+        if seen.report is None and (seen.instance == place.instance or Settings.load().local is not None):
+            return await look(place.backend, ref.namespace, ref.name)
+        return seen
+
+    def _defer(self, context: Any, submission: Submission, access: Access) -> NoReturn:
         trigger = PyTorchJobTrigger(
+            **access.to_dict(),
             submission=submission.to_dict(),
-            kubernetes_conn_id=self.kubernetes_conn_id,
             hands_off=True,
             deferred_at=datetime.now(UTC).isoformat(),
         )

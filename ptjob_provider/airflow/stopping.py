@@ -1,11 +1,11 @@
-"""What becomes of the job of a task that ends before it: two tables, and the deletion."""
+"""What becomes of a job when its task ends before it (two tables, and the deletion), and after its own end."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from ptjob_provider.core.errors import JobNotFound
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound, one_of
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds import pytorchjob
 
@@ -18,6 +18,34 @@ class Fate(StrEnum):
 
     KEEP = "keep"
     DELETE = "delete"
+
+
+class OnFinishAction(StrEnum):
+    """What becomes of a job that has ended, once its log, its story and its outputs are in.
+
+    The words are KubernetesPodOperator's. No action touches a claim or what is on it.
+    """
+
+    KEEP_JOB = "keep_job"
+    """It stays for its time to live; a manifest's job that has none is given the seven days of every other job."""
+    DELETE_JOB = "delete_job"
+    DELETE_SUCCEEDED_JOB = "delete_succeeded_job"
+
+    @classmethod
+    def parse(cls, word: str) -> Self:
+        """Read the argument.
+
+        Raises:
+            InvalidSpec: there is no such action.
+        """
+        try:
+            return cls(word)
+        except ValueError:
+            raise InvalidSpec.of("on_finish_action", word, one_of(cls)) from None
+
+    def deletes(self, *, succeeded: bool) -> bool:
+        """Whether a job that ended like this is deleted."""
+        return self is OnFinishAction.DELETE_JOB or (self is OnFinishAction.DELETE_SUCCEEDED_JOB and succeeded)
 
 
 def fate_in_worker(state: str | None, *, may_retry: bool) -> Fate:
@@ -50,3 +78,19 @@ async def delete_if_unfinished(backend: Backend, ref: JobRef) -> bool:
         return False
     await backend.delete(ref)
     return True
+
+
+async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction, *, succeeded: bool) -> bool:
+    """Delete an ended job, or limit its life, as the action says; say whether it was deleted here."""
+    try:
+        found = await backend.get(ref.kind, ref.namespace, ref.name)
+    except JobNotFound:
+        return False
+    if JobRef.of(found) != ref or found["metadata"].get("deletionTimestamp"):
+        return False
+    if action.deletes(succeeded=succeeded):
+        await backend.delete(ref)
+        return True
+    if (found["spec"].get("runPolicy") or {}).get("ttlSecondsAfterFinished") is None:
+        await backend.patch(ref, {"spec": {"runPolicy": {"ttlSecondsAfterFinished": pytorchjob.DEFAULT_TTL}}})
+    return False

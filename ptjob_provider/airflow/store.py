@@ -1,4 +1,4 @@
-"""The attempt record in Airflow's `task_state_store`: it outlives tries, workers and clears of one task instance."""
+"""What outlives tries, workers and clears of one task instance, in Airflow's `task_state_store`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _KEY = "ptjob_attempt"
+_RESULT_KEY = "ptjob_result"
 
 
 class TaskStateAttemptStore:
@@ -28,3 +29,13 @@ class TaskStateAttemptStore:
     def save(self, record: AttemptRecord) -> None:
         """Keep the record as long as the task instance."""
         self._store.set(_KEY, record.to_dict(), retention=NEVER_EXPIRE)
+
+    def load_result(self, clear_number: int) -> dict[str, Any] | None:
+        """Return the result that an earlier try saved; None if there is none, or the task was cleared since."""
+        found = self._store.get(_RESULT_KEY) or {}
+        return found["result"] if found.get("clear_number") == clear_number else None
+
+    def save_result(self, result: Mapping[str, Any], clear_number: int) -> None:
+        """Keep the result of a job that is about to be deleted: a try that follows must not train again for it."""
+        kept = {"clear_number": clear_number, "result": dict(result)}
+        self._store.set(_RESULT_KEY, kept, retention=NEVER_EXPIRE)

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.log import redact  # type: ignore[attr-defined]  # Airflow exports it without saying so
+from ptjob_provider.airflow.masking import masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,7 +111,7 @@ class TaskLog:
 
     def _tell(self, text: str) -> None:
         # Airflow masks what it writes to the task's log, but not the copy that LocalExecutor prints (seen on 3.3.2).
-        self._logger.info("%s", redact(text))
+        self._logger.info("%s", masked(text))
 
     def _mark_repeats(self, why: str) -> None:
         self._repeats_until = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

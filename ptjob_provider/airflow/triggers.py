@@ -14,7 +14,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from ptjob_provider.airflow import asking
 from ptjob_provider.airflow.event import JobEvent
-from ptjob_provider.airflow.hooks import PyTorchJobHook
+from ptjob_provider.airflow.masking import masked
+from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.stopping import Fate, delete_if_unfinished, fate_in_trigger
 from ptjob_provider.airflow.tasklog import TaskLog, drained
 from ptjob_provider.core.diagnosis import Limits
@@ -55,7 +56,10 @@ class PyTorchJobTrigger(BaseTrigger):
 
     Args:
         submission: `Submission.to_dict()`.
-        kubernetes_conn_id: the connection; its content never travels.
+        kubernetes_conn_id: the connection; its content never travels. None: the task had none.
+        in_cluster: see `reaching.Access`, as the next two.
+        config_file: path of a kubeconfig on the triggerer.
+        cluster_context: of the kubeconfig.
         deadline: RFC 3339; the job is deleted then. None: no deadline.
         limits: fields of `diagnosis.Limits`.
         keep_running_pods: leave replicas running after the job's end.
@@ -67,7 +71,10 @@ class PyTorchJobTrigger(BaseTrigger):
         self,
         *,
         submission: dict[str, Any],
-        kubernetes_conn_id: str = PyTorchJobHook.default_conn_name,
+        kubernetes_conn_id: str | None = DEFAULT_CONN_ID,
+        in_cluster: bool | None = None,
+        config_file: str | None = None,
+        cluster_context: str | None = None,
         deadline: str | None = None,
         limits: dict[str, Any] | None = None,
         keep_running_pods: bool = False,
@@ -77,6 +84,9 @@ class PyTorchJobTrigger(BaseTrigger):
         super().__init__()  # type: ignore[no-untyped-call]
         self.submission = submission
         self.kubernetes_conn_id = kubernetes_conn_id
+        self.in_cluster = in_cluster
+        self.config_file = config_file
+        self.cluster_context = cluster_context
         self.deadline = deadline
         self.limits = limits or {}
         self.keep_running_pods = keep_running_pods
@@ -88,9 +98,9 @@ class PyTorchJobTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what another triggerer builds the same trigger from; JSON values only."""
-        fields = ("submission", "kubernetes_conn_id", "deadline", "limits", "keep_running_pods", "hands_off")
-        named = {name: getattr(self, name) for name in (*fields, "deferred_at")}
-        return f"{__name__}.{type(self).__name__}", named
+        names = ("submission", "deadline", "limits", "keep_running_pods", "hands_off", "deferred_at")
+        fields = {name: getattr(self, name) for name in names}
+        return f"{__name__}.{type(self).__name__}", {**fields, **Access.of(self).to_dict()}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Follow the job to its end."""
@@ -118,7 +128,7 @@ class PyTorchJobTrigger(BaseTrigger):
         if fate_in_trigger(state) is Fate.KEEP:
             self.log.info("%s is kept: its task is %s", ref, state or "not known to Airflow's API at the moment")
             return
-        backend = PyTorchJobHook(self.kubernetes_conn_id).backend()
+        backend = (await Access.of(self).async_place()).backend
         if await delete_if_unfinished(backend, ref):
             self.log.info("%s was deleted: its task is %s", ref, state)
 
@@ -133,7 +143,7 @@ class PyTorchJobTrigger(BaseTrigger):
             await self._keep_cursor(self._sink, is_last=True, patience=_CLEANUP_PATIENCE)
 
     async def _follow(self, submission: Submission) -> Conclusion:
-        backend = PyTorchJobHook(self.kubernetes_conn_id).backend()
+        backend = (await Access.of(self).async_place()).backend
         is_young = self._is_young
         before = None if is_young else await self._earlier_life()
         cursor = LogCursor.from_dict(before["cursor"]) if before and before.get("cursor") else None
@@ -151,6 +161,7 @@ class PyTorchJobTrigger(BaseTrigger):
                 limits=Limits(**self.limits),
                 keep_running_pods=self.keep_running_pods,
                 hands_off=self.hands_off,
+                mask=masked,
             )
         finally:
             tending.cancel()

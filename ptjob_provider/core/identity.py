@@ -30,6 +30,8 @@ OWNER_ANNOTATION = f"{PREFIX}/owner"
 SPEC_HASH_ANNOTATION = f"{PREFIX}/spec-hash"
 OUTPUTS_ANNOTATION = f"{PREFIX}/outputs"
 RECORD_ANNOTATION = f"{PREFIX}/record"
+OVERDUE_ANNOTATION = f"{PREFIX}/overdue"
+REPORT_ANNOTATION = f"{PREFIX}/report"
 
 MAX_NAME = 49
 _HASH_LENGTH = 8
@@ -118,17 +120,24 @@ def owner_annotation(owner: Owner, attempt: int) -> str:
     return json.dumps({"instance": owner.instance, "ids": dict(sorted(owner.ids.items())), "attempt": attempt})
 
 
-def is_owned_by(obj: Mapping[str, Any], owner: Owner) -> bool:
-    """Whether an object was created for this owner, in whichever attempt."""
-    text = (obj["metadata"].get("annotations") or {}).get(OWNER_ANNOTATION)
+def owner_in(obj: Mapping[str, Any]) -> Owner:
+    """Return whom an object says that it was created for; nobody, if it does not say or cannot be understood."""
+    meta = obj["metadata"]
+    text = (meta.get("annotations") or {}).get(OWNER_ANNOTATION)
     try:
         claimed = json.loads(text) if text else {}
-    except ValueError:
-        return False
-    return isinstance(claimed, dict) and (claimed.get("instance"), claimed.get("ids")) == (
-        owner.instance,
-        dict(owner.ids),
-    )
+        ids = dict(claimed.get("ids") or {})
+        instance = str(claimed.get("instance") or "")
+    except (ValueError, TypeError, AttributeError):
+        ids, instance = {}, ""
+    tries = {key: value for key, value in (meta.get("labels") or {}).items() if key == "try_number"}
+    return Owner(instance=instance, ids=ids, labels=tries)
+
+
+def is_owned_by(obj: Mapping[str, Any], owner: Owner) -> bool:
+    """Whether an object was created for this owner, in whichever attempt."""
+    claimed = owner_in(obj)
+    return (claimed.instance, claimed.ids) == (owner.instance, dict(owner.ids))
 
 
 def attempt_of(obj: Mapping[str, Any]) -> int:

@@ -52,13 +52,20 @@ def load_manifest(source: Mapping[str, Any] | str | PathLike[str]) -> Manifest:
         hold, or
             another kind than `KINDS`.
     """
-    found = _plain(source if isinstance(source, Mapping) else _parse(_text(source)), FIELD, _Budget())
-    if not isinstance(found, dict):
-        raise InvalidSpec.of(
-            FIELD, source, "a map with apiVersion, kind, metadata and spec (or the path of a .yaml file)"
-        )
+    found = load_object(source, field=FIELD)
     _check_kind(found)
     return found
+
+
+def load_object(source: object, *, field: str) -> Manifest:
+    """Return an object of any kind in the same way; the errors begin with the field's name."""
+    found = source if isinstance(source, Mapping) else _parse(_text(source, field), field)
+    plain = _plain(found, field, _Budget(field))
+    if not isinstance(plain, dict):
+        raise InvalidSpec.of(
+            field, source, "a map with apiVersion, kind, metadata and spec (or the path of a .yaml file)"
+        )
+    return plain
 
 
 def dump_manifest(manifest: Mapping[str, Any]) -> str:
@@ -75,38 +82,38 @@ def _check_kind(manifest: Manifest) -> None:
         raise InvalidSpec.of(f"{FIELD}.apiVersion", version, f"allowed: {KINDS[kind]}")
 
 
-def _text(source: object) -> str:
+def _text(source: object, field: str) -> str:
     if isinstance(source, PathLike):
-        return _read(Path(source))
+        return _read(Path(source), field)
     if not isinstance(source, str):
-        raise InvalidSpec.of(FIELD, source, "a map, a YAML text or a path")
+        raise InvalidSpec.of(field, source, "a map, a YAML text or a path")
     line = source.strip()
-    return _read(Path(line)) if line.endswith(_FILE_SUFFIXES) and "\n" not in line else source
+    return _read(Path(line), field) if line.endswith(_FILE_SUFFIXES) and "\n" not in line else source
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, field: str) -> str:
     try:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1).decode()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise InvalidSpec.of(FIELD, str(path), f"a file that can be read ({why})") from error
+        raise InvalidSpec.of(field, str(path), f"a file that can be read ({why})") from error
 
 
-def _parse(text: str) -> Any:
+def _parse(text: str, field: str) -> Any:
     if len(text.encode()) > MAX_BYTES:
-        raise InvalidSpec.of(FIELD, text, f"at most {MAX_BYTES} bytes")
-    loader = _Loader(text)
+        raise InvalidSpec.of(field, text, f"at most {MAX_BYTES} bytes")
+    loader = _Loader(text, field)
     try:
         node = loader.get_single_node()
         if node is None:
-            raise InvalidSpec(f"{FIELD}: the YAML document is empty")
-        _check_size(node)
+            raise InvalidSpec(f"{field}: the YAML document is empty")
+        _check_size(node, field)
         return loader.construct_document(node)
     except (yaml.YAMLError, ValueError) as error:
         if isinstance(error, InvalidSpec):
             raise
-        raise InvalidSpec(f"{FIELD}: not one sound YAML document; {_said(error)}") from error
+        raise InvalidSpec(f"{field}: not one sound YAML document; {_said(error)}") from error
 
 
 def _said(error: Exception) -> str:
@@ -119,20 +126,21 @@ def _said(error: Exception) -> str:
 class _Loader(yaml.SafeLoader):
     """A safe loader with Kubernetes' idea of scalars, a limit on depth, and no key twice."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, field: str) -> None:
         super().__init__(text)
+        self._field = field
         self._depth = 0
-        self._budget = _Budget()
+        self._budget = _Budget(field)
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self._budget.take()
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise InvalidSpec(f"{FIELD}: more than {MAX_DEPTH} levels deep")
+            raise InvalidSpec(f"{self._field}: more than {MAX_DEPTH} levels deep")
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= 1
         if isinstance(node, yaml.MappingNode):
-            _check_keys(node)
+            _check_keys(node, self._field)
         return node
 
 
@@ -154,17 +162,17 @@ for _tag, (_pattern, _first) in _SCALARS.items():
     _Loader.add_implicit_resolver(_tag, re.compile(f"(?:{_pattern})$"), _first)
 
 
-def _check_keys(node: yaml.MappingNode) -> None:
+def _check_keys(node: yaml.MappingNode, field: str) -> None:
     seen: set[str] = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise InvalidSpec(f"{FIELD}: line {key.start_mark.line + 1}: a key must be a text")
+            raise InvalidSpec(f"{field}: line {key.start_mark.line + 1}: a key must be a text")
         if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
-            raise InvalidSpec(f"{FIELD}: line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
+            raise InvalidSpec(f"{field}: line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
         seen.add(key.value)
 
 
-def _check_size(root: yaml.Node) -> None:
+def _check_size(root: yaml.Node, field: str) -> None:
     """Count values as if every alias were written out, without writing any out."""
     sizes: dict[int, int] = {}
 
@@ -175,7 +183,7 @@ def _check_size(root: yaml.Node) -> None:
         return sizes[id(node)]
 
     if size(root) > MAX_VALUES:
-        raise InvalidSpec(f"{FIELD}: more than {MAX_VALUES} values once its anchors are expanded")
+        raise InvalidSpec(f"{field}: more than {MAX_VALUES} values once its anchors are expanded")
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:
@@ -187,19 +195,20 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 class _Budget:
     """How many values may still be read."""
 
-    def __init__(self) -> None:
+    def __init__(self, field: str) -> None:
+        self.field = field
         self.left = MAX_VALUES
 
     def take(self) -> None:
         self.left -= 1
         if self.left < 0:
-            raise InvalidSpec(f"{FIELD}: more than {MAX_VALUES} values")
+            raise InvalidSpec(f"{self.field}: more than {MAX_VALUES} values")
 
 
 def _plain(value: Any, path: str, budget: _Budget, depth: int = 0) -> Any:
     budget.take()
     if depth > MAX_DEPTH:
-        raise InvalidSpec(f"{FIELD}: more than {MAX_DEPTH} levels deep")
+        raise InvalidSpec(f"{budget.field}: more than {MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
         return {_key(key, path): _plain(item, f"{path}.{key}", budget, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -6,9 +6,10 @@ back-end. A declared output counts when it exists, is not empty and is not older
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 SCHEME = "pvc://"
+_MAX_REPORT = 64 * 1024
 CLOCK_SKEW = timedelta(minutes=2)
 """How far a storage's clock may be behind; it is not trusted further."""
 
@@ -160,6 +162,22 @@ class OutputReport:
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Read what `probe` wrote, or rebuild what `to_dict` returned."""
         return cls(**{name: value and OutputFacts.from_dict(value) for name, value in fields.items()})
+
+
+def report_text(report: OutputReport) -> str:
+    """Write the report for an annotation, which holds little: without the scalars if they are many hundreds."""
+    text = json.dumps(report.to_dict(), separators=(",", ":"))
+    if len(text) <= _MAX_REPORT or report.tfevents is None:
+        return text
+    return json.dumps(replace(report, tfevents=replace(report.tfevents, scalars={})).to_dict())
+
+
+def read_report(text: str) -> OutputReport | None:
+    """Rebuild what `report_text` wrote; None for a text that is not one."""
+    try:
+        return OutputReport.from_dict(json.loads(text))
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
 class OutputCause(StrEnum):

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import recorder
 from ptjob_provider.core.conclusion import Conclusion, Outcome, summarize
-from ptjob_provider.core.diagnosis import Diagnosis, Limits
+from ptjob_provider.core.diagnosis import Diagnosis, Limits, WaitingNotice
 from ptjob_provider.core.errors import ClusterError, OutputsNotVerified
-from ptjob_provider.core.identity import RECORD_ANNOTATION
+from ptjob_provider.core.identity import OVERDUE_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION
 from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.outputs import notes, problems
+from ptjob_provider.core.outputs import notes, problems, report_text
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.submission import inspect_outputs
 
@@ -39,9 +39,6 @@ logger = logging.getLogger(__name__)
 _TICK = 1.0
 """Seconds between looks at the clock while nothing changes."""
 
-_PATIENCE = timedelta(seconds=3)
-"""A reason for waiting that goes away within this time is how every job starts; it is not worth a line."""
-
 _DRAIN_TIMEOUT = 30.0
 """Seconds that the end of rank 0's log is waited for after the job's end."""
 
@@ -52,6 +49,9 @@ _SETTLE_TIMEOUT = 3.0
 """Seconds that the other replicas' ends are waited for after a failure, before the first cause is decided."""
 
 _SETTLE_INTERVAL = 0.1
+
+_WAKE_INTERVAL = timedelta(seconds=30)
+"""How often the operator is made to look at a job that is past its own deadline."""
 
 _TAIL_LINES = 200
 _TAIL_WIDTH = 500
@@ -78,11 +78,10 @@ async def follow(
     limits: Limits | None = None,
     keep_running_pods: bool = False,
     hands_off: bool = False,
+    mask: Callable[[str], str] = str,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Conclusion:
-    """Wait until the job has ended, and say how; nothing of it runs afterwards, unless it was asked to be left.
-
-    Cancelling leaves the job as it is.
+    """Wait until the job has ended, and say how; nothing of it runs afterwards, but cancelling leaves it as it is.
 
     Args:
         backend: where the job is.
@@ -93,6 +92,7 @@ async def follow(
         limits: when a job that cannot get on is stopped.
         keep_running_pods: leave replicas running that the operator leaves running after the job's end.
         hands_off: somebody else's job: it is neither changed nor stopped, and its outputs are not looked at.
+        mask: takes known secrets out of what programs said, before that is quoted, shortened or written on the job.
         clock: the wall clock.
     """
     follower = _Follower(
@@ -104,6 +104,7 @@ async def follow(
         limits=limits or Limits(),
         keep_running_pods=keep_running_pods or hands_off,
         hands_off=hands_off,
+        mask=mask,
         clock=clock,
     )
     return await follower.run()
@@ -129,25 +130,6 @@ class _End:
 
 
 @dataclass(kw_only=True)
-class _WaitingReason:
-    """Why the job does not run yet, and what of it has been said: a reason that lasts, once, and the next one."""
-
-    reason: str = ""
-    since: datetime | None = None
-    said: str = ""
-
-    def see(self, reason: str, now: datetime) -> None:
-        if reason != self.reason:
-            self.reason, self.since = reason, now
-
-    def to_say(self, now: datetime) -> str:
-        if not self.reason or self.reason == self.said or self.since is None or now - self.since < _PATIENCE:
-            return ""
-        self.said = self.reason
-        return self.reason
-
-
-@dataclass(kw_only=True)
 class _Follower:
     """One call of `follow`: the state that grows while a job is watched."""
 
@@ -159,11 +141,14 @@ class _Follower:
     limits: Limits
     keep_running_pods: bool
     hands_off: bool
+    mask: Callable[[str], str]
     clock: Callable[[], datetime]
     record: recorder.Record | None = None
     status: JobStatus = field(default_factory=lambda: JobStatus(phase=JobPhase.PENDING))
     deleted: bool = False
-    waiting: _WaitingReason = field(default_factory=_WaitingReason)
+    due: datetime | None = None
+    woken_at: datetime | None = None
+    waiting: WaitingNotice = field(default_factory=WaitingNotice)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
 
     @property
@@ -203,6 +188,7 @@ class _Follower:
                     self.sink.notice(f"{self.ref} waits: {reason}")
                 if end := self._end():
                     return end
+                await self._wake_operator()
         finally:
             if following is not None:
                 following.cancel()
@@ -220,12 +206,14 @@ class _Follower:
             return
         before = self.record or recorder.stored_in(seen.job)
         replicas = len(self.submission.ranks)
-        self.record = recorder.observe(before, pods=seen.pods, events=seen.events, now=self.clock(), replicas=replicas)
+        after = recorder.observe(before, pods=seen.pods, events=seen.events, now=self.clock(), replicas=replicas)
+        self.record = self._masked(after)
+        self.due = pytorchjob.due_at(seen.job)
         self._say_changes(before, self.record, pytorchjob.read_status(seen.job))
         if self.status.phase.is_terminal:  # what ran until then; the operator stops it at the same moment
             self.record = replace(self.record, running=before.running or self.record.running)
         if self.record.terminations != before.terminations and not self.hands_off:
-            await self._keep_record(self.record)
+            await self._annotate(RECORD_ANNOTATION, recorder.to_text(self.record))
 
     def _say_changes(self, before: recorder.Record, after: recorder.Record, status: JobStatus) -> None:
         known = set(before.notices)
@@ -237,12 +225,29 @@ class _Follower:
         self.status = status
         self.waiting.see(diagnoses.waiting_reason(after, status, replicas=len(self.submission.ranks)), self.clock())
 
-    async def _keep_record(self, record: recorder.Record) -> None:
-        change = {"metadata": {"annotations": {RECORD_ANNOTATION: recorder.to_text(record)}}}
+    def _masked(self, record: recorder.Record) -> recorder.Record:
+        """Mask what programs said last, before anything is shortened: half of a secret is not recognised any more."""
+        ends = tuple(replace(end, message=self.mask(end.message)) for end in record.terminations)
+        return replace(record, terminations=ends)
+
+    async def _annotate(self, name: str, text: str) -> None:
+        """Write on the job what whoever reads it later needs; one that cannot be written to loses nothing else."""
         try:
-            await self.backend.patch(self.ref, change)
+            await self.backend.patch(self.ref, {"metadata": {"annotations": {name: text}}})
         except ClusterError as error:
-            logger.warning("%s: the record of its terminations could not be kept on the job: %s", self.ref, error)
+            logger.warning("%s: %s could not be kept on the job: %s", self.ref, name, error)
+
+    async def _wake_operator(self) -> None:
+        """Change something on a job that is past its activeDeadlineSeconds, so that the operator looks at it.
+
+        It means to do so by itself, but puts the job into a queue that nobody reads (training-operator #3358): a job
+        that hangs, so that nothing of it changes, would run on for hours.
+        """
+        now = self.clock()
+        is_overdue = self.due is not None and now > self.due and not self.hands_off
+        if is_overdue and (self.woken_at is None or now - self.woken_at >= _WAKE_INTERVAL):
+            self.woken_at = now
+            await self._annotate(OVERDUE_ANNOTATION, now.isoformat(timespec="seconds"))
 
     def _end(self) -> _End | None:
         record = self.record or recorder.Record()
@@ -267,7 +272,7 @@ class _Follower:
             async for line in self.backend.logs(self.ref, self.submission.rank0, since=self.cursor):
                 self.sink.line(line)
                 self.cursor = line.cursor
-                self.tail.append(line.text[:_TAIL_WIDTH])
+                self.tail.append(self.mask(line.text)[:_TAIL_WIDTH])
         except ClusterError as error:
             self.sink.notice(f"{self.ref}: rank 0's log cannot be read any more: {error}")
 
@@ -334,7 +339,7 @@ class _Follower:
         last: deque[str] = deque(maxlen=_TAIL_LINES)
         with contextlib.suppress(ClusterError):
             async for line in self.backend.logs(self.ref, replica, follow=False):
-                last.append(line.text[:_TAIL_WIDTH])
+                last.append(self.mask(line.text)[:_TAIL_WIDTH])
         return tuple(last)
 
     def _failure(self, outcome: Outcome, why: Diagnosis, report: OutputReport | None = None) -> Conclusion:
@@ -345,7 +350,10 @@ class _Follower:
         return Conclusion(outcome=outcome, status=status, diagnosis=why, result=result, cursor=self.cursor)
 
     async def _inspect(self) -> OutputReport | None:
-        return None if self.hands_off else await inspect_outputs(self.backend, self.submission)
+        report = None if self.hands_off else await inspect_outputs(self.backend, self.submission)
+        if report is not None:
+            await self._annotate(REPORT_ANNOTATION, report_text(report))
+        return report
 
     def _result(self, status: JobStatus, report: OutputReport | None, why: Diagnosis | None) -> dict[str, Any]:
         record = self.record or recorder.Record()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,9 @@ from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import recorder
 from ptjob_provider.core.conclusion import summarize
 from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
-from ptjob_provider.core.identity import OWNER_ANNOTATION, JobRef
+from ptjob_provider.core.identity import REPORT_ANNOTATION, JobRef, owner_in
 from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.outputs import problems
+from ptjob_provider.core.outputs import problems, read_report
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.submission import Submission, inspect_outputs
 
@@ -34,23 +33,27 @@ class Snapshot:
     Attributes:
         submission: which job, its replicas and its declared outputs.
         owner: who asked for it, see `owner_of`.
+        instance: the installation that asked for it, "" if it does not say.
         status: what its object says.
         pods: its pods as they are now; those of an ended job may be gone.
         record: what has been seen of its pods so far.
         waiting: why it does not run yet, "" if it does.
         diagnosis: why it failed, None if it has not.
         report: what was found where the outputs should be; None unless it succeeded and has some.
+        unverified: why they could not be looked at; "" if nothing stood in the way.
         now: when this was seen.
     """
 
     submission: Submission
     owner: Mapping[str, str]
+    instance: str
     status: JobStatus
     pods: Sequence[Manifest]
     record: Record
     waiting: str
     diagnosis: Diagnosis | None
     report: OutputReport | None
+    unverified: str
     now: datetime
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,8 +70,17 @@ class Snapshot:
         return {**result, "owner": dict(self.owner), "replicas": replicas, "waiting": self.waiting}
 
 
-async def look(backend: Backend, namespace: str, name: str, *, now: datetime | None = None) -> Snapshot:
+async def look(
+    backend: Backend, namespace: str, name: str, *, inspect: bool = True, now: datetime | None = None
+) -> Snapshot:
     """Return the job as it is now.
+
+    Args:
+        backend: where it is.
+        namespace: its namespace.
+        name: its name.
+        inspect: look at its outputs where they are if nobody has told what was found there; a cluster starts a pod.
+        now: when this is.
 
     Raises:
         JobNotFound: there is none of that name.
@@ -81,28 +93,28 @@ async def look(backend: Backend, namespace: str, name: str, *, now: datetime | N
     submission = Submission.of(seen.job)
     status = pytorchjob.read_status(seen.job)
     record = recorder.observe(recorder.stored_in(seen.job), pods=seen.pods, events=seen.events, now=now)
-    report = await _inspect(backend, submission, status)
+    report, unverified = read_report((seen.job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, "")), ""
+    if report is None and inspect and status.phase is JobPhase.SUCCEEDED:
+        report, unverified = await _inspect(backend, submission)
     return Snapshot(
         submission=submission,
         owner=owner_of(seen.job),
+        instance=owner_in(seen.job).instance,
         status=status,
         pods=seen.pods,
         record=record,
         waiting=diagnoses.waiting_reason(record, status, replicas=len(submission.ranks)),
         diagnosis=_diagnose(submission, status, record, report),
         report=report,
+        unverified=unverified,
         now=now,
     )
 
 
 def owner_of(job: Mapping[str, Any]) -> dict[str, str]:
     """Return the ids that a job was created for, such as Airflow's dag_id and try_number; {} if it carries none."""
-    meta = job["metadata"]
-    text = (meta.get("annotations") or {}).get(OWNER_ANNOTATION)
-    if not text:
-        return {}
-    tries = {key: value for key, value in (meta.get("labels") or {}).items() if key == "try_number"}
-    return {**json.loads(text)["ids"], **tries}
+    owner = owner_in(job)
+    return {**owner.ids, **owner.labels} if owner.ids else {}
 
 
 async def _first(backend: Backend, ref: JobRef) -> Observation:
@@ -113,13 +125,12 @@ async def _first(backend: Backend, ref: JobRef) -> Observation:
         await watch.aclose()
 
 
-async def _inspect(backend: Backend, submission: Submission, status: JobStatus) -> OutputReport | None:
-    if status.phase is not JobPhase.SUCCEEDED:
-        return None
+async def _inspect(backend: Backend, submission: Submission) -> tuple[OutputReport | None, str]:
+    """Return what is at the outputs' places, or why that cannot be said."""
     try:
-        return await inspect_outputs(backend, submission)
-    except OutputsNotVerified:
-        return None
+        return await inspect_outputs(backend, submission), ""
+    except OutputsNotVerified as error:
+        return None, str(error)
 
 
 def _diagnose(

@@ -41,12 +41,20 @@ def comms() -> Iterator[FakeComms]:
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> ScriptedBackend:
-    """A back-end that does what the test's script says, reached through the hook."""
-    from ptjob_provider.airflow.hooks import PyTorchJobHook  # noqa: PLC0415 - not without Airflow
+    """A back-end that does what the test's script says, reached whichever way a task names."""
+    from ptjob_provider.airflow.reaching import Access, Place  # noqa: PLC0415 - not without Airflow
 
     scripted = ScriptedBackend()
+
+    def place(access: Access) -> Place:
+        return Place(backend=scripted, namespace=None, instance="tests", access=access)
+
+    async def async_place(access: Access) -> Place:
+        return place(access)
+
     # Operators and triggers are made by Airflow from JSON: there is no argument that a back-end could be given in.
-    monkeypatch.setattr(PyTorchJobHook, "backend", lambda _: scripted)
+    monkeypatch.setattr(Access, "place", place)
+    monkeypatch.setattr(Access, "async_place", async_place)
     return scripted
 
 

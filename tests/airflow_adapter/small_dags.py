@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, task
+from kubernetes import client as k8s
 
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
@@ -68,6 +69,21 @@ for deferrable in (False, True):
         seen = PyTorchJobSensor(task_id="see_it", job_name=job, poke_interval=0.2, deferrable=deferrable)
         started >> seen
         keep(name, seen.output)
+
+with DAG("objects", schedule=None):
+    hello = "import os, sys; print(*(f'{name}={os.environ.get(name)}' for name in sys.argv[1:]))"
+    PyTorchJobOperator(
+        task_id="train_it",
+        image="digits",
+        cmds=["python", "-c", hello],
+        arguments=["DAY", "PLAIN", "HOOKED", "BELOW"],
+        env_vars=[k8s.V1EnvVar(name="DAY", value="day {{ 3 + 4 }}"), k8s.V1EnvVar(name="PLAIN", value="5")],
+        pod_template=k8s.V1PodTemplateSpec(
+            spec=k8s.V1PodSpec(
+                containers=[k8s.V1Container(name="base", env=[k8s.V1EnvVar(name="BELOW", value="{{ task.task_id }}")])]
+            )
+        ),
+    )
 
 with DAG("dry", schedule=None):
     dry = PyTorchJobOperator(task_id="train_it", args=["5"], workers=2, **FIELDS)

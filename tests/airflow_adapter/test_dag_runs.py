@@ -15,7 +15,13 @@ import pytest
 import yaml
 
 HERE = Path(__file__).parent
-DAGS = ("plain", "deferred", "mapped", "failing", "sensed", "sensed_deferred")
+DAGS = ("plain", "deferred", "mapped", "failing", "sensed", "sensed_deferred", "objects")
+LOCAL_SETTINGS = """
+def pod_mutation_hook(pod):
+    if pod.metadata.labels["dag_id"] == "objects":
+        from kubernetes.client import V1EnvVar
+        pod.spec.containers[0].env.append(V1EnvVar(name="HOOKED", value=pod.metadata.name))
+"""
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,9 @@ class Ran:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Run every DAG once, in one process that starts with an empty home."""
     home = tmp_path_factory.mktemp("airflow")
-    for folder in ("dags", "seen"):
+    for folder in ("config", "dags", "seen"):
         (home / folder).mkdir()
+    (home / "config" / "airflow_local_settings.py").write_text(LOCAL_SETTINGS)
     dags = shutil.copy(HERE / "small_dags.py", home / "dags")
     outside = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     env = outside | {
@@ -99,6 +106,13 @@ def test_a_sensor_gets_the_result_of_a_job_that_another_task_started(ran: Ran, d
     assert result["job"]["name"] == f"somebody-{dag_id.replace('_', '-')}"
     assert result["model"]["bytes"] == 9
     assert result["owner"]["task_id"] == "start_it"
+
+
+def test_objects_and_hooks_reach_the_program(ran: Ran) -> None:
+    """Objects of the Kubernetes client with templates in them, a pod template, and the installation's own hook."""
+    assert ran.state("objects") == "success"
+    assert "DAY=day 7 PLAIN=5 HOOKED=train-it-" in ran.log("objects")
+    assert "-master-0 BELOW=train_it" in ran.log("objects")
 
 
 def test_a_dry_run_prints_the_manifest(ran: Ran) -> None:

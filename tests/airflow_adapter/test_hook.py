@@ -13,7 +13,7 @@ from ptjob_provider.airflow.config import Settings
 from ptjob_provider.airflow.hooks import PyTorchJobHook
 from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink
 from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.local import LocalBackend
 
 if TYPE_CHECKING:
@@ -26,14 +26,6 @@ CANARY = "canary-4711-secret"
 def test_local_is_this_machine(local: Path) -> None:
     """The hook needs no connection for it."""
     assert isinstance(PyTorchJobHook("nobody_defined_me").backend(), LocalBackend)
-
-
-def test_a_cluster_is_refused_with_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names the option and what to set it to."""
-    monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "kubernetes")
-
-    with pytest.raises(UnsupportedByBackend, match=r"\[ptjob\] backend = kubernetes: .*set it to `local`"):
-        PyTorchJobHook().backend()
 
 
 @pytest.mark.parametrize(

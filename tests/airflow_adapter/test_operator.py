@@ -16,6 +16,7 @@ from airflow_adapter.stand_ins import StandInTaskInstance, context
 from fakes import finished
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.reaching import Access
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Conclusion, Outcome
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from fakes import ScriptedBackend
 
 OWN = {
-    "kubernetes_conn_id", "deferrable", "wait_for_completion", "exact_name", "keep_running_pods",
-    "start_timeout", "queue_timeout", "crash_loop_limit",
-}  # fmt: skip
+    *("kubernetes_conn_id", "in_cluster", "config_file", "cluster_context"),
+    *("deferrable", "wait_for_completion", "exact_name", "on_finish_action", "keep_running_pods"),
+    *("start_timeout", "queue_timeout", "crash_loop_limit"),
+}
 PARAMETERS = set(inspect.signature(PyTorchJobOperator.__init__).parameters) - {"self", "kwargs"}
 MANIFEST = """
 apiVersion: kubeflow.org/v1
@@ -52,8 +54,9 @@ def test_the_parameters_are_the_jobs_fields_and_a_few_of_its_own() -> None:
 
 
 def test_every_field_of_the_job_is_a_template() -> None:
-    """So is the connection."""
-    assert set(PyTorchJobOperator.template_fields) == {*JOB_FIELDS, "kubernetes_conn_id"}
+    """So is what leads to the cluster."""
+    way = {"kubernetes_conn_id", "config_file", "cluster_context"}
+    assert set(PyTorchJobOperator.template_fields) == {*JOB_FIELDS, *way}
 
 
 def test_every_parameter_is_documented() -> None:
@@ -132,12 +135,15 @@ def test_deferring_hands_everything_to_the_trigger(backend: ScriptedBackend, com
     """Which job, until when, and with which limits; the XComs are there before."""
     ti = StandInTaskInstance()
 
+    way = {"kubernetes_conn_id": "gpus", "in_cluster": False, "config_file": "/kube", "cluster_context": "night"}
+
     with pytest.raises(TaskDeferred) as deferred:
-        operator(deferrable=True, start_timeout=7, keep_running_pods=True).execute(context(ti))
+        operator(deferrable=True, start_timeout=7, keep_running_pods=True, **way).execute(context(ti))
 
     trigger = deferred.value.trigger
     assert isinstance(trigger, PyTorchJobTrigger)
     assert (trigger.submission["ref"]["uid"], ti.pushed["job_uid"]) == ("uid-1", "uid-1")
+    assert Access.of(trigger).to_dict() == way
     assert (trigger.limits, trigger.keep_running_pods, trigger.hands_off) == ({"start_timeout": 7}, True, False)
     assert deferred.value.timeout is None
 
@@ -249,11 +255,12 @@ def test_a_back_end_that_does_not_answer_is_tried_again(backend: ScriptedBackend
     assert not isinstance(error.value, AirflowFailException)
 
 
-def test_a_cluster_is_refused_without_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One clear error until there is such a back-end."""
-    monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "kubernetes")
+def test_a_cluster_that_nothing_leads_to_is_said_without_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection names a file that is not there."""
+    connection = {"conn_type": "kubernetes", "extra": {"kube_config_path": "/nowhere/kubeconfig"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(connection))
 
-    with pytest.raises(AirflowFailException, match=r"\[ptjob\] backend"):
+    with pytest.raises(AirflowFailException, match="/nowhere/kubeconfig"):
         operator().execute(context())
 
 

@@ -25,8 +25,8 @@ from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable
-from ptjob_provider.core.identity import OUTPUTS_ANNOTATION
-from ptjob_provider.core.outputs import OutputFacts, OutputReport
+from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION, REPORT_ANNOTATION
+from ptjob_provider.core.outputs import OutputFacts, OutputReport, report_text
 from ptjob_provider.core.status import JobPhase, JobStatus
 from ptjob_provider.core.submission import Submission
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 KEY = ("team", "digits")
 MODEL = {"uri": "pvc://c/m.pt", "claim": "c", "path": "m.pt", "container_path": "/data/m.pt"}
 DECLARED = {OUTPUTS_ANNOTATION: json.dumps({"model": MODEL})}
+OURS = {**DECLARED, OWNER_ANNOTATION: json.dumps({"instance": "tests", "ids": {"dag_id": "training"}})}
+FOUND = OutputReport(model=OutputFacts(exists=True, bytes=10, sha256="ab", modified_at=2e9))
 
 
 def sensor(**arguments: Any) -> PyTorchJobSensor:
@@ -76,10 +78,8 @@ def test_a_job_that_runs_is_waited_for_and_told(backend: ScriptedBackend) -> Non
 
 def test_a_job_that_succeeded_gives_its_result(backend: ScriptedBackend) -> None:
     """The next task gets the same value as after an operator, with the outputs where they are."""
-    show(backend, job_object("digits", "Succeeded", annotations=DECLARED))
-    backend.report = OutputReport(
-        model=OutputFacts(exists=True, is_dir=False, bytes=10, sha256="ab", modified_at=2e9), tfevents=None
-    )
+    show(backend, job_object("digits", "Succeeded", annotations=OURS))
+    backend.report = FOUND
 
     found = sensor().poke(context())
 
@@ -88,6 +88,35 @@ def test_a_job_that_succeeded_gives_its_result(backend: ScriptedBackend) -> None
     assert found.xcom_value["phase"] == "Succeeded"
     assert found.xcom_value["job"] == {"kind": "PyTorchJob", "namespace": "team", "name": "digits", "uid": "u-1"}
     assert found.xcom_value["model"] == {**MODEL, "bytes": 10, "sha256": "ab"}
+
+
+@pytest.mark.parametrize(
+    ("noted", "model"),
+    [({REPORT_ANNOTATION: report_text(FOUND)}, {**MODEL, "bytes": 10, "sha256": "ab"}), ({}, None)],
+)
+def test_another_installations_outputs_are_those_that_its_task_has_noted(
+    backend: ScriptedBackend, noted: dict[str, str], model: dict[str, Any] | None
+) -> None:
+    """On a cluster looking starts a pod, and nobody asked us to."""
+    show(backend, job_object("digits", "Succeeded", annotations={**DECLARED, **noted}))
+    backend.report = AssertionError("nobody may look")
+
+    found = sensor().poke(context())
+
+    assert isinstance(found, PokeReturnValue)
+    assert (found.xcom_value["phase"], found.xcom_value["model"]) == ("Succeeded", model)
+
+
+@pytest.mark.usefixtures("local")
+def test_on_this_machine_anybodys_outputs_are_looked_at(backend: ScriptedBackend) -> None:
+    """They are files; nothing is started for it."""
+    show(backend, job_object("digits", "Succeeded", annotations=DECLARED))
+    backend.report = FOUND
+
+    found = sensor().poke(context())
+
+    assert isinstance(found, PokeReturnValue)
+    assert found.xcom_value["model"]["bytes"] == 10
 
 
 def test_a_job_that_failed_fails_the_task_without_a_retry(backend: ScriptedBackend) -> None:
@@ -100,7 +129,7 @@ def test_a_job_that_failed_fails_the_task_without_a_retry(backend: ScriptedBacke
 
 def test_a_job_without_its_declared_model_fails_the_task(backend: ScriptedBackend) -> None:
     """A success without its model is none."""
-    show(backend, job_object("digits", "Succeeded", annotations=DECLARED))
+    show(backend, job_object("digits", "Succeeded", annotations=OURS))
     backend.report = OutputReport(model=OutputFacts(exists=False), tfevents=None)
 
     with pytest.raises(AirflowFailException, match="model"):
@@ -259,4 +288,5 @@ def test_the_resumed_sensor_fails_with_the_diagnosis(backend: ScriptedBackend, o
 
 def test_its_fields_can_be_templates() -> None:
     """Job name, namespace and connection come from upstream tasks."""
-    assert PyTorchJobSensor.template_fields == ("job_name", "namespace", "kubernetes_conn_id")
+    way = ("kubernetes_conn_id", "config_file", "cluster_context")
+    assert PyTorchJobSensor.template_fields == ("job_name", "namespace", *way)

@@ -143,8 +143,8 @@ async def test_a_deadline_deletes_the_job_before_the_event(backend: ScriptedBack
 async def test_an_error_of_ours_is_an_event_that_is_not_retried(
     monkeypatch: pytest.MonkeyPatch, comms: FakeComms
 ) -> None:
-    """The back-end is not there: the resumed task raises that."""
-    monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "kubernetes")
+    """There is no such back-end: the resumed task raises that."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "elsewhere")
 
     event = await fired(trigger())
 
@@ -152,6 +152,15 @@ async def test_an_error_of_ours_is_an_event_that_is_not_retried(
     with pytest.raises(TriggerFailed, match=r"\[ptjob\] backend") as error:
         JobEvent.from_dict(event).concluded()
     assert not error.value.retryable
+
+
+async def test_a_connection_that_the_triggerer_does_not_know_is_an_event(comms: FakeComms) -> None:
+    """The resumed task says where to define it; the job goes on for the next try."""
+    event = await fired(trigger(kubernetes_conn_id="gpu_cluster"))
+
+    with pytest.raises(TriggerFailed, match="'gpu_cluster' is not known to the triggerer") as error:
+        JobEvent.from_dict(event).concluded()
+    assert error.value.retryable
 
 
 async def test_an_unexpected_error_is_an_event_that_can_be_retried(backend: ScriptedBackend, comms: FakeComms) -> None:

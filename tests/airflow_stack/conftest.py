@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from demo.stack import Stack, StackConfig
+from installed import ROOT
 from task_run import TaskRun
 
 if TYPE_CHECKING:
@@ -47,7 +49,9 @@ class Lab:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Start the stack, and end everything of it and of its jobs."""
     root = tmp_path_factory.mktemp("airflow")
-    jobs = root / "jobs"
+    jobs, dags = root / "jobs", root / "dags"
+    shutil.copytree(HERE / "dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "dags" / "ptjob_maintenance.py", dags)
     settings = {
         "PTJOB__BACKEND": "local",
         "PTJOB__LOCAL_ROOT": str(jobs),
@@ -62,14 +66,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     connection = json.dumps({"conn_type": "kubernetes", "extra": {"kube_config": CANARY}})
     config = StackConfig(
         home=root / "home",
-        dags=HERE / "dags",
+        dags=dags,
         settings={f"AIRFLOW__{name}": value for name, value in settings.items()} | {"AIRFLOW_CONN_CANARY": connection},
         paused_at_creation=False,
     )
     try:
         with Stack(config) as stack:
-            for dag_id in ("wait_0", "defer_mapped", "fire_and_forget"):
+            for dag_id in ("wait_0", "defer_mapped", "fire_and_forget", "ptjob_maintenance"):
                 stack.api.wait_for_dag(dag_id)
+            stack.api.unpause("ptjob_maintenance")
             lab = Lab(stack, jobs)
             lab.work.mkdir(parents=True)
             yield lab

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_stack.conftest import CANARY
+from traces import files_with, rows_of, tables_with
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +25,8 @@ def test_a_secret_is_in_no_log_xcom_rendered_field_trigger_row_or_state_file(lab
 
     lab.release("secret-shown")
     states = [task.wait() for task in waiting]
-    found = [*files_with(lab.root, CANARY), *files_with(lab.stack.config.home, CANARY), *tables_with(database, CANARY)]
+    files = [*kept_files_with(lab.root, CANARY), *files_with(lab.stack.config.home, CANARY)]
+    found = [*files, *tables_with(database, CANARY)]
 
     assert states == ["success", "success"]
     assert "canary" in str(triggers), "the row names the connection"
@@ -37,21 +37,25 @@ def test_a_secret_is_in_no_log_xcom_rendered_field_trigger_row_or_state_file(lab
     assert found == []
 
 
-def files_with(folder: Path, text: str) -> list[str]:
+def test_a_secret_in_a_programs_last_words_is_told_to_nobody(lab: Lab) -> None:
+    """The diagnosis quotes them, in the task's log, in the trigger's event and on the job: without the secret.
+
+    What the program's pod says of its own end is a part of its log.
+    """
+    failing = [lab.start(f"{mode}_secret", "fail_with_secret") for mode in ("wait", "defer")]
+
+    states = [task.wait() for task in failing]
+    jobs = [lab.root / "jobs" / task.ref.namespace / task.ref.name / "object.json" for task in failing]
+
+    assert states == ["failed", "failed"]
+    for task in failing:
+        assert "ValueError: the token *** is refused" in task.errors()[0]
+    assert [CANARY in job.read_text() for job in jobs] == [False, False]
+    assert files_with(lab.stack.config.home, CANARY) == []
+    assert tables_with(lab.stack.config.home / "airflow.db", CANARY) == []
+
+
+def kept_files_with(folder: Path, text: str) -> list[Path]:
     """Return the files below the folder that contain the text; what a program itself prints is in its own log."""
-    printed = {path for path in folder.glob("jobs/*/*/logs/**/*") if path.is_file()}
-    files = (path for path in folder.rglob("*") if path.is_file() and path not in printed)
-    return [str(path) for path in files if text.encode() in path.read_bytes()]
-
-
-def tables_with(database: Path, text: str) -> list[str]:
-    """Return the tables of Airflow's database that contain the text in any column."""
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
-    return [table for table in tables if text in str(rows_of(database, table))]
-
-
-def rows_of(database: Path, table: str) -> list[tuple[Any, ...]]:
-    """Return all rows of one table."""
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        return connection.execute(f'select * from "{table}"').fetchall()  # noqa: S608 - Airflow's own names
+    printed = set(folder.glob("jobs/*/*/logs/**/*"))
+    return [path for path in files_with(folder, text) if path not in printed]

@@ -20,6 +20,8 @@ from ptjob_provider.core.outputs import (
     mount_for,
     notes,
     problems,
+    read_report,
+    report_text,
     resolve,
 )
 
@@ -387,3 +389,16 @@ def test_parts_that_could_not_be_read_are_said() -> None:
     found = notes(report, ResolvedOutputs(model=MODEL, tfevents=EVENTS))
 
     assert found == ("model pvc://digits/out/model.pt: a link was not followed",)
+
+
+def test_a_report_of_very_many_scalars_is_noted_without_them() -> None:
+    """An annotation holds little; size and digest are what counts."""
+    scalars = {f"layer/{number}/gradient": 0.123456789 for number in range(3000)}
+    report = OutputReport(tfevents=OutputFacts(exists=True, files=1, bytes=9, last_step=7, scalars=scalars))
+
+    noted = read_report(report_text(report))
+
+    assert noted is not None
+    assert noted.tfevents is not None
+    assert (noted.tfevents.last_step, noted.tfevents.scalars) == (7, {})
+    assert len(report_text(report)) < 1000

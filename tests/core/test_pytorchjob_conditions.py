@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ptjob_provider.core.kinds.pytorchjob import read_status
+from ptjob_provider.core.kinds.pytorchjob import due_at, read_status
 from ptjob_provider.core.status import JobPhase
 from recorded import recorded
 
@@ -66,3 +66,16 @@ def test_a_job_that_no_operator_has_seen_is_pending_without_a_reason() -> None:
 def test_an_object_without_a_creation_time_has_none() -> None:
     """A manifest that was never submitted can be read, too."""
     assert read_status({"metadata": {"name": "x"}}).created_at is None
+
+
+def test_a_jobs_own_deadline_is_counted_from_its_start() -> None:
+    """Only a job that runs has one: a suspended job has no start, an ended one needs none."""
+    running, created, failed = (recorded(f"pytorchjob-{story}") for story in ("running", "created", "failed"))
+    for job in (running, created, failed):
+        job["spec"]["runPolicy"] = {"activeDeadlineSeconds": 90}
+    del created["status"]
+
+    assert due_at(running) == at(1, 31)
+    assert due_at(created) is None
+    assert due_at(failed) is None
+    assert due_at(recorded("pytorchjob-old-operator")) is None

@@ -154,7 +154,8 @@ def test_what_only_the_api_server_writes_is_left_out() -> None:
     """A manifest copied from a cluster carries no status, uid or version into a new job; labels and owners stay."""
     copied = recorded("pytorchjob-succeeded")
     copied["metadata"]["managedFields"] = [{"manager": "kubectl"}]
-    copied["metadata"]["ownerReferences"] = [{"uid": "1"}]
+    copied["metadata"]["deletionTimestamp"] = "2026-11-20T08:00:00Z"
+    copied["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "launcher", "uid": "1"}]
 
     rendered = render(manifest=copied).manifest
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,9 +21,9 @@ from ptjob_provider.core.errors import (
     JobTimedOut,
     OutputsNotVerified,
 )
-from ptjob_provider.core.identity import RECORD_ANNOTATION, JobRef, Manifest
+from ptjob_provider.core.identity import OVERDUE_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION, JobRef, Manifest
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.outputs import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs
+from ptjob_provider.core.outputs import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs, read_report
 from ptjob_provider.core.runner import catch_up, follow
 from ptjob_provider.core.status import JobPhase, JobStatus
 from ptjob_provider.core.submission import Submission
@@ -214,6 +215,34 @@ async def test_a_record_that_cannot_be_kept_does_not_end_the_waiting() -> None:
     assert conclusion.outcome is Outcome.SUCCEEDED
 
 
+async def test_a_known_secret_that_a_program_told_is_not_written_on_the_job() -> None:
+    """Its last words are kept for the next reader, without it."""
+    backend, sink = ScriptedBackend(), ListSink()
+    failed = [pod(MASTER, exited(1, "ValueError: hunter2 is wrong"), phase="Failed")]
+    backend.worlds = [Observation(job=job("Failed"), pods=failed)]
+
+    await follow(backend, submission(), sink=sink, mask=lambda text: text.replace("hunter2", "***"))
+
+    assert "ValueError: *** is wrong" in str(backend.patches)
+    assert "hunter2" not in str(backend.patches)
+
+
+@pytest.mark.parametrize("told_by", ["the pod", "the log"])
+async def test_a_known_secret_is_masked_before_the_words_around_it_are_shortened(told_by: str) -> None:
+    """A token is longer than the line that a diagnosis quotes, and its first half would not be recognised."""
+    token, backend = "hunter2-" * 200, ScriptedBackend()
+    ended = exited(1, f"refused: {token}" if told_by == "the pod" else "")
+    backend.worlds = [Observation(job=job("Failed"), pods=[pod(MASTER, ended, phase="Failed")])]
+    backend.lines = written(f"refused: {token}")
+
+    conclusion = await follow(backend, submission(), sink=ListSink(), mask=lambda text: text.replace(token, "***"))
+
+    assert conclusion.diagnosis is not None
+    assert "refused: ***" in conclusion.diagnosis.summary
+    assert "hunter2" not in str(conclusion.to_dict())
+    assert "hunter2" not in str(backend.patches)
+
+
 async def test_a_job_deleted_while_waiting_is_a_failure() -> None:
     """Whatever its last status was."""
     backend = ScriptedBackend()
@@ -237,6 +266,31 @@ async def test_a_deadline_stops_the_job_and_tells_the_last_lines() -> None:
     assert conclusion.status.phase is JobPhase.FAILED
     with pytest.raises(JobTimedOut, match=r"(?s)^team/digits.*waiting for rank 1"):
         raise_for(submission(), conclusion)
+
+
+@pytest.mark.parametrize("hands_off", [False, True])
+async def test_a_job_past_its_own_deadline_is_brought_to_the_operators_mind(*, hands_off: bool) -> None:
+    """The operator looks at a job when it changes: until it has looked ours is changed now and then, nobody else's."""
+    backend = ScriptedBackend()
+    running = job("Running")
+    running["spec"] = {"runPolicy": {"activeDeadlineSeconds": 60}}
+    running["status"]["startTime"] = "2026-11-20T12:00:00Z"
+    backend.worlds = [*[Observation(job=running, pods=[pod(MASTER, RUNS)])] * 20, Observation(job=job("Failed"))]
+    seconds = iter(range(30, 1000, 2))
+
+    await follow(
+        backend,
+        submission(),
+        sink=ListSink(),
+        hands_off=hands_off,
+        clock=lambda: NOON + timedelta(seconds=next(seconds)),
+    )
+
+    written = [patch["metadata"]["annotations"].get(OVERDUE_ANNOTATION) for patch in backend.patches]
+    instants = [datetime.fromisoformat(text) for text in written if text]
+    assert bool(instants) is not hands_off
+    assert all(at > NOON + timedelta(seconds=60) for at in instants)
+    assert all(later - earlier >= timedelta(seconds=30) for earlier, later in pairwise(instants))
 
 
 async def test_a_missing_program_ends_the_job_at_once() -> None:
@@ -304,6 +358,21 @@ async def test_outputs_in_place_come_back_with_size_and_hash() -> None:
     assert conclusion.result is not None
     assert conclusion.result["model"]["sha256"] == "ab"
     raise_for(submission(model=True), conclusion)
+
+
+async def test_what_was_found_is_noted_on_the_job_for_whoever_looks_later() -> None:
+    """Nobody has to look at the claim again; a job that cannot be written to has succeeded all the same."""
+    backend, sink = ScriptedBackend(), ListSink()
+    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend.report = found()
+
+    await follow(backend, submission(model=True), sink=sink)
+    (noted,) = [change["metadata"]["annotations"][REPORT_ANNOTATION] for change in backend.patches]
+    backend.patch_error = ClusterError("forbidden", code=403)
+    again = await follow(backend, submission(model=True), sink=sink)
+
+    assert read_report(noted) == backend.report
+    assert again.outcome is Outcome.SUCCEEDED
 
 
 async def test_outputs_that_nobody_could_look_at_are_another_error() -> None:

@@ -12,8 +12,8 @@ from fakes import ScriptedBackend
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
-from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION, RECORD_ANNOTATION
-from ptjob_provider.core.outputs import OutputFacts, OutputReport
+from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION
+from ptjob_provider.core.outputs import OutputFacts, OutputReport, report_text
 from ptjob_provider.core.recorder import Record, Termination, to_text
 from ptjob_provider.core.snapshot import look, owner_of
 
@@ -81,6 +81,32 @@ async def test_outputs_that_cannot_be_looked_at_do_not_hide_the_job() -> None:
     snapshot = await seen(job("Succeeded"), OutputsNotVerified("the claim is not mounted here"))
 
     assert snapshot.report is None
+    assert snapshot.unverified == "the claim is not mounted here"
+    assert snapshot.to_dict()["phase"] == "Succeeded"
+
+
+async def test_what_the_jobs_own_task_has_noted_is_told_without_looking() -> None:
+    """On a cluster looking would start a pod."""
+    report = OutputReport(model=GOOD_MODEL, tfevents=None)
+    noted = job("Succeeded", annotations={REPORT_ANNOTATION: report_text(report)})
+
+    snapshot = await seen(noted, OutputsNotVerified("nobody may ask"))
+
+    assert snapshot.report == report
+    assert snapshot.to_dict()["model"] == {**MODEL, "bytes": 10, "sha256": "ab"}
+
+
+@pytest.mark.parametrize("noted", [{}, {REPORT_ANNOTATION: "spoilt"}, {REPORT_ANNOTATION: "[1]"}])
+async def test_outputs_are_looked_at_only_if_that_is_wanted(noted: dict[str, str]) -> None:
+    """Somebody else's job is shown without them, whatever is noted."""
+    backend = ScriptedBackend()
+    backend.jobs["team", "digits"] = job("Succeeded", annotations=noted)
+    backend.worlds = [Observation(job=backend.jobs["team", "digits"])]
+    backend.report = AssertionError("nobody may ask")
+
+    snapshot = await look(backend, "team", "digits", inspect=False)
+
+    assert (snapshot.report, snapshot.diagnosis) == (None, None)
     assert snapshot.to_dict()["phase"] == "Succeeded"
 
 

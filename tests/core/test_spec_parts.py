@@ -14,6 +14,8 @@ from ptjob_provider.core.spec import (
     VolumeMount,
 )
 
+KIND = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+
 
 def job(**values: Any) -> TrainingJob:
     return TrainingJob.parse(**{"name": "digits", "image": "registry.example/digits:1", **values})
@@ -23,6 +25,41 @@ def refusal(**values: Any) -> str:
     with pytest.raises(InvalidSpec) as error:
         job(**values)
     return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "namespace"),
+    [
+        ({}, "default-of-the-connection"),
+        ({"namespace": "mine"}, "mine"),
+        ({"manifest": {**KIND, "metadata": {"namespace": "theirs"}}}, None),
+        ({"manifest": {**KIND, "metadata": None}}, "default-of-the-connection"),
+    ],
+)
+def test_a_jobs_own_namespace_wins_over_a_default(values: dict[str, Any], namespace: str | None) -> None:
+    """Whether it is named by a field or by the manifest."""
+    assert job(**values).in_namespace("default-of-the-connection").namespace == namespace
+    assert job().in_namespace(None).namespace is None
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"env_from": [{"secret": ""}]}, "env_from[0].secret: '' is not allowed"),
+        ({"env_from": [{"prefix": "A_"}]}, "env_from[0]: ['prefix'] is not allowed"),
+        ({"init_containers": [{"image": "a"}]}, "init_containers[0].name: None is not allowed"),
+        ({"pod_template": {"kind": "Deployment"}}, "pod_template.kind: 'Deployment' is not allowed; allowed: Pod"),
+        ({"pod_template": "spec: ["}, "pod_template: not one sound YAML document; line 1"),
+        ({"volumes": [{"name": "a"}, {"name": "a"}]}, "volumes[1].name: 'a' is not allowed; one volume per name"),
+        (
+            {"volume_mounts": [{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "/a/"}]},
+            "volume_mounts[1].mountPath: '/a' is not allowed; one mount per path",
+        ),
+    ],
+)
+def test_parts_in_kubernetes_words_are_checked_as_far_as_they_are_read(values: dict[str, Any], told: str) -> None:
+    """The text names the part."""
+    assert told in refusal(**values)
 
 
 # volumes

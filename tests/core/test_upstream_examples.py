@@ -1,58 +1,37 @@
-"""training-operator's own examples and its CRD, read from its Go module; no file of it is in this tree.
+"""training-operator's own examples and its CRD, field by field, without a cluster.
 
 Skipped without Go; PTJOB_REQUIRE_GO=1 makes that a failure.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+import upstream
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.spec import TrainingJob
 from recorded import DATA, OWNER, without_additions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-MODULE = Path(__file__).parent.parent / "upstream_examples"
-GO = shutil.which("go")
-
-if GO is None and not os.environ.get("PTJOB_REQUIRE_GO"):
-    pytest.skip("Go is not installed: training-operator's examples and CRD are not compared", allow_module_level=True)
+upstream.skip_without_go()
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Path:
-    """Return the folder of the module in Go's cache; Go downloads and verifies it once."""
-    assert GO is not None, "PTJOB_REQUIRE_GO is set, but Go is not installed"
-    command = [GO, "mod", "download", "-json", "github.com/kubeflow/training-operator"]
-    done = subprocess.run(command, cwd=MODULE, check=False, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Path(json.loads(done.stdout)["Dir"])
+def examples() -> dict[Path, dict[str, Any]]:
+    """Return every PyTorchJob of the examples by its file."""
+    return upstream.pytorchjobs()
 
 
 @pytest.fixture(scope="module")
-def examples(upstream: Path) -> dict[str, dict[str, Any]]:
-    """Return every PyTorchJob of the examples by its file, read by PyYAML's own loader."""
-    files = sorted(upstream.glob("examples/pytorch*/**/*.yaml"))
-    documents = [(file, list(yaml.safe_load_all(file.read_text()))) for file in files]
-    return {str(file): found[0] for file, found in documents if [each["kind"] for each in found] == ["PyTorchJob"]}
-
-
-@pytest.fixture(scope="module")
-def schema(upstream: Path) -> dict[str, Any]:
+def schema() -> dict[str, Any]:
     """Return what the API server allows in a PyTorchJob."""
-    crd = yaml.safe_load((upstream / "manifests/base/crds/kubeflow.org_pytorchjobs.yaml").read_text())
-    found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return found
+    return upstream.crd_schema()
 
 
 def violations(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[str]:
@@ -80,7 +59,7 @@ def _violations_of_fields(value: dict[str, Any], schema: dict[str, Any], path: s
             yield f"{path}.{name}: unknown"
 
 
-def test_the_examples_are_all_there(examples: dict[str, dict[str, Any]]) -> None:
+def test_the_examples_are_all_there(examples: dict[Path, dict[str, Any]]) -> None:
     """A change of the module's layout is seen here, not passed over in silence."""
     names = {job["metadata"]["name"] for job in examples.values()}
 
@@ -88,10 +67,10 @@ def test_the_examples_are_all_there(examples: dict[str, dict[str, Any]]) -> None
     assert {"pytorch-simple", "torchrun-cpu", "pytorch-dist-mnist-nccl", "elastic-example-imagenet"} <= names
 
 
-def test_every_example_keeps_its_meaning(examples: dict[str, dict[str, Any]]) -> None:
+def test_every_example_keeps_its_meaning(examples: dict[Path, dict[str, Any]]) -> None:
     """Rendered from its file, each example is itself and the permitted additions, field by field."""
     for file, given in examples.items():
-        rendered = pytorchjob.render(TrainingJob.parse(manifest=Path(file)), owner=OWNER, attempt=1)
+        rendered = pytorchjob.render(TrainingJob.parse(manifest=file), owner=OWNER, attempt=1)
 
         assert without_additions(rendered.manifest, given) == given, file
         assert rendered.manifest["metadata"]["name"].startswith(given["metadata"]["name"][:40]), file
@@ -99,11 +78,11 @@ def test_every_example_keeps_its_meaning(examples: dict[str, dict[str, Any]]) ->
 
 
 def test_every_rendered_example_is_what_the_crd_allows(
-    examples: dict[str, dict[str, Any]], schema: dict[str, Any]
+    examples: dict[Path, dict[str, Any]], schema: dict[str, Any]
 ) -> None:
     """Nothing that we add is unknown to the API server or of a wrong type."""
     for file in examples:
-        rendered = pytorchjob.render(TrainingJob.parse(manifest=Path(file)), owner=OWNER, attempt=1)
+        rendered = pytorchjob.render(TrainingJob.parse(manifest=file), owner=OWNER, attempt=1)
 
         assert list(violations(rendered.manifest, schema)) == []
 

@@ -9,14 +9,16 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core.kinds.layers import added, named_over
 from ptjob_provider.core.outputs import Mount
+from ptjob_provider.core.spec import PodVolume
 from ptjob_provider.core.spec.resources import DEFAULT_GPU, NO_SHARED_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.spec import RoleFields, TrainingJob
+    from ptjob_provider.core.spec import RoleFields, TrainingJob, VolumeMount
 
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - a mount point, not a temporary file
 
@@ -37,13 +39,9 @@ def overlaid(template: Manifest, job: TrainingJob, fields: RoleFields, *, contai
     placed = {**named, "spec": {**named["spec"], **_pod_fields(job, fields, named["spec"])}}
     ready = map_container(placed, container, lambda found: _container(found, job, fields))
     for volume in job.volumes or ():
-        mount = Mount(
-            claim=volume.claim,
-            mount_path=volume.mount_path,
-            sub_path=volume.sub_path or "",
-            read_only=bool(volume.read_only),
-        )
-        ready = with_claim(ready, mount, container=container)
+        ready = _with_volume(ready, volume, container=container)
+    for mounted in job.volume_mounts or ():
+        ready = _with_mount(ready, dict(mounted), container=container)
     return ready if job.shared_memory is None else with_shared_memory(ready, job.shared_memory, container=container)
 
 
@@ -173,17 +171,23 @@ def _set(fields: Mapping[str, Any]) -> Manifest:
 
 def _pod_fields(job: TrainingJob, fields: RoleFields, pod: Mapping[str, Any]) -> Manifest:
     secrets, tolerations, selector = job.image_pull_secrets, job.tolerations, fields.node_selector
+    inits = job.init_containers
     return _set(
         {
             "serviceAccountName": job.service_account_name,
-            "imagePullSecrets": None if secrets is None else [{"name": name} for name in secrets],
+            "imagePullSecrets": None
+            if secrets is None
+            else named_over(pod.get("imagePullSecrets") or [], [{"name": name} for name in secrets]),
             "nodeSelector": None if selector is None else {**(pod.get("nodeSelector") or {}), **selector},
-            "tolerations": None if tolerations is None else [dict(each) for each in tolerations],
+            "tolerations": None if tolerations is None else added(pod.get("tolerations") or [], tolerations),
             "affinity": job.affinity,
             "priorityClassName": job.priority_class_name,
             "schedulerName": job.scheduler_name,
             "hostNetwork": job.host_network,
             "dnsPolicy": "ClusterFirstWithHostNet" if job.host_network else None,
+            "securityContext": job.security_context,
+            "initContainers": None if inits is None else named_over(pod.get("initContainers") or [], inits),
+            "terminationGracePeriodSeconds": job.termination_grace_period_seconds,
         }
     )
 
@@ -197,6 +201,8 @@ def _container(found: Manifest, job: TrainingJob, fields: RoleFields) -> Manifes
             "args": None if fields.args is None else list(fields.args),
             "workingDir": job.working_dir,
             "env": None if fields.env is None else _env(found, fields),
+            "envFrom": None if job.env_from is None else added(found.get("envFrom") or [], job.env_from),
+            "securityContext": job.container_security_context,
         }
     )
     if (fields.cpu, fields.memory, fields.gpus, fields.container_resources) == (None, None, None, None):
@@ -206,10 +212,7 @@ def _container(found: Manifest, job: TrainingJob, fields: RoleFields) -> Manifes
 
 
 def _env(found: Mapping[str, Any], fields: RoleFields) -> list[Manifest]:
-    ours = {variable.name: variable.to_wire() for variable in fields.env or ()}
-    theirs = found.get("env") or []
-    kept = [ours.get(each["name"], each) for each in theirs]
-    return kept + [wire for name, wire in ours.items() if name not in {each["name"] for each in theirs}]
+    return named_over(found.get("env") or [], [variable.to_wire() for variable in fields.env or ()])
 
 
 def _resources(found: Mapping[str, Any], job: TrainingJob, fields: RoleFields) -> Manifest:
@@ -223,6 +226,19 @@ def _resources(found: Mapping[str, Any], job: TrainingJob, fields: RoleFields) -
         limits = {**_without(limits, gpu), **({gpu: str(fields.gpus)} if fields.gpus else {})}
     parts = {"requests": requests, "limits": limits}
     return {**_without(found, *parts), **{part: amounts for part, amounts in parts.items() if amounts}}
+
+
+def _with_volume(template: Manifest, volume: VolumeMount | PodVolume, *, container: str) -> Manifest:
+    if isinstance(volume, PodVolume):
+        pod = template["spec"]
+        return {**template, "spec": {**pod, "volumes": named_over(pod.get("volumes") or [], [volume.to_wire()])}}
+    mount = Mount(
+        claim=volume.claim,
+        mount_path=volume.mount_path,
+        sub_path=volume.sub_path or "",
+        read_only=bool(volume.read_only),
+    )
+    return with_claim(template, mount, container=container)
 
 
 def _with_mount(template: Manifest, added: Manifest, *, container: str) -> Manifest:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from ptjob_provider.core.spec.elastic import ElasticPolicy
 from ptjob_provider.core.spec.environment import EnvVar
+from ptjob_provider.core.spec.installation import Installation, job_template
 from ptjob_provider.core.spec.job import JOB_FIELDS, Outputs, TrainingJob
 from ptjob_provider.core.spec.resources import Resources
 from ptjob_provider.core.spec.roles import RoleFields
-from ptjob_provider.core.spec.volumes import VolumeMount
+from ptjob_provider.core.spec.volumes import PodVolume, VolumeMount
 
 __all__ = [
     "JOB_FIELDS",
     "ElasticPolicy",
     "EnvVar",
+    "Installation",
     "Outputs",
+    "PodVolume",
     "Resources",
     "RoleFields",
     "TrainingJob",
     "VolumeMount",
+    "job_template",
 ]

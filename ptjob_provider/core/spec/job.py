@@ -6,14 +6,14 @@ overrides its place in the manifest, a field that is None does not touch it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import check_name
 from ptjob_provider.core.manifest import load_manifest
-from ptjob_provider.core.spec import environment, literals, placement
+from ptjob_provider.core.spec import environment, literals, objects, placement
 from ptjob_provider.core.spec.elastic import ElasticPolicy
 from ptjob_provider.core.spec.resources import (
     DEFAULT_GPU,
@@ -25,7 +25,8 @@ from ptjob_provider.core.spec.resources import (
 )
 from ptjob_provider.core.spec.roles import RoleFields, check_asked_once
 from ptjob_provider.core.spec.settings import names, parse_into, setting
-from ptjob_provider.core.spec.volumes import VolumeMount, absolute_path, volume_mounts
+from ptjob_provider.core.spec.volumes import PodVolume, VolumeMount, absolute_path, volume_mounts, volumes
+from ptjob_provider.core.wire import to_wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -134,10 +135,19 @@ class TrainingJob:
     """Environment of the training program: name → text, number, `{"secret": NAME, "key": KEY}` or `{"config_map": NAME,
     "key": KEY}`; or a list of core/v1 EnvVar objects. `PTJOB_*` are set over it. None: nothing more."""
 
-    volumes: tuple[VolumeMount, ...] | None = setting(volume_mounts)
+    env_from: tuple[Mapping[str, Any], ...] | None = setting(objects.env_sources)
+    """All keys of secrets and config maps as environment: `{"secret": NAME}`, `{"config_map": NAME}` or core/v1
+    EnvFromSource objects. Over a manifest they are added. None: nothing more."""
+
+    volumes: tuple[VolumeMount | PodVolume, ...] | None = setting(volumes)
     """Claims to mount in every pod: `claim:/path`, `claim:/path:ro`, `claim/sub/path:/path`, or maps of claim,
-    mount_path, sub_path, read_only. Over a manifest they are added, in place of a mount at the same path. None: nothing
+    mount_path, sub_path, read_only; also core/v1 Volume objects, which `volume_mounts` say where to mount. Over a
+    manifest they are added, in place of a mount at the same path and of a volume of the same name. None: nothing
     more."""
+
+    volume_mounts: tuple[Mapping[str, Any], ...] | None = setting(volume_mounts)
+    """Where the training container sees volumes, as core/v1 VolumeMount objects, in place of a mount at the same path.
+    None: nothing more than `volumes` say."""
 
     working_dir: str | None = setting(absolute_path)
     """Directory that the program starts in, absolute. None: the image's."""
@@ -203,6 +213,19 @@ class TrainingJob:
     host_network: bool | None = setting(literals.boolean)
     """Whether the pods use their node's network (for RDMA). None: not."""
 
+    security_context: Mapping[str, Any] | None = setting(literals.mapping)
+    """A core/v1 PodSecurityContext for every pod. None: the cluster's default."""
+
+    container_security_context: Mapping[str, Any] | None = setting(literals.mapping)
+    """A core/v1 SecurityContext for the training container. None: as the pod's."""
+
+    init_containers: tuple[Mapping[str, Any], ...] | None = setting(objects.containers)
+    """Containers that run before the training in every pod, as core/v1 Container objects; over a manifest in place of
+    those of the same names. None: nothing more."""
+
+    termination_grace_period_seconds: int | None = setting(_seconds(0))
+    """Seconds between SIGTERM and SIGKILL when a pod is stopped; also a timedelta. None: Kubernetes' 30."""
+
     labels: Mapping[str, str] | None = setting(placement.label_map)
     """Labels of the job and its pods. None: only ours."""
 
@@ -216,6 +239,11 @@ class TrainingJob:
 
     worker: RoleFields | None = setting(RoleFields.parse)
     """The same for all other pods; it says nothing while there are none."""
+
+    pod_template: Manifest | None = setting(objects.pod_template)
+    """What every pod is made from, under all other fields and under a manifest: a pod template, a pod (as for
+    KubernetesPodOperator) or a PodTemplate, as a map, a YAML text or the path of a .yaml file. Its training container
+    is the one named `pytorch`, else the first one. None: nothing."""
 
     model: str | None = setting(literals.text)
     """Where the program writes the model: `pvc://claim/path`, or the path as the program sees it, which must be on a
@@ -238,10 +266,12 @@ class TrainingJob:
     def parse(cls, **values: Any) -> TrainingJob:
         """Read the fields as templates render them: `"2"` is 2, `"true"` is True, `""` and `"None"` are unset.
 
+        Objects of a Kubernetes client (V1Volume, V1PodTemplateSpec …) may stand wherever the wire has a map.
+
         Raises:
             InvalidSpec: an unknown field (with the closest name), a wrong value, or fields that cannot be together.
         """
-        return parse_into(cls, values)
+        return parse_into(cls, to_wire(values))
 
     def __post_init__(self) -> None:
         if self.elastic_policy is not None and self.master is not None:
@@ -257,10 +287,15 @@ class TrainingJob:
         if self.name is None:
             raise InvalidSpec.of("name", None, "required without a manifest")
         for role in self.roles:
-            if self.role(role).image is None:
+            if self.role(role).image is None and self.pod_template is None:
                 raise InvalidSpec.of("image", None, "required without a manifest")
         if self.elastic_policy is not None:
             self.elastic_policy.check_workers(self.pods)
+
+    def in_namespace(self, namespace: str | None) -> TrainingJob:
+        """Return the job in this namespace, unless it or its manifest names one."""
+        named = self.namespace or ((self.manifest or {}).get("metadata") or {}).get("namespace")
+        return self if named or namespace is None else replace(self, namespace=namespace)
 
     @property
     def pods(self) -> int:

@@ -17,6 +17,9 @@ Reader = Callable[[str, Any], T]
 MAX_INT32 = 2**31 - 1
 """The CRDs keep counts and seconds as int32."""
 
+MAX_INT64 = 2**63 - 1
+"""Those of pods are int64."""
+
 MAX_PODS = 10_000
 """Pods of one job: a larger number is a slip, and would only be found out after very many of them."""
 
@@ -109,4 +112,4 @@ def _whole(value: Any) -> int | None:
     if not isinstance(value, str):
         return None
     digits = value.strip()
-    return int(digits) if digits.removeprefix("-").isdecimal() and len(digits) <= len(str(MAX_INT32)) + 1 else None
+    return int(digits) if digits.removeprefix("-").isdecimal() and len(digits) <= len(str(MAX_INT64)) else None

@@ -12,14 +12,18 @@ from ptjob_provider.core.spec.settings import check_known
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_KEY = re.compile(rf"({_PREFIX}/)?{_WORD}")
+_KEY = re.compile(rf"((?=[^/]{{1,253}}/){_SUBDOMAIN}/)?{_WORD}")
 _VALUE = re.compile(rf"({_WORD})?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_TOLERATION = ("key", "operator", "value", "effect", "tolerationSeconds")
-_EFFECTS = literals.word("NoSchedule", "PreferNoSchedule", "NoExecute")
-_OPERATORS = literals.word("Equal", "Exists", "Lt", "Gt")
+_TOLERATION: Mapping[str, literals.Reader[Any]] = {
+    "key": literals.argument,
+    "operator": literals.word("Equal", "Exists", "Lt", "Gt"),
+    "value": literals.argument,
+    "effect": literals.word("NoSchedule", "PreferNoSchedule", "NoExecute"),
+    "tolerationSeconds": literals.integer(0, literals.MAX_INT64),
+}
 _AFFINITY = ("nodeAffinity", "podAffinity", "podAntiAffinity")
 
 
@@ -33,17 +37,18 @@ def namespace(field: str, value: Any) -> str:
 
 
 def annotation_map(field: str, value: Any) -> dict[str, str]:
-    """Read annotations: qualified names and any text."""
+    """Read annotations: qualified names, in any case, and any text."""
     found = literals.text_map(field, value)
     for key in found:
-        _check_key(field, key)
+        qualified_name(field, key.lower())
     return found
 
 
 def label_map(field: str, value: Any) -> dict[str, str]:
     """Read labels, or a selector: qualified names, values of at most 63 letters, digits, '-', '_', '.'."""
-    found = annotation_map(field, value)
+    found = literals.text_map(field, value)
     for key, item in found.items():
+        qualified_name(field, key)
         label_value(f"{field}.{key}", item)
     return found
 
@@ -54,6 +59,13 @@ def label_value(field: str, value: Any) -> str:
         raise InvalidSpec.of(
             field, value, "at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends"
         )
+    return value
+
+
+def qualified_name(field: str, value: Any) -> str:
+    """Read the key of a label, or what has the same form."""
+    if not isinstance(value, str) or not _KEY.fullmatch(value):
+        raise InvalidSpec.of(field, value, "a name such as team or example.com/team")
     return value
 
 
@@ -81,16 +93,7 @@ def _name_of(item: Any) -> Any:
 
 
 def _toleration(path: str, item: Any) -> Mapping[str, Any]:
-    found = literals.mapping(path, item)
+    found = {key: part for key, part in literals.mapping(path, item).items() if part is not None}
     for key in found:
-        check_known(f"{path}.{key}", key, _TOLERATION)
-    if "effect" in found:
-        _EFFECTS(f"{path}.effect", found["effect"])
-    if "operator" in found:
-        _OPERATORS(f"{path}.operator", found["operator"])
-    return found
-
-
-def _check_key(field: str, key: str) -> None:
-    if not _KEY.fullmatch(key):
-        raise InvalidSpec.of(field, key, "keys such as team or example.com/team")
+        check_known(f"{path}.{key}", key, tuple(_TOLERATION))
+    return {key: _TOLERATION[key](f"{path}.{key}", part) for key, part in found.items()}

@@ -1,15 +1,18 @@
-"""Which claims a job sees, and where: the short form `claim:/path` and its parts."""
+"""What a job sees in its file system: claims in the short form `claim:/path`, and volumes in Kubernetes' own words."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec import literals
 from ptjob_provider.core.spec.settings import parse_into, setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SHORT = re.compile(r"(?P<claim>[^/:]+)(?:/(?P<sub_path>[^:]+))?:(?P<mount_path>/[^:]*)(?::(?P<mode>ro|rw))?")
@@ -62,19 +65,60 @@ class VolumeMount:
         return mount
 
 
-def volume_mounts(field: str, value: Any) -> tuple[VolumeMount, ...]:
-    """Read a list of mounts.
+@dataclass(frozen=True, kw_only=True)
+class PodVolume:
+    """A volume of any kind, in Kubernetes' words; `volume_mounts` say where it is seen."""
+
+    name: str
+    source: Mapping[str, Any]
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as core/v1 Volume."""
+        return {"name": self.name, **self.source}
+
+
+def volumes(field: str, value: Any) -> tuple[VolumeMount | PodVolume, ...]:
+    """Read a list of claims with their paths, and of core/v1 Volume objects.
 
     Raises:
-        InvalidSpec: one is wrong, or two share a path.
+        InvalidSpec: one is wrong, or two share a path or a name.
     """
     items = literals.sequence(field, value)
-    found = tuple(VolumeMount.parse(f"{field}[{index}]", item) for index, item in enumerate(items))
-    paths = [mount.mount_path for mount in found]
-    for index, path in enumerate(paths):
-        if path in paths[:index]:
-            raise InvalidSpec.of(f"{field}[{index}].mount_path", path, "one mount per path")
+    found = tuple(volume(f"{field}[{index}]", item) for index, item in enumerate(items))
+    paths = [each.mount_path if isinstance(each, VolumeMount) else None for each in found]
+    _check_distinct(field, "mount_path", paths, "one mount per path")
+    names = [each.name if isinstance(each, PodVolume) else None for each in found]
+    _check_distinct(field, "name", names, "one volume per name")
     return found
+
+
+def volume_mounts(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
+    """Read a list of core/v1 VolumeMount objects.
+
+    Raises:
+        InvalidSpec: one says no name or no path, or two share a path.
+    """
+    found = tuple(volume_mount(f"{field}[{index}]", item) for index, item in enumerate(literals.sequence(field, value)))
+    _check_distinct(field, "mountPath", [each["mountPath"] for each in found], "one mount per path")
+    return found
+
+
+def volume(field: str, value: Any) -> VolumeMount | PodVolume:
+    """Read a claim with its path, or a core/v1 Volume object."""
+    if isinstance(value, str) or "name" not in literals.mapping(field, value):
+        return VolumeMount.parse(field, value)
+    source = {key: item for key, item in value.items() if key != "name"}
+    return PodVolume(name=literals.text(f"{field}.name", value["name"]), source=source)
+
+
+def volume_mount(field: str, value: Any) -> Mapping[str, Any]:
+    """Read a core/v1 VolumeMount object."""
+    mount = literals.mapping(field, value)
+    return {
+        **mount,
+        "name": literals.text(f"{field}.name", mount.get("name")),
+        "mountPath": _mount_path(f"{field}.mountPath", mount.get("mountPath")),
+    }
 
 
 def absolute_path(field: str, value: Any) -> str:
@@ -83,6 +127,12 @@ def absolute_path(field: str, value: Any) -> str:
     if not path.startswith("/") or ".." in path.split("/"):
         raise InvalidSpec.of(field, value, "an absolute path without '..'")
     return "/" + posixpath.normpath(path).lstrip("/")
+
+
+def _check_distinct(field: str, part: str, values: Sequence[str | None], allowed: str) -> None:
+    for index, value in enumerate(values):
+        if value is not None and value in values[:index]:
+            raise InvalidSpec.of(f"{field}[{index}].{part}", value, allowed)
 
 
 def _parts(field: str, value: str) -> dict[str, Any]:

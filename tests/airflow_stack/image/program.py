@@ -126,5 +126,10 @@ def secret(name: str) -> None:
     say(f"the token is {value}")
 
 
+def fail_with_secret() -> None:
+    """Tell a secret in the last words."""
+    raise ValueError(f"the token {os.environ['TOKEN']} is refused")
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 _DECISIONS = (
     ("Failed", JobPhase.FAILED),
@@ -19,6 +21,15 @@ _DECISIONS = (
 )
 """The first true one decides. Failed comes first: nothing is written after it, while an elastic job that has succeeded
 can still fail. Restarting is never taken back by an end, so both ends come before it."""
+
+
+def due_at(job: Mapping[str, Any]) -> datetime | None:
+    """Return when the job's own deadline is over; None if it has none, has not started or has ended."""
+    seconds = (job["spec"].get("runPolicy") or {}).get("activeDeadlineSeconds")
+    status = read_status(job)
+    if seconds is None or status.started_at is None or status.phase.is_terminal:
+        return None
+    return status.started_at + timedelta(seconds=seconds)
 
 
 def read_status(job: Mapping[str, Any]) -> JobStatus:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import podtemplate
+from ptjob_provider.core.kinds.layers import laid_over
 from ptjob_provider.core.kinds.pytorchjob.replicas import count
-from ptjob_provider.core.kinds.pytorchjob.validation import CONTAINER, check_shape
+from ptjob_provider.core.kinds.pytorchjob.validation import CONTAINER, check_pod_shape, check_shape
+from ptjob_provider.core.spec import VolumeMount
 from ptjob_provider.core.spec.resources import DEFAULT_SHARED_MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.spec import ElasticPolicy, TrainingJob
@@ -26,30 +29,71 @@ DEFAULT_TTL = 7 * 24 * 3600
 """Seconds; long enough to look into a failure after a weekend."""
 
 _NO_ISTIO = {"sidecar.istio.io/inject": "false"}
-_SERVER_SET = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
+_SERVER_SET = (
+    *("uid", "resourceVersion", "generation", "managedFields", "selfLink"),
+    *("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
+)
 _OPERATOR_ENV = {
     *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"),
     *("PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE"),
 }
 
 
-def requested(job: TrainingJob) -> Manifest:
+def requested(job: TrainingJob, template: TrainingJob | None = None) -> Manifest:
     """Return the object that was asked for, with nothing of ours but the defaults of typed fields.
 
-    A manifest keeps every field that no typed field overrides, known here or not; only what the API server writes
+    From the lowest to the highest layer: the installation's template, the job's `pod_template`, its manifest, its typed
+    fields. A manifest keeps every field that nothing overrides, known here or not; only what the API server writes
     itself goes.
 
     Raises:
         InvalidSpec: the manifest has not the shape of a PyTorchJob, or a typed variable is the operator's own.
     """
     _check_env(job)
-    if job.manifest is None:
-        return _overlaid(_skeleton(job), _with_defaults(job))
-    given = copy.deepcopy(job.manifest)
+    asked = _skeleton(job) if job.manifest is None else _given(job.manifest)
+    roles = asked["spec"]["pytorchReplicaSpecs"]
+    under = [*_of_installation(template, roles), *_of_pods(job.pod_template, roles)]
+    layers = [asked, *under] if job.manifest is None else [*under, asked]
+    found = reduce(laid_over, layers)
+    return _overlaid(found, _with_defaults(job, found) if job.manifest is None else job)
+
+
+def _given(manifest: Manifest) -> Manifest:
+    given = copy.deepcopy(manifest)
     check_shape(given)
     meta = {name: value for name, value in given["metadata"].items() if name not in _SERVER_SET}
-    plain = {name: value for name, value in given.items() if name != "status"}
-    return _overlaid({**plain, "metadata": meta}, job)
+    return {**{name: value for name, value in given.items() if name != "status"}, "metadata": meta}
+
+
+def _of_installation(template: TrainingJob | None, roles: Mapping[str, Any]) -> Iterator[Manifest]:
+    """Give what the installation's template says of a job with these roles."""
+    if template is None:
+        return
+    _check_env(template)
+    yield from _of_pods(template.pod_template, roles)
+    bare = {"metadata": {}, "spec": {"containers": [{"name": CONTAINER}]}}
+    yield _overlaid(_of_templates(bare, roles), template)
+
+
+def _of_pods(template: Manifest | None, roles: Mapping[str, Any]) -> Iterator[Manifest]:
+    """Give what a pod template says of a job with these roles."""
+    if template is None:
+        return
+    pod = {**template["spec"], "containers": _with_training_container(template["spec"].get("containers") or [])}
+    check_pod_shape("pod_template.spec", pod)
+    yield _of_templates({**template, "spec": pod}, roles)
+
+
+def _of_templates(template: Manifest, roles: Mapping[str, Any]) -> Manifest:
+    return {"metadata": {}, "spec": {"pytorchReplicaSpecs": {role: {"template": template} for role in roles}}}
+
+
+def _with_training_container(containers: list[Manifest]) -> list[Manifest]:
+    """Return the containers with one that trains: a pod for KubernetesPodOperator calls its first one `base`."""
+    if any(each.get("name") == CONTAINER for each in containers):
+        return containers
+    first, *others = containers or [{}]
+    return [{**first, "name": CONTAINER}, *others]
 
 
 def _check_env(job: TrainingJob) -> None:
@@ -60,18 +104,34 @@ def _check_env(job: TrainingJob) -> None:
                 raise InvalidSpec(f"{prefix}env.{variable.name}: training-operator sets it in every pod; leave it out")
 
 
-def _with_defaults(job: TrainingJob) -> TrainingJob:
-    """Return the job with the defaults that are for typed fields only."""
-    elastic = job.elastic_policy is not None
-    own_memory = any(volume.mount_path == podtemplate.SHARED_MEMORY_PATH for volume in job.volumes or ())
-    ttl = job.ttl_seconds_after_finished
-    return replace(
-        job,
-        restart_policy=job.restart_policy or ("OnFailure" if elastic else "Never"),
-        clean_pod_policy=job.clean_pod_policy or "Running",
-        ttl_seconds_after_finished=DEFAULT_TTL if ttl is None else ttl,
-        shared_memory=job.shared_memory or (None if own_memory else DEFAULT_SHARED_MEMORY),
-    )
+def _with_defaults(job: TrainingJob, found: Manifest) -> TrainingJob:
+    """Return the job with the defaults that are for typed fields only, where neither it nor a layer below says more."""
+    run = found["spec"].get("runPolicy") or {}
+    roles = found["spec"]["pytorchReplicaSpecs"].values()
+    is_said = {
+        "restart_policy": all(role.get("restartPolicy") for role in roles),
+        "clean_pod_policy": "cleanPodPolicy" in run,
+        "ttl_seconds_after_finished": "ttlSecondsAfterFinished" in run,
+        "shared_memory": any(_has_shared_memory(role["template"]) for role in roles) or _mounts_shared_memory(job),
+    }
+    defaults: Manifest = {
+        "restart_policy": "OnFailure" if job.elastic_policy else "Never",
+        "clean_pod_policy": "Running",
+        "ttl_seconds_after_finished": DEFAULT_TTL,
+        "shared_memory": DEFAULT_SHARED_MEMORY,
+    }
+    unset = {name for name in defaults if getattr(job, name) is None and not is_said[name]}
+    return replace(job, **{name: defaults[name] for name in unset})
+
+
+def _has_shared_memory(template: Manifest) -> bool:
+    mounts = podtemplate.volume_mounts(template, container=CONTAINER)
+    return podtemplate.SHARED_MEMORY_PATH in {mount["mountPath"] for mount in mounts}
+
+
+def _mounts_shared_memory(job: TrainingJob) -> bool:
+    claims = [volume.mount_path for volume in job.volumes or () if isinstance(volume, VolumeMount)]
+    return podtemplate.SHARED_MEMORY_PATH in {*claims, *(mount["mountPath"] for mount in job.volume_mounts or ())}
 
 
 def _skeleton(job: TrainingJob) -> Manifest:

@@ -22,9 +22,10 @@ from ptjob_provider.core.kinds.pytorchjob.claims import resolve_outputs, with_ou
 from ptjob_provider.core.kinds.pytorchjob.overlay import requested
 from ptjob_provider.core.kinds.pytorchjob.replicas import map_templates
 from ptjob_provider.core.kinds.pytorchjob.validation import CONTAINER, validate
+from ptjob_provider.core.spec import Installation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ptjob_provider.core.identity import Manifest, Owner
     from ptjob_provider.core.outputs import ResolvedOutputs
@@ -52,7 +53,14 @@ class Rendered:
     spec_hash: str
 
 
-def render(job: TrainingJob, *, owner: Owner, attempt: int, exact_name: bool = False) -> Rendered:
+def render(
+    job: TrainingJob,
+    *,
+    owner: Owner,
+    attempt: int,
+    exact_name: bool = False,
+    installation: Installation | None = None,
+) -> Rendered:
     """Return the object of one attempt.
 
     What was asked for gets a name and namespace, the owner's labels (on the pods too) and annotations, the `PTJOB_*`
@@ -64,11 +72,14 @@ def render(job: TrainingJob, *, owner: Owner, attempt: int, exact_name: bool = F
         owner: whose it is.
         attempt: 1 for the first.
         exact_name: keep the name as it is, instead of adding a hash of owner and attempt.
+        installation: what is added to every job; its change of the pods is not part of what was asked for, and of the
+            hash.
 
     Raises:
         InvalidSpec: the operator would refuse it, or an output is on no claim.
     """
-    named = _named(requested(job), job, owner=owner, attempt=attempt, exact_name=exact_name)
+    installation = installation or Installation()
+    named = _named(requested(job, installation.template), job, owner=owner, attempt=attempt, exact_name=exact_name)
     validate(named)
     asked = with_output_mounts(named, job.outputs)
     outputs = resolve_outputs(asked, job.outputs)
@@ -82,7 +93,23 @@ def render(job: TrainingJob, *, owner: Owner, attempt: int, exact_name: bool = F
     variables = {_ATTEMPT_ENV: str(attempt)} | _output_variables(outputs)
     ours = map_templates(asked, lambda template: _ours(template, labels, variables))
     manifest = podtemplate.with_metadata(ours, labels=labels, annotations=annotations)
+    if installation.change_pod is not None:
+        manifest = _with_changed_pods(manifest, installation.change_pod)
+        validate(manifest)
     return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest)
+
+
+def _with_changed_pods(manifest: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
+    """Return the manifest with every role's template as it is after the change of a pod of that role."""
+    spec, meta = manifest["spec"], manifest["metadata"]
+    roles = {}
+    for role, replica in spec["pytorchReplicaSpecs"].items():
+        names = {"name": f"{meta['name']}-{role.lower()}-0", "namespace": meta["namespace"]}
+        template = replica["template"]
+        pod = change({"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], **names}})
+        kept = {key: part for key, part in pod["metadata"].items() if key not in names}
+        roles[role] = {**replica, "template": {"metadata": kept, "spec": pod["spec"]}}
+    return {**manifest, "spec": {**spec, "pytorchReplicaSpecs": roles}}
 
 
 def _named(manifest: Manifest, job: TrainingJob, *, owner: Owner, attempt: int, exact_name: bool) -> Manifest:

@@ -1,4 +1,4 @@
-"""What the operator's webhook would refuse, or would let through to hang, refused before anything starts."""
+"""What the API server or the operator's webhook would refuse, or would let through to hang, refused before that."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.identity import check_name
+from ptjob_provider.core.kinds.metadata import check_labels, check_metadata
+from ptjob_provider.core.kinds.pytorchjob.admission import check_admissible
 from ptjob_provider.core.spec.literals import MAX_PODS
 from ptjob_provider.core.spec.resources import check_within, quantity
 from ptjob_provider.core.spec.settings import check_known
@@ -25,26 +27,30 @@ _RESTART_POLICIES = ("Never", "OnFailure", "ExitCode", "Always")
 _CLEAN_POD_POLICIES = ("Running", "All", "None")
 _RDZV_BACKENDS = ("c10d", "etcd", "etcd-v2")
 _MANAGERS = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
-_NPROC = re.compile(r"auto|cpu|gpu|[1-9]\d*")
+_NPROC = re.compile(r"auto|cpu|gpu|[1-9][0-9]*")
 _LONGEST_SERVICE = 63
 
 
 def validate(manifest: Mapping[str, Any]) -> None:
     """Pass if the operator would accept and run the job.
 
-    Beyond the webhook's rules: words that the CRD has no enum for, and names whose services could not be made.
+    Beyond the webhook's rules: words that the CRD has no enum for, names whose services could not be made, and labels
+    that no pod can have.
 
     Raises:
         InvalidSpec: the text names the field by its path.
     """
     check_shape(manifest)
+    check_metadata("metadata", manifest["metadata"])
     spec = manifest["spec"]
     roles = spec["pytorchReplicaSpecs"]
     for role, replica in roles.items():
         _check_replicas(role, replica)
         _check_word(f"{ROLES_PATH}.{role}.restartPolicy", replica.get("restartPolicy"), _RESTART_POLICIES)
+        check_labels(f"{ROLES_PATH}.{role}.template.metadata", replica["template"].get("metadata") or {})
         _check_pod(f"{ROLES_PATH}.{role}.template.spec", replica["template"]["spec"])
     _check_policies(spec, roles)
+    check_admissible(spec)
     _check_length(manifest["metadata"].get("name"), roles)
 
 
@@ -67,7 +73,7 @@ def check_shape(manifest: Mapping[str, Any]) -> None:
         _optional(template, "metadata", f"{ROLES_PATH}.{role}.template.metadata", Mapping)
         _check_meta(f"{ROLES_PATH}.{role}.template.metadata", template.get("metadata") or {})
         path = f"{ROLES_PATH}.{role}.template.spec"
-        _check_pod_shape(path, _part(template, "spec", path))
+        check_pod_shape(path, _part(template, "spec", path))
 
 
 def _check_meta(path: str, meta: Mapping[str, Any]) -> None:
@@ -77,7 +83,12 @@ def _check_meta(path: str, meta: Mapping[str, Any]) -> None:
         _optional(meta, name, f"{path}.{name}", str)
 
 
-def _check_pod_shape(path: str, pod: Mapping[str, Any]) -> None:
+def check_pod_shape(path: str, pod: Mapping[str, Any]) -> None:
+    """Pass if every part of a pod that is read here is of its type.
+
+    Raises:
+        InvalidSpec: the text names the part by its path.
+    """
     _optional(pod, "nodeSelector", f"{path}.nodeSelector", Mapping)
     for where, volume in _items(pod, "volumes", path):
         _part(volume, "name", f"{where}.name", str)
@@ -132,15 +143,11 @@ def _check_resources(path: str, resources: Mapping[str, Any]) -> None:
 
 
 def _check_mounts(path: str, container: Mapping[str, Any], volumes: list[str]) -> None:
-    seen: set[str] = set()
     for where, mount in _items(container, "volumeMounts", path):
         if mount["name"] not in volumes:
             raise InvalidSpec.of(
                 f"{where}.name", mount["name"], one_of(volumes) if volumes else "the pod has no volumes"
             )
-        if mount["mountPath"] in seen:
-            raise InvalidSpec.of(f"{where}.mountPath", mount["mountPath"], "one mount per path")
-        seen.add(mount["mountPath"])
 
 
 def _check_policies(spec: Mapping[str, Any], roles: Mapping[str, Any]) -> None:

@@ -1,0 +1,109 @@
+"""KubernetesPodOperator's arguments, as far as a training job has the same: only the class has to be changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ALIASES = {
+    "cmds": "command",
+    "arguments": "args",
+    "env_vars": "env",
+    "schedulername": "scheduler_name",
+    "hostnetwork": "host_network",
+    "termination_grace_period": "termination_grace_period_seconds",
+    "pod_template_file": "pod_template",
+    "pod_template_dict": "pod_template",
+    "full_pod_spec": "pod_template",
+    "startup_timeout_seconds": "start_timeout",
+    "schedule_timeout_seconds": "queue_timeout",
+}
+"""KubernetesPodOperator's name → ours, with the same meaning."""
+
+_POD = "put it into `pod_template`, a pod in Kubernetes' words"
+_LOG = "rank 0's log is always in the task's log; other replicas' are read with `ptjob logs -i`"
+_KEPT = "a retry always adopts the job that still runs"
+_TOLD = "a failure always says what the pods and their events told"
+_WATCHED = "jobs are watched, not polled; leave it out"
+_NO_SIDECAR = "results come without a sidecar; leave it out"
+_NAMED = "a job's name is the same for every retry; `exact_name=True` leaves its hash out"
+
+INSTEAD = {
+    **dict.fromkeys(("ports", "runtime_class_name", "automount_service_account_token", "host_aliases"), _POD),
+    **dict.fromkeys(("dnspolicy", "dns_config", "hostname", "subdomain", "termination_message_policy"), _POD),
+    **dict.fromkeys(("get_logs", "container_logs", "init_container_logs", "logging_interval"), _LOG),
+    **dict.fromkeys(("container_name_log_prefix_enabled", "log_formatter"), _LOG),
+    **dict.fromkeys(("reattach_on_restart", "durable"), _KEPT),
+    **dict.fromkeys(("log_events_on_failure", "log_events_on_startup", "log_pod_spec_on_failure"), _TOLD),
+    **dict.fromkeys(("poll_interval", "startup_check_interval_seconds"), _WATCHED),
+    "base_container_status_polling_interval": _WATCHED,
+    "xcom_sidecar_container_security_context": _NO_SIDECAR,
+    "random_name_suffix": _NAMED,
+    "base_container_name": "the training container is called pytorch; the operator looks for no other",
+    "is_delete_operator_pod": "use `on_finish_action`",
+    "on_kill_action": "a user's kill deletes the job, a drained worker's retry adopts it",
+    "skip_on_exit_code": "use a branch on the result, or `retry_policy`",
+    "pod_runtime_info_envs": "the operator tells every pod its rank; put other variables into `env`",
+    **dict.fromkeys(("callbacks", "progress_callback"), "use Airflow's callbacks, such as `on_success_callback`"),
+    "trigger_kwargs": "the trigger takes what the operator knows; leave it out",
+}
+"""KubernetesPodOperator's name → what a training job has instead."""
+
+
+class PodOperatorNames(BaseOperator):
+    """An operator that understands KubernetesPodOperator's names, also in `default_args` and `partial`.
+
+    Args:
+        cmds: see ALIASES, as all others but the next two.
+        secrets: `airflow.providers.cncf.kubernetes.secret.Secret` objects: variables, or files in a volume.
+        configmaps: names of config maps whose keys become the environment.
+
+    Raises:
+        InvalidSpec: an argument that means nothing for a training job; the text says what to use instead.
+    """
+
+    def __init__(
+        self,
+        *,
+        cmds: Sequence[str] | None = None,
+        arguments: Sequence[str] | None = None,
+        env_vars: Mapping[str, Any] | Sequence[Any] | None = None,
+        schedulername: str | None = None,
+        hostnetwork: bool | None = None,
+        termination_grace_period: int | None = None,
+        pod_template_file: str | None = None,
+        pod_template_dict: Mapping[str, Any] | None = None,
+        full_pod_spec: Any = None,
+        startup_timeout_seconds: float | None = None,
+        schedule_timeout_seconds: float | None = None,
+        secrets: Sequence[Any] | None = None,
+        configmaps: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        given = locals()
+        for name in kwargs:
+            if name in INSTEAD:
+                raise InvalidSpec(f"{name}: a training job has no such argument; {INSTEAD[name]}")
+        super().__init__(**kwargs)
+        self.secrets = secrets
+        self.configmaps = configmaps
+        self._by_alias = {alias: given[alias] for alias in ALIASES if given[alias] is not None}
+
+    def given(self, name: str, value: Any) -> Any:
+        """Return an argument's value, whichever of its names it was given by.
+
+        Raises:
+            InvalidSpec: it was given by two.
+        """
+        found = {alias: each for alias, each in self._by_alias.items() if ALIASES[alias] == name}
+        if value is not None:
+            found[name] = value
+        if len(found) > 1:
+            raise InvalidSpec(f"{' and '.join(found)} mean the same; give one of them")
+        return next(iter(found.values()), None)

@@ -1,0 +1,52 @@
+"""Turns objects of a Kubernetes client into the wire's words, whichever client and version they come from.
+
+Such an object says which attributes it has (`openapi_types`) and what they are called on the wire (`attribute_map`); no
+client is imported here.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+
+def is_model(value: object) -> bool:
+    """Whether the value is an object of a Kubernetes client, such as a V1Volume."""
+    return hasattr(value, "openapi_types") and hasattr(value, "attribute_map") and not isinstance(value, type)
+
+
+def to_wire(value: Any) -> Any:
+    """Return the value with every such object in it as a map of what is set; lists and maps are copied, all else stays.
+
+    An object's instants become RFC 3339 texts.
+    """
+    if is_model(value):
+        return _of_model(value)
+    if isinstance(value, dict):
+        return {key: to_wire(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(to_wire, value)) if type(value) in {list, tuple} else value
+    return value
+
+
+def _of_model(model: Any) -> dict[str, Any]:
+    found = {model.attribute_map[name]: _part(getattr(model, name)) for name in model.openapi_types}
+    return {name: part for name, part in found.items() if part is not None}
+
+
+def _part(value: Any) -> Any:
+    """Return what an attribute holds; lists and maps may hold instants, too."""
+    if is_model(value):
+        return _of_model(value)
+    if isinstance(value, dict):
+        return {key: _part(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_part(item) for item in value]
+    if isinstance(value, datetime):
+        return _instant(value)
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def _instant(value: datetime) -> str:
+    aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+    return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")

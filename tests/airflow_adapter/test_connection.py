@@ -1,0 +1,218 @@
+"""From a `kubernetes` connection and a task's arguments to how a cluster is reached; the connections are real."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+from airflow.sdk._shared.secrets_masker import redact
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+
+from ptjob_provider.airflow.hooks import PyTorchJobHook
+from ptjob_provider.airflow.reaching import Access, ConnectionMissing
+from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
+
+if TYPE_CHECKING:
+    from airflow_adapter.stand_ins import FakeComms
+
+TOKEN, PASSWORD, PLUGIN_SECRET = "canary-token-4711", "canary-password-4712", "canary-plugin-4713"
+USERS = [
+    {"name": "a", "user": {"token": TOKEN, "password": PASSWORD}},
+    {"name": "b", "user": {"exec": {"command": "login", "env": [{"name": "KEY", "value": PLUGIN_SECRET}]}}},
+]
+KUBECONFIG = {"apiVersion": "v1", "kind": "Config", "users": USERS}
+
+
+@pytest.fixture(autouse=True)
+def _on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "kubernetes")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+def define(monkeypatch: pytest.MonkeyPatch, conn_id: str = "kubernetes_default", **extra: Any) -> None:
+    connection = {"conn_type": "kubernetes", "extra": extra}
+    monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
+
+
+def test_the_hook_is_the_cncf_providers() -> None:
+    """Whoever knows that hook knows this one, its connection type and its default connection."""
+    assert issubclass(PyTorchJobHook, KubernetesHook)
+    assert (PyTorchJobHook.conn_type, PyTorchJobHook.default_conn_name) == ("kubernetes", "kubernetes_default")
+
+
+@pytest.mark.parametrize(
+    ("extra", "config"),
+    [
+        ({}, ClusterConfig()),
+        ({"in_cluster": True}, ClusterConfig(in_cluster=True)),
+        ({"in_cluster": "False"}, ClusterConfig()),
+        ({"kube_config_path": "/etc/kube"}, ClusterConfig(kube_config_path="/etc/kube")),
+        ({"extra__kubernetes__kube_config_path": "/etc/kube"}, ClusterConfig(kube_config_path="/etc/kube")),
+        ({"kube_config": KUBECONFIG}, ClusterConfig(kube_config=json.dumps(KUBECONFIG))),
+        ({"kube_config": "kind: Config"}, ClusterConfig(kube_config="kind: Config")),
+        ({"cluster_context": "staging"}, ClusterConfig(context="staging")),
+        ({"disable_verify_ssl": True}, ClusterConfig(verify_ssl=False)),
+        ({"disable_verify_ssl": "true"}, ClusterConfig(verify_ssl=False)),
+        ({"disable_tcp_keepalive": True}, ClusterConfig(tcp_keepalive=False)),
+        ({"kube_config_path": "", "in_cluster": False, "kube_config": ""}, ClusterConfig()),
+    ],
+)
+def test_every_extra_says_how_the_cluster_is_reached(
+    monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any], config: ClusterConfig
+) -> None:
+    """As KubernetesHook reads it."""
+    define(monkeypatch, **extra)
+
+    assert PyTorchJobHook().cluster_config() == config
+
+
+@pytest.mark.parametrize(
+    ("argument", "extra", "config"),
+    [
+        ({"config_file": "/mine"}, {"kube_config_path": "/theirs"}, ClusterConfig(kube_config_path="/mine")),
+        ({"cluster_context": "mine"}, {"cluster_context": "theirs"}, ClusterConfig(context="mine")),
+        ({"in_cluster": False}, {"in_cluster": True}, ClusterConfig()),
+        ({"in_cluster": True}, {}, ClusterConfig(in_cluster=True)),
+        ({"config_file": "", "cluster_context": ""}, {"kube_config_path": "/p"}, ClusterConfig(kube_config_path="/p")),
+    ],
+)
+def test_an_argument_wins_over_the_connection(
+    monkeypatch: pytest.MonkeyPatch, argument: dict[str, Any], extra: dict[str, Any], config: ClusterConfig
+) -> None:
+    """And what a template rendered to nothing does not."""
+    define(monkeypatch, **extra)
+
+    assert PyTorchJobHook(**argument).cluster_config() == config
+
+
+@pytest.mark.parametrize(
+    ("argument", "extra"),
+    [
+        ({}, {"in_cluster": True, "kube_config_path": "/p"}),
+        ({}, {"kube_config": KUBECONFIG, "kube_config_path": "/p"}),
+        ({"config_file": "/p"}, {"kube_config": KUBECONFIG}),
+        ({"in_cluster": True}, {"kube_config": KUBECONFIG}),
+    ],
+)
+def test_two_ways_to_the_cluster_are_refused(
+    monkeypatch: pytest.MonkeyPatch, argument: dict[str, Any], extra: dict[str, Any]
+) -> None:
+    """As KubernetesHook refuses them. The error names the connection, and repeats nothing secret."""
+    define(monkeypatch, **extra)
+
+    with pytest.raises(InvalidSpec, match=r"connection kubernetes_default.*one way to the cluster") as error:
+        PyTorchJobHook(**argument).backend()
+
+    assert TOKEN not in str(error.value)
+    with pytest.raises(AirflowException, match="mutually exclusive"):
+        KubernetesHook(**argument).get_conn()
+
+
+def test_an_extra_that_is_no_switch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guessing would connect to somewhere else, or without checking who answers."""
+    define(monkeypatch, disable_verify_ssl="perhaps")
+
+    with pytest.raises(InvalidSpec, match=r"disable_verify_ssl.*perhaps.*true or false"):
+        PyTorchJobHook().cluster_config()
+
+
+def test_without_a_default_connection_a_machines_own_kubeconfig_is_used() -> None:
+    """As with KubernetesHook, nobody has to define one."""
+    backend = PyTorchJobHook().backend()
+
+    assert isinstance(backend, KubernetesBackend)
+    assert PyTorchJobHook().cluster_config() == ClusterConfig()
+
+
+def test_any_other_connection_has_to_be_defined() -> None:
+    """The error is Airflow's, which names it."""
+    with pytest.raises(AirflowNotFoundException, match="staging_cluster"):
+        PyTorchJobHook("staging_cluster").backend()
+
+
+def test_the_connections_namespace_is_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For jobs that name none."""
+    define(monkeypatch, namespace="team", kube_config_path="/p")
+
+    assert Access().place().namespace == "team"
+
+
+def test_credentials_of_a_connection_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also inside a kubeconfig that is one long text."""
+    define(monkeypatch, kube_config=json.dumps(KUBECONFIG))
+
+    PyTorchJobHook().backend()
+
+    said = str(redact(f"{TOKEN} {PASSWORD} {PLUGIN_SECRET}"))
+    assert not {TOKEN, PASSWORD, PLUGIN_SECRET} & set(said.split())
+
+
+def test_a_configuration_does_not_show_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It appears in tracebacks."""
+    define(monkeypatch, kube_config=json.dumps(KUBECONFIG))
+
+    assert TOKEN not in repr(PyTorchJobHook().cluster_config())
+
+
+def test_what_leads_a_trigger_to_the_cluster_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stored in Airflow's database."""
+    define(monkeypatch, kube_config=json.dumps(KUBECONFIG))
+
+    access = Access(cluster_context="staging").place().access
+
+    assert access.to_dict() == {
+        "kubernetes_conn_id": "kubernetes_default",
+        "in_cluster": None,
+        "config_file": None,
+        "cluster_context": "staging",
+    }
+
+
+def test_a_claim_of_a_cluster_is_no_directory_here() -> None:
+    """Said by the option's name."""
+    with pytest.raises(UnsupportedByBackend, match=r"\[ptjob\] backend = kubernetes"):
+        PyTorchJobHook().local_path("pvc://models/m.pt")
+
+
+class TestInTriggerer:
+    """The supervisor's stand-in answers questions, and has no connection: those of the environment are found."""
+
+    async def test_a_connection_is_read_without_blocking(
+        self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
+    ) -> None:
+        """The place is the same as in a worker."""
+        define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="team")
+
+        place = await Access(kubernetes_conn_id="gpu_cluster").async_place()
+
+        assert (place.namespace, place.access.kubernetes_conn_id) == ("team", "gpu_cluster")
+
+    async def test_a_connection_that_only_workers_know_is_said(self, comms: FakeComms) -> None:
+        """With where to define it; another try may find it."""
+        with pytest.raises(ConnectionMissing, match=r"'gpu_cluster'.*triggerer.*AIRFLOW_CONN_GPU_CLUSTER") as error:
+            await Access(kubernetes_conn_id="gpu_cluster").async_place()
+
+        assert error.value.retryable
+
+    async def test_a_default_connection_that_only_workers_know_is_no_other_cluster(
+        self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
+    ) -> None:
+        """The triggerer's own kubeconfig may lead elsewhere: there the job would look deleted."""
+        define(monkeypatch, kube_config_path="/p")
+        access = Access().place().access
+        monkeypatch.delenv("AIRFLOW_CONN_KUBERNETES_DEFAULT")
+
+        with pytest.raises(ConnectionMissing):
+            await access.async_place()
+
+    async def test_a_task_without_a_connection_needs_none_in_the_triggerer(self, comms: FakeComms) -> None:
+        """It goes the same way there: a pod's service account, or the default kubeconfig."""
+        access = Access().place().access
+
+        place = await access.async_place()
+
+        assert access.kubernetes_conn_id is None
+        assert isinstance(place.backend, KubernetesBackend)

@@ -1,0 +1,144 @@
+"""Every way of naming a cluster in Airflow reaches a real one, through the hook's back-end."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from cluster.tenants import service_account
+from ptjob_provider.airflow.reaching import Access
+from ptjob_provider.core.errors import ClusterError
+from ptjob_provider.core.kinds import pytorchjob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+
+NOWHERE = {"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody"}}
+WAYS: dict[str, Callable[[Path], tuple[dict[str, Any], dict[str, Any]]]] = {
+    "kube_config_path": lambda path: ({"kube_config_path": str(path)}, {}),
+    "kube_config as text": lambda path: ({"kube_config": path.read_text()}, {}),
+    "kube_config as JSON": lambda path: ({"kube_config": yaml.safe_load(path.read_text())}, {}),
+    "config_file": lambda path: ({}, {"config_file": str(path)}),
+    "cluster_context": lambda path: (
+        {"kube_config_path": str(two_contexts(path)), "cluster_context": "nowhere"},
+        {"cluster_context": yaml.safe_load(path.read_text())["current-context"]},
+    ),
+    "without checking certificates": lambda path: ({"kube_config": distrusted(path), "disable_verify_ssl": True}, {}),
+}
+
+
+def two_contexts(path: Path) -> Path:
+    """Return a kubeconfig with a second context, which leads to no server."""
+    found = yaml.safe_load(path.read_text())
+    found["contexts"].append(NOWHERE)
+    found["clusters"].append({"name": "nowhere", "cluster": {"server": "https://127.0.0.1:1"}})
+    found["users"].append({"name": "nobody", "user": {}})
+    other = path.parent / "two-contexts.json"
+    other.write_text(json.dumps(found))
+    return other
+
+
+def distrusted(path: Path) -> str:
+    """Return a kubeconfig that does not know who signed the server's certificate."""
+    found = yaml.safe_load(path.read_text())
+    for each in found["clusters"]:
+        each["cluster"].pop("certificate-authority-data", None)
+        each["cluster"].pop("certificate-authority", None)
+    return json.dumps(found)
+
+
+@pytest.fixture
+def kubeconfig(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have the cluster's kubeconfig, and no other that could be found by chance."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "kubernetes")
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(cluster.layout.kubeconfig.read_bytes())
+    return path
+
+
+def jobs(access: Access, namespace: str) -> int:
+    """Return how many jobs the back-end finds."""
+    return len(asyncio.run(access.place().backend.list(pytorchjob.KIND, namespace, {})))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_reaches_the_cluster(
+    kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """An empty namespace answers that it is empty."""
+    extra, arguments = WAYS[way](kubeconfig)
+    monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({"conn_type": "kubernetes", "extra": extra}))
+
+    assert jobs(Access(kubernetes_conn_id="mine", **arguments), namespace) == 0
+
+
+def test_without_a_connection_the_default_kubeconfig_reaches_it(
+    kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """$KUBECONFIG, as for kubectl."""
+    loaded_at_import = "kubernetes_asyncio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION"
+    monkeypatch.setattr(loaded_at_import, str(kubeconfig))
+
+    assert jobs(Access(), namespace) == 0
+
+
+def test_a_server_that_nobody_vouches_for_is_refused(
+    kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the connection says that it does not matter: the extra is what made the difference above."""
+    extra = {"kube_config": distrusted(kubeconfig)}
+    monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({"conn_type": "kubernetes", "extra": extra}))
+
+    with pytest.raises(ClusterError, match="certificate"):
+        jobs(Access(kubernetes_conn_id="mine"), namespace)
+
+
+@pytest.fixture
+def _in_pod(cluster: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what a pod of the namespace has: its service account's files, and the server's address."""
+    rule = {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["list"]}
+    access = json.loads(service_account(cluster, namespace, [rule]).read_text())
+    server = access["clusters"][0]["cluster"]
+    address = urlsplit(server["server"])
+    files = {
+        "token": access["users"][0]["user"]["token"],
+        "ca.crt": base64.b64decode(server["certificate-authority-data"]).decode(),
+        "namespace": namespace,
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))
+    # A kubelet puts the files where only a pod's own file system has room for them.
+    for client in ("kubernetes", "kubernetes_asyncio"):
+        monkeypatch.setattr(f"{client}.config.incluster_config.SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+        monkeypatch.setattr(f"{client}.config.incluster_config.SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr("ptjob_provider.airflow.hooks._POD_NAMESPACE", tmp_path / "namespace")
+
+
+@pytest.mark.usefixtures("kubeconfig", "_in_pod")
+@pytest.mark.parametrize("access", [Access(), Access(kubernetes_conn_id=None), Access(in_cluster=True)])
+def test_in_a_pod_its_service_account_reaches_the_cluster(namespace: str, access: Access) -> None:
+    """With or without being told; jobs that name no namespace are in the pod's own."""
+    assert access.place().namespace == namespace
+    assert jobs(access, namespace) == 0
+
+
+@pytest.mark.usefixtures("_in_pod")
+def test_a_kubeconfig_wins_over_a_pods_service_account(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The account may look nowhere else; the kubeconfig may, and its jobs are not in the pod's namespace."""
+    extra = {"kube_config_path": str(kubeconfig)}
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps({"conn_type": "kubernetes", "extra": extra}))
+
+    assert Access().place().namespace is None
+    assert jobs(Access(), "kube-system") == 0

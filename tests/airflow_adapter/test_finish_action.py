@@ -1,0 +1,217 @@
+"""What becomes of a job that has ended: `on_finish_action`, after log, story and outputs are in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+
+from airflow_adapter.stand_ins import StandInTaskInstance, context
+from fakes import finished
+from ptjob_provider.airflow.event import JobEvent
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.conclusion import Conclusion, Outcome
+from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.orphans import LEAVE_RUNNING_ANNOTATION
+from ptjob_provider.core.status import JobPhase, JobStatus
+from ptjob_provider.core.submission import Submission
+
+if TYPE_CHECKING:
+    from airflow_adapter.stand_ins import FakeComms
+    from fakes import ScriptedBackend
+    from ptjob_provider.core.identity import Manifest
+
+MANIFEST = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": {"name": "digits"},
+    "spec": {
+        "pytorchReplicaSpecs": {
+            "Master": {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "digits"}]}}}
+        }
+    },
+}
+WEEK = {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 7 * 24 * 3600}}}
+
+pytestmark = pytest.mark.usefixtures("comms")
+
+
+def operator(**arguments: Any) -> PyTorchJobOperator:
+    return PyTorchJobOperator(**{"task_id": "train", "image": "digits", "deferrable": False, **arguments})
+
+
+def submitted(backend: ScriptedBackend, given: dict[str, Any], **arguments: Any) -> Manifest:
+    """Return the object of a job that this task has submitted."""
+    operator(wait_for_completion=False, **arguments).execute(given)
+    (job,) = backend.jobs.values()
+    return job
+
+
+def ended(backend: ScriptedBackend, given: dict[str, Any], condition: str, **arguments: Any) -> None:
+    """Submit a job and let it end."""
+    job = finished(submitted(backend, given, **arguments), condition)
+    ((key, _),) = backend.jobs.items()
+    backend.jobs[key] = job
+    backend.worlds = [Observation(job=job)]
+
+
+@pytest.mark.parametrize(
+    ("action", "condition", "kept"),
+    [
+        ("keep_job", "Succeeded", True),
+        ("keep_job", "Failed", True),
+        ("delete_job", "Succeeded", False),
+        ("delete_job", "Failed", False),
+        ("delete_succeeded_job", "Succeeded", False),
+        ("delete_succeeded_job", "Failed", True),
+    ],
+)
+def test_the_action_decides_whether_an_ended_job_stays(
+    backend: ScriptedBackend, action: str, condition: str, *, kept: bool
+) -> None:
+    """The task's own end is the same whatever becomes of the object."""
+    given = context()
+    ended(backend, given, condition)
+    task = operator(on_finish_action=action)
+
+    if condition == "Failed":
+        with pytest.raises(AirflowException, match="default/train"):
+            task.execute(given)
+    else:
+        assert task.execute(given)["phase"] == "Succeeded"
+
+    assert bool(backend.jobs) is kept
+
+
+@pytest.mark.parametrize("action", ["keep_job", "delete_job"])
+def test_a_task_that_had_deferred_acts_the_same(backend: ScriptedBackend, action: str) -> None:
+    """The resumed task does it, after the rest of the log."""
+    given = context()
+    ended(backend, given, "Succeeded")
+    (job,) = backend.jobs.values()
+    status = JobStatus(phase=JobPhase.SUCCEEDED)
+    conclusion = Conclusion(outcome=Outcome.SUCCEEDED, status=status, result={"phase": "Succeeded"})
+
+    operator(on_finish_action=action).execute_complete(
+        given, JobEvent(submission=Submission.of(job), conclusion=conclusion).to_dict()
+    )
+
+    assert bool(backend.jobs) is (action == "keep_job")
+
+
+def test_a_job_whose_outputs_could_not_be_looked_at_is_kept(backend: ScriptedBackend) -> None:
+    """The next try only verifies; without the job it would train again."""
+    given = context()
+    (job,) = [submitted(backend, given)]
+    conclusion = Conclusion(outcome=Outcome.UNVERIFIED, status=JobStatus(phase=JobPhase.SUCCEEDED), detail="no probe")
+
+    with pytest.raises(AirflowException, match="no probe"):
+        operator(on_finish_action="delete_job").execute_complete(
+            given, JobEvent(submission=Submission.of(job), conclusion=conclusion).to_dict()
+        )
+
+    assert backend.jobs
+
+
+def test_a_wrong_word_fails_before_anything_starts(backend: ScriptedBackend) -> None:
+    """The error names the words that there are."""
+    with pytest.raises(AirflowFailException, match=r"on_finish_action: .*keep_job, delete_job, delete_succ"):
+        operator(on_finish_action="delete_pod").execute(context())
+
+    assert backend.created == 0
+
+
+def test_a_retry_after_a_failed_job_was_deleted_is_the_next_attempt(backend: ScriptedBackend) -> None:
+    """What was deleted is not taken for a job that somebody took away."""
+    given = context(StandInTaskInstance(max_tries=1))
+    ended(backend, given, "Failed")
+    with pytest.raises(AirflowException):
+        operator(on_finish_action="delete_job").execute(given)
+
+    job = submitted(backend, given)
+
+    assert job["metadata"]["labels"]["ptjob-provider/attempt"] == "2"
+    assert backend.created == 2
+
+
+def test_a_try_after_a_succeeded_job_was_deleted_does_not_train_again(backend: ScriptedBackend) -> None:
+    """A worker may die between the deletion and its report; the result outlives it."""
+    given = context(StandInTaskInstance(max_tries=1))
+    ended(backend, given, "Succeeded")
+    first = operator(on_finish_action="delete_job").execute(given)
+
+    second = operator(on_finish_action="delete_job").execute(given)
+
+    assert second == first
+    assert backend.created == 1
+
+
+def test_a_cleared_task_trains_again_although_its_job_had_succeeded(backend: ScriptedBackend) -> None:
+    """Clearing asks for a new training."""
+    given = context()
+    ended(backend, given, "Succeeded")
+    operator(on_finish_action="delete_job").execute(given)
+    given["ti"].max_tries += 1
+
+    submitted(backend, given, on_finish_action="delete_job")
+
+    assert backend.created == 2
+
+
+def test_a_kept_job_of_a_manifest_without_a_time_to_live_is_given_a_week(backend: ScriptedBackend) -> None:
+    """The manifest is sent as it is; when the job has ended, its object does not stay for ever."""
+    given = context()
+    ended(backend, given, "Succeeded", manifest=MANIFEST, image=None)
+
+    operator(manifest=MANIFEST, image=None).execute(given)
+
+    assert WEEK in backend.patches
+    assert backend.jobs
+
+
+def test_a_time_to_live_that_was_chosen_is_left_as_it_is(backend: ScriptedBackend) -> None:
+    """Whoever wrote it meant it."""
+    given = context()
+    ended(backend, given, "Succeeded", ttl_seconds_after_finished=60)
+
+    operator().execute(given)
+
+    assert WEEK not in backend.patches
+
+
+def test_a_deletion_that_fails_does_not_fail_a_task_whose_job_succeeded(
+    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job goes when its time to live is over."""
+    given = context()
+    ended(backend, given, "Succeeded")
+
+    async def unanswered(ref: object) -> None:
+        raise ClusterUnavailable("no answer")
+
+    monkeypatch.setattr(backend, "delete", unanswered)  # the script has no word for it
+
+    assert operator(on_finish_action="delete_job").execute(given)["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mark"),
+    [({"wait_for_completion": False}, "job"), ({"keep_running_pods": True}, "pods"), ({}, None)],
+)
+def test_what_may_run_on_without_a_task_says_so_on_its_object(
+    backend: ScriptedBackend, comms: FakeComms, arguments: dict[str, Any], mark: str | None
+) -> None:
+    """The maintenance leaves it alone."""
+    given = context()
+    task = operator(deferrable=True, annotations={"team": "vision"}, **arguments)
+    if arguments.get("wait_for_completion", True):
+        with pytest.raises(TaskDeferred):
+            task.execute(given)
+    else:
+        task.execute(given)
+
+    (job,) = backend.jobs.values()
+    assert job["metadata"]["annotations"].get(LEAVE_RUNNING_ANNOTATION) == mark
+    assert job["metadata"]["annotations"]["team"] == "vision"

@@ -1,0 +1,220 @@
+"""What an Airflow installation does to every job: `[ptjob] job_template` and `pod_mutation_hook`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.policies import hookimpl
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.settings import get_policy_plugin_manager
+
+from airflow_adapter.stand_ins import context
+from ptjob_provider.airflow.installation import load_installation
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from kubernetes.client import V1Pod
+
+    from fakes import ScriptedBackend
+    from ptjob_provider.core.identity import Manifest
+
+    Hook = Callable[[V1Pod], None]
+
+
+@pytest.fixture
+def hooked() -> Iterator[Callable[[Hook], None]]:
+    """Define a `pod_mutation_hook` as `airflow_local_settings.py` does."""
+    manager, plugins = get_policy_plugin_manager(), []
+
+    def define(hook: Hook) -> None:
+        plugin = SimpleNamespace(pod_mutation_hook=hookimpl(hook))
+        plugins.append(manager.register(plugin, name="airflow_local_settings of a test"))
+
+    yield define
+    for _ in plugins:
+        manager.unregister(name="airflow_local_settings of a test")
+
+
+def submitted(backend: ScriptedBackend, **arguments: Any) -> Manifest:
+    """Return the job that a task has submitted."""
+    given = {"task_id": "train", "image": "digits", "namespace": "team", "wait_for_completion": False, **arguments}
+    PyTorchJobOperator(**given).execute(context())
+    (job,) = backend.jobs.values()
+    return job
+
+
+def pods(job: Manifest) -> dict[str, Any]:
+    return {role: each["template"]["spec"] for role, each in job["spec"]["pytorchReplicaSpecs"].items()}
+
+
+def test_a_template_is_put_under_a_job(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the task says wins; maps are merged."""
+    template = {
+        "labels": {"team": "vision", "tier": "low"},
+        "service_account_name": "trainer",
+        "env": {"HTTP_PROXY": "proxy:3128", "LEVEL": "info"},
+        "clean_pod_policy": "All",
+    }
+    monkeypatch.setenv("AIRFLOW__PTJOB__JOB_TEMPLATE", json.dumps(template))
+
+    job = submitted(backend, workers=2, labels={"tier": "high"}, env={"LEVEL": "debug"})
+
+    assert job["metadata"]["labels"].items() >= {"team": "vision", "tier": "high"}.items()
+    assert job["spec"]["runPolicy"]["cleanPodPolicy"] == "All"
+    for pod in pods(job).values():
+        assert pod["serviceAccountName"] == "trainer"
+        env = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+        assert (env["HTTP_PROXY"], env["LEVEL"]) == ("proxy:3128", "debug")
+
+
+def test_a_template_is_read_from_a_file(
+    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also with a pod in Kubernetes' words; a task's tolerations are added to the installation's."""
+    path = tmp_path / "template.yaml"
+    path.write_text("pod_template: {spec: {tolerations: [{key: gpu, operator: Exists}], runtimeClassName: kata}}\n")
+    monkeypatch.setenv("AIRFLOW__PTJOB__JOB_TEMPLATE", str(path))
+
+    (pod,) = pods(submitted(backend, tolerations=[{"key": "spot", "operator": "Exists"}])).values()
+
+    assert pod["runtimeClassName"] == "kata"
+    assert [each["key"] for each in pod["tolerations"]] == ["gpu", "spot"]
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ('{"labls": {}}', r"\[ptjob\] job_template.labls: there is no such field; did you mean labels"),
+        ('{"manifest": {}}', r"\[ptjob\] job_template.manifest: .*left to each job"),
+        ('{"node_selector": "gpu"}', r"\[ptjob\] job_template.node_selector: .*a map"),
+        ("/nowhere.yaml", r"\[ptjob\] job_template: FileNotFoundError"),
+    ],
+)
+def test_a_wrong_template_is_said_before_anything_starts(
+    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, template: str, said: str
+) -> None:
+    """With the option's name: the task's author may not know of it. No retry can help."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__JOB_TEMPLATE", template)
+
+    with pytest.raises(AirflowFailException, match=said):
+        submitted(backend)
+
+    assert not backend.created
+
+
+def test_without_a_hook_no_client_is_loaded() -> None:
+    """A job on this machine needs none."""
+    code = (
+        "import sys; from ptjob_provider.airflow.installation import load_installation; "
+        "assert load_installation().change_pod is None; "
+        "print([m for m in ('kubernetes', 'kubernetes_asyncio') if m in sys.modules])"
+    )
+
+    said = subprocess.check_output([sys.executable, "-c", code], text=True)
+
+    assert said.splitlines()[-1] == "[]"
+
+
+def test_the_hook_changes_the_pods_of_every_role(backend: ScriptedBackend, hooked: Callable[[Hook], None]) -> None:
+    """It gets the names that the pods will have, and KubernetesPodOperator's labels."""
+    seen = []
+
+    def hook(pod: V1Pod) -> None:
+        seen.append((pod.metadata.namespace, pod.metadata.name, pod.metadata.labels["task_id"]))
+        pod.metadata.annotations["changed"] = "yes"
+        pod.spec.containers[0].image = "mirror/" + pod.spec.containers[0].image
+        pod.spec.node_selector = {"pool": "gpu"}
+
+    hooked(hook)
+    job = submitted(backend, workers=2)
+
+    name = job["metadata"]["name"]
+    assert sorted(set(seen)) == [("team", f"{name}-{role}-0", "train") for role in ("master", "worker")]
+    for role in job["spec"]["pytorchReplicaSpecs"].values():
+        assert role["template"]["metadata"]["annotations"]["changed"] == "yes"
+        assert not {"name", "namespace"} & set(role["template"]["metadata"])
+    for pod in pods(job).values():
+        assert (pod["containers"][0]["image"], pod["nodeSelector"]) == ("mirror/digits", {"pool": "gpu"})
+
+
+def test_the_hook_loses_nothing_that_its_client_does_not_know(
+    backend: ScriptedBackend, hooked: Callable[[Hook], None]
+) -> None:
+    """A cluster may be newer than Airflow's client."""
+    hooked(lambda pod: pod.metadata.labels.update(seen="yes"))
+
+    (pod,) = pods(submitted(backend, pod_template={"spec": {"fieldOfNextYear": {"a": [1]}}})).values()
+
+    assert pod["fieldOfNextYear"] == {"a": [1]}
+
+
+def test_a_hook_does_not_change_what_was_asked_for(backend: ScriptedBackend, hooked: Callable[[Hook], None]) -> None:
+    """A retry adopts the job without a warning although the hook says something else each time."""
+    numbers = iter(range(100))
+    hooked(lambda pod: pod.metadata.annotations.update(number=str(next(numbers))))
+    given = context()
+    arguments: dict[str, Any] = {"task_id": "train", "image": "digits", "wait_for_completion": False}
+
+    first = PyTorchJobOperator(**arguments).execute(given)
+    again = PyTorchJobOperator(**arguments).execute(given)
+
+    hashes = {job["metadata"]["annotations"]["ptjob-provider/spec-hash"] for job in backend.jobs.values()}
+    assert (first, len(hashes), backend.created) == (again, 1, 1)
+
+
+@pytest.mark.parametrize("raised", [ValueError("no GPU on Fridays"), RuntimeError("no GPU on Fridays")])
+def test_a_hook_that_fails_ends_the_task_for_good(
+    backend: ScriptedBackend, hooked: Callable[[Hook], None], raised: Exception
+) -> None:
+    """Nothing was started, and trying again would fail again."""
+
+    def hook(pod: V1Pod) -> None:
+        raise raised
+
+    hooked(hook)
+
+    with pytest.raises(AirflowFailException, match=r"pod_mutation_hook failed on team/train-.*no GPU on Fridays"):
+        submitted(backend)
+
+    assert not backend.created
+
+
+def test_a_hook_that_breaks_the_job_is_named_by_what_is_missing(
+    backend: ScriptedBackend, hooked: Callable[[Hook], None]
+) -> None:
+    """The operator would refuse it later, or hang."""
+
+    def hook(pod: V1Pod) -> None:
+        pod.spec.containers[0].name = "base"
+
+    hooked(hook)
+
+    with pytest.raises(AirflowFailException, match="one of them must be named pytorch"):
+        submitted(backend)
+
+
+def test_a_dry_run_shows_what_the_installation_adds(
+    hooked: Callable[[Hook], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is what would be submitted."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__JOB_TEMPLATE", '{"queue_name": "night"}')
+    hooked(lambda pod: pod.metadata.labels.update(hooked="yes"))
+
+    PyTorchJobOperator(task_id="train", image="digits", dag=None).dry_run()
+
+    said = capsys.readouterr().out
+    assert "kueue.x-k8s.io/queue-name: night" in said
+    assert "hooked: " in said
+
+
+def test_nothing_is_configured_here() -> None:
+    """The other tests would not tell otherwise."""
+    assert load_installation().template is None

@@ -1,0 +1,248 @@
+"""Objects of the Kubernetes client as arguments: real ones, as users of KubernetesPodOperator write them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from airflow.providers.cncf.kubernetes.secret import Secret
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.serialization.serialized_objects import DagSerialization
+from kubernetes import client as k8s
+
+from airflow_adapter.stand_ins import context
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.core.manifest import load_manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fakes import ScriptedBackend
+    from ptjob_provider.core.identity import Manifest
+
+AFFINITY = k8s.V1Affinity(
+    pod_anti_affinity=k8s.V1PodAntiAffinity(
+        required_during_scheduling_ignored_during_execution=[
+            k8s.V1PodAffinityTerm(
+                topology_key="kubernetes.io/hostname",
+                label_selector=k8s.V1LabelSelector(match_labels={"app": "pytorchjob"}),
+            )
+        ]
+    )
+)
+OBJECTS: dict[str, Any] = {
+    "env": [
+        k8s.V1EnvVar(name="DAY", value="{{ ds }}"),
+        k8s.V1EnvVar(
+            name="TOKEN",
+            value_from=k8s.V1EnvVarSource(secret_key_ref=k8s.V1SecretKeySelector(name="wandb", key="token")),
+        ),
+    ],
+    "env_from": [k8s.V1EnvFromSource(config_map_ref=k8s.V1ConfigMapEnvSource(name="settings-{{ ds }}"))],
+    "volumes": [
+        k8s.V1Volume(
+            name="data",
+            persistent_volume_claim=k8s.V1PersistentVolumeClaimVolumeSource(claim_name="data-{{ ds }}"),
+        ),
+        "models:/models",
+    ],
+    "volume_mounts": [k8s.V1VolumeMount(name="data", mount_path="/data", sub_path="{{ ds }}", read_only=True)],
+    "container_resources": k8s.V1ResourceRequirements(requests={"cpu": "1"}, limits={"cpu": "2", "memory": "4Gi"}),
+    "tolerations": [k8s.V1Toleration(key="gpu", operator="Exists", toleration_seconds=60)],
+    "affinity": AFFINITY,
+    "image_pull_secrets": [k8s.V1LocalObjectReference(name="registry")],
+    "security_context": k8s.V1PodSecurityContext(run_as_user=1000, fs_group=1000),
+    "container_security_context": k8s.V1SecurityContext(allow_privilege_escalation=False),
+    "init_containers": [k8s.V1Container(name="fetch", image="busybox", command=["sh", "-c", "echo {{ ds }}"])],
+}
+TEMPLATE = k8s.V1PodTemplateSpec(
+    metadata=k8s.V1ObjectMeta(labels={"team": "vision"}),
+    spec=k8s.V1PodSpec(
+        runtime_class_name="kata",
+        containers=[k8s.V1Container(name="base", image="digits", env=[k8s.V1EnvVar(name="DAY", value="{{ ds }}")])],
+    ),
+)
+
+
+def task(**arguments: Any) -> PyTorchJobOperator:
+    dag = DAG("training", schedule=None)
+    given = {"task_id": "train", "namespace": "team", "wait_for_completion": False, "dag": dag}
+    return PyTorchJobOperator(**{**given, **arguments})
+
+
+def submitted(backend: ScriptedBackend, **arguments: Any) -> Manifest:
+    """Return the job of a task whose templates have been rendered."""
+    made = task(**arguments)
+    made.render_template_fields({"ds": "monday"})
+    made.execute(context())
+    (job,) = backend.jobs.values()
+    return job
+
+
+def master(job: Manifest) -> dict[str, Any]:
+    spec: dict[str, Any] = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    return spec
+
+
+def test_every_argument_takes_the_clients_objects_and_templates_inside_them(backend: ScriptedBackend) -> None:
+    """The job is in the wire's words, and nothing of it is a template any more."""
+    job = submitted(backend, image="digits", **OBJECTS)
+
+    pod = master(job)
+    (container,) = pod["containers"]
+    assert {"name": "DAY", "value": "monday"} in container["env"]
+    assert {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "token"}}} in container["env"]
+    assert container["envFrom"] == [{"configMapRef": {"name": "settings-monday"}}]
+    assert container["resources"] == {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "4Gi"}}
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False}
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert mounts["/data"] == {"name": "data", "mountPath": "/data", "subPath": "monday", "readOnly": True}
+    assert mounts["/models"]["name"] == "models"
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["data"]["persistentVolumeClaim"] == {"claimName": "data-monday"}
+    assert pod["tolerations"] == [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 60}]
+    (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"] == {"matchLabels": {"app": "pytorchjob"}}
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["securityContext"] == {"runAsUser": 1000, "fsGroup": 1000}
+    (init,) = pod["initContainers"]
+    assert (init["name"], init["command"]) == ("fetch", ["sh", "-c", "echo monday"])
+    assert json.loads(json.dumps(job)) == job
+
+
+def test_a_task_with_objects_can_be_shipped_to_the_scheduler() -> None:
+    """A DAG file with them is parsed as any other."""
+    made = task(image="digits", pod_template=TEMPLATE, **OBJECTS)
+
+    shipped = DagSerialization.to_dict(made.dag)
+
+    assert "train" in json.dumps(shipped)
+
+
+@pytest.mark.parametrize("as_pod", [False, True])
+def test_a_pod_template_is_what_every_pod_is_made_from(backend: ScriptedBackend, *, as_pod: bool) -> None:
+    """A pod for KubernetesPodOperator calls its training container `base`; typed fields are over it."""
+    pod = k8s.V1Pod(api_version="v1", kind="Pod", metadata=TEMPLATE.metadata, spec=TEMPLATE.spec)
+
+    job = submitted(backend, pod_template=pod if as_pod else TEMPLATE, workers=2, env={"LEVEL": "debug"})
+
+    for role in job["spec"]["pytorchReplicaSpecs"].values():
+        template = role["template"]
+        assert template["metadata"]["labels"]["team"] == "vision"
+        assert template["spec"]["runtimeClassName"] == "kata"
+        (container,) = template["spec"]["containers"]
+        assert (container["name"], container["image"]) == ("pytorch", "digits")
+        env = {each["name"]: each["value"] for each in container["env"]}
+        assert (env["DAY"], env["LEVEL"]) == ("monday", "debug")
+
+
+def test_a_pod_templates_file_is_read_beside_the_dag(backend: ScriptedBackend, tmp_path: Path) -> None:
+    """And is a template itself."""
+    (tmp_path / "pod.yaml").write_text("spec: {containers: [{name: pytorch, image: 'digits:{{ ds }}'}]}\n")
+    made = task(pod_template="pod.yaml")
+    made.dag.fileloc = str(tmp_path / "training.py")
+
+    made.resolve_template_files()
+    made.render_template_fields({"ds": "monday"})
+    made.execute(context())
+
+    (job,) = backend.jobs.values()
+    assert master(job)["containers"][0]["image"] == "digits:monday"
+
+
+def test_a_pod_templates_path_from_the_root_is_the_workers(backend: ScriptedBackend, tmp_path: Path) -> None:
+    """The machine that parses the DAG need not have the file."""
+    path = tmp_path / "pod.yaml"
+    made = task(pod_template_file=str(path))
+    made.resolve_template_files()
+    path.write_text("spec: {containers: [{name: pytorch, image: 'digits:{{ ds }}'}]}\n")
+
+    made.render_template_fields({"ds": "monday"})
+    made.execute(context())
+
+    (job,) = backend.jobs.values()
+    assert master(job)["containers"][0]["image"] == "digits:monday"
+
+
+def test_a_manifest_may_hold_objects(backend: ScriptedBackend) -> None:
+    """A map that is written in Python."""
+    template = k8s.V1PodTemplateSpec(
+        spec=k8s.V1PodSpec(containers=[k8s.V1Container(name="pytorch", image="digits", args=["{{ ds }}"])])
+    )
+    manifest = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "digits"},
+        "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": template}}},
+    }
+
+    job = submitted(backend, manifest=manifest)
+
+    assert master(job)["containers"][0]["args"] == ["monday"]
+    assert load_manifest(yaml.safe_dump(job))["kind"] == "PyTorchJob"
+
+
+def test_secrets_and_config_maps_are_told_as_kubernetes_pod_operator_tells_them(backend: ScriptedBackend) -> None:
+    """As a variable, as all variables of a secret, as files; beside the job's own."""
+    items = [k8s.V1KeyToPath(key="ca", path="ca.pem")]
+    job = submitted(
+        backend,
+        image="digits",
+        env={"OWN": "1"},
+        secrets=[
+            Secret("env", "wandb_token", "wandb", "token"),
+            Secret("env", None, "s3"),
+            Secret("volume", "/etc/certificates", "tls", items=items),
+        ],
+        configmaps=["settings"],
+    )
+
+    pod = master(job)
+    (container,) = pod["containers"]
+    token = {"name": "WANDB_TOKEN", "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "token"}}}
+    assert token in container["env"]
+    assert {"name": "OWN", "value": "1"} in container["env"]
+    assert container["envFrom"] == [{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "s3"}}]
+    (volume,) = (each for each in pod["volumes"] if "secret" in each)
+    assert volume["secret"] == {"secretName": "tls", "items": [{"key": "ca", "path": "ca.pem"}]}
+    mount = {"name": volume["name"], "mountPath": "/etc/certificates", "readOnly": True}
+    assert mount in container["volumeMounts"]
+
+
+def test_secrets_do_not_make_a_retry_look_changed(backend: ScriptedBackend) -> None:
+    """KubernetesPodOperator draws their volumes' names; these are derived."""
+    given, arguments = context(), {"image": "digits", "secrets": [Secret("volume", "/etc/tls", "tls")]}
+
+    first = task(**arguments).execute(given)
+    again = task(**arguments).execute(given)
+
+    assert first == again
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"secrets": ["wandb"]}, r"secrets\[0\]: 'wandb'.*Secret of airflow"),
+        ({"configmaps": [""]}, r"configmaps\[0\]\.config_map"),
+        ({"env_from": [{"secret": "a", "config_map": "b"}]}, r"env_from\[0\]"),
+        ({"env_from": [{"secretReff": {"name": "a"}}]}, r"env_from\[0\].secretReff.*did you mean"),
+        ({"volumes": [{"name": ""}]}, r"volumes\[0\].name"),
+        ({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}]}, "one volume per name"),
+        ({"volume_mounts": [{"name": "a"}]}, r"volume_mounts\[0\].mountPath"),
+        ({"volume_mounts": [{"name": "a", "mountPath": "/a"}]}, "volumeMounts.*'a'"),
+        ({"init_containers": [{"image": "a"}]}, r"init_containers\[0\].name"),
+        ({"pod_template": {"kind": "Deployment"}}, "pod_template.kind: 'Deployment'"),
+        ({"pod_template": {"spec": {"containers": ["a"]}}}, r"pod_template.spec.containers\[0\]"),
+        ({"pod_template": {"spec": {"containers": [{"env": [{"value": "a"}]}]}}}, r"pod_template.spec.*env\[0\].name"),
+        ({"pod_template": {"containers": []}}, "pod_template.containers: there is no such field"),
+    ],
+)
+def test_what_is_wrong_is_said_by_its_path(backend: ScriptedBackend, arguments: dict[str, Any], said: str) -> None:
+    """Before anything starts."""
+    with pytest.raises(AirflowFailException, match=said):
+        submitted(backend, image="digits", **arguments)
+
+    assert not backend.created

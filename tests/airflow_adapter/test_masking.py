@@ -1,0 +1,61 @@
+"""A secret that Airflow knows, and that a program has told in its last words, leaves on no way of ours."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.log import mask_secret
+
+from airflow_adapter.stand_ins import job_object
+from ptjob_provider.airflow.event import JobEvent
+from ptjob_provider.airflow.execution import airflow_errors
+from ptjob_provider.core.conclusion import Conclusion, Outcome
+from ptjob_provider.core.diagnosis import Cause, Diagnosis
+from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.status import JobPhase, JobStatus
+from ptjob_provider.core.submission import Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECRET = "train-12345"  # noqa: S105 - of nobody
+
+
+@pytest.fixture(autouse=True)
+def _known() -> Iterator[None]:
+    from airflow.sdk._shared.secrets_masker import reset_secrets_masker  # noqa: PLC0415 - not without Airflow
+
+    mask_secret(SECRET)
+    yield
+    reset_secrets_masker()
+
+
+def test_an_event_quotes_last_words_without_the_secret() -> None:
+    """Names and words for programs are left as they are, even if they look like it: the event is still understood."""
+    why = Diagnosis.of(Cause.EXIT_CODE, f"it said {SECRET}", log_tail=(f"token={SECRET}", "the end"), replica=SECRET)
+    status = JobStatus(phase=JobPhase.FAILED, message=f"refused {SECRET}")
+    result: dict[str, Any] = {"job": {"name": SECRET}, "diagnosis": why.to_dict()}
+    conclusion = Conclusion(outcome=Outcome.FAILED, status=status, diagnosis=why, result=result)
+    event = JobEvent(submission=Submission.of(job_object(SECRET)), conclusion=conclusion, error=f"no {SECRET}")
+
+    told = JobEvent.from_dict(json.loads(json.dumps(event.to_dict())))
+
+    assert told.error == "no ***"
+    assert told.conclusion is not None
+    assert told.conclusion.status.message == "refused ***"
+    assert told.conclusion.diagnosis is not None
+    assert told.conclusion.diagnosis.summary == "it said ***"
+    assert told.conclusion.diagnosis.log_tail == ("token=***", "the end")
+    assert told.conclusion.result is not None
+    assert told.conclusion.result["diagnosis"]["log_tail"] == ["token=***", "the end"]
+    assert (told.submission.ref.name, told.conclusion.diagnosis.replica) == (SECRET, SECRET)
+    assert told.conclusion.result["job"] == {"name": SECRET}
+
+
+def test_an_error_is_raised_without_the_secret() -> None:
+    """Callbacks and mails take the exception as it is."""
+    with pytest.raises(AirflowException, match=r"^\*\*\* does not answer$"), airflow_errors():
+        raise ClusterUnavailable(f"{SECRET} does not answer")

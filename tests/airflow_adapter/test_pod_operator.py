@@ -1,0 +1,106 @@
+"""KubernetesPodOperator's names: understood where they mean the same, explained where they mean nothing."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.sdk import DAG
+
+from airflow_adapter.stand_ins import context
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.pod_operator import ALIASES, INSTEAD, PodOperatorNames
+from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from fakes import ScriptedBackend
+
+THEIRS = set(inspect.signature(KubernetesPodOperator.__init__).parameters) - {"self", "kwargs"}
+OURS = set(inspect.signature(PyTorchJobOperator.__init__).parameters)
+UNDERSTOOD = set(inspect.signature(PodOperatorNames.__init__).parameters)
+VALUES: dict[str, Any] = {
+    "cmds": ["python"],
+    "arguments": ["train.py"],
+    "env_vars": {"A": "1"},
+    "schedulername": "volcano",
+    "hostnetwork": True,
+    "termination_grace_period": 60,
+    "pod_template_file": "/pod.yaml",
+    "pod_template_dict": {"spec": {}},
+    "full_pod_spec": {"spec": {}},
+}
+
+
+def test_every_name_of_kubernetes_pod_operator_is_understood_or_explained() -> None:
+    """Whoever changes the class of a task is never left with `unexpected argument`."""
+    of_every_operator = {"do_xcom_push"}
+
+    assert THEIRS - OURS - UNDERSTOOD - set(INSTEAD) == of_every_operator
+
+
+def test_what_is_explained_is_theirs_and_not_ours() -> None:
+    """A name that they drop, or that we take up, leaves the table."""
+    assert set(INSTEAD) <= THEIRS
+    assert not set(INSTEAD) & (OURS | UNDERSTOOD)
+    assert set(ALIASES) <= THEIRS & UNDERSTOOD
+
+
+@pytest.mark.parametrize("alias", VALUES)
+def test_an_alias_sets_the_field(alias: str) -> None:
+    """With the value as it was given."""
+    task: Any = PyTorchJobOperator(task_id="train", **{alias: VALUES[alias]})
+
+    assert getattr(task, ALIASES[alias]) is VALUES[alias]
+
+
+def test_their_start_up_limits_are_ours() -> None:
+    """The same clocks."""
+    task = PyTorchJobOperator(task_id="train", startup_timeout_seconds=5, schedule_timeout_seconds=6)
+
+    assert task.limits == {"start_timeout": 5, "queue_timeout": 6}
+
+
+@pytest.mark.parametrize("both", [{"cmds": ["a"], "command": ["a"]}, {"pod_template_file": "a", "full_pod_spec": {}}])
+def test_a_field_that_is_given_twice_is_refused(both: dict[str, Any]) -> None:
+    """Also with the same value: which of two places is read would be a guess."""
+    with pytest.raises(InvalidSpec, match=r"mean the same; give one of them") as error:
+        PyTorchJobOperator(task_id="train", **both)
+
+    assert all(name in str(error.value) for name in both)
+
+
+@pytest.mark.parametrize("name", ["get_logs", "is_delete_operator_pod", "reattach_on_restart", "hostname"])
+def test_a_name_that_means_nothing_says_what_to_use_instead(name: str) -> None:
+    """When the DAG is parsed."""
+    with pytest.raises(InvalidSpec, match=f"^{name}: a training job has no such argument; .{{10}}"):
+        PyTorchJobOperator(task_id="train", **{name: True})
+
+
+def test_an_unknown_argument_is_airflows_own_error() -> None:
+    """As with every operator."""
+    with pytest.raises(TypeError, match="imagee"):
+        PyTorchJobOperator(task_id="train", imagee="digits")
+
+
+def test_their_names_work_in_default_args(backend: ScriptedBackend) -> None:
+    """Where a whole DAG's tasks have them."""
+    with DAG("training", schedule=None, default_args={"env_vars": {"LEVEL": "debug"}, "namespace": "team"}):
+        task = PyTorchJobOperator(task_id="train", image="digits", wait_for_completion=False)
+
+    task.execute(context())
+
+    ((namespace, _),) = backend.jobs
+    (job,) = backend.jobs.values()
+    (container,) = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
+    assert namespace == "team"
+    assert {"name": "LEVEL", "value": "debug"} in container["env"]
+
+
+def test_their_names_work_in_mapped_tasks() -> None:
+    """`partial` and `expand` refuse what no constructor declares."""
+    with DAG("training", schedule=None) as dag:
+        PyTorchJobOperator.partial(task_id="train", image="digits", cmds=["python"]).expand(arguments=[["a"], ["b"]])
+
+    assert dag.task_dict["train"].is_mapped

@@ -1,0 +1,73 @@
+"""Which of two objects is heard where both speak."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core.kinds.layers import laid_over, with_changes
+
+GPU, SPOT = {"key": "gpu", "operator": "Exists"}, {"key": "spot", "operator": "Exists"}
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "found"),
+    [
+        ({"a": 1, "b": 1}, {"b": 2, "c": 2}, {"a": 1, "b": 2, "c": 2}),
+        ({"m": {"a": 1, "b": {"c": 1}}}, {"m": {"b": {"d": 2}}}, {"m": {"a": 1, "b": {"c": 1, "d": 2}}}),
+        ({"m": {"a": 1}}, {"m": None}, {"m": None}),
+        ({"args": ["a", "b"]}, {"args": ["c"]}, {"args": ["c"]}),
+        (
+            {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "1"}]},
+            {"env": [{"name": "C", "value": "2"}, {"name": "A", "valueFrom": {}}]},
+            {"env": [{"name": "A", "valueFrom": {}}, {"name": "B", "value": "1"}, {"name": "C", "value": "2"}]},
+        ),
+        (
+            {"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
+            {"env": [{"name": "A", "value": "3"}]},
+            {"env": [{"name": "A", "value": "3"}, {"name": "A", "value": "3"}]},
+        ),
+        (
+            {"volumeMounts": [{"name": "x", "mountPath": "/a"}]},
+            {"volumeMounts": [{"name": "y", "mountPath": "/a"}, {"name": "y", "mountPath": "/b"}]},
+            {"volumeMounts": [{"name": "y", "mountPath": "/a"}, {"name": "y", "mountPath": "/b"}]},
+        ),
+        (
+            {"containers": [{"name": "pytorch", "image": "a", "env": [{"name": "A"}]}, {"name": "side"}]},
+            {"containers": [{"name": "other"}, {"name": "pytorch", "image": "b"}]},
+            {
+                "containers": [
+                    {"name": "pytorch", "image": "b", "env": [{"name": "A"}]},
+                    {"name": "side"},
+                    {"name": "other"},
+                ]
+            },
+        ),
+        ({"tolerations": [GPU]}, {"tolerations": [SPOT, GPU]}, {"tolerations": [GPU, SPOT]}),
+        (
+            {"livenessProbe": {"exec": {}, "periodSeconds": 5}},
+            {"livenessProbe": {"httpGet": {}}},
+            {"livenessProbe": {"httpGet": {}}},
+        ),
+    ],
+)
+def test_the_upper_one_is_heard(lower: dict[str, Any], upper: dict[str, Any], found: dict[str, Any]) -> None:
+    """Maps are merged, lists where Kubernetes has a name for their items."""
+    assert laid_over(lower, upper) == found
+
+
+@pytest.mark.parametrize(
+    ("original", "before", "after", "found"),
+    [
+        ({"new": 1, "a": 1}, {"a": 1}, {"a": 1}, {"new": 1, "a": 1}),
+        ({"new": 1, "a": 1}, {"a": 1}, {"a": 2, "b": 3}, {"new": 1, "a": 2, "b": 3}),
+        ({"new": 1, "a": 1}, {"a": 1}, {}, {"new": 1}),
+        ([{"new": 1, "a": 1}], [{"a": 1}], [{"a": 2}], [{"new": 1, "a": 2}]),
+        ([{"new": 1}], [{}], [{}, {"a": 1}], [{}, {"a": 1}]),
+        ({"a": None, "b": 1}, {"b": 1}, {"b": 2}, {"a": None, "b": 2}),
+    ],
+)
+def test_only_what_changed_is_taken_over(original: Any, before: Any, after: Any, found: Any) -> None:
+    """What the reader in between did not know stays, wherever its place can be told."""
+    assert with_changes(original, before, after) == found

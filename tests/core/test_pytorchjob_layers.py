@@ -1,0 +1,224 @@
+"""What a job is made from: the installation's template, a pod template, a manifest, typed fields, and a last change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.spec import Installation, job_template
+from recorded import recorded
+from rendered import SHM, container, mounted, pod, render, variables
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+
+MANIFEST = "manifest-args-only"
+MOUNTED = {
+    "volumes": [{"name": "cache", "emptyDir": {}}],
+    "containers": [{"name": "pytorch", "volumeMounts": [{"name": "cache", "mountPath": SHM}]}],
+}
+
+
+def installed(**values: Any) -> Installation:
+    return Installation(template=job_template(values, field="template"))
+
+
+def test_a_typed_field_wins_over_everything_below_it() -> None:
+    """And what nobody else says is the installation's."""
+    rendered = render(
+        installation=installed(env={"A": "1", "B": "1", "C": "1"}, scheduler_name="volcano", priority_class_name="low"),
+        pod_template={"spec": {"containers": [{"env": [{"name": "B", "value": "2"}, {"name": "C", "value": "2"}]}]}},
+        env={"C": "3"},
+        priority_class_name="high",
+    ).manifest
+
+    found = variables(rendered)
+    assert {name: found[name] for name in "ABC"} == {"A": "1", "B": "2", "C": "3"}
+    assert (pod(rendered)["schedulerName"], pod(rendered)["priorityClassName"]) == ("volcano", "high")
+
+
+def test_a_manifest_wins_over_templates() -> None:
+    """Whatever it says stays as it is; its other fields are filled."""
+    manifest = recorded(MANIFEST)
+    before = render(manifest=manifest).manifest
+    image = container(before)["image"]
+
+    rendered = render(
+        manifest=manifest,
+        installation=installed(image="theirs", service_account_name="trainer", ttl_seconds_after_finished=60),
+        pod_template={"metadata": {"labels": {"team": "vision"}}, "spec": {"containers": [{"tty": True}]}},
+    ).manifest
+
+    assert (container(rendered)["image"], container(rendered)["tty"]) == (image, True)
+    assert pod(rendered)["serviceAccountName"] == "trainer"
+    assert rendered["spec"]["runPolicy"]["ttlSecondsAfterFinished"] == 60
+    for role in rendered["spec"]["pytorchReplicaSpecs"].values():
+        assert role["template"]["metadata"]["labels"]["team"] == "vision"
+
+
+def test_an_installation_that_adds_nothing_changes_nothing() -> None:
+    """A manifest is submitted as it was written."""
+    manifest = recorded(MANIFEST)
+
+    assert render(manifest=manifest, installation=Installation()) == render(manifest=manifest)
+
+
+@pytest.mark.parametrize(
+    ("template", "policy", "restart"),
+    [
+        ({}, {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": 604800}, "Never"),
+        (
+            {"clean_pod_policy": "None", "ttl_seconds_after_finished": 0, "restart_policy": "OnFailure"},
+            None,
+            "OnFailure",
+        ),
+    ],
+)
+def test_the_defaults_of_typed_fields_give_way(template: dict[str, Any], policy: Any, restart: str) -> None:
+    """What the installation says is said."""
+    spec = render(installation=installed(**template)).manifest["spec"]
+
+    assert spec["runPolicy"] == (policy or {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": 0})
+    assert spec["pytorchReplicaSpecs"]["Master"]["restartPolicy"] == restart
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"pod_template": {"spec": MOUNTED}},
+        {"volumes": [{"name": "cache", "emptyDir": {}}], "volume_mounts": [{"name": "cache", "mountPath": SHM}]},
+    ],
+)
+def test_shared_memory_that_is_there_is_left_alone(values: dict[str, Any]) -> None:
+    """However it came there."""
+    rendered = render(**values).manifest
+
+    assert mounted(rendered) == {SHM: {"name": "cache", "emptyDir": {}}}
+    assert len(pod(rendered)["volumes"]) == 1
+
+
+def test_an_installations_istio_wins_over_our_default() -> None:
+    """It knows its mesh."""
+    on = {"sidecar.istio.io/inject": "true"}
+
+    template = render(installation=installed(annotations=on)).manifest["spec"]["pytorchReplicaSpecs"]["Master"]
+
+    assert template["template"]["metadata"]["annotations"] == on
+
+
+def test_a_pod_template_can_bring_the_image() -> None:
+    """As the pod of KubernetesPodOperator does; its other containers stay what they are."""
+    containers = [{"name": "base", "image": "theirs"}, {"name": "side", "image": "proxy"}]
+
+    rendered = render(image=None, pod_template={"kind": "Pod", "apiVersion": "v1", "spec": {"containers": containers}})
+
+    found = [(each["name"], each["image"]) for each in pod(rendered.manifest)["containers"]]
+    assert found == [("pytorch", "theirs"), ("side", "proxy")]
+
+
+def test_without_any_image_it_is_missed() -> None:
+    """By its path."""
+    with pytest.raises(InvalidSpec, match=r"containers\[0\].image: None is not allowed; required"):
+        render(image=None, pod_template={"spec": {}})
+
+
+def test_a_pod_template_keeps_nothing_that_only_one_pod_can_have() -> None:
+    """Its name and what an API server wrote would be refused in a template."""
+    meta = {"name": "mine", "namespace": "n", "uid": "u", "labels": {"a": "b"}, "annotations": None}
+    template = {"kind": "PodTemplate", "template": {"metadata": meta, "spec": {"nodeName": "n1"}, "status": {}}}
+
+    rendered = render(pod_template=template).manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
+
+    assert {"name", "namespace", "uid"} & set(rendered["metadata"]) == set()
+    assert rendered["metadata"]["labels"]["a"] == "b"
+    assert rendered["spec"]["nodeName"] == "n1"
+
+
+@pytest.mark.parametrize("over_a_manifest", [False, True])
+def test_fields_in_kubernetes_words_are_put_where_they_belong(*, over_a_manifest: bool) -> None:
+    """Beside what is there, in place of what has the same name or path."""
+    fields: dict[str, Any] = {
+        "env_from": [{"secret": "s3"}, {"configMapRef": {"name": "settings"}, "prefix": "S_"}],
+        "volumes": [{"name": "scratch", "emptyDir": {}}],
+        "volume_mounts": [{"name": "scratch", "mountPath": "/scratch/"}],
+        "security_context": {"runAsUser": 1000},
+        "container_security_context": {"privileged": False},
+        "init_containers": [{"name": "fetch", "image": "busybox"}],
+        "termination_grace_period_seconds": "60",
+        "tolerations": [{"key": "gpu"}],
+        "image_pull_secrets": ["registry"],
+    }
+    given = {"manifest": recorded(MANIFEST), "name": "digits"} if over_a_manifest else {}
+
+    rendered = render(**given, **fields).manifest
+
+    assert container(rendered)["envFrom"] == [
+        {"secretRef": {"name": "s3"}},
+        {"configMapRef": {"name": "settings"}, "prefix": "S_"},
+    ]
+    assert mounted(rendered)["/scratch"] == {"name": "scratch", "emptyDir": {}}
+    assert container(rendered)["securityContext"] == {"privileged": False}
+    assert pod(rendered)["securityContext"] == {"runAsUser": 1000}
+    assert pod(rendered)["initContainers"][-1]["name"] == "fetch"
+    assert pod(rendered)["terminationGracePeriodSeconds"] == 60
+    assert pod(rendered)["tolerations"][-1] == {"key": "gpu"}
+    assert pod(rendered)["imagePullSecrets"][-1] == {"name": "registry"}
+
+
+def test_the_last_change_is_not_part_of_what_was_asked_for() -> None:
+    """It sees a pod of each role as it will be, and the hash stays."""
+    seen = []
+
+    def change(found: Manifest) -> Manifest:
+        seen.append((found["kind"], found["metadata"]["namespace"], found["metadata"]["name"]))
+        meta = {**found["metadata"], "finalizers": ["mine"], "name": "other"}
+        return {**found, "metadata": meta, "spec": {**found["spec"], "nodeName": "n1"}}
+
+    plain = render(workers=2)
+    changed = render(workers=2, installation=Installation(change_pod=change))
+
+    name = plain.manifest["metadata"]["name"]
+    assert seen == [("Pod", "default", f"{name}-{role}-0") for role in ("master", "worker")]
+    assert (changed.spec_hash, changed.outputs) == (plain.spec_hash, plain.outputs)
+    assert pod(changed.manifest, "Worker")["nodeName"] == "n1"
+    assert "name" not in changed.manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]
+
+
+def test_a_change_that_breaks_the_job_is_refused() -> None:
+    """As if it had been asked for."""
+
+    def change(found: Manifest) -> Manifest:
+        return {**found, "spec": {**found["spec"], "containers": []}}
+
+    with pytest.raises(InvalidSpec, match="containers"):
+        render(installation=Installation(change_pod=change))
+
+
+@pytest.mark.parametrize("field", ["name", "namespace", "manifest", "workers", "model", "master", "command"])
+def test_what_only_one_job_can_have_is_no_templates(field: str) -> None:
+    """Said by its path."""
+    with pytest.raises(InvalidSpec, match=rf"template.{field}: 'set' is not allowed; left to each job"):
+        installed(**{field: "x"})
+
+
+def test_a_variable_of_the_operator_is_no_templates() -> None:
+    """It would be replaced silently in every job."""
+    with pytest.raises(InvalidSpec, match=r"env\.RANK"):
+        render(installation=installed(env={"RANK": "0"}))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"labels": "x"}, "template.labels: 'x' is not allowed; a map"),
+        ({"image_pull_policy": "Sometimes"}, "template.image_pull_policy: 'Sometimes' is not allowed"),
+    ],
+)
+def test_a_wrong_template_is_said_by_its_path(values: dict[str, Any], said: str) -> None:
+    """The author of a task may never have seen it."""
+    with pytest.raises(InvalidSpec) as error:
+        installed(**values)
+
+    assert said in str(error.value)
