@@ -1,0 +1,35 @@
+"""The API server's verdict on a manifest, with every admission step and nothing kept, and what it made of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kubernetes import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ptjob_provider.core.kubernetes.client import Client
+
+
+async def dry_run(client: Client, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the object as the API server would keep it; an unknown field is refused, as it is when a job is submitted.
+
+    Raises:
+        InvalidSpec: the schema, the API server or the operator's webhook refuses it.
+    """
+    path = paths.jobs(manifest["kind"], manifest["metadata"]["namespace"])
+    return await client.post(path, manifest, dryRun="All", fieldValidation="Strict")
+
+
+def lost(sent: object, found: object, path: str = "") -> Iterator[str]:
+    """Yield each path whose value did not arrive as it was sent; an addition is no loss, and null says nothing."""
+    if isinstance(sent, dict) and isinstance(found, dict):
+        for name, part in sent.items():
+            if part is not None:
+                yield from lost(part, found.get(name), f"{path}.{name}")
+    elif isinstance(sent, list) and isinstance(found, list) and len(sent) == len(found):
+        for index, (part, other) in enumerate(zip(sent, found, strict=True)):
+            yield from lost(part, other, f"{path}[{index}]")
+    elif type(sent) is not type(found) or sent != found:
+        yield f"{path}: sent {sent!r}, found {found!r}"

@@ -1,0 +1,239 @@
+"""PyTorchJobs drawn from the CRD's own schema: every field it has, and values that stay within it.
+
+Each manifest is drawn towards one field, so that a few thousand of them come by every field. Where the schema only says
+"a text" but the webhook, the API server or our validation has a rule, the values keep to the rule most of the time and
+break it now and then: what is accepted here must be accepted there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+from kubernetes_backend.crd_schema import ITEM, VALUE, fields, part_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kubernetes_backend.crd_schema import Field
+
+    Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+ROLES_PATH = ("spec", "pytorchReplicaSpecs")
+TEMPLATE_PATH = (*ROLES_PATH, VALUE, "template")
+POD_PATH = (*TEMPLATE_PATH, "spec")
+
+INT32, INT64 = 2**31 - 1, 2**63 - 1
+VOLUMES = ("data", "scratch", "shm", "models")
+NOWHERE = "nowhere"
+
+
+def mostly(*usual: Any, rarely: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
+    """Return a strategy of the usual values, and now and then of one that somebody refuses."""
+    return st.sampled_from([*usual] * (1 + 40 * len(rarely) // len(usual)) + [*rarely])
+
+
+TEXTS = st.one_of(
+    st.sampled_from(["a", "data", "-x", "1", "true", "null", "0x1f", "12:30", "a: b", "#", "{}", "ä", "\n", " "]),
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=12),
+)
+QUANTITIES = mostly(
+    *("1", "0.5", "100m", "2Gi", "1.5Gi", "4E", "1e3", "2E-2", "5.", ".5", "16k", "0", 3, 2**40),
+    rarely=("+1", "-1", "1e1.5", "1e400", "9" * 60, 0.5),
+)
+LABEL_KEYS = mostly(
+    *("team", "a", "app.kubernetes.io/name", "x_y.z-1", "K", "9", "k" * 63, "p" * 63 + ".example/k"),
+    rarely=("", "/k", "a/b/c", "-k", "k" * 64, "A.B/k", "a..b/k", "ä", "p" * 300 + "/k", "a b"),
+)
+LABEL_VALUES = mostly("vision", "", "a_b.C-d", "v" * 63, "1", rarely=("-", "a b", "v" * 64, "é"))
+NAMES = mostly("a", "digits", "digits-2", "a" * 40, rarely=("", "A", "1a", "a.b", "a-", "a" * 64))
+RESOURCES = st.sampled_from(["cpu", "memory", "nvidia.com/gpu", "ephemeral-storage", "hugepages-2Mi", "x"])
+ENV_NAMES = st.sampled_from(["A", "B_C", "d.e", "PATH", "PTJOB_ATTEMPT", "PTJOB_MODEL_PATH", "RANK"])
+CONTAINER_NAMES = st.sampled_from(["pytorch", "sidecar", "init", "x"])
+PORTS = mostly(1, 80, 65535, "http", rarely=(0, -1, 70_000, 2**31, 2**40, ""))
+MOUNT_PATHS = st.sampled_from(["/data", "/data/", "/dev/shm", "/mnt/ptjob/data", "/a b", "/x/../y", "relative", "/"])  # noqa: S108
+IMAGES = mostly("registry.example/digits:1", "a", rarely=("",))
+VOLUME_NAMES = mostly(*VOLUMES, rarely=(NOWHERE,))
+
+_WORDS: Mapping[Field, st.SearchStrategy[Any]] = {
+    ("metadata", "name"): NAMES,
+    ("metadata", "generateName"): mostly("digits-", "a", rarely=("A", "-")),
+    ("metadata", "namespace"): NAMES,
+    ("metadata", "labels", VALUE): LABEL_VALUES,
+    ("metadata", "finalizers", ITEM): mostly(
+        "example.com/audit", "foregroundDeletion", "orphan", rarely=("audit", "a b/c")
+    ),
+    ("metadata", "ownerReferences", ITEM, "apiVersion"): mostly("v1", "apps/v1", rarely=("", "a/b/c")),
+    ("metadata", "ownerReferences", ITEM, "kind"): mostly("Workflow", "Pod", rarely=("", "Event")),
+    ("spec", "nprocPerNode"): mostly("auto", "cpu", "gpu", "1", "8", rarely=("0", "two", "1٣", "")),
+    ("spec", "elasticPolicy", "rdzvBackend"): mostly("c10d", "etcd", "etcd-v2", rarely=("c10", "")),
+    ("spec", "runPolicy", "cleanPodPolicy"): mostly("Running", "All", "None", rarely=("Some", "")),
+    ("spec", "runPolicy", "managedBy"): mostly(
+        "kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue", rarely=("me", "")
+    ),
+    (*ROLES_PATH, VALUE, "restartPolicy"): mostly("Never", "OnFailure", "ExitCode", "Always", rarely=("Sometimes", "")),
+    (*ROLES_PATH, VALUE, "replicas"): mostly(1, rarely=(0, -1, 2, 500, 10_001, INT32)),
+    (*TEMPLATE_PATH, "metadata", "labels", VALUE): LABEL_VALUES,
+    (*POD_PATH, "volumes", ITEM, "name"): st.sampled_from(VOLUMES),
+}
+"""Values of single fields."""
+
+_IN_TOLERATION = ("tolerations", ITEM)
+_ENDINGS: Mapping[Field, st.SearchStrategy[Any]] = {
+    ("containers", ITEM, "name"): CONTAINER_NAMES,
+    ("initContainers", ITEM, "name"): CONTAINER_NAMES,
+    ("ephemeralContainers", ITEM, "name"): CONTAINER_NAMES,
+    ("containers", ITEM, "image"): IMAGES,
+    ("initContainers", ITEM, "image"): IMAGES,
+    ("env", ITEM, "name"): ENV_NAMES,
+    ("volumeMounts", ITEM, "name"): VOLUME_NAMES,
+    ("volumeMounts", ITEM, "mountPath"): MOUNT_PATHS,
+    (*_IN_TOLERATION, "operator"): mostly("Equal", "Exists", "Lt", "Gt", rarely=("Is",)),
+    (*_IN_TOLERATION, "effect"): mostly("NoSchedule", "PreferNoSchedule", "NoExecute", rarely=("", "No")),
+    ("httpGet", "port"): PORTS,
+    ("tcpSocket", "port"): PORTS,
+    ("grpc", "port"): PORTS.filter(lambda port: isinstance(port, int)),
+}
+"""Values of fields that several parts of a pod have."""
+
+_MAP_KEYS: Mapping[str, st.SearchStrategy[tuple[str, ...]]] = {
+    **dict.fromkeys(("labels", "annotations"), st.tuples(LABEL_KEYS)),
+    **dict.fromkeys(("requests", "limits", "overhead", "minResources"), st.tuples(RESOURCES, RESOURCES)),
+}
+"""Keys of maps whose keys mean something."""
+
+_FREE_KEYS = st.tuples(st.sampled_from(["a", "b.c", "example.com/x", "E F", "0", "ä"]))
+_ROLES = st.sampled_from([("Master", "Worker"), ("Master", "Worker"), ("Worker",), ("Master",)])
+_SIZES = {True: st.integers(1, 2), False: st.integers(0, 2)}
+_REPEATS = st.sampled_from([False] * 15 + [True])
+_INTEGERS = {
+    "int32": st.one_of(st.integers(0, 10), st.sampled_from([INT32, -INT32 - 1, -1])),
+    "int64": st.one_of(st.integers(0, 10), st.sampled_from([INT64, -INT64 - 1, -1])),
+}
+_CONTAINERS = {(each, ITEM) for each in ("containers", "initContainers")}
+
+
+class Specs:
+    """Strategies along one schema."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._goals = st.sampled_from(list(fields(schema)))
+        self._names: dict[Field, st.SearchStrategy[str]] = {}
+
+    def manifests(self, namespace: str) -> st.SearchStrategy[dict[str, Any]]:
+        """Return what draws manifests for one namespace."""
+        return st.builds(lambda found: _completed(found, namespace), self._toward(self._schema, (), self._goals))
+
+    def parts(self, path: Field) -> st.SearchStrategy[Any]:
+        """Return what draws values for one field, such as a pod's affinity."""
+        schema = part_of(self._schema, path)
+        return self._toward(schema, path, st.sampled_from(list(fields(schema))))
+
+    def _toward(
+        self, schema: Mapping[str, Any], path: Field, goals: st.SearchStrategy[Field]
+    ) -> st.SearchStrategy[Any]:
+        @st.composite
+        def drawn(draw: Draw) -> Any:
+            return _Drawing(draw, self._names).value(schema, path, draw(goals))
+
+        return drawn()
+
+
+class _Drawing:
+    """One value, drawn along the schema; on the way to the goal nothing is left out."""
+
+    def __init__(self, draw: Draw, names: dict[Field, st.SearchStrategy[str]]) -> None:
+        self._draw = draw
+        self._names = names
+
+    def value(self, schema: Mapping[str, Any], path: Field, goal: Field) -> Any:
+        """Draw a value of the schema's type."""
+        known = _words_at(path)
+        if known is not None:
+            return self._draw(known)
+        if schema.get("x-kubernetes-int-or-string"):
+            return self._draw(QUANTITIES)
+        read: Callable[..., Any] = getattr(self, f"_{schema['type']}")
+        return read(schema, path, goal)
+
+    def _object(self, schema: Mapping[str, Any], path: Field, goal: Field) -> dict[str, Any]:
+        if "additionalProperties" in schema:
+            return self._map(schema["additionalProperties"], path, goal)
+        known = schema["properties"]
+        names = {*_needed(path, schema), *goal[:1], *self._some(path, known)}
+        return {
+            name: self.value(known[name], (*path, name), goal[1:] if goal[:1] == (name,) else ())
+            for name in sorted(names)
+        }
+
+    def _some(self, path: Field, known: Mapping[str, Any]) -> set[str]:
+        names = self._names.get(path)
+        if names is None:
+            names = self._names[path] = st.sampled_from(["", *known])
+        return {self._draw(names), self._draw(names)} - {""}
+
+    def _map(self, inner: Mapping[str, Any], path: Field, goal: Field) -> dict[str, Any]:
+        keys = self._draw(_ROLES if path == ROLES_PATH else _MAP_KEYS.get(path[-1], _FREE_KEYS))
+        return {name: self.value(inner, (*path, VALUE), goal[1:]) for name in keys}
+
+    def _array(self, schema: Mapping[str, Any], path: Field, goal: Field) -> list[Any]:
+        is_needed = goal or path[-1] == "containers" or path[0] == "metadata"  # where an empty list is left out
+        size = self._draw(_SIZES[bool(is_needed)])
+        items = [self.value(schema["items"], (*path, ITEM), goal[1:]) for _ in range(size)]
+        return items if self._draw(_REPEATS) else _without_repeats(items, schema)
+
+    def _string(self, _: Mapping[str, Any], __: Field, ___: Field) -> str:
+        return str(self._draw(TEXTS))
+
+    def _integer(self, schema: Mapping[str, Any], _: Field, __: Field) -> int:
+        return int(self._draw(_INTEGERS[schema.get("format", "int64")]))
+
+    def _boolean(self, _: Mapping[str, Any], __: Field, ___: Field) -> bool:
+        return bool(self._draw(st.booleans()))
+
+
+def _completed(found: dict[str, Any], namespace: str) -> dict[str, Any]:
+    given = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", **found}
+    given["metadata"] = {"name": "digits", **found.get("metadata", {})}
+    if "namespace" in given["metadata"]:
+        given["metadata"]["namespace"] = namespace
+    for replica in given["spec"]["pytorchReplicaSpecs"].values():
+        _connect(replica["template"]["spec"])
+    return given
+
+
+def _words_at(path: Field) -> st.SearchStrategy[Any] | None:
+    places = ((_WORDS, path), *((_ENDINGS, path[-length:]) for length in (3, 2)))
+    return next((known[place] for known, place in places if place in known), None)
+
+
+def _needed(path: Field, schema: Mapping[str, Any]) -> list[str]:
+    """Return the properties without which nobody would accept the object, or look at the rest of it."""
+    more = {(): ["spec"], (*ROLES_PATH, VALUE): ["replicas", "template"], TEMPLATE_PATH: ["spec"]}.get(path, [])
+    return [*schema.get("required", []), *more, *(["image"] if path[-2:] in _CONTAINERS else [])]
+
+
+def _without_repeats(items: list[Any], schema: Mapping[str, Any]) -> list[Any]:
+    """Return the items of which the API server would keep one per key, each once."""
+    if schema.get("x-kubernetes-list-type") not in {"map", "set"}:
+        return items
+    keys = schema.get("x-kubernetes-list-map-keys")
+    known = {repr([item.get(key) for key in keys] if keys else item): item for item in reversed(items)}
+    return list(known.values())
+
+
+def _connect(pod: dict[str, Any]) -> None:
+    """Have a training container, and let every mount name a volume that the pod has."""
+    containers = pod.get("containers") or [{}]
+    if all(each.get("name") != "pytorch" for each in containers):
+        containers[0]["name"] = "pytorch"
+    every = [each for key in ("containers", "initContainers") for each in pod.get(key, [])]
+    mounts = [mount for each in every for mount in each.get("volumeMounts", [])]
+    if mounts and not pod.get("volumes"):
+        pod["volumes"] = [{"name": VOLUMES[0], "emptyDir": {}}]
+    names = [volume["name"] for volume in pod.get("volumes", [])]
+    for mount in mounts:
+        if mount["name"] != NOWHERE:
+            mount["name"] = names[VOLUMES.index(mount["name"]) % len(names)]

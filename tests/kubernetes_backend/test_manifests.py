@@ -1,0 +1,90 @@
+"""Manifests that people write, as files: what is in them arrives at a real API server, known here or not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import upstream
+from cluster_world import PATIENCE, config_of
+from kubernetes_backend.dry_run import dry_run, lost
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.manifest import load_manifest
+from ptjob_provider.core.spec import TrainingJob
+from recorded import DATA, OWNER, without_additions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+
+    Arrived = Callable[[Path], tuple[dict[str, Any], dict[str, Any]]]
+
+WRITTEN = ["args-only", "shared-memory", "anchors", "elastic", "every-corner"]
+
+
+@pytest.fixture
+def arrived(cluster: Cluster, namespace: str) -> Arrived:
+    """Return what gives a file's rendered job, and the same job as the API server would keep it."""
+
+    async def submit(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        job = TrainingJob.parse(manifest=file, namespace=namespace)
+        manifest = pytorchjob.render(job, owner=OWNER, attempt=1).manifest
+        async with asyncio.timeout(PATIENCE), lease(config_of(cluster.layout.kubeconfig)) as client:
+            return manifest, await dry_run(client, manifest)
+
+    return lambda file: asyncio.run(submit(file))
+
+
+def lost_on_the_way(file: Path, given: dict[str, Any], arrived: Arrived) -> list[str]:
+    """Return what the API server did not get: of what we sent, and of what the user wrote."""
+    sent, found = arrived(file)
+    return [*lost(sent, found), *lost(given, without_additions(found, given))]
+
+
+def test_the_operators_own_examples_arrive_as_they_are(
+    arrived: Arrived,
+) -> None:
+    """Each of the nine files is accepted, and every field of it is there, unchanged."""
+    upstream.skip_without_go()
+    examples = upstream.pytorchjobs()
+
+    assert len(examples) == 9
+    assert {file.name: lost_on_the_way(file, given, arrived) for file, given in examples.items()} == {
+        file.name: [] for file in examples
+    }
+
+
+@pytest.mark.parametrize("story", WRITTEN)
+def test_a_manifest_arrives_as_it_was_written(story: str, arrived: Arrived) -> None:
+    """Guides' YAML, anchors, an elastic job, and parts of a pod that no code here has heard of."""
+    file = DATA / f"manifest-{story}.yaml"
+
+    assert lost_on_the_way(file, load_manifest(file), arrived) == []
+
+
+def test_a_field_that_the_crd_does_not_know_is_refused_by_its_name(
+    arrived: Arrived,
+) -> None:
+    """A misspelt field is not dropped in silence: the API server's list of them is the error."""
+    with pytest.raises(InvalidSpec) as error:
+        arrived(DATA / "manifest-rich.yaml")
+
+    for path in ("metadata.x-unknown", "spec.x-future", "Master.template.spec.x-pod", "containers[1].x-container"):
+        assert path in str(error.value)
+
+
+def test_the_comparison_sees_what_is_lost() -> None:
+    """A field that is gone, a list that is shorter and another type are each named by their path."""
+    sent = {"a": {"b": [{"c": 1}, {"c": 2}], "d": [1, 2], "e": "5", "f": None}}
+
+    assert list(lost(sent, {"a": {"b": [{"c": 1}, {"more": 2}], "d": [1], "e": 5}, "added": 1})) == [
+        ".a.b[1].c: sent 2, found None",
+        ".a.d: sent [1, 2], found [1]",
+        ".a.e: sent '5', found 5",
+    ]

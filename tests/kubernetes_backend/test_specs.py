@@ -1,0 +1,193 @@
+"""What our validation accepts, the API server and the operator's webhook accept: asked of real ones, 10,000 times.
+
+PTJOB_SPECS makes both numbers smaller, for a first look; nothing is said about coverage then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import assume, find, settings
+from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
+
+from cluster_world import PATIENCE, config_of
+from kubernetes_backend import crd_schema, typed_fields
+from kubernetes_backend.dry_run import dry_run, lost
+from kubernetes_backend.specs import Specs
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.manifest import dump_manifest
+from ptjob_provider.core.spec import TrainingJob
+from recorded import OWNER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from cluster.boot import Cluster
+    from ptjob_provider.core.kubernetes.client import Client
+
+logger = logging.getLogger(__name__)
+
+ALL = 5000
+NUMBER = int(os.environ.get("PTJOB_SPECS", ALL))
+"""Accepted specs in each of the two tests."""
+
+SEED = 20
+AT_ONCE = 4
+"""Dry runs; more would keep the webhook from answering the kubelet, and then from anybody."""
+
+ENOUGH = 0.95 if NUMBER >= ALL else 0.0
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+class Server:
+    """A real API server with the operator's webhook, asked for dry runs."""
+
+    def __init__(self, cluster: Cluster, runner: asyncio.Runner) -> None:
+        self._config = config_of(cluster.layout.kubeconfig)
+        self._runner = runner
+
+    def schema(self) -> dict[str, Any]:
+        """Return its schema of a PyTorchJob."""
+
+        async def read() -> dict[str, Any]:
+            async with lease(self._config) as client:
+                return await crd_schema.pytorchjob_schema(client)
+
+        return self._runner.run(read())
+
+    def objections(self, manifests: Iterable[dict[str, Any]]) -> list[str]:
+        """Return what it says against each manifest, or loses of it; "" where it keeps all as it is."""
+
+        async def ask() -> list[str]:
+            turns = asyncio.Semaphore(AT_ONCE)
+            async with lease(self._config) as client:
+                return await asyncio.gather(*(_objection(client, each, turns) for each in manifests))
+
+        return self._runner.run(ask())
+
+
+async def _objection(client: Client, manifest: dict[str, Any], turns: asyncio.Semaphore) -> str:
+    async with turns:
+        try:
+            found = await _answer(client, manifest)
+        except InvalidSpec as refusal:
+            return str(refusal)
+    return next(lost(manifest, found), "")
+
+
+async def _answer(client: Client, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return what a dry run gives, also on a machine so busy that the webhook is away for a while."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                return await dry_run(client, manifest)
+            except ClusterUnavailable as error:
+                logger.info("%s", error)
+            await asyncio.sleep(1)
+
+
+@pytest.fixture(scope="module")
+def server(cluster: Cluster) -> Iterator[Server]:
+    """Have the API server; one event loop keeps its connections."""
+    with asyncio.Runner() as runner:
+        yield Server(cluster, runner)
+
+
+class Drawn:
+    """The specs that a strategy draws, the same ones each time."""
+
+    def __init__(self, strategy: st.SearchStrategy[dict[str, Any]]) -> None:
+        self._strategy = strategy
+        self.tried = 0
+        self.jobs: list[TrainingJob] = []
+        self.manifests: list[dict[str, Any]] = []
+        with contextlib.suppress(NoSuchExample):
+            self._first(self._keep)
+
+    def smallest(self, refused: Collection[str], server: Server) -> str:
+        """Return the smallest manifest to which the server objects, and what it says, going on from the known ones."""
+        known = list(refused)
+
+        def is_refused(_: TrainingJob, manifest: dict[str, Any]) -> bool:
+            if known and dump_manifest(manifest) not in known:
+                return False
+            known.clear()
+            return bool(server.objections([manifest])[0])
+
+        manifest = _accepted(self._first(is_refused))[1]
+        return f"{server.objections([manifest])[0]}\n{dump_manifest(manifest)}"
+
+    def _keep(self, job: TrainingJob, manifest: dict[str, Any]) -> bool:
+        self.jobs.append(job)
+        self.manifests.append(manifest)
+        return False
+
+    def _first(self, condition: Callable[[TrainingJob, dict[str, Any]], bool]) -> dict[str, Any]:
+        """Return the smallest spec that we accept and that meets the condition."""
+
+        def meets(spec: dict[str, Any]) -> bool:
+            self.tried += 1
+            try:
+                job, manifest = _accepted(spec)
+            except InvalidSpec:
+                assume(False)  # noqa: FBT003 - "draw another one" in hypothesis' words
+            return condition(job, manifest)
+
+        how = settings(max_examples=NUMBER, database=None, deadline=None)
+        return find(self._strategy, meets, settings=how, random=Random(SEED))  # noqa: S311 - the same ones each time
+
+
+def _accepted(spec: dict[str, Any]) -> tuple[TrainingJob, dict[str, Any]]:
+    job = TrainingJob.parse(**spec)
+    return job, pytorchjob.render(job, owner=OWNER, attempt=1).manifest
+
+
+def refusals(drawn: Drawn, server: Server) -> str:
+    """Return how many of the accepted specs the server does not take as they are, and the smallest; "" for none."""
+    said = server.objections(drawn.manifests)
+    refused = [dump_manifest(manifest) for manifest, objection in zip(drawn.manifests, said, strict=True) if objection]
+    return f"{len(refused)} of {len(said)}, the smallest:\n{drawn.smallest(refused, server)}" if refused else ""
+
+
+def share(seen: set[Any], known: set[Any], drawn: Drawn, tell: Callable[[str], None]) -> float:
+    """Return how many of the known fields were seen, and tell it with what was drawn."""
+    found = len(seen & known) / len(known)
+    tell(f"{drawn.tried} specs tried, {len(drawn.manifests)} accepted, {found:.1%} of {len(known)} fields set")
+    return found
+
+
+def test_no_manifest_that_we_accept_is_refused(server: Server, namespace: str, tell: Callable[[str], None]) -> None:
+    """Manifests from the CRD's own schema come through both webhook and schema, and lose nothing."""
+    schema = server.schema()
+    drawn = Drawn(
+        st.fixed_dictionaries({"manifest": Specs(schema).manifests(namespace), "namespace": st.just(namespace)})
+    )
+
+    assert len(drawn.manifests) == NUMBER
+    refused = refusals(drawn, server)
+    assert not refused, refused
+    seen = {field for manifest in drawn.manifests for field in crd_schema.set_fields(manifest, schema)}
+    assert share(seen, set(crd_schema.fields(schema)), drawn, tell) >= ENOUGH
+
+
+def test_no_typed_fields_that_we_accept_are_refused(
+    server: Server, namespace: str, tell: Callable[[str], None]
+) -> None:
+    """What typed fields become, alone or over a manifest, comes through as well."""
+    drawn = Drawn(typed_fields.typed_fields(Specs(server.schema()), namespace))
+
+    assert len(drawn.manifests) == NUMBER
+    refused = refusals(drawn, server)
+    assert not refused, refused
+    seen = {setting for job in drawn.jobs for setting in typed_fields.set_settings(job)}
+    assert share(seen, set(typed_fields.settings()), drawn, tell) >= ENOUGH
