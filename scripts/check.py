@@ -27,7 +27,7 @@ ON_CLUSTER = ("-m", "cluster")
 EITHER_ENVIRONMENT = ("tests/core", "tests/contract", "tests/cli")
 """Need neither Airflow nor PyTorch, so they run in both environments, in one of them with coverage."""
 
-ONLY_CLUSTER = ("tests/cluster", "tests/kubernetes_backend")
+ONLY_CLUSTER = ("tests/cluster", "tests/kubernetes_backend", "tests/airflow_cluster")
 """What is only about the Kubernetes that `tests/cluster` builds and boots; other folders use it too."""
 
 PURE = (
@@ -108,6 +108,7 @@ def cluster_lanes() -> dict[str, list[Step]]:
         "the contract on the cluster", command, is_test=True, folders=EITHER_ENVIRONMENT, measures="contract"
     )
     cluster = Step("the cluster itself", PYTEST, is_test=True, folders=("tests/cluster",))
+    airflow = Step("Airflow on the cluster", PYTEST, is_test=True, folders=("tests/airflow_cluster",))
     backend = Step(
         "the back-end on the cluster",
         (*PYTEST, *MEASURED),
@@ -115,7 +116,7 @@ def cluster_lanes() -> dict[str, list[Step]]:
         folders=("tests/kubernetes_backend",),
         measures="backend",
     )
-    return {"contract": [contract, cluster], "backend": [backend]}
+    return {"contract": [contract, cluster, airflow], "backend": [backend]}
 
 
 def cluster_coverage_steps(scratch: Path) -> list[Step]:
@@ -134,4 +135,7 @@ def covered(percent: int, *modules: str) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -11,15 +11,24 @@ from recorded import OWNER, recorded
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Owner
     from ptjob_provider.core.kinds.pytorchjob import Rendered
+    from ptjob_provider.core.spec import Installation
 
 IMAGE = "registry.example/digits:1"
 SHM = "/dev/shm"  # noqa: S108 - a mount point
 
 
-def render(*, attempt: int = 1, owner: Owner = OWNER, exact_name: bool = False, **values: Any) -> Rendered:
+def render(
+    *,
+    attempt: int = 1,
+    owner: Owner = OWNER,
+    exact_name: bool = False,
+    installation: Installation | None = None,
+    **values: Any,
+) -> Rendered:
     if "manifest" not in values:
         values = {"name": "digits", "image": IMAGE, **values}
-    return pytorchjob.render(TrainingJob.parse(**values), owner=owner, attempt=attempt, exact_name=exact_name)
+    job = TrainingJob.parse(**values)
+    return pytorchjob.render(job, owner=owner, attempt=attempt, exact_name=exact_name, installation=installation)
 
 
 def over(story: str, **values: Any) -> dict[str, Any]:

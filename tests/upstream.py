@@ -1,0 +1,45 @@
+"""training-operator's own example PyTorchJobs and its CRD, from its Go module; no file of it is in this tree."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+MODULE = Path(__file__).parent / "upstream_examples"
+GO = shutil.which("go")
+
+
+def skip_without_go() -> None:
+    """Skip the module or test that calls this where there is no Go; PTJOB_REQUIRE_GO=1 lets it fail later instead."""
+    if GO is None and not os.environ.get("PTJOB_REQUIRE_GO"):
+        pytest.skip("Go is not installed: training-operator's module is not read", allow_module_level=True)
+
+
+def folder() -> Path:
+    """Return the folder of the module in Go's cache; Go downloads and verifies it once."""
+    assert GO is not None, "PTJOB_REQUIRE_GO is set, but Go is not installed"
+    command = [GO, "mod", "download", "-json", "github.com/kubeflow/training-operator"]
+    done = subprocess.run(command, cwd=MODULE, check=False, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Path(json.loads(done.stdout)["Dir"])
+
+
+def pytorchjobs() -> dict[Path, dict[str, Any]]:
+    """Return every PyTorchJob of the examples by its file, read by PyYAML's own loader."""
+    files = sorted(folder().glob("examples/pytorch*/**/*.yaml"))
+    documents = [(file, list(yaml.safe_load_all(file.read_text()))) for file in files]
+    return {file: found[0] for file, found in documents if [each["kind"] for each in found] == ["PyTorchJob"]}
+
+
+def crd_schema() -> dict[str, Any]:
+    """Return what the API server allows in a PyTorchJob."""
+    crd = yaml.safe_load((folder() / "manifests/base/crds/kubeflow.org_pytorchjobs.yaml").read_text())
+    found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
