@@ -15,7 +15,6 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, task
 
-from ptjob_provider.airflow.hooks import PyTorchJobHook
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 
 IMAGE = "digits"
@@ -40,11 +39,13 @@ with DAG(
     @task
     def evaluate(trained: dict[str, Any]) -> float:
         """Print and return the model's accuracy on the digits that the training held out."""
-        # Imported here, because Airflow reads this file all day and PyTorch takes seconds to import.
+        # Imported here, because Airflow reads this file all day, and PyTorch and a Kubernetes client take seconds.
         import torch  # noqa: PLC0415
         from sklearn.datasets import load_digits  # noqa: PLC0415
         from sklearn.model_selection import train_test_split  # noqa: PLC0415
         from torch import nn  # noqa: PLC0415
+
+        from ptjob_provider.airflow.hooks import PyTorchJobHook  # noqa: PLC0415
 
         path = PyTorchJobHook().local_path(trained["model"]["uri"], namespace=trained["job"]["namespace"])
         model = nn.Sequential(

@@ -38,6 +38,11 @@ PURE = (
     "handover",
     "identity",
     "kinds",
+    "kubernetes/config",
+    "kubernetes/failures",
+    "kubernetes/paths",
+    "kubernetes/probe_answer",
+    "kubernetes/probe_pod",
     "logs",
     "manifest",
     "outputs",
@@ -46,6 +51,7 @@ PURE = (
     "result",
     "spec",
     "status",
+    "wire",
 )
 """Modules and packages of the core that decide and do nothing else: every branch is tested."""
 

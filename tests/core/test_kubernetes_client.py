@@ -147,6 +147,34 @@ def test_a_kind_that_is_not_known_is_refused() -> None:
         paths.jobs("TFJob", "team")
 
 
+@pytest.mark.parametrize(
+    ("path", "url"),
+    [
+        (paths.jobs("PyTorchJob", "team"), "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs"),
+        (paths.pods("team", "one"), "/api/v1/namespaces/team/pods/one"),
+        (paths.pod_log("team", "one"), "/api/v1/namespaces/team/pods/one/log"),
+        (paths.events("team"), "/api/v1/namespaces/team/events"),
+        (paths.claims("team", "data"), "/api/v1/namespaces/team/persistentvolumeclaims/data"),
+    ],
+)
+def test_resources_are_where_the_api_server_has_them(path: str, url: str) -> None:
+    """The whole list of what is asked for; a Role has to allow these."""
+    assert path == url
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (paths.pod_log("team", "one"), "read pods/log team/one"),
+        (paths.events("team"), "read events in team"),
+        ("/openapi/v3", "read /openapi/v3"),
+    ],
+)
+def test_a_request_is_told_in_words(path: str, words: str) -> None:
+    """As people say it."""
+    assert paths.described("GET", path) == words
+
+
 async def _call(client: Client, verb: str) -> None:
     path = paths.pods("team", "one")
     if verb in {"post", "patch"}:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ptjob_provider.core.kinds.pytorchjob import Replica, rank0, replicas, total_gpus
+from ptjob_provider.core.kinds.pytorchjob import Replica, pod_selector, rank0, replicas, total_gpus
 from recorded import recorded
 
 
@@ -49,3 +49,8 @@ def test_gpus_of_every_make_and_container_are_counted_over_all_pods() -> None:
 
     assert [each.gpus for each in replicas(job)] == [3, 1, 1, 1]
     assert total_gpus(job) == 6
+
+
+def test_the_pods_of_a_job_are_found_by_the_operators_label() -> None:
+    """As training-operator writes it since 1.4."""
+    assert pod_selector("digits") == "training.kubeflow.org/job-name=digits"
