@@ -151,7 +151,7 @@ ENDINGS: dict[str, Failure] = {
         acts=(Act(when=_worker_runs, do=_evict),),
     ),
     "pod-drained-slowly": worker(
-        "The worker's pod is evicted through the API, and its program does not listen: the job has failed before it ends.",
+        "The worker's pod is evicted through the API, and its program ignores that: the job fails before it ends.",
         shell('trap "" TERM; echo epoch 1; sleep 3600'),
         acts=(Act(when=_worker_runs, do=_evict),),
     ),

@@ -1,0 +1,234 @@
+"""Jobs that fail on the real cluster, followed by the real runner: what is said, and that nothing of them runs on.
+
+All of them fail at the same time, once for all tests; how each text reads is seen in `tests/data/golden`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster.tenants import namespace_in
+from cluster_world import config_of
+from fakes import ListSink, MemoryStore
+from kubernetes_backend.failures import FAILURES
+from kubernetes_backend.world import World
+from ptjob_provider.core import snapshot
+from ptjob_provider.core.conclusion import Conclusion, Outcome
+from ptjob_provider.core.diagnosis import Cause, Limits
+from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.submission import ensure_submitted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cluster.boot import Cluster
+    from cluster.kubectl import Kubectl
+    from kubernetes_backend.failure import Act, Failure
+    from ptjob_provider.core.diagnosis import Diagnosis
+    from ptjob_provider.core.spec import TrainingJob
+    from ptjob_provider.core.submission import Submission
+
+OWNER = Owner(instance="test", ids={"task_id": "train"}, labels={})
+PATIENCE = 180.0
+STOP_PATIENCE = 60.0
+AT_ONCE = 6
+"""How many jobs fail at the same time on a machine of two cores."""
+
+EXPECTED = [
+    ("pod-exit-code", Cause.EXIT_CODE, "worker-0", False),
+    ("pod-oomkilled", Cause.OUT_OF_MEMORY, "worker-0", False),
+    ("pods-collateral-gloo", Cause.PYTHON_EXCEPTION, "worker-0", False),
+    ("pod-torchrun-without-record", Cause.PYTHON_EXCEPTION, "worker-0", False),
+    ("pod-start-error", Cause.PROGRAM_MISSING, "worker-0", False),
+    ("pod-run-container-error", Cause.PROGRAM_MISSING, "worker-0", False),
+    ("pod-image-pull-no-route", Cause.IMAGE, "worker-0", True),
+    ("pod-missing-secret", Cause.CONFIG, "master-0", False),
+    ("pod-init-stuck", Cause.INIT, "master-0", True),
+    ("pod-crash-loop", Cause.CRASH_LOOP, "worker-0", False),
+    ("pod-sidecar", Cause.SIDECAR, "master-0", False),
+    ("pod-unschedulable-memory", Cause.UNSCHEDULABLE, "master-0", True),
+    ("job-quota-memory", Cause.QUOTA, "worker-0", True),
+    ("job-admission-refused", Cause.FORBIDDEN, "master-0", False),
+    ("pod-drained", Cause.EVICTED, "worker-0", True),
+    ("pod-drained-slowly", Cause.EVICTED, "worker-0", True),
+    ("pod-evicted-volume", Cause.EVICTED, "worker-0", False),
+    ("pod-deleted", Cause.TERMINATED, "worker-0", True),
+    ("job-deadline", Cause.DEADLINE, "master-0", False),
+    ("job-backoff", Cause.EXIT_CODE, "worker-0", False),
+]
+NAMES = [row[0] for row in EXPECTED]
+OURS = {
+    *("pod-run-container-error", "pod-image-pull-no-route", "pod-missing-secret", "pod-init-stuck", "pod-crash-loop"),
+    *("pod-sidecar", "pod-unschedulable-memory", "job-quota-memory", "job-admission-refused"),
+}
+"""Those that never end by themselves: they are ended by a limit, and deleted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How one job ended, and what was there afterwards.
+
+    Attributes:
+        ref: which job.
+        conclusion: what the one who followed it was told.
+        notices: what the task's log said about it.
+        second: what a second reader is told; None if the job was deleted.
+        running: the pods of its namespace that still run.
+    """
+
+    ref: JobRef
+    conclusion: Conclusion
+    notices: Sequence[str]
+    second: Diagnosis | None
+    running: Sequence[str]
+
+    @property
+    def why(self) -> Diagnosis:
+        """Why it failed."""
+        assert self.conclusion.diagnosis is not None
+        return self.conclusion.diagnosis
+
+
+@pytest.fixture(scope="module")
+def ended(cluster: Cluster, digits_image: str) -> dict[str, Ended]:
+    """Have all these jobs fail; the namespaces go afterwards."""
+    return asyncio.run(_fail_all(cluster))
+
+
+async def _fail_all(cluster: Cluster) -> dict[str, Ended]:
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: str) -> Ended:
+        async with free, asyncio.timeout(PATIENCE):
+            return await _fail(cluster, name, FAILURES[name])
+
+    return dict(zip(NAMES, await asyncio.gather(*(one(name) for name in NAMES)), strict=True))
+
+
+async def _fail(cluster: Cluster, name: str, failure: Failure) -> Ended:
+    with contextlib.ExitStack() as stack:
+        namespace = await asyncio.to_thread(stack.enter_context, namespace_in(cluster))
+        await asyncio.to_thread(failure.prepare, cluster.kubectl, namespace)
+        backend, sink = KubernetesBackend(config_of(cluster.layout.kubeconfig)), ListSink()
+        submission = await _submitted(backend, failure.training_job(namespace))
+        acting = asyncio.create_task(_act(backend, submission.ref, cluster, failure.acts))
+        try:
+            conclusion = await follow(backend, submission, sink=sink, limits=Limits(**failure.limits))
+        finally:
+            acting.cancel()
+        second = None if _was_stopped(sink.notices) else await _read_again(backend, submission.ref)
+        await _until_nothing_runs(backend, submission.ref)
+        running = await asyncio.to_thread(_running, cluster.kubectl, namespace)
+        return Ended(ref=submission.ref, conclusion=conclusion, notices=sink.notices, second=second, running=running)
+
+
+async def _submitted(backend: KubernetesBackend, job: TrainingJob) -> Submission:
+    """Submit as a task does, whose retries outlast an operator that is too busy to answer for its webhook."""
+    store = MemoryStore()
+    async with asyncio.timeout(STOP_PATIENCE):
+        while True:
+            try:
+                return await ensure_submitted(backend, job, owner=OWNER, store=store, exact_name=True)
+            except ClusterUnavailable:
+                await asyncio.sleep(2)
+
+
+async def _act(backend: KubernetesBackend, ref: JobRef, cluster: Cluster, acts: Sequence[Act]) -> None:
+    world, left = World(), list(acts)
+    watch = backend.watch(ref) if left else None
+    async with contextlib.aclosing(watch) if watch else contextlib.nullcontext():
+        while left and watch:
+            seen = await anext(watch)
+            world.job, world.pods = seen.job, {pod["metadata"]["name"]: pod for pod in seen.pods}
+            for act in [one for one in left if one.when(world)]:
+                left.remove(act)
+                await asyncio.to_thread(act.do, cluster.kubectl, ref.namespace)
+
+
+async def _read_again(backend: KubernetesBackend, ref: JobRef) -> Diagnosis | None:
+    return (await snapshot.look(backend, ref.namespace, ref.name)).diagnosis
+
+
+def _was_stopped(notices: Sequence[str]) -> bool:
+    return any("was deleted: it would not have ended by itself" in text for text in notices)
+
+
+async def _until_nothing_runs(backend: KubernetesBackend, ref: JobRef) -> None:
+    async with asyncio.timeout(STOP_PATIENCE):
+        while not await backend.pods_gone(ref):  # noqa: ASYNC110 - the port has no event for it
+            await asyncio.sleep(0.5)
+
+
+def _running(kubectl: Kubectl, namespace: str) -> list[str]:
+    names = kubectl("get", "pods", "--namespace", namespace, "--field-selector=status.phase=Running", "--output=name")
+    return names.split()
+
+
+@pytest.mark.parametrize(("name", "cause", "replica", "retryable"), EXPECTED)
+def test_a_failure_is_told_with_its_replica_and_whether_a_retry_helps(
+    ended: dict[str, Ended], name: str, cause: Cause, replica: str, *, retryable: bool
+) -> None:
+    """What the cluster did is what programs and people are told."""
+    why = ended[name].why
+
+    assert (why.cause, why.replica, why.retryable) == (cause, f"{ended[name].ref.name}-{replica}", retryable)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_of_a_failed_job_runs_on(ended: dict[str, Ended], name: str) -> None:
+    """Neither the replicas beside the failed one nor what never started keeps its place."""
+    assert ended[name].running == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OURS])
+def test_a_second_reader_is_told_the_same_story(ended: dict[str, Ended], name: str) -> None:
+    """Whoever looks at the job afterwards knows which replica failed first and why, though its pods may be gone."""
+    first, second = ended[name].why, ended[name].second
+
+    assert second is not None
+    assert second.retryable is first.retryable
+    assert second.replica == first.replica or first.cause is Cause.DEADLINE  # which no replica is to blame for
+    assert second.cause in {first.cause, Cause.EXIT_CODE}  # without the log torchrun's exception is an exit code
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_why_a_job_waits_is_said_and_not_repeated(ended: dict[str, Ended], name: str) -> None:
+    """A reason is said once while it lasts, though the kubelet's and the scheduler's texts change all the time."""
+    waits = [text for text in ended[name].notices if " waits: " in text]
+
+    assert len(waits) == len(set(waits))
+    assert len(waits) <= 3
+    assert waits or name not in OURS - {"pod-run-container-error"}  # that one is ended at once
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_job_that_cannot_get_on_is_ended_and_deleted(ended: dict[str, Ended], name: str) -> None:
+    """The operator's own verdicts are taken; where it never gives one, a limit does."""
+    assert ended[name].conclusion.outcome is Outcome.FAILED
+    assert _was_stopped(ended[name].notices) is (name in OURS)
+
+
+def test_the_replicas_that_only_followed_are_named(ended: dict[str, Ended]) -> None:
+    """Ranks that lost their connection to the one that raised, as far as they ended soon enough, are not blamed."""
+    found = ended["pods-collateral-gloo"]
+
+    job = found.ref.name
+    assert set(found.why.collateral) <= {f"{job}-master-0", f"{job}-worker-1", f"{job}-worker-2"}
+    assert found.why.also_failed == ()
+    assert "ValueError: bad batch" in found.why.report(found.ref).splitlines()[0]
+
+
+def test_the_exception_under_torchrun_is_read_from_the_log(ended: dict[str, Ended]) -> None:
+    """The kubelet keeps 2 KiB, which torchrun fills with its own words; the log of the failed pod is still there."""
+    found = ended["pod-torchrun-without-record"]
+
+    assert "process rank 3 of " in found.why.summary
+    assert found.why.summary.endswith("ValueError: bad batch")
