@@ -2,7 +2,7 @@
 
 Each manifest is drawn towards one field, so that a few thousand of them come by every field. Where the schema only says
 "a text" but the webhook, the API server or our validation has a rule, the values keep to the rule most of the time and
-break it now and then: what is accepted here must be accepted there.
+break it now and then: what is accepted here must be accepted there. So must null, which says nothing.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ _MAP_KEYS: Mapping[str, st.SearchStrategy[tuple[str, ...]]] = {
 _FREE_KEYS = st.tuples(st.sampled_from(["a", "b.c", "example.com/x", "E F", "0", "ä"]))
 _ROLES = st.sampled_from([("Master", "Worker"), ("Master", "Worker"), ("Worker",), ("Master",)])
 _SIZES = {True: st.integers(1, 2), False: st.integers(0, 2)}
-_REPEATS = st.sampled_from([False] * 15 + [True])
+_RARELY = st.sampled_from([False] * 15 + [True])
 _INTEGERS = {
     "int32": st.one_of(st.integers(0, 10), st.sampled_from([INT32, -INT32 - 1, -1])),
     "int64": st.one_of(st.integers(0, 10), st.sampled_from([INT64, -INT64 - 1, -1])),
@@ -162,17 +162,20 @@ class _Drawing:
         if "additionalProperties" in schema:
             return self._map(schema["additionalProperties"], path, goal)
         known = schema["properties"]
-        names = {*_needed(path, schema), *goal[:1], *self._some(path, known)}
-        return {
+        needed = {*_needed(path, schema), *goal[:1]}
+        some = self._names_of(path, known)
+        names = (needed | {self._draw(some), self._draw(some)}) - {""}
+        nothing = {self._draw(some)} - needed if self._draw(_RARELY) else set()
+        said = {
             name: self.value(known[name], (*path, name), goal[1:] if goal[:1] == (name,) else ())
             for name in sorted(names)
         }
+        return said | dict.fromkeys(nothing - {""})
 
-    def _some(self, path: Field, known: Mapping[str, Any]) -> set[str]:
-        names = self._names.get(path)
-        if names is None:
-            names = self._names[path] = st.sampled_from(["", *known])
-        return {self._draw(names), self._draw(names)} - {""}
+    def _names_of(self, path: Field, known: Mapping[str, Any]) -> st.SearchStrategy[str]:
+        if path not in self._names:
+            self._names[path] = st.sampled_from(["", *known])
+        return self._names[path]
 
     def _map(self, inner: Mapping[str, Any], path: Field, goal: Field) -> dict[str, Any]:
         keys = self._draw(_ROLES if path == ROLES_PATH else _MAP_KEYS.get(path[-1], _FREE_KEYS))
@@ -182,7 +185,7 @@ class _Drawing:
         is_needed = goal or path[-1] == "containers" or path[0] == "metadata"  # where an empty list is left out
         size = self._draw(_SIZES[bool(is_needed)])
         items = [self.value(schema["items"], (*path, ITEM), goal[1:]) for _ in range(size)]
-        return items if self._draw(_REPEATS) else _without_repeats(items, schema)
+        return items if self._draw(_RARELY) else _without_repeats(items, schema)
 
     def _string(self, _: Mapping[str, Any], __: Field, ___: Field) -> str:
         return str(self._draw(TEXTS))
@@ -196,7 +199,7 @@ class _Drawing:
 
 def _completed(found: dict[str, Any], namespace: str) -> dict[str, Any]:
     given = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", **found}
-    given["metadata"] = {"name": "digits", **found.get("metadata", {})}
+    given["metadata"] = {"name": "digits", **(found.get("metadata") or {})}
     if "namespace" in given["metadata"]:
         given["metadata"]["namespace"] = namespace
     for replica in given["spec"]["pytorchReplicaSpecs"].values():
@@ -229,11 +232,11 @@ def _connect(pod: dict[str, Any]) -> None:
     containers = pod.get("containers") or [{}]
     if all(each.get("name") != "pytorch" for each in containers):
         containers[0]["name"] = "pytorch"
-    every = [each for key in ("containers", "initContainers") for each in pod.get(key, [])]
-    mounts = [mount for each in every for mount in each.get("volumeMounts", [])]
+    every = [each for key in ("containers", "initContainers") for each in pod.get(key) or []]
+    mounts = [mount for each in every for mount in each.get("volumeMounts") or []]
     if mounts and not pod.get("volumes"):
         pod["volumes"] = [{"name": VOLUMES[0], "emptyDir": {}}]
-    names = [volume["name"] for volume in pod.get("volumes", [])]
+    names = [volume["name"] for volume in pod.get("volumes") or []]
     for mount in mounts:
         if mount["name"] != NOWHERE:
             mount["name"] = names[VOLUMES.index(mount["name"]) % len(names)]

@@ -86,10 +86,14 @@ def _completed(usual: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@st.composite
-def _some(draw: Draw, strategies: Strategies, *, at_most: int) -> dict[str, Any]:
-    chosen = draw(st.lists(st.sampled_from(sorted(strategies)), max_size=at_most, unique=True))
-    return {name: draw(strategies[name]) for name in chosen}
+def _some(strategies: Strategies, *, at_most: int) -> st.SearchStrategy[dict[str, Any]]:
+    names = st.lists(st.sampled_from(sorted(strategies)), max_size=at_most, unique=True)
+
+    @st.composite
+    def chosen(draw: Draw) -> dict[str, Any]:
+        return {name: draw(strategies[name]) for name in draw(names)}
+
+    return chosen()
 
 
 def _written(*usual: int, rarely: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
