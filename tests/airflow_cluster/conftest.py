@@ -1,0 +1,198 @@
+"""A real Airflow whose jobs are pods of the tests' cluster, for the whole session.
+
+Its connection is a kubeconfig with the token of a service account that may do what `docs/kubernetes-role.yaml` says.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import rbac
+from cluster.tenants import namespace_in, service_account
+from cluster_world import Tenant
+from demo.stack import Stack, StackConfig
+from installed import ROOT
+from task_run import TaskRun, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.boot import Cluster
+    from ptjob_provider.core.identity import JobRef, Manifest
+
+HERE = Path(__file__).parent
+PATIENCE = 300
+"""Seconds for nine tasks to begin at once, each with a job whose pods start, on a machine with other work to do."""
+
+GO = "/tmp/go"  # noqa: S108 - in a pod
+
+TICKS = f"""
+i=0
+while [ ! -e {GO} ]; do echo "tick $i"; i=$((i + 1)); sleep 0.5; done
+echo "finished after $i"
+"""
+"""Prints a numbered line twice a second until it is released."""
+
+TRAINS = f"""
+python train.py --epochs=2 --backend=gloo
+while [ ! -e {GO} ]; do sleep 0.2; done
+"""
+TELLS = """
+echo "it said $TOLD"
+echo "refused: $ACCESS"
+exit 3
+"""
+KEEPS = f"""
+echo "a canary of ${{#CANARY}} characters"
+while [ ! -e {GO} ]; do sleep 0.2; done
+"""
+OUTPUTS = {"volumes": ["digits:/data"], "model": "/data/models/7/model.pt", "tfevents": "/data/logs/7"}
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "timed-out": ("defer_timeout", {"script": TICKS}),
+    "retried": ("wait_1", {"script": TICKS}),
+    "abandoned": ("wait_0", {"script": TICKS}),
+    "trained": ("defer_0", {"script": TRAINS, **OUTPUTS}),
+    "marked-failed": ("defer_0", {"script": TICKS, "workers": 2}),
+    "marked-success": ("defer_0", {"script": TICKS}),
+    "cleared": ("defer_0", {"script": TICKS}),
+    "keeps-secret": ("defer_secret", {"script": KEEPS}),
+    "tells-secret": ("defer_secret", {"script": TELLS}),
+}
+"""All are started at once; the name is the beginning of the job's."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Secrets:
+    """Values that must not be found where nobody put them.
+
+    Attributes:
+        canary: of a Kubernetes Secret; its program keeps it to itself.
+        told: of a Kubernetes Secret; its program prints it.
+        access: the token of Airflow's connection; a program that has it prints it.
+    """
+
+    canary: str
+    told: str
+    access: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """The stack, the namespace of its jobs, and the secrets of both."""
+
+    stack: Stack
+    cluster: Cluster
+    namespace: str
+    kubeconfig: Path
+    image: str
+    secrets: Secrets
+
+    def start(self, name: str) -> TaskRun:
+        """Start one of RUNS."""
+        dag_id, conf = RUNS[name]
+        image = {"image": self.image} if "python" in conf["script"] else {}
+        run_id = self.stack.api.trigger(dag_id, {"name": name, **conf, **image})
+        return TaskRun(self.stack, dag_id, run_id)
+
+    def release(self, ref: JobRef) -> None:
+        """Let rank 0 end well."""
+        self.cluster.kubectl("exec", "-n", self.namespace, f"{ref.name}-master-0", "--", "touch", GO)
+
+    def jobs(self) -> dict[str, Manifest]:
+        """Return the jobs that are there, by their uids; one that is being deleted counts."""
+        return {
+            job["metadata"]["uid"]: job for job in self.cluster.kubectl.list("pytorchjobs", namespace=self.namespace)
+        }
+
+    def pods(self, ref: JobRef) -> list[Manifest]:
+        """Return the job's pods, other jobs of its name not included."""
+        pods = self.cluster.kubectl.list("pods", namespace=self.namespace)
+        return [
+            pod for pod in pods if ref.uid in [owner["uid"] for owner in pod["metadata"].get("ownerReferences", ())]
+        ]
+
+    def wait_until_gone(self, ref: JobRef) -> None:
+        """Return once there is neither the job nor a pod of it."""
+        until(
+            lambda: ref.uid not in self.jobs() and not self.pods(ref),
+            timeout=90,
+            what=f"the end of {ref}",
+            interval=0.5,
+        )
+
+    def ever_submitted(self, name: str) -> set[str]:
+        """Return the uids of all jobs of this name that the training operator has ever seen here."""
+        told = [event["involvedObject"] for event in self.cluster.kubectl.list("events", namespace=self.namespace)]
+        return {
+            about["uid"] for about in told if about["kind"] == "PyTorchJob" and about["name"].startswith(f"{name}-")
+        }
+
+
+@pytest.fixture(scope="session")
+def lab(cluster: Cluster, digits_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Start the stack in a namespace of its own; both go with everything in them."""
+    root = tmp_path_factory.mktemp("airflow-cluster")
+    shutil.copytree(HERE / "dags", root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "dags" / "digits_handover.py", root / "dags")
+    with namespace_in(cluster) as namespace:
+        kubeconfig = service_account(cluster, namespace, rbac.rules())
+        Tenant(cluster, namespace).claim("digits")
+        hidden = secrets_of(kubeconfig)
+        _deposit(cluster, namespace, hidden)
+        config = StackConfig(
+            home=root / "home",
+            dags=root / "dags",
+            settings=settings(kubeconfig, namespace, probe_image=digits_image),
+            paused_at_creation=False,
+            parallelism=6,
+        )
+        with Stack(config) as stack:
+            for dag_id in ("defer_secret", "digits_handover"):
+                stack.api.wait_for_dag(dag_id)
+            yield Lab(
+                stack=stack,
+                cluster=cluster,
+                namespace=namespace,
+                kubeconfig=kubeconfig,
+                image=digits_image,
+                secrets=hidden,
+            )
+
+
+@pytest.fixture(scope="session")
+def runs(lab: Lab) -> dict[str, TaskRun]:
+    """Start all of RUNS at once."""
+    return {name: lab.start(name) for name in RUNS}
+
+
+def settings(kubeconfig: Path, namespace: str, *, probe_image: str) -> dict[str, str]:
+    """Return the environment of an Airflow whose jobs run on the cluster, by a connection that carries all it needs."""
+    extra = {"kube_config": kubeconfig.read_text(), "namespace": namespace}
+    return {
+        "AIRFLOW__PTJOB__BACKEND": "kubernetes",
+        "AIRFLOW__PTJOB__PROBE_IMAGE": probe_image,
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+        "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps({"conn_type": "kubernetes", "extra": extra}),
+    }
+
+
+def secrets_of(kubeconfig: Path) -> Secrets:
+    """Return two new secrets, and the token of the connection."""
+    (user,) = json.loads(kubeconfig.read_text())["users"]
+    return Secrets(
+        canary=f"canary-{secrets.token_hex(8)}", told=f"told-{secrets.token_hex(8)}", access=user["user"]["token"]
+    )
+
+
+def _deposit(cluster: Cluster, namespace: str, hidden: Secrets) -> None:
+    """Have the secrets in the cluster, for the jobs' environments."""
+    metadata = {"name": "credentials", "namespace": namespace}
+    cluster.kubectl.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": vars(hidden)})

@@ -1,0 +1,52 @@
+"""One DAG for each way of waiting and number of tries; what its job runs is told with the run, as a shell script."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG
+
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+
+ALPINE = "docker.io/library/alpine:3.10"
+SECRETS = {name: {"secret": "credentials", "key": name} for name in ("canary", "told", "access")}
+
+
+def training(**more: Any) -> PyTorchJobOperator:
+    """Return the task whose job the run's conf describes; its pods end a second after they are told to."""
+    fields: dict[str, Any] = {
+        "task_id": "train",
+        "name": "{{ dag_run.conf['name'] }}",
+        "image": f"{{{{ dag_run.conf.get('image', '{ALPINE}') }}}}",
+        "command": ["sh", "-c"],
+        "args": "{{ [dag_run.conf['script']] }}",
+        "workers": "{{ dag_run.conf.get('workers', 1) }}",
+        "volumes": "{{ dag_run.conf.get('volumes') }}",
+        "model": "{{ dag_run.conf.get('model') }}",
+        "tfevents": "{{ dag_run.conf.get('tfevents') }}",
+        "termination_grace_period_seconds": 1,
+        "retry_delay": timedelta(seconds=1),
+    }
+    return PyTorchJobOperator(**{**fields, **more})
+
+
+def dag(dag_id: str) -> DAG:
+    """Return a DAG whose templates keep the types of the run's conf."""
+    return DAG(dag_id, schedule=None, render_template_as_native_obj=True)
+
+
+with dag("wait_0"):
+    training(deferrable=False, retries=0)
+
+with dag("wait_1"):
+    training(deferrable=False, retries=1)
+
+with dag("defer_0"):
+    training(deferrable=True, retries=0)
+
+with dag("defer_timeout"):
+    training(deferrable=True, retries=0, execution_timeout=timedelta(seconds=120))
+
+with dag("defer_secret"):
+    training(deferrable=True, retries=0, env={name.upper(): reference for name, reference in SECRETS.items()})

@@ -1,0 +1,45 @@
+"""What a deferred training on a cluster tells while it goes on, and what it hands to the next tasks."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from airflow_cluster.conftest import PATIENCE
+from task_run import TaskRun
+
+if TYPE_CHECKING:
+    from airflow_cluster.conftest import Lab
+
+
+def test_a_deferred_training_is_read_line_by_line_and_hands_over_its_model(lab: Lab, runs: dict[str, TaskRun]) -> None:
+    """Rank 0's epochs are in the task's log while no worker waits; then model and curves are facts of the result."""
+    task = runs["trained"]
+    task.wait_for_line("epoch 2/2", timeout=PATIENCE)
+    state = task.state
+    ref = task.ref
+    lab.release(ref)
+
+    assert task.wait(timeout=PATIENCE) == "success"
+    assert state == "deferred"
+    result = task.xcom()
+    assert result["job"] == ref.to_dict()
+    assert result["phase"] == "Succeeded"
+    assert result["model"]["uri"] == "pvc://digits/models/7/model.pt"
+    assert result["model"]["bytes"] > 100_000
+    assert re.fullmatch(r"[0-9a-f]{64}", result["model"]["sha256"])
+    assert 0 < result["tfevents"]["scalars"]["held_out/accuracy"] <= 1
+
+
+def test_a_pod_task_and_a_job_task_read_the_model_from_the_claim(lab: Lab) -> None:
+    """The example of `dags/`: both see the accuracy that the training had told of the same model."""
+    conf = {"image": lab.image, "epochs": 2}
+    run_id = lab.stack.api.trigger("digits_handover", conf)
+    tasks = {name: TaskRun(lab.stack, "digits_handover", run_id, name) for name in ("train", "in_pod", "in_job")}
+
+    states = {name: task.wait(timeout=PATIENCE) for name, task in tasks.items()}
+
+    assert states == dict.fromkeys(tasks, "success"), "\n".join(task.text() for task in tasks.values())
+    told = {name: set(re.findall(r"held-out accuracy \S+ \(\d+ of 360\)", task.text())) for name, task in tasks.items()}
+    assert len(told["train"]) == 1
+    assert told["in_pod"] == told["in_job"] == told["train"]

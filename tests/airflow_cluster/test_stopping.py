@@ -1,0 +1,130 @@
+"""Killed workers, a person's buttons and time limits: what becomes of a job that is pods of a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from airflow_cluster.conftest import PATIENCE
+from ptjob_provider.cli import main
+
+if TYPE_CHECKING:
+    from airflow_cluster.conftest import Lab
+    from task_run import TaskRun
+
+ENDS_BY_ITSELF = "timed-out-"
+"""The one job of all that a limit deletes at a time of its own."""
+
+
+def ticks(task: TaskRun, attempt: int = 1) -> list[int]:
+    """Return the numbers in the log, in its order."""
+    return [int(line.split()[1]) for line in task.lines(attempt) if line.startswith("tick ")]
+
+
+def ptjob(lab: Lab, *arguments: str) -> Any:
+    """Run a command line as a person would who has the installation's configuration and its kubeconfig."""
+    return CliRunner().invoke(
+        main, ["--kubeconfig", str(lab.kubeconfig), "-n", lab.namespace, *arguments], env=lab.stack.env
+    )
+
+
+def test_the_retry_of_a_killed_worker_adopts_the_running_job(lab: Lab, runs: dict[str, TaskRun]) -> None:
+    """Kill -9 in the middle of training: one job, trained once, and each try's log is whole from its first line."""
+    task = runs["retried"]
+    task.wait_for_line("tick 4", timeout=PATIENCE)
+    ref = task.ref
+
+    task.process().kill()
+    task.wait_for_line("tick 4", attempt=2, timeout=PATIENCE)
+    adopted = task.ref
+    lab.release(ref)
+
+    assert task.wait(timeout=PATIENCE) == "success"
+    assert adopted == ref
+    assert lab.ever_submitted("retried") == {ref.uid}
+    assert f"{ref} was submitted" in task.text(1)
+    assert f"{ref} was adopted" in task.text(2)
+    before, after = ticks(task, 1), ticks(task, 2)
+    assert before == list(range(len(before)))
+    assert after == list(range(len(after)))
+    assert task.lines(2).count(f"finished after {len(after)}") == 1
+    assert task.xcom()["attempt"] == 1
+
+
+def test_a_job_that_its_task_has_left_behind_is_listed_and_stopped_by_ptjob_orphans(
+    lab: Lab, runs: dict[str, TaskRun]
+) -> None:
+    """The last try's worker was killed, so that nobody told the job; jobs whose tasks still wait are not touched."""
+    task = runs["abandoned"]
+    task.wait_for_line("tick 1", timeout=PATIENCE)
+    ref = task.ref
+    task.process().kill()
+    assert task.wait(timeout=PATIENCE) == "failed"
+    asked = ("orphans", "--airflow-url", lab.stack.api.url, "--older-than", "0s")
+
+    listed = ptjob(lab, *asked, "-o", "name")
+    before = lab.jobs()
+    deleted = ptjob(lab, *asked, "--delete")
+
+    assert listed.output == f"{ref.name}\n"
+    assert ref.uid in before
+    assert deleted.exit_code == 0, deleted.output
+    for words in (ref.name, task.run_id, "its task is failed"):
+        assert words in deleted.output
+    lab.wait_until_gone(ref)
+    left_alone = {uid for uid, job in before.items() if not job["metadata"]["name"].startswith(ENDS_BY_ITSELF)}
+    assert left_alone - {ref.uid} <= set(lab.jobs())
+
+
+@pytest.mark.parametrize("state", ["failed", "success"])
+def test_marking_a_deferred_task_deletes_its_job(lab: Lab, runs: dict[str, TaskRun], state: str) -> None:
+    """A user's kill takes job and pods with it, and the task keeps the state that the user gave it."""
+    task = runs[f"marked-{state}"]
+    task.wait("deferred", timeout=PATIENCE)
+    task.wait_for_line("tick 1", timeout=PATIENCE)
+    ref = task.ref
+
+    task.mark(state)
+
+    lab.wait_until_gone(ref)
+    assert f"{ref} was deleted: its task is {state}" in task.text()
+    assert task.state == state
+
+
+def test_clearing_a_deferred_task_deletes_its_job_before_the_next_one_begins(
+    lab: Lab, runs: dict[str, TaskRun]
+) -> None:
+    """A cleared task trains anew, as attempt 2, and never twice at the same time."""
+    task = runs["cleared"]
+    task.wait("deferred", timeout=PATIENCE)
+    task.wait_for_line("tick 1", timeout=PATIENCE)
+    first = task.ref
+
+    task.clear()
+    task.wait_for_line("tick 1", attempt=2, timeout=PATIENCE)
+    second = task.ref
+    left = lab.pods(first)
+    lab.release(second)
+
+    assert task.wait(timeout=PATIENCE) == "success"
+    assert left == []
+    assert second.uid != first.uid
+    assert lab.ever_submitted("cleared") == {first.uid, second.uid}
+    assert task.xcom()["attempt"] == 2
+
+
+def test_execution_timeout_deletes_the_job_of_a_deferred_task(lab: Lab, runs: dict[str, TaskRun]) -> None:
+    """The limit holds while no worker waits; the first line says what happened; nothing runs on."""
+    task = runs["timed-out"]
+
+    assert task.wait(timeout=PATIENCE) == "failed"
+
+    ref = task.ref
+    first = task.errors()[0].splitlines()[0]
+    assert first.startswith(f"{ref} ")
+    assert "unfinished at the deadline" in first
+    assert "Pausing task as DEFERRED" in task.text()
+    assert ticks(task)
+    lab.wait_until_gone(ref)
