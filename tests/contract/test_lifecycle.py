@@ -67,7 +67,7 @@ async def test_a_finished_job_keeps_its_name_until_it_is_deleted(world: World) -
     with pytest.raises(JobAlreadyExists):
         await world.submit(world.job("again", "pass"))
     await world.backend.delete(ref)
-    await world.gone(ref)
+    await world.observe(ref, lambda one: one.job is None)
     second, _ = await world.run(world.job("again", "pass"))
 
     assert second.uid != ref.uid

@@ -140,7 +140,8 @@ async def test_an_endless_log_is_read_in_bounded_steps(world: World) -> None:
 
     ticks.cancel()
 
-    assert max(await ticks) < 1
+    steps = await ticks
+    assert max(steps) < 0.25, max(steps)
 
 
 async def test_the_end_of_the_log_comes_with_the_end_of_the_job(world: World) -> None:
@@ -164,11 +165,15 @@ async def _take(world: World, ref: JobRef, pod: str, count: int) -> list[LogLine
 
 
 async def _count_ticks() -> list[float]:
-    pauses, last = [], time.monotonic()
+    """Return how much this thread computed between the turns of a task that wants one every 10 ms.
+
+    Computing time, not time: on a busy machine another process may have the core for longer than any step takes.
+    """
+    steps, last = [], time.thread_time()
     try:
         while True:
             await asyncio.sleep(0.01)
-            pauses.append(time.monotonic() - last)
-            last = time.monotonic()
+            steps.append(time.thread_time() - last)
+            last = time.thread_time()
     except asyncio.CancelledError:
-        return pauses
+        return steps
