@@ -63,12 +63,14 @@ def hardened_namespace_in(cluster: Cluster) -> Iterator[str]:
         limits = {"apiVersion": "v1", "kind": "LimitRange", "spec": {"limits": [LIMITS]}}
         metadata = {"metadata": {"name": "hardened", "namespace": name}}
         cluster.kubectl.apply(quota | metadata, limits | metadata)
-        wait_until(
-            f"the quota of {name} to be counted",
-            lambda: cluster.kubectl.get("resourcequota", "hardened", namespace=name).get("status", {}).get("used"),
-            timeout=30,
-        )
+        wait_until(f"the quota of {name} to be counted", lambda: _is_counted(cluster, name), timeout=120)
         yield name
+
+
+def _is_counted(cluster: Cluster, namespace: str) -> bool:
+    """Whether everything in the quota has a count; a young cluster learns of custom resources half a minute late."""
+    status = cluster.kubectl.get("resourcequota", "hardened", namespace=namespace).get("status", {})
+    return set(status.get("used", ())) == set(QUOTA)
 
 
 def service_account(

@@ -6,6 +6,7 @@
     401, after a reload         PermissionDenied      once
     403                         PermissionDenied      no
     403, a quota is full        ClusterUnavailable    no: a quota stays full for long
+    403, a quota is uncounted   ClusterUnavailable    yes: it was made a moment ago
     404 of a named object       JobNotFound           no
     404 otherwise               ClusterError          no: the resource itself is not served
     409 AlreadyExists           JobAlreadyExists      no
@@ -14,7 +15,7 @@
     429, 5xx, no answer         ClusterUnavailable    yes
     a certificate not trusted   ClusterError          no
 
-A full quota and a missing permission have the same code and reason; there the text has to decide.
+A quota and a missing permission have the same code and reason; there the text has to decide.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from ptjob_provider.core.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_QUOTA = "exceeded quota"
+_QUOTA_FULL = "exceeded quota"
+_QUOTA_UNCOUNTED = "status unknown for quota"
 
 _LONGEST = 2000
 
@@ -78,7 +80,8 @@ class Refusal:
     def is_temporary(self) -> bool:
         """Whether asking again soon may help."""
         overloaded = self.code == HTTPStatus.TOO_MANY_REQUESTS or self.code >= HTTPStatus.INTERNAL_SERVER_ERROR
-        return overloaded or (self.code == 0 and not self.final)
+        uncounted = self.code == HTTPStatus.FORBIDDEN and _QUOTA_UNCOUNTED in self.message
+        return overloaded or uncounted or (self.code == 0 and not self.final)
 
     def error(self, asked: str) -> PTJobError:
         """Return the error for whoever asked; its text says what was asked, and what the server said."""
@@ -90,7 +93,7 @@ class Refusal:
 
 
 def _class_of(refusal: Refusal) -> type[ClusterError]:
-    if refusal.is_temporary or (refusal.code == HTTPStatus.FORBIDDEN and _QUOTA in refusal.message):
+    if refusal.is_temporary or (refusal.code == HTTPStatus.FORBIDDEN and _QUOTA_FULL in refusal.message):
         return ClusterUnavailable
     if refusal.code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         return PermissionDenied
