@@ -114,6 +114,18 @@ async def test_a_plugin_that_hands_out_old_tokens_is_not_run_for_each_request(do
     assert door.count() == 1
 
 
+async def test_a_token_that_is_about_to_end_is_renewed_before_it_is_refused(door: Door) -> None:
+    """The second one comes without a 401 in between; pauses keep a plugin with a wrong clock from being run always."""
+    config = door.config(user=door.plugin(door.token, door.token, expires=PAST))
+
+    async with lease(config) as client:
+        await client.get(paths.pods(door.namespace))
+        client._access._loaded_at -= 60  # as if the first one had been used for a minute
+        await client.get(paths.pods(door.namespace))
+
+    assert door.count() == 2
+
+
 async def test_a_plugin_that_fails_says_what_it_said(door: Door) -> None:
     """A retry may help: the cloud behind it may have been down."""
     failing = door.folder / "failing"
