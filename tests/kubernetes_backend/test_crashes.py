@@ -71,6 +71,27 @@ async def test_a_component_that_is_killed_costs_neither_the_verdict_nor_a_line(
     assert [JobRef.of(job) for job in jobs] == [submission.ref]
 
 
+async def test_what_a_pod_took_with_it_is_said(own_cluster: Cluster, own_namespace: str) -> None:
+    """Its log went with it while nobody could read it: the last line's time is told, and no line is made up."""
+    backend, sink = KubernetesBackend(config_of(own_cluster.layout.kubeconfig)), ListSink()
+    submission = await counting(backend, own_namespace)
+    delete = ("delete", "pod", submission.rank0, "--namespace", own_namespace, "--force", "--grace-period=0")
+
+    def lose() -> None:
+        own_cluster.kill("kubelet")
+        own_cluster.kubectl(*delete)
+        own_cluster.start("kubelet")
+        own_cluster.wait_for("kubelet")
+
+    conclusion = await followed(backend, submission, sink, then=lose, after="line 5")
+
+    told = [line for line in sink.lines if line in NUMBERED]
+    assert conclusion.outcome is Outcome.FAILED
+    assert told == NUMBERED[: len(told)]
+    assert "its pod is gone; what it wrote after" in sink.lines[-1]
+    assert "was lost with it" in sink.lines[-1]
+
+
 async def test_a_follower_that_comes_after_the_end_tells_the_same(own_cluster: Cluster, own_namespace: str) -> None:
     """Its cursor says what the first one has told; the rest comes once."""
     backend, first, second = KubernetesBackend(config_of(own_cluster.layout.kubeconfig)), ListSink(), ListSink()
