@@ -8,7 +8,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from cluster import pki
-from cluster.shell import wait_until, write
+from cluster.shell import ClusterFailed, wait_until, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -59,16 +59,31 @@ def namespace_in(cluster: Cluster, *, labels: Mapping[str, str] | None = None) -
 def hardened_namespace_in(cluster: Cluster) -> Iterator[str]:
     """Have a namespace as a careful administrator makes one: restricted pods, a quota, a limit range."""
     with namespace_in(cluster, labels=RESTRICTED) as name:
-        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": QUOTA}}
         limits = {"apiVersion": "v1", "kind": "LimitRange", "spec": {"limits": [LIMITS]}}
-        metadata = {"metadata": {"name": "hardened", "namespace": name}}
-        cluster.kubectl.apply(quota | metadata, limits | metadata)
-        wait_until(f"the quota of {name} to be counted", lambda: _is_counted(cluster, name), timeout=120)
+        cluster.kubectl.apply(limits | {"metadata": {"name": "hardened", "namespace": name}})
+        _have_quota(cluster, name)
         yield name
 
 
+def _have_quota(cluster: Cluster, namespace: str) -> None:
+    """Have the quota with everything in it counted.
+
+    A young cluster learns of custom resources half a minute late, and looks again at a quota that it could not count
+    only five minutes later: it is made anew until it is counted.
+    """
+    metadata = {"name": "hardened", "namespace": namespace}
+    for _ in range(12):
+        cluster.kubectl.apply(
+            {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": QUOTA}}
+        )
+        with contextlib.suppress(ClusterFailed):
+            wait_until(f"the quota of {namespace}", lambda: _is_counted(cluster, namespace), timeout=8)
+            return
+        cluster.kubectl("delete", "resourcequota", "hardened", "--namespace", namespace)
+    raise ClusterFailed(f"the quota of {namespace} was never counted")
+
+
 def _is_counted(cluster: Cluster, namespace: str) -> bool:
-    """Whether everything in the quota has a count; a young cluster learns of custom resources half a minute late."""
     status = cluster.kubectl.get("resourcequota", "hardened", namespace=namespace).get("status", {})
     return set(status.get("used", ())) == set(QUOTA)
 

@@ -141,9 +141,14 @@ class ReplicaLog:
             async for line in self._read_to_end(run):
                 yield line
         except JobNotFound:
-            if self._is_cut:
+            if self._is_cut or not self._was_seen_ending(run):
                 yield self._loss(run)
         self._last = run
+
+    def _was_seen_ending(self, run: Run) -> bool:
+        """Whether the stream can have told all: a pod that is taken off a silent node leaves in the middle."""
+        seen = _run_of(self._world.last_state(run.pod_uid))
+        return seen is not None and (seen.ended or seen.restart_count > run.restart_count)
 
     async def _stream(self, run: Run) -> AsyncGenerator[LogLine, None]:
         """Yield lines of one follow stream; a part of a line at its end is left for the next one."""

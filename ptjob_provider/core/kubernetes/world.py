@@ -89,6 +89,11 @@ class World:
         found = [pod for pod in self._pods.values() if pod["metadata"]["name"] == name]
         return max(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
 
+    def last_state(self, uid: str) -> Manifest | None:
+        """Return the last state of a pod that was seen, gone or not; None if it was not seen lately."""
+        gone = (pod for _, pod in reversed(self._gone) if pod["metadata"]["uid"] == uid)
+        return self._pods.get(uid) or next(gone, None)
+
     async def job(self) -> Manifest | None:
         """Return the job as it is now; None if it is gone."""
         await self._until(lambda: self._is_complete)
