@@ -33,16 +33,16 @@ def said(cluster: Cluster, digits_image: str, tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.timeout(1500)
 def test_the_dag_of_the_laptop_trains_in_pods_and_its_model_is_read_from_the_claim(cluster: Cluster, said: str) -> None:
-    """The same file under another configuration: two pods with addresses of their own, lines while they train."""
+    """The same file under another configuration: two pods, and lines while they train."""
     jobs = cluster.kubectl.list("pytorchjobs", namespace=namespace_in(said))
     trained = next(job["metadata"]["name"] for job in jobs if "evaluate" not in job["metadata"]["name"])
-    pods = cluster.kubectl.list(
-        "pods", namespace=namespace_in(said), selector=f"training.kubeflow.org/job-name={trained}"
-    )
+    # Of the pods the operator keeps only those that had ended by themselves when rank 0 was done.
+    events = cluster.kubectl.list("events", namespace=namespace_in(said))
+    started = {event["involvedObject"]["name"] for event in events if event["reason"] == "Started"}
     accuracies = [float(value) for value in re.findall(r"held_out/accuracy = ([\d.]+)", said)]
 
     assert re.search(r"^train deferred │ .*epoch 1/", said, re.MULTILINE)
-    assert len({pod["status"]["podIP"] for pod in pods}) == 2
+    assert {f"{trained}-master-0", f"{trained}-worker-0"} <= started
     assert "pvc://digits/models/" in said
     assert len(accuracies) == 2
     assert min(accuracies) >= 0.97
