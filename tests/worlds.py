@@ -182,5 +182,7 @@ def _ends(pod: Manifest) -> dict[str, Manifest]:
     for container in pod["status"].get("containerStatuses", ()):
         if container["name"] == "pytorch":
             ends = [container[key].get("terminated") for key in ("lastState", "state")]
-            found |= {f"{pod['metadata']['uid']} {end['startedAt']}": end for end in ends if end}
+            found |= {
+                f"{pod['metadata']['uid']} {end.get('containerID') or end['startedAt']}": end for end in ends if end
+            }
     return found
