@@ -83,13 +83,13 @@ async def test_what_a_pod_took_with_it_is_said(own_cluster: Cluster, own_namespa
         own_cluster.start("kubelet")
         own_cluster.wait_for("kubelet")
 
-    conclusion = await followed(backend, submission, sink, then=lose, after="line 5")
+    await followed(backend, submission, sink, then=lose, after="line 5")
 
-    told = [line for line in sink.lines if line in NUMBERED]
-    assert conclusion.outcome is Outcome.FAILED
-    assert told == NUMBERED[: len(told)]
-    assert "its pod is gone; what it wrote after" in sink.lines[-1]
-    assert "was lost with it" in sink.lines[-1]
+    loss = next(place for place, line in enumerate(sink.lines) if "was lost with it" in line)
+    again = sink.lines[loss + 1 :]  # the operator fails the job, or makes the pod anew if it was quicker to miss it
+    assert "its pod is gone; what it wrote after" in sink.lines[loss]
+    assert sink.lines[:loss] == NUMBERED[:loss]
+    assert again == NUMBERED[: len(again)]
 
 
 async def test_a_follower_that_comes_after_the_end_tells_the_same(own_cluster: Cluster, own_namespace: str) -> None:
