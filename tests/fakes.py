@@ -27,6 +27,7 @@ class ScriptedBackend:
         pods_stay: how often `pods_gone` says no after a delete.
         worlds: what `watch` yields, one after the other; then it waits for ever.
         lines: what rank 0 has written; the log ends after them unless `log_hangs`.
+        seconds_between_lines: how slowly it writes.
         report: what is found at the declared outputs, or the error that looking gives.
     """
 
@@ -36,6 +37,7 @@ class ScriptedBackend:
         self.pods_stay = 0
         self.worlds: list[Observation] = []
         self.lines: list[LogLine] = []
+        self.seconds_between_lines = 0.0
         self.log_error: ClusterError | None = None
         self.get_error: ClusterError | None = None
         self.log_hangs = False
@@ -95,6 +97,7 @@ class ScriptedBackend:
             raise self.log_error
         for line in self.lines:
             if since is None or line.cursor.ordinal > since.ordinal:
+                await asyncio.sleep(self.seconds_between_lines)
                 yield line
         if follow and self.log_hangs:
             await asyncio.Event().wait()

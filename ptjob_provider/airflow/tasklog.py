@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.airflow.masking import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    from ptjob_provider.airflow.pulse import Pulse
     from ptjob_provider.core.logs import LogCursor, LogLine
 
 MAX_RECORD = 32 * 1024
@@ -34,9 +35,6 @@ CONTINUES = " …"
 
 _INTERVAL = 0.1
 
-_STANDSTILL = 8.0
-"""Seconds without a beat after which another triggerer may have taken over, and written the same lines."""
-
 
 class TaskLog:
     """A sink (`runner.Sink`) on a logger. `cursor` is the place of the last line that the logger was given.
@@ -45,7 +43,8 @@ class TaskLog:
         logger: the task's.
         cursor: the place of the last line that was given to it in an earlier life.
         heir_of_a_kill: whether that life was cut off, so that more lines than the cursor says may be in the log.
-        clock: seconds that only grow.
+        pulse: says when lines may have been written by another meanwhile. None: nobody takes over while this process
+            lives.
     """
 
     def __init__(
@@ -54,24 +53,24 @@ class TaskLog:
         *,
         cursor: LogCursor | None = None,
         heir_of_a_kill: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        pulse: Pulse | None = None,
     ) -> None:
         self._logger = logger
-        self._clock = clock
+        self._pulse = pulse
+        self._standstills = pulse.standstills() if pulse else 0
         self._waiting: list[str] = []
         self._size = 0
         self._next = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._seen: LogCursor | None = None
         self._repeats_until = ""
-        self._beaten_at: float | None = None
         self.cursor = cursor
         if heir_of_a_kill:
             self._mark_repeats("their last reader was killed")
 
     def line(self, line: LogLine) -> None:
         """Take one line, or one piece of a long one."""
-        self.stood_still()
+        self._mark_a_standstill()
         if self._repeats_until and line.timestamp[:19] > self._repeats_until[:19]:
             self._repeats_until = ""
             self.notice("── from here on nothing is repeated ──")
@@ -79,18 +78,6 @@ class TaskLog:
             self._add(text + (CONTINUES if continues else ""))
         self._seen = line.cursor
         self._flush_or_wait()
-
-    def beat(self) -> None:
-        """Say that this process lives; to be called every few seconds by whoever can be frozen and replaced."""
-        self._beaten_at = self._clock()
-
-    def stood_still(self) -> bool:
-        """Whether the beats have stopped for long: from here on lines may be in the log twice, and it says so once."""
-        if self._beaten_at is None or self._clock() - self._beaten_at < _STANDSTILL:
-            return False
-        self.beat()
-        self._mark_repeats("this process stood still, and another may have gone on")
-        return True
 
     def notice(self, text: str) -> None:
         """Take one sentence about the job."""
@@ -106,12 +93,18 @@ class TaskLog:
             self._tell("\n".join(self._waiting))
             self._waiting.clear()
             self._size = 0
-            self._next = self._clock() + _INTERVAL
+            self._next = time.monotonic() + _INTERVAL
         self.cursor = self._seen or self.cursor
 
     def _tell(self, text: str) -> None:
         # Airflow masks what it writes to the task's log, but not the copy that LocalExecutor prints (seen on 3.3.2).
         self._logger.info("%s", masked(text))
+
+    def _mark_a_standstill(self) -> None:
+        standstills = self._pulse.standstills() if self._pulse else 0
+        if standstills > self._standstills:
+            self._standstills = standstills
+            self._mark_repeats("this process stood still, and another may have gone on")
 
     def _mark_repeats(self, why: str) -> None:
         self._repeats_until = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -124,7 +117,7 @@ class TaskLog:
         self._size += len(text) + 1
 
     def _flush_or_wait(self) -> None:
-        left = self._next - self._clock()
+        left = self._next - time.monotonic()
         if left <= 0:
             self.flush()
         elif self._timer is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from ptjob_provider.airflow import asking
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.masking import masked
+from ptjob_provider.airflow.pulse import Pulse
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.stopping import Fate, delete_if_unfinished, fate_in_trigger
 from ptjob_provider.airflow.tasklog import TaskLog, drained
@@ -35,8 +35,6 @@ CURSOR_KEY = "ptjob_log_cursor"
 
 KEEP_INTERVAL = 30.0
 """Seconds between two writes of that XCom."""
-
-_BEAT = 2.0
 
 YOUTH = 8.0
 """Seconds after its deferral in which a trigger is taken for the first of its try. Another triggerer takes over after
@@ -147,10 +145,11 @@ class PyTorchJobTrigger(BaseTrigger):
         is_young = self._is_young
         before = None if is_young else await self._earlier_life()
         cursor = LogCursor.from_dict(before["cursor"]) if before and before.get("cursor") else None
+        pulse = Pulse()
         self._sink = sink = TaskLog(
-            self.log, cursor=cursor, heir_of_a_kill=before is not None and not before.get("is_last")
+            self.log, cursor=cursor, heir_of_a_kill=before is not None and not before.get("is_last"), pulse=pulse
         )
-        tending = asyncio.create_task(self._tend(sink, is_young=is_young))
+        tending = asyncio.create_task(self._tend(sink, pulse, is_young=is_young))
         try:
             return await follow(
                 backend,
@@ -198,21 +197,18 @@ class PyTorchJobTrigger(BaseTrigger):
             return {"uid": uid}
         return found if found and found.get("uid") == uid else None
 
-    async def _tend(self, sink: TaskLog, *, is_young: bool) -> None:
-        """Say that this process lives, and keep the cursor every KEEP_INTERVAL."""
-        if is_young:
-            await self._own_up(sink)
-        due = time.monotonic()
-        while True:
-            now = time.monotonic()
-            if sink.stood_still():
-                due = now + KEEP_INTERVAL
-            sink.beat()
-            if now >= due:
-                due = now + KEEP_INTERVAL
-                with contextlib.suppress(Exception):  # a cursor that is not kept costs repeated lines, not the job
-                    await self._keep_cursor(sink, is_last=False)
-            await asyncio.sleep(_BEAT)
+    async def _tend(self, sink: TaskLog, pulse: Pulse, *, is_young: bool) -> None:
+        """Keep the cursor every KEEP_INTERVAL, unless another may have kept a later one meanwhile."""
+        async with pulse.beating():
+            if is_young:
+                await self._own_up(sink)
+            standstills = pulse.standstills()
+            while True:
+                if standstills == pulse.standstills():
+                    with contextlib.suppress(Exception):  # a cursor that is not kept costs repeated lines, not the job
+                        await self._keep_cursor(sink, is_last=False)
+                standstills = pulse.standstills()
+                await asyncio.sleep(KEEP_INTERVAL)
 
     async def _keep_cursor(self, sink: TaskLog, *, is_last: bool, patience: float = asking.TRIGGER_PATIENCE) -> None:
         cursor = sink.cursor.to_dict() if sink.cursor else None

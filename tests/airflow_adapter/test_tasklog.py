@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from airflow_adapter.stand_ins import ListLogger
+from ptjob_provider.airflow.pulse import Pulse
 from ptjob_provider.airflow.tasklog import CONTINUES, MAX_RECORD, TaskLog
 from ptjob_provider.core.logs import LogCursor, LogLine
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def line(number: int, text: str | None = None, *, at: str = "2026-11-20T10:00:00Z", continues: bool = False) -> LogLine:
@@ -138,8 +144,7 @@ async def test_lines_that_may_be_repeated_are_marked() -> None:
 async def test_a_process_that_stood_still_marks_what_another_may_have_written() -> None:
     """A frozen machine that wakes tells what it reads then as repeated, once."""
     logger, now = ListLogger(), [0.0]
-    log = TaskLog(logger, clock=lambda: now[0])
-    log.beat()
+    log = TaskLog(logger, pulse=Pulse(lambda: now[0]))
     log.line(line(0, at=seconds_from_now(-60)))
 
     now[0] = 55.0
@@ -153,13 +158,13 @@ async def test_a_process_that_stood_still_marks_what_another_may_have_written() 
     assert rest == ["line 1", "line 2"]
 
 
-async def test_a_worker_that_gives_no_beats_marks_nothing() -> None:
+async def test_a_worker_marks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody takes over from a worker while it lives."""
-    logger, now = ListLogger(), [0.0]
-    log = TaskLog(logger, clock=lambda: now[0])
+    logger = ListLogger()
+    log = TaskLog(logger)
     log.line(line(0))
 
-    now[0] = 3600.0
+    monkeypatch.setattr(time, "monotonic", lambda: 1e12)
     log.line(line(1))
 
     assert logger.text.split("\n") == ["line 0", "line 1"]

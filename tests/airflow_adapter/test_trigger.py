@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, job_object
+from ptjob_provider.airflow import pulse, triggers
 from ptjob_provider.airflow.event import JobEvent, TriggerFailed
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.triggers import CURSOR_KEY, PyTorchJobTrigger
@@ -426,3 +427,43 @@ async def test_a_short_deferral_is_not_ended_before_the_workers_own_end(
     await fired(trigger(deferred_at=deferred_at.isoformat()))
 
     assert (datetime.now(UTC) - deferred_at).total_seconds() >= 1.0
+
+
+async def test_an_answer_that_takes_long_is_no_standstill(
+    backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow may take longer to keep the cursor than a standstill lasts; this process lives all the same."""
+    monkeypatch.setattr(pulse, "BEAT", 0.05)
+    monkeypatch.setattr(pulse, "STANDSTILL", 0.5)
+    show(backend)
+    backend.lines = [line(number) for number in range(20)]
+    backend.seconds_between_lines = 0.1
+    comms.hangs = True
+    made = trigger(deferred_at=datetime.now(UTC).isoformat())
+
+    async with running(made, lines=20):
+        pass
+
+    assert log_of(made) == [f"line {number}" for number in range(20)]
+
+
+async def test_a_triggerer_that_was_frozen_leaves_the_cursor_to_whoever_went_on(
+    backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it knows is older, and the heir's lines would be repeated without a mark."""
+    now = [0.0]
+    monkeypatch.setattr(triggers, "Pulse", lambda: pulse.Pulse(lambda: now[0]))
+    monkeypatch.setattr(triggers, "KEEP_INTERVAL", 0.1)
+    show(backend)
+    backend.lines = [line(1)]
+
+    async with running(trigger(), lines=1):
+        writes = len(comms.history)
+        now[0] = 60.0
+        heirs = comms.xcoms[CURSOR_KEY] = {"uid": "u-1", "cursor": line(9).cursor.to_dict(), "is_last": False}
+        await asyncio.sleep(0.15)
+        kept = comms.xcoms[CURSOR_KEY]
+        await asyncio.sleep(0.3)
+
+    assert kept == heirs
+    assert len(comms.history) > writes
