@@ -72,7 +72,7 @@ def run_everything(scratch: Path) -> list[Step]:
     preparing = preparing_step()
     done = run([*lint_steps(), preparing], scratch)
     with_cluster = preparing.code == 0
-    lanes = {"machine": machine_steps(), **(cluster_lanes() if with_cluster else {})}
+    lanes = {"machine": machine_steps(), **({"cluster": cluster_steps()} if with_cluster else {})}
     with held_cluster.held() if with_cluster else contextlib.nullcontext():
         done += run_beside(lanes, scratch)
     return [*done, *run(cluster_coverage_steps(scratch) if with_cluster else [], scratch)]
@@ -107,8 +107,8 @@ def machine_steps() -> list[Step]:
     ]
 
 
-def cluster_lanes() -> dict[str, list[Step]]:
-    """Return the steps that run code on the cluster, in two lanes: most of their time they wait for pods."""
+def cluster_steps() -> list[Step]:
+    """Return the steps that run code on the cluster: most of their time they wait for pods."""
     command = (*PYTEST, *ON_CLUSTER, *MEASURED)
     contract = Step(
         "the contract on the cluster", command, is_test=True, folders=EITHER_ENVIRONMENT, measures="contract"
@@ -122,11 +122,11 @@ def cluster_lanes() -> dict[str, list[Step]]:
         folders=("tests/kubernetes_backend",),
         measures="backend",
     )
-    return {"contract": [contract, cluster, airflow], "backend": [backend]}
+    return [contract, backend, cluster, airflow]
 
 
 def cluster_coverage_steps(scratch: Path) -> list[Step]:
-    """Return the steps that put together what the cluster's lanes have measured."""
+    """Return the steps that put together what was measured on the cluster."""
     files = tuple(str(scratch / name) for name in ("contract", "backend"))
     return [
         Step("what was measured on the cluster", (*COVERAGE, "combine", "--quiet", *files), measures="cluster"),

@@ -43,6 +43,7 @@ class Step:
     code: int | None = None
     seconds: float = 0
     counts: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
 
     @property
     def is_good(self) -> bool:
@@ -59,7 +60,7 @@ class Step:
         self.code = _run(command, _environment(scratch / self.measures), lane)
         self.seconds = time.monotonic() - started
         if self.is_test:
-            self.counts = _counts(report)
+            self.counts, self.failures = _counts(report), _failures(report)
 
 
 def run(steps: Sequence[Step], scratch: Path) -> list[Step]:
@@ -88,13 +89,14 @@ def run_beside(lanes: Mapping[str, Sequence[Step]], scratch: Path) -> list[Step]
 
 
 def summary(steps: Sequence[Step]) -> str:
-    """Say how each step went; the last line counts the tests of all of them."""
+    """Say how each step went and which tests failed; the last line counts the tests of all steps."""
     lines = [f"{'ok    ' if step.is_good else 'FAILED'} {step.seconds:7.1f} s  {step.name}" for step in steps]
     total = sum((step.counts for step in steps), Counter[str]())
     if not any(step.is_test for step in steps):
         return "\n".join(lines)
     skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
-    return "\n".join([*lines, "", f"{total['passed']} passed, {total['failed']} failed{skipped}"])
+    failures = [each for step in steps for each in step.failures]
+    return "\n".join([*lines, "", *failures, f"{total['passed']} passed, {total['failed']} failed{skipped}"])
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], lane: str) -> int:
@@ -121,6 +123,19 @@ def _environment(measures: Path) -> dict[str, str]:
         name: value for name, value in os.environ.items() if name == held_cluster.REQUIRED or not name.startswith(ours)
     }
     return {**outside, "COVERAGE_FILE": str(measures), "PYTHONUNBUFFERED": "1"}
+
+
+def _failures(report: Path) -> list[str]:
+    """Return each failed test with the first line of why; a log that is cut from above ends with them."""
+    if not report.exists():
+        return []
+    cases = ET.parse(report).getroot().iter("testcase")  # noqa: S314 - our own pytest wrote it
+    found = [(case, case.find("failure") if case.find("error") is None else case.find("error")) for case in cases]
+    return [
+        f"FAILED {case.get('classname')}::{case.get('name')}: {(why.get('message') or '').split(chr(10))[0][:300]}"
+        for case, why in found
+        if why is not None
+    ]
 
 
 def _counts(report: Path) -> Counter[str]:
