@@ -47,6 +47,7 @@ class ScriptedBackend:
         self.deleted: list[JobRef] = []
         self.created = 0
         self.shown = 0
+        self.waiting: list[asyncio.Event] = []
 
     async def submit(self, manifest: Manifest) -> JobRef:
         """Create under the script's next word."""
@@ -87,6 +88,8 @@ class ScriptedBackend:
             self.shown += 1
             yield world
             await asyncio.sleep(0)
+        await self._until_end()
+        yield self.worlds[-1]
         await asyncio.Event().wait()
 
     async def logs(
@@ -100,7 +103,17 @@ class ScriptedBackend:
                 await asyncio.sleep(self.seconds_between_lines)
                 yield line
         if follow and self.log_hangs:
-            await asyncio.Event().wait()
+            await self._until_end()
+
+    def end(self, world: Observation) -> None:
+        """Show this world to whoever watches, and end the logs that hang."""
+        self.worlds = [world]
+        for waiting in self.waiting:
+            waiting.set()
+
+    async def _until_end(self) -> None:
+        self.waiting.append(asyncio.Event())
+        await self.waiting[-1].wait()
 
     async def patch(self, ref: JobRef, change: Manifest) -> None:
         """Remember the change."""
@@ -158,6 +171,9 @@ class ListSink:
     def notice(self, text: str) -> None:
         """Keep a sentence about the job."""
         self.notices.append(text)
+
+    async def room(self) -> None:
+        """Take any number of lines."""
 
 
 def finished(job: Manifest, condition: str = "Succeeded") -> dict[str, Any]:

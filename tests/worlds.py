@@ -73,8 +73,8 @@ class World:
             return [line async for line in self.backend.logs(ref, replica, since=since)]
 
     async def text(self, ref: JobRef, replica: str) -> list[str]:
-        """Return a replica's whole log."""
-        return [line.text for line in await self.lines(ref, replica)]
+        """Return what a replica wrote, as far as it can be read."""
+        return [line.text for line in await self.lines(ref, replica) if not line.notice]
 
     async def line(self, ref: JobRef, replica: str, text: str) -> LogLine:
         """Return the first line that has this text in it, as soon as it can be read."""

@@ -88,12 +88,14 @@ class ClusterError(PTJobError):
     Attributes:
         code: the HTTP status, 0 where there was none.
         reason: the server's own word for it, such as `AlreadyExists`.
+        retry_after: seconds that the server asked to be left alone; None if it did not.
     """
 
-    def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:
+    def __init__(self, message: str, *, code: int = 0, reason: str = "", retry_after: float | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
+        self.retry_after = retry_after
 
 
 class JobNotFound(ClusterError):

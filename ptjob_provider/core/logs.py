@@ -23,6 +23,8 @@ _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\
 _RECORD = re.compile(rb"(\S+) (stdout|stderr) ([^ ]+)(?: (.*))?", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_TEXT = "1970-01-01T00:00:00Z"
+_SECOND = 1_000_000_000
+"""In nanoseconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,51 +187,64 @@ class LineCounter:
     """Gives every line of one run of a container its cursor, and drops the lines that are not after `since`.
 
     The lines must begin at or before the first one that has the timestamp of `since`. What is dropped ends with the
-    line of `since`: what comes behind it is new, whatever its timestamp says. A cursor of another pod or container
-    drops nothing; one of a later run of the container drops everything.
+    line of `since`: what stands before it in the log had been read, and what comes behind it is new, whatever their
+    timestamps say (two streams that are written at once are a few microseconds out of order). Where that line does not
+    come, the first one with a later timestamp is new. A cursor of another pod or container drops nothing; one of a
+    later run of the container drops everything.
+
+    Attributes:
+        has_reached: whether the line of `since` has come (True), or a later one without it (False): what was between
+            those two is not there any more. None as long as neither came.
+        is_unsteady: whether the writer's clock was set back by a second or more.
     """
 
     def __init__(self, *, pod_uid: str, container: str, restart_count: int, since: LogCursor | None = None) -> None:
         self._pod_uid = pod_uid
         self._container = container
         self._restart_count = restart_count
-        self._instant = -1
-        self._ordinal = -1
+        self._place = (-1, -1)
         self._since = since if since is not None and self._is_reached_by(since) else None
+        self.has_reached: bool | None = None
+        self.is_unsteady = False
 
     def lines(self, pieces: Iterable[StampedPiece]) -> Iterator[LogLine]:
         """Yield those of the next pieces that are new, with their cursors."""
-        for piece in pieces:
-            self._count(piece.timestamp)
-            if self._is_new():
-                yield self._line(piece)
+        found = list(pieces)
+        places = [self._count(piece.timestamp) for piece in found]
+        for number in range(self._number_of_read(places), len(found)):
+            yield self._line(found[number], places[number][1])
 
     def _is_reached_by(self, since: LogCursor) -> bool:
         same_log = (since.pod_uid, since.container) == (self._pod_uid, self._container)
         return same_log and since.restart_count >= self._restart_count
 
-    def _count(self, timestamp: str) -> None:
-        instant = nanoseconds(timestamp)
-        self._ordinal = self._ordinal + 1 if instant == self._instant else 0
-        self._instant = instant
+    def _count(self, timestamp: str) -> tuple[int, int]:
+        instant, (before, ordinal) = nanoseconds(timestamp), self._place
+        self._place = (instant, ordinal + 1 if instant == before else 0)
+        self.is_unsteady = self.is_unsteady or instant <= before - _SECOND
+        return self._place
 
-    def _is_new(self) -> bool:
+    def _number_of_read(self, places: list[tuple[int, int]]) -> int:
+        """Return how many of these places had been read; the new ones are the rest."""
         if self._since is None:
-            return True
+            return 0
         if self._since.restart_count > self._restart_count:
-            return False
-        here, there = (self._instant, self._ordinal), (nanoseconds(self._since.timestamp), self._since.ordinal)
-        if here >= there:
-            self._since = None
-        return here > there
+            return len(places)
+        last = nanoseconds(self._since.timestamp), self._since.ordinal
+        number = places.index(last) if last in places else _first(places, after=last)
+        if number == len(places):
+            return number
+        self.has_reached = places[number] == last
+        self._since = None
+        return number + self.has_reached
 
-    def _line(self, piece: StampedPiece) -> LogLine:
+    def _line(self, piece: StampedPiece, ordinal: int) -> LogLine:
         cursor = LogCursor(
             pod_uid=self._pod_uid,
             container=self._container,
             restart_count=self._restart_count,
             timestamp=piece.timestamp,
-            ordinal=self._ordinal,
+            ordinal=ordinal,
         )
         return LogLine(text=piece.text, timestamp=piece.timestamp, cursor=cursor, continues=piece.continues)
 
@@ -260,7 +275,12 @@ def nanoseconds(timestamp: str) -> int:
         raise ValueError(f"not an RFC 3339 instant: {timestamp[:80]!r}")
     second, fraction, offset = match.groups("")
     whole = (datetime.fromisoformat(second + offset) - _EPOCH) // timedelta(seconds=1)
-    return whole * 1_000_000_000 + int(fraction.ljust(9, "0"))
+    return whole * _SECOND + int(fraction.ljust(9, "0"))
+
+
+def _first(places: list[tuple[int, int]], *, after: tuple[int, int]) -> int:
+    """Return the number of the first place after this one; the number of places if there is none."""
+    return next((number for number, place in enumerate(places) if place > after), len(places))
 
 
 def _stamped(pieces: Iterable[Piece], timestamp: str) -> list[StampedPiece]:

@@ -12,21 +12,26 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import recorder
 from ptjob_provider.core.conclusion import Conclusion, Outcome, summarize
-from ptjob_provider.core.diagnosis import Diagnosis, Limits, WaitingNotice
-from ptjob_provider.core.errors import ClusterError, OutputsNotVerified
-from ptjob_provider.core.identity import OVERDUE_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION
+from ptjob_provider.core.diagnosis import Diagnosis, LastWords, Limits, WaitingNotice
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, OutputsNotVerified
+from ptjob_provider.core.identity import (
+    DIAGNOSIS_ANNOTATION,
+    OVERDUE_ANNOTATION,
+    RECORD_ANNOTATION,
+    REPORT_ANNOTATION,
+)
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.outputs import notes, problems, report_text
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.submission import inspect_outputs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from ptjob_provider.core.backend import Backend, Observation
     from ptjob_provider.core.identity import JobRef
@@ -36,8 +41,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TICK = 1.0
-"""Seconds between looks at the clock while nothing changes."""
+T = TypeVar("T")
+
+_LONGEST = 600.0
+"""Seconds after which the clock is looked at although nothing changes and nothing is due: it may have been set."""
 
 _DRAIN_TIMEOUT = 30.0
 """Seconds that the end of rank 0's log is waited for after the job's end."""
@@ -50,8 +57,14 @@ _SETTLE_TIMEOUT = 3.0
 
 _SETTLE_INTERVAL = 0.1
 
+_AWAY = 2.0
+"""Seconds between questions to a back-end that has given up answering, after tries of its own."""
+
 _WAKE_INTERVAL = timedelta(seconds=30)
 """How often the operator is made to look at a job that is past its own deadline."""
+
+_MOMENT = timedelta(milliseconds=100)
+"""Left to the operator itself to see that a job is past its deadline."""
 
 _TAIL_LINES = 200
 _TAIL_WIDTH = 500
@@ -67,13 +80,16 @@ class Sink(Protocol):
     def notice(self, text: str) -> None:
         """Take one sentence about the job."""
 
+    async def room(self) -> None:
+        """Return when more lines can be taken; whoever reads the log waits meanwhile, and nobody else."""
+
 
 async def follow(
     backend: Backend,
     submission: Submission,
     *,
     sink: Sink,
-    cursor: LogCursor | None = None,
+    cursor: LogCursor | Callable[[], Awaitable[LogCursor | None]] | None = None,
     deadline: datetime | None = None,
     limits: Limits | None = None,
     keep_running_pods: bool = False,
@@ -87,7 +103,8 @@ async def follow(
         backend: where the job is.
         submission: which job.
         sink: takes rank 0's lines, each once, and sentences about the job's progress.
-        cursor: the last line that a sink has had before; following goes on after it.
+        cursor: the last line that a sink has had before, or what finds it; following goes on after it. It is only
+            looked for when rank 0 has begun to run: most of those who wait have no log yet.
         deadline: an aware instant at which the job is deleted and the outcome is TIMED_OUT; None waits without end.
         limits: when a job that cannot get on is stopped.
         keep_running_pods: leave replicas running that the operator leaves running after the job's end.
@@ -99,7 +116,7 @@ async def follow(
         backend=backend,
         submission=submission,
         sink=sink,
-        cursor=cursor,
+        start=cursor,
         deadline=deadline,
         limits=limits or Limits(),
         keep_running_pods=keep_running_pods or hands_off,
@@ -115,6 +132,7 @@ async def catch_up(backend: Backend, submission: Submission, *, sink: Sink, curs
     try:
         async for line in backend.logs(submission.ref, submission.rank0, since=cursor, follow=False):
             sink.line(line)
+            await sink.room()
     except ClusterError as error:
         last = f"the last line that was read is of {cursor.timestamp}" if cursor else "no line had been read"
         sink.notice(f"{submission.ref}: the rest of rank 0's log cannot be read any more ({error}); {last}")
@@ -136,7 +154,7 @@ class _Follower:
     backend: Backend
     submission: Submission
     sink: Sink
-    cursor: LogCursor | None
+    start: LogCursor | Callable[[], Awaitable[LogCursor | None]] | None
     deadline: datetime | None
     limits: Limits
     keep_running_pods: bool
@@ -145,45 +163,64 @@ class _Follower:
     clock: Callable[[], datetime]
     record: recorder.Record | None = None
     status: JobStatus = field(default_factory=lambda: JobStatus(phase=JobPhase.PENDING))
+    cursor: LogCursor | None = None
+    pump: asyncio.Task[None] | None = None
+    is_reading: bool = False
+    noted: Diagnosis | None = None
     deleted: bool = False
     due: datetime | None = None
     woken_at: datetime | None = None
     waiting: WaitingNotice = field(default_factory=WaitingNotice)
+    last_words: LastWords = field(init=False)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+
+    def __post_init__(self) -> None:
+        self.last_words = LastWords(besides=self.submission.rank0)
 
     @property
     def ref(self) -> JobRef:
         return self.submission.ref
 
     async def run(self) -> Conclusion:
-        pump = asyncio.create_task(self._pump_log())
         try:
-            end = await self._until_end()
-            if end.stop:
-                await self._stop()
-            elif not self.keep_running_pods:
-                await self._stop_leftovers()
-            await self._drain(pump, _STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT)
+            # The watch stays open: what the back-end knows of the job by it need not be asked for at the end.
+            async with contextlib.aclosing(self.backend.watch(self.ref)) as watch:
+                end = await self._until_end(watch)
+                await self._settle(end)
+        finally:
+            if self.pump is not None:
+                self.pump.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self.pump
+        return await self._conclude(end)
+
+    async def _settle(self, end: _End) -> None:
+        """Have nothing run any more, and all of the log and of the pods' ends told."""
+        if end.stop:
+            await self._stop()
+        elif not self.keep_running_pods:
+            await self._stop_leftovers()
+        if self._has_begun:
+            await self._drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT)
             if end.outcome is Outcome.FAILED and not end.stop:
                 await self._look_again()
-        finally:
-            pump.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await pump
-        return await self._conclude(end)
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether any pod may have run; a job that was suspended to its end has no log."""
+        return self.status.started_at is not None or bool(self.record and self.record.placed)
 
     # --- watching -----------------------------------------------------------------------------------------------------
 
-    async def _until_end(self) -> _End:
-        watch = self.backend.watch(self.ref)
+    async def _until_end(self, watch: AsyncGenerator[Observation, None]) -> _End:
         following: asyncio.Task[Observation] | None = None
         try:
             while True:
                 following = following or asyncio.ensure_future(_next(watch))
-                done, _ = await asyncio.wait({following}, timeout=self._patience())
-                if done:
+                await asyncio.wait({following}, timeout=self._patience())
+                if following.done():
                     await self._take(following.result())
-                    following = None
+                    following = None  # with what was seen: ten thousand wait here
                 if reason := self.waiting.to_say(self.clock()):
                     self.sink.notice(f"{self.ref} waits: {reason}")
                 if end := self._end():
@@ -194,16 +231,21 @@ class _Follower:
                 following.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await following
-            await watch.aclose()
 
     def _patience(self) -> float:
-        left = (self.deadline - self.clock()).total_seconds() if self.deadline else _TICK
-        return min(_TICK, max(0.0, left))
+        """Return the seconds until something is due although nothing changes."""
+        now = self.clock()
+        instants = [self.deadline, self.waiting.due(), self._wakes_operator_at()]
+        if not self.hands_off:
+            instants.append(diagnoses.ends_at(self.record or recorder.Record(), now=now, limits=self.limits))
+        left = [(instant - now).total_seconds() for instant in instants if instant is not None]
+        return max(0.0, min([_LONGEST, *left]))
 
     async def _take(self, seen: Observation) -> None:
         if seen.job is None:
             self.deleted = True
             return
+        self.noted = Diagnosis.stored_in(seen.job)
         before = self.record or recorder.stored_in(seen.job)
         replicas = len(self.submission.ranks)
         after = recorder.observe(before, pods=seen.pods, events=seen.events, now=self.clock(), replicas=replicas)
@@ -212,6 +254,8 @@ class _Follower:
         self._say_changes(before, self.record, pytorchjob.read_status(seen.job))
         if self.status.phase.is_terminal:  # what ran until then; the operator stops it at the same moment
             self.record = replace(self.record, running=before.running or self.record.running)
+        if self.pump is None and self._has_log(self.record):
+            self.pump = asyncio.create_task(self._pump_log())
         if self.record.terminations != before.terminations and not self.hands_off:
             await self._annotate(RECORD_ANNOTATION, recorder.to_text(self.record))
 
@@ -220,7 +264,9 @@ class _Follower:
         for text in after.notices:
             if text not in known:
                 self.sink.notice(f"{self.ref}: {text}")
-        if status.phase is not self.status.phase:
+        for text in self.last_words.of(after.new_terminations_since(before)):
+            self.sink.notice(f"{self.ref}: {text}")
+        if status.phase not in {self.status.phase, JobPhase.SUSPENDED}:  # which says why, a moment later
             self.sink.notice(f"{self.ref} is {status.phase.value}" + (f": {status.message}" if status.message else ""))
         self.status = status
         self.waiting.see(diagnoses.waiting_reason(after, status, replicas=len(self.submission.ranks)), self.clock())
@@ -243,11 +289,15 @@ class _Follower:
         It means to do so by itself, but puts the job into a queue that nobody reads (training-operator #3358): a job
         that hangs, so that nothing of it changes, would run on for hours.
         """
-        now = self.clock()
-        is_overdue = self.due is not None and now > self.due and not self.hands_off
-        if is_overdue and (self.woken_at is None or now - self.woken_at >= _WAKE_INTERVAL):
+        now, due = self.clock(), self._wakes_operator_at()
+        if due is not None and now >= due:
             self.woken_at = now
             await self._annotate(OVERDUE_ANNOTATION, now.isoformat(timespec="seconds"))
+
+    def _wakes_operator_at(self) -> datetime | None:
+        if self.due is None or self.hands_off:
+            return None
+        return self.due + _MOMENT if self.woken_at is None else self.woken_at + _WAKE_INTERVAL
 
     def _end(self) -> _End | None:
         record = self.record or recorder.Record()
@@ -267,32 +317,48 @@ class _Follower:
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
+    def _has_log(self, record: recorder.Record) -> bool:
+        """Whether rank 0 has begun to run."""
+        rank0 = self.submission.rank0
+        ended = (end.replica for end in record.terminations)
+        return rank0 in record.running or rank0 in record.finished or rank0 in ended
+
     async def _pump_log(self) -> None:
+        self.cursor = await self.start() if callable(self.start) else self.start
+        self.is_reading = True
         try:
             async for line in self.backend.logs(self.ref, self.submission.rank0, since=self.cursor):
                 self.sink.line(line)
                 self.cursor = line.cursor
-                self.tail.append(self.mask(line.text)[:_TAIL_WIDTH])
+                if not line.notice:
+                    self.tail.append(self.mask(line.text)[:_TAIL_WIDTH])
+                await self.sink.room()
         except ClusterError as error:
             self.sink.notice(f"{self.ref}: rank 0's log cannot be read any more: {error}")
 
-    async def _drain(self, pump: asyncio.Task[None], seconds: float) -> None:
-        done, _ = await asyncio.wait({pump}, timeout=seconds)
-        if not done:
+    async def _drain(self, seconds: float) -> None:
+        """Wait for the end of the log as long as lines come; the time counts from where its place is known."""
+        self.pump = self.pump or asyncio.create_task(self._pump_log())
+        progresses = True
+        while progresses and not self.pump.done():
+            before = self.is_reading, self.cursor
+            await asyncio.wait({self.pump}, timeout=seconds)
+            progresses = not self.is_reading or before != (self.is_reading, self.cursor)
+        if not self.pump.done():
             last = self.cursor.timestamp if self.cursor else "none was read"
             self.sink.notice(f"{self.ref}: the end of rank 0's log was waited for {seconds:.0f} s; last line: {last}")
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     async def _stop(self) -> None:
-        await self.backend.delete(self.ref)
+        await _answered(lambda: self.backend.delete(self.ref))
         self.sink.notice(f"{self.ref} was deleted: it would not have ended by itself")
 
     async def _stop_leftovers(self) -> None:
-        if self.deleted or await self.backend.pods_gone(self.ref):
+        if self.deleted or await _answered(lambda: self.backend.pods_gone(self.ref)):
             return
         try:
-            await self.backend.patch(self.ref, pytorchjob.STOP_RUNNING_PODS)
+            await _answered(lambda: self.backend.patch(self.ref, pytorchjob.STOP_RUNNING_PODS))
         except ClusterError as error:
             self.sink.notice(f"{self.ref}: replicas that still run could not be stopped ({error}); delete the job")
             return
@@ -300,7 +366,7 @@ class _Follower:
 
     async def _conclude(self, end: _End) -> Conclusion:
         if end.outcome is not Outcome.SUCCEEDED:
-            return self._failure(end.outcome, end.diagnosis or await self._diagnose())
+            return self._failure(end.outcome, end.diagnosis or await self._diagnose_and_note())
         try:
             report = await self._inspect()
         except OutputsNotVerified as error:
@@ -317,13 +383,22 @@ class _Follower:
     async def _look_again(self) -> None:
         """See how the other replicas ended: the one whose end was seen first may only have followed the real cause."""
         waited = 0.0
-        while waited < _SETTLE_TIMEOUT and not await self.backend.pods_gone(self.ref):
+        while waited < _SETTLE_TIMEOUT and not await _answered(lambda: self.backend.pods_gone(self.ref)):
             await asyncio.sleep(_SETTLE_INTERVAL)
             waited += _SETTLE_INTERVAL
         async with contextlib.aclosing(self.backend.watch(self.ref)) as watch:
             seen = await anext(watch)
         if seen.job is not None:
             await self._take(seen)
+
+    async def _diagnose_and_note(self) -> Diagnosis:
+        """Say why, once for all: whoever reads the job later has neither its pods nor their logs."""
+        if self.noted is not None:
+            return self.noted
+        found = self._with_tail(await self._diagnose())
+        if not self.hands_off:
+            await self._annotate(DIAGNOSIS_ANNOTATION, found.to_text())
+        return found
 
     async def _diagnose(self) -> Diagnosis:
         """Read more of the log that matters than the record holds, if it can be read."""
@@ -339,15 +414,18 @@ class _Follower:
         last: deque[str] = deque(maxlen=_TAIL_LINES)
         with contextlib.suppress(ClusterError):
             async for line in self.backend.logs(self.ref, replica, follow=False):
-                last.append(self.mask(line.text)[:_TAIL_WIDTH])
+                if not line.notice:
+                    last.append(self.mask(line.text)[:_TAIL_WIDTH])
         return tuple(last)
 
     def _failure(self, outcome: Outcome, why: Diagnosis, report: OutputReport | None = None) -> Conclusion:
-        if not why.log_tail:
-            why = replace(why, log_tail=tuple(self.tail), tail_of=self.submission.rank0)
+        why = self._with_tail(why)
         status = replace(self.status, phase=JobPhase.FAILED)
         result = self._result(status, report, why)
         return Conclusion(outcome=outcome, status=status, diagnosis=why, result=result, cursor=self.cursor)
+
+    def _with_tail(self, why: Diagnosis) -> Diagnosis:
+        return why if why.log_tail else replace(why, log_tail=tuple(self.tail), tail_of=self.submission.rank0)
 
     async def _inspect(self) -> OutputReport | None:
         report = None if self.hands_off else await inspect_outputs(self.backend, self.submission)
@@ -358,6 +436,15 @@ class _Follower:
     def _result(self, status: JobStatus, report: OutputReport | None, why: Diagnosis | None) -> dict[str, Any]:
         record = self.record or recorder.Record()
         return summarize(self.submission, status=status, record=record, report=report, diagnosis=why, now=self.clock())
+
+
+async def _answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until there is an answer: a job that has ended is concluded however long the server is away."""
+    while True:
+        try:
+            return await ask()
+        except ClusterUnavailable as error:
+            await asyncio.sleep(error.retry_after or _AWAY)
 
 
 async def _next(watch: AsyncGenerator[Observation, None]) -> Observation:

@@ -104,7 +104,7 @@ async def look(
         pods=seen.pods,
         record=record,
         waiting=diagnoses.waiting_reason(record, status, replicas=len(submission.ranks)),
-        diagnosis=_diagnose(submission, status, record, report),
+        diagnosis=_diagnose(seen.job, submission, status, record, report),
         report=report,
         unverified=unverified,
         now=now,
@@ -134,10 +134,10 @@ async def _inspect(backend: Backend, submission: Submission) -> tuple[OutputRepo
 
 
 def _diagnose(
-    submission: Submission, status: JobStatus, record: Record, report: OutputReport | None
+    job: Manifest, submission: Submission, status: JobStatus, record: Record, report: OutputReport | None
 ) -> Diagnosis | None:
     if status.phase is JobPhase.FAILED:
-        return diagnoses.diagnose(record, status, ranks=submission.ranks)
+        return diagnoses.Diagnosis.stored_in(job) or diagnoses.diagnose(record, status, ranks=submission.ranks)
     not_before = parse_instant(submission.first_started_at)
     found = problems(report, submission.outputs, not_before=not_before) if report and not_before else ()
     return diagnoses.outputs_failed(found, replica=submission.rank0) if found else None

@@ -322,6 +322,62 @@ def test_no_line_behind_the_cursor_is_lost_when_the_clock_goes_back() -> None:
     assert [line.text for line in again] == ["line 2", "line 3"]
 
 
+def test_lines_of_two_streams_that_are_out_of_order_come_once() -> None:
+    """Both streams were written within microseconds: the cursor's line stands behind one with a later timestamp."""
+    whole = count(stamped(T0, T2, T1, T2))
+
+    again = count(stamped(T0, T2, T1, T2), since=whole[2].cursor)
+
+    assert again == whole[3:]
+
+
+@pytest.mark.parametrize(
+    ("served", "expected"),
+    [
+        ([T0, T1, T2], True),
+        ([T1], True),
+        ([T1, T1, T2], True),
+        ([T0, T2], False),
+        ([T2], False),
+        ([T0], None),
+        ([], None),
+    ],
+)
+def test_a_counter_tells_whether_the_line_of_the_cursor_was_there(served: list[str], expected: bool | None) -> None:  # noqa: FBT001
+    """A later line without it: what was between them is gone. Neither: nothing can be told yet."""
+    since = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=T1, ordinal=0)
+    counter = LineCounter(pod_uid="p", container="pytorch", restart_count=0, since=since)
+
+    list(counter.lines(stamped(*served)))
+
+    assert counter.has_reached is expected
+
+
+@given(st.integers(min_value=1, max_value=9), st.integers(min_value=0), st.integers(min_value=0))
+def test_a_line_is_missed_exactly_when_it_and_all_before_it_were_cut_off(length: int, stopped: int, cut: int) -> None:
+    """Rotation takes away the beginning of a log, wherever it falls; what is left comes once and in order."""
+    whole = count(stamped(*(f"2026-11-20T10:00:0{number}Z" for number in range(length))))
+    place = stopped % len(whole)
+    kept = whole[cut % (len(whole) + 1) :]
+    counter = LineCounter(pod_uid="p", container="pytorch", restart_count=0, since=whole[place].cursor)
+
+    again = list(counter.lines([StampedPiece(timestamp=line.timestamp, text=line.text) for line in kept]))
+
+    is_there, is_anything_later = whole[place] in kept, bool(again)
+    assert again == [line for line in kept if line in whole[place + 1 :]]
+    assert counter.has_reached is (True if is_there else False if is_anything_later else None)
+
+
+@pytest.mark.parametrize(("timestamps", "expected"), [([T0, T1, T1], False), ([T2, T1], False), ([T2, T0], True)])
+def test_a_clock_that_was_set_back_is_noticed(timestamps: list[str], expected: bool) -> None:  # noqa: FBT001
+    """By a second or more: less is two streams that were written at once."""
+    counter = LineCounter(pod_uid="p", container="pytorch", restart_count=0)
+
+    list(counter.lines(stamped(*timestamps)))
+
+    assert counter.is_unsteady is expected
+
+
 @pytest.mark.parametrize(
     ("where", "texts"),
     [

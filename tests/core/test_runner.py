@@ -60,7 +60,11 @@ def job(*conditions: str, annotations: dict[str, str] | None = None) -> Manifest
         "kind": "PyTorchJob",
         "metadata": meta | {"annotations": annotations or {}},
         "spec": {},
-        "status": {"conditions": listed, "completionTime": "2026-11-20T12:09:00Z"},
+        "status": {
+            "conditions": listed,
+            "startTime": "2026-11-20T12:00:00Z",
+            "completionTime": "2026-11-20T12:09:00Z",
+        },
     }
 
 
@@ -167,7 +171,7 @@ async def test_replicas_may_be_left_running_on_request() -> None:
 
     await follow(backend, submission(), sink=ListSink(), keep_running_pods=True)
 
-    assert backend.patches == []
+    assert not any("spec" in change for change in backend.patches)
 
 
 async def test_replicas_that_cannot_be_stopped_are_said() -> None:
@@ -195,10 +199,28 @@ async def test_terminations_are_kept_on_the_job_when_they_happen() -> None:
     later.worlds = [Observation(job=job("Failed", annotations={RECORD_ANNOTATION: text}))]
     second = await follow(later, submission(), sink=ListSink())
 
-    assert len(backend.patches) == 1
+    assert [RECORD_ANNOTATION in change["metadata"]["annotations"] for change in backend.patches] == [True, False]
     assert first.diagnosis is not None
     assert second.diagnosis is not None
     assert (second.diagnosis.summary, second.diagnosis.log_tail) == (first.diagnosis.summary, first.diagnosis.log_tail)
+
+
+async def test_why_a_job_failed_is_found_once() -> None:
+    """Whoever comes later has neither the logs nor the pods that decided it, and says the same."""
+    backend, later = ScriptedBackend(), ScriptedBackend()
+    backend.lines = written("Traceback (most recent call last):", "ValueError: labels are wrong")
+    seen = Observation(job=job("Failed"), pods=[pod(MASTER, exited(1), phase="Failed")])
+    backend.worlds = [seen]
+
+    first = await follow(backend, submission(), sink=ListSink())
+    noted = backend.patches[-1]["metadata"]["annotations"]
+    later.worlds = [Observation(job=job("Failed", annotations=noted))]
+    second = await follow(later, submission(), sink=ListSink())
+
+    assert first.diagnosis is not None
+    assert "ValueError: labels are wrong" in first.diagnosis.summary
+    assert second.diagnosis == first.diagnosis
+    assert later.patches == []
 
 
 async def test_a_record_that_cannot_be_kept_does_not_end_the_waiting() -> None:

@@ -33,13 +33,16 @@ if TYPE_CHECKING:
 
 OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 LINES = 60
-COUNT = f"i=0; while [ $i -lt {LINES} ]; do echo line $i; i=$((i+1)); sleep 0.5; done"
+LONG = 150
+COUNT = "i=0; while [ $i -lt {lines} ]; do echo line $i; i=$((i+1)); sleep 0.5; done"
 NUMBERED = [f"line {number}" for number in range(LINES)]
+ALL = [f"line {number}" for number in range(LONG)]
 
 
-async def counting(backend: KubernetesBackend, namespace: str) -> Submission:
-    """Submit a job that writes a numbered line twice a second for half a minute."""
-    job = TrainingJob.parse(name="count", namespace=namespace, image=INIT_IMAGE, command=["sh", "-c", COUNT])
+async def counting(backend: KubernetesBackend, namespace: str, *, lines: int = LINES) -> Submission:
+    """Submit a job that writes so many numbered lines, two in a second."""
+    command = ["sh", "-c", COUNT.format(lines=lines)]
+    job = TrainingJob.parse(name="count", namespace=namespace, image=INIT_IMAGE, command=command)
     return await ensure_submitted(backend, job, owner=OWNER, store=MemoryStore())
 
 
@@ -47,7 +50,7 @@ async def followed(
     backend: KubernetesBackend, submission: Submission, sink: ListSink, *, then: Callable[[], None], after: str
 ) -> Conclusion:
     """Follow the job to its end; something happens, in a thread, once a line has come."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(2 * PATIENCE):
         following = asyncio.create_task(follow(backend, submission, sink=sink))
         while after not in sink.lines and not following.done():  # noqa: ASYNC110 - the sink tells nobody
             await asyncio.sleep(0.1)
@@ -74,7 +77,7 @@ async def test_a_component_that_is_killed_costs_neither_the_verdict_nor_a_line(
 async def test_what_a_pod_took_with_it_is_said(own_cluster: Cluster, own_namespace: str) -> None:
     """Its log went with it while nobody could read it: the last line's time is told, and no line is made up."""
     backend, sink = KubernetesBackend(config_of(own_cluster.layout.kubeconfig)), ListSink()
-    submission = await counting(backend, own_namespace)
+    submission = await counting(backend, own_namespace, lines=LONG)  # it outlasts its pod, on a busy machine too
     delete = ("delete", "pod", submission.rank0, "--namespace", own_namespace, "--force", "--grace-period=0")
 
     def lose() -> None:
@@ -88,8 +91,8 @@ async def test_what_a_pod_took_with_it_is_said(own_cluster: Cluster, own_namespa
     loss = next(place for place, line in enumerate(sink.lines) if "was lost with it" in line)
     again = sink.lines[loss + 1 :]  # the operator fails the job, or makes the pod anew if it was quicker to miss it
     assert "its pod is gone; what it wrote after" in sink.lines[loss]
-    assert sink.lines[:loss] == NUMBERED[:loss]
-    assert again == NUMBERED[: len(again)]
+    assert sink.lines[:loss] == ALL[:loss]
+    assert again == ALL[: len(again)]
 
 
 async def test_a_follower_that_comes_after_the_end_tells_the_same(own_cluster: Cluster, own_namespace: str) -> None:

@@ -5,19 +5,22 @@ It refuses to know where jobs run and who asked; the runner decides when to ask 
 
 from __future__ import annotations
 
-from ptjob_provider.core.diagnosis.ending import Limits, ending
+from ptjob_provider.core.diagnosis.ending import Limits, ending, ends_at
 from ptjob_provider.core.diagnosis.failure import deleted, diagnose, outputs_failed, timed_out
+from ptjob_provider.core.diagnosis.last_words import LastWords
 from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis
 from ptjob_provider.core.diagnosis.waiting import WaitingNotice, waiting_reason
 
 __all__ = [
     "Cause",
     "Diagnosis",
+    "LastWords",
     "Limits",
     "WaitingNotice",
     "deleted",
     "diagnose",
     "ending",
+    "ends_at",
     "outputs_failed",
     "timed_out",
     "waiting_reason",

@@ -17,6 +17,7 @@ All clocks are ours: they begin when the recorder first saw the wait.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.diagnosis.failure import describe, root_of, suspects_of
@@ -73,6 +74,16 @@ def ending(
         or _queued(record, status, now, limits.queue_timeout, ranks)
         or _sidecar(record, now, limits.sidecar_timeout, ranks)
     )
+
+
+def ends_at(record: Record, *, now: datetime, limits: Limits) -> datetime | None:
+    """Return the next instant after `now` at which `ending` may say something else although nothing has changed."""
+    clocks = [(wait.since, limits.start_timeout) for wait in record.waiting if wait.kind in _STARTING]
+    clocks += [(wait.since, limits.sidecar_timeout) for wait in record.waiting if wait.kind is WaitKind.SIDECAR]
+    if record.queued_since is not None:
+        clocks.append((record.queued_since, limits.queue_timeout))
+    instants = (since + timedelta(seconds=timeout) for since, timeout in clocks if timeout is not None)
+    return min((instant for instant in instants if instant > now), default=None)
 
 
 def _broken(record: Record, ranks: Mapping[str, int]) -> Diagnosis | None:

@@ -39,10 +39,13 @@ unknown             yes     nothing points to the program
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
+
+from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -199,6 +202,19 @@ class Diagnosis:
         """Return JSON-safe fields."""
         lists = {name: list(getattr(self, name)) for name in ("collateral", "also_failed", "log_tail")}
         return {**asdict(self), **lists, "cause": self.cause.value}
+
+    def to_text(self) -> str:
+        """Return what the job's annotation keeps for whoever reads it later, without the logs that decided it."""
+        return json.dumps(replace(self, log_tail=bounded_tail(self.log_tail)).to_dict(), separators=(",", ":"))
+
+    @classmethod
+    def stored_in(cls, job: Mapping[str, Any]) -> Self | None:
+        """Return what the job's annotation says; None if it has none that can be understood."""
+        text = (job["metadata"].get("annotations") or {}).get(DIAGNOSIS_ANNOTATION, "")
+        try:
+            return cls.from_dict(json.loads(text))
+        except (ValueError, TypeError, KeyError):
+            return None
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:

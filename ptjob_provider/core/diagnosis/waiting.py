@@ -39,9 +39,16 @@ class WaitingNotice:
         if reason != self.reason:
             self.reason, self.since = reason, now
 
+    def due(self) -> datetime | None:
+        """Return when the present reason has to be said; None if there is none, or it was said."""
+        if not self.reason or self.reason == self.said or self.since is None:
+            return None
+        return self.since + PATIENCE
+
     def to_say(self, now: datetime) -> str:
         """Return what has to be said at this instant; mostly ""."""
-        if not self.reason or self.reason == self.said or self.since is None or now - self.since < PATIENCE:
+        due = self.due()
+        if due is None or now < due:
             return ""
         self.said = self.reason
         return self.reason

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -17,14 +16,14 @@ from ptjob_provider.core.errors import (
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import crd, paths
+from ptjob_provider.core.kubernetes.board import ENDED, followed, followed_world, is_pod_of
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.podlog import ReplicaLog
 from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
-from ptjob_provider.core.kubernetes.world import World, is_pod_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.backend import Observation
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.config import ClusterConfig
     from ptjob_provider.core.logs import LogCursor, LogLine
     from ptjob_provider.core.outputs import OutputReport, ResolvedOutputs
-
-_OVER = {"Succeeded", "Failed"}
 
 
 class KubernetesBackend:
@@ -49,7 +46,6 @@ class KubernetesBackend:
     def __init__(self, config: ClusterConfig, *, probe: ProbeOptions | None = None) -> None:
         self._config = config
         self._probe = probe or ProbeOptions()
-        self._worlds: dict[JobRef, _Followed] = {}
 
     async def submit(self, manifest: Manifest) -> JobRef:
         """Create the job; a field that the server does not know is refused, not dropped. See `Backend.submit`."""
@@ -81,15 +77,16 @@ class KubernetesBackend:
 
     async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
         """Yield the job's world after each change; see `Backend.watch`."""
-        async with self._followed(ref) as world, aclosing(world.observations()) as observations:
+        async with followed(self._config, ref) as world, aclosing(world.observations()) as observations:
             async for observation in observations:
                 yield observation
+                del observation  # ten thousand who wait would each keep the objects that they saw last
 
     async def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
     ) -> AsyncGenerator[LogLine, None]:
         """Yield a replica's lines; see `Backend.logs`."""
-        async with self._followed(ref) as world, lease(self._config) as client:
+        async with followed(self._config, ref) as world, lease(self._config) as client:
             log = ReplicaLog(client, world, ref, replica)
             async with aclosing(log.follow(since) if follow else log.snapshot(since)) as lines:
                 async for line in lines:
@@ -126,10 +123,13 @@ class KubernetesBackend:
 
     async def pods_gone(self, ref: JobRef) -> bool:
         """Whether nothing of the job runs; see `Backend.pods_gone`."""
+        world = followed_world(self._config, ref)
+        if world is not None and world.has_surely_stopped:
+            return True
         selector = pytorchjob.pod_selector(ref.name)
         async with lease(self._config) as client:
             pods = await client.items(paths.pods(ref.namespace), labelSelector=selector)
-        return all(pod["status"].get("phase") in _OVER for pod in pods if is_pod_of(pod, ref))
+        return all(pod["status"].get("phase") in ENDED for pod in pods if is_pod_of(pod, ref))
 
     async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime) -> OutputReport:
         """Look at the outputs from inside the cluster, by a pod that mounts their claims; see `inspection`."""
@@ -141,26 +141,3 @@ class KubernetesBackend:
             if JobRef.of(job) != ref:
                 raise OutputsNotVerified(f"{ref}: another job has the name now")
             return await inspect(client, job, outputs, since=since, options=self._probe)
-
-    @asynccontextmanager
-    async def _followed(self, ref: JobRef) -> AsyncIterator[World]:
-        """Give the job's world; it is watched while anybody of this back-end follows the job."""
-        async with lease(self._config) as client:
-            followed = self._worlds.get(ref) or self._worlds.setdefault(ref, _Followed(World(client, ref)))
-            followed.users += 1
-            try:
-                yield followed.world
-            finally:
-                followed.users -= 1
-                if not followed.users:
-                    self._worlds.pop(ref, None)
-                    await asyncio.shield(followed.world.stop())
-
-
-class _Followed:
-    """A world and how many follow it."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.users = 0
-        world.start()

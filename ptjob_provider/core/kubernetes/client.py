@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -22,9 +23,10 @@ from ptjob_provider.core.kubernetes.access import Access
 from ptjob_provider.core.kubernetes.failures import Refusal
 from ptjob_provider.core.kubernetes.keepalive import keep_alive
 from ptjob_provider.core.kubernetes.paths import described
+from ptjob_provider.core.kubernetes.podlog import LogStreams
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
     from tenacity import RetryCallState
 
@@ -52,10 +54,25 @@ class Refused(Exception):
         self.refusal = refusal
 
 
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A part of a collection, and the version of the whole that a watch goes on from."""
+
+    items: Sequence[Manifest]
+    version: str
+
+
 class Client:
-    """One API server, one event loop. Get it with `lease`."""
+    """One API server, one event loop. Get it with `lease`.
+
+    Attributes:
+        streams_lists: whether the server is taken to send the first state of a watch by itself (KEP-3157).
+        log_streams: says who may read a log when.
+    """
 
     def __init__(self, config: ClusterConfig) -> None:
+        self.streams_lists = True
+        self.log_streams = LogStreams(config.max_log_streams)
         self._timeout = config.timeout
         self._attempts = config.attempts
         self._tcp_keepalive = config.tcp_keepalive
@@ -69,20 +86,19 @@ class Client:
         return await self._request("GET", path, query=query)
 
     async def items(self, path: str, **query: str) -> list[Manifest]:
-        """Return all objects of a collection, page by page, each with its kind as a `get` has it."""
-        items, _ = await self.list_all(path, **query)
-        return items
+        """Return all objects of a collection, each with its kind as a `get` has it."""
+        return [each async for page in self.pages(path, **query) for each in page.items]
 
-    async def list_all(self, path: str, **query: str) -> tuple[list[Manifest], str]:
-        """Return the same, and the version of the collection that a watch goes on from."""
-        found: list[Manifest] = []
+    async def pages(self, path: str, **query: str) -> AsyncGenerator[Page, None]:
+        """Yield the same page by page."""
         asked = {**query, "limit": str(_PAGE)}
         while True:
             page = await self.get(path, **asked)
             shared = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
-            found += [{**shared, **each} for each in page.get("items") or ()]
+            items = [{**shared, **each} for each in page.get("items") or ()]
+            yield Page(items=items, version=page["metadata"]["resourceVersion"])
             if not page["metadata"].get("continue"):
-                return found, page["metadata"]["resourceVersion"]
+                return
             asked["continue"] = page["metadata"]["continue"]
 
     async def post(self, path: str, body: Manifest, **query: str) -> Manifest:
@@ -153,9 +169,7 @@ class Client:
         limits = aiohttp.ClientTimeout(total=self._timeout, sock_connect=_CONNECT_TIMEOUT)
         answer = await self._authorized(method, path, query=query, limits=limits, body=body, content_type=content_type)
         with _unanswered_as_refused():
-            data = await answer.read()
-        found = json.loads(data) if data else {}
-        return found if isinstance(found, dict) else {}
+            return _parsed(await answer.read())
 
     async def _authorized(self, method: str, path: str, **how: Any) -> aiohttp.ClientResponse:
         """Return a successful answer whose body has not been read; a refused credential is reloaded once."""
@@ -193,6 +207,8 @@ class Client:
             if answer.ok:
                 return answer
             data = await answer.read()
+        if answer.content_type == "application/json":
+            _parsed(data)  # a refusal that was cut does not say what was refused: no answer
         raise Refused(Refusal.read(answer.status, data, answer.headers.get("Retry-After")))
 
     async def _load(self) -> RESTClientObject:
@@ -254,6 +270,14 @@ async def _chunks(answer: aiohttp.ClientResponse, asked: str) -> AsyncGenerator[
                     await asyncio.sleep(0)  # a log that comes faster than it is read leaves the loop to others
     except Refused as refused:
         raise refused.refusal.error(asked) from refused
+
+
+def _parsed(data: bytes) -> Manifest:
+    try:
+        found = json.loads(data or b"{}")
+    except ValueError:  # a gateway has cut it and ended it as if it were whole
+        raise Refused(Refusal(code=0, reason="Truncated", message="the answer is not JSON")) from None
+    return found if isinstance(found, dict) else {}
 
 
 @contextlib.contextmanager

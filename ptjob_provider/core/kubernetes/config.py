@@ -19,6 +19,8 @@ class ClusterConfig:
         verify_ssl: whether the server's certificate is checked.
         tcp_keepalive: whether the system probes idle connections, which keeps them in the tables of gateways.
         timeout: seconds that one request may take; streams have limits of their own.
+        max_log_streams: how many logs may be followed over a stream of their own at once, by all of an event loop; the
+            others are read in turns.
         attempts: how often a request is tried; six, with the pauses between, outlast a restart of the API server.
     """
 
@@ -29,6 +31,7 @@ class ClusterConfig:
     verify_ssl: bool = True
     tcp_keepalive: bool = True
     timeout: float = 30.0
+    max_log_streams: int = 200
     attempts: int = 6
 
     def __post_init__(self) -> None:
@@ -40,3 +43,5 @@ class ClusterConfig:
         chosen = [name for name, is_given in given.items() if is_given]
         if len(chosen) > 1:
             raise InvalidSpec.of(chosen[1], "set", f"leave it out, or leave out {chosen[0]}: one way to the cluster")
+        if self.max_log_streams < 1:
+            raise InvalidSpec.of("max_log_streams", self.max_log_streams, "a whole number, 1 or more")

@@ -89,7 +89,7 @@ class Refusal:
         text = f"{asked}: {said}" + (f" ({self.code} {self.reason})".replace(" )", ")") if self.code else "")
         if self.code in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
             return InvalidSpec(text)
-        return _class_of(self)(text, code=self.code, reason=self.reason)
+        return _class_of(self)(text, code=self.code, reason=self.reason, retry_after=self.retry_after)
 
 
 def _class_of(refusal: Refusal) -> type[ClusterError]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core import probe
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, UnsupportedByBackend
+from ptjob_provider.core.hub import joined
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.local import objects, submission
 from ptjob_provider.core.local.files import read_json
 from ptjob_provider.core.local.follow import ReplicaLog
-from ptjob_provider.core.local.lost import is_supervised
-from ptjob_provider.core.local.state import JobState, with_status
+from ptjob_provider.core.local.looking import Looking
+from ptjob_provider.core.local.state import with_status
 from ptjob_provider.core.local.volumes import claim_directory, inside
 from ptjob_provider.core.outputs import OutputReport
 
@@ -27,10 +28,9 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import LocalConfig
     from ptjob_provider.core.local.files import JobFiles
+    from ptjob_provider.core.local.state import JobState
     from ptjob_provider.core.logs import LogCursor, LogLine
     from ptjob_provider.core.outputs import ResolvedOutput, ResolvedOutputs
-
-_INTERVAL = 0.2
 
 
 class LocalBackend:
@@ -60,20 +60,16 @@ class LocalBackend:
     async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
         """Yield the job's world after each change; see `Backend.watch`."""
         files = self._store.files(ref.namespace, ref.name)
-        notices = read_json(files.notices) or []
-        state, seen = JobState(files), -1
-        while True:
-            changed = state.refresh()
-            if state.job is None or JobRef.of(state.job) != ref:
-                yield Observation(job=None)
-                return
-            if changed:
-                for each in _unseen(files, state, seen):
-                    yield Observation(job=with_status(state.job, each), pods=each.get("pods", ()), events=notices)
-                seen = state.number
-            if not is_supervised(files):  # after its last state was told: its time to live may be over
-                await asyncio.to_thread(self._store.settle, files)
-            await asyncio.sleep(_INTERVAL)
+        notices, seen = read_json(files.notices) or [], -1
+        async with joined((Looking, self._config.root), lambda: Looking(self._store.settle)) as looking:
+            with looking.following(files) as job:
+                async for state in job.states():
+                    if state.job is None or JobRef.of(state.job) != ref:
+                        yield Observation(job=None)
+                        return
+                    for each in _unseen(files, state, seen):
+                        yield Observation(job=with_status(state.job, each), pods=each.get("pods", ()), events=notices)
+                    seen = state.number
 
     async def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
 
+_JOB_NAME_LABEL = "training.kubeflow.org/job-name"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Replica:
@@ -48,9 +50,9 @@ def total_gpus(manifest: Mapping[str, Any]) -> int:
     return sum(replica.gpus for replica in replicas(manifest))
 
 
-def pod_selector(name: str) -> str:
-    """Return the label selector of a job's pods, as training-operator 1.4 and later label them."""
-    return f"training.kubeflow.org/job-name={name}"
+def pod_selector(name: str = "") -> str:
+    """Return the label selector of a job's pods, or of all jobs, as training-operator 1.4 and later do it."""
+    return f"{_JOB_NAME_LABEL}={name}" if name else _JOB_NAME_LABEL
 
 
 def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:

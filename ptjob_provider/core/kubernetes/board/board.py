@@ -1,0 +1,314 @@
+"""All jobs of ours in a namespace and their pods, kept up to date by one watch each, for everybody on a loop.
+
+A follower's `World` is told of its job; what nobody follows here is kept packed while its job lives, so that whoever
+comes next need not ask, and forgotten when the job has ended. A job that one process alone follows is watched by its
+name; one that is not ours, together with the others that are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.errors import ClusterUnavailable, JobNotFound, PTJobError
+from ptjob_provider.core.hub import Mailbox
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.board.reasons import Reasons
+from ptjob_provider.core.kubernetes.board.watching import Gone, Mark, Present, Watch
+from ptjob_provider.core.kubernetes.board.world import World, packed, unpacked
+from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.status import JobPhase
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+    from typing import Any
+
+    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.kubernetes.board.selection import Selection
+    from ptjob_provider.core.kubernetes.client import Client
+
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+_UNLABELLED_INTERVAL = 30.0
+"""Seconds between looks at a job that has lost the label by which it was watched."""
+
+
+class Board:
+    """What is known of the jobs of a selection; a `hub.Source`."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._keeps = selection.ours or bool(selection.name)
+        self._box = Mailbox()
+        self._complete: set[str] = set()
+        self._worlds: dict[str, World] = {}
+        self._versions: dict[str, int] = {}
+        self._jobs: dict[str, bytes] = {}
+        self._pods: dict[str, dict[str, bytes]] = {}
+        self._ended: set[str] = set()
+        self._reasons = Reasons(selection.namespace)
+        self._tasks: asyncio.TaskGroup
+        self._client: Client
+
+    async def run(self) -> None:
+        """Keep it up to date; see `hub.Source`."""
+        try:
+            async with lease(self._selection.config) as self._client, asyncio.TaskGroup() as self._tasks:
+                self._tasks.create_task(self._watch_jobs())
+                self._tasks.create_task(self._watch_pods())
+                self._tasks.create_task(self._reasons.run(self._client))
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    def fail(self, error: BaseException) -> None:
+        """See `hub.Source`."""
+        self._box.fail(error)
+        for world in self._worlds.values():
+            world.box.fail(error)
+
+    @asynccontextmanager
+    async def following(self, ref: JobRef) -> AsyncIterator[World | None]:
+        """Give the job's world once all is known; None if the job is not one of the selection."""
+        await self._box.until(lambda: self._complete == {"jobs", "pods"})
+        world = self._worlds.get(ref.uid)
+        if world is None:
+            world = self._worlds[ref.uid] = World(ref)
+            self._tasks.create_task(self._telling_followers(world, self._begin(world)))
+        world.users += 1
+        try:
+            await world.box.until(lambda: world.is_known or self._worlds.get(ref.uid) is not world)
+            yield world if world.is_known else None
+        finally:
+            world.users -= 1
+            if not world.users and self._worlds.get(ref.uid) is world:
+                self._end(world)
+
+    def world(self, ref: JobRef) -> World | None:
+        """Return the world of a job that is followed, once all is known."""
+        world = self._worlds.get(ref.uid)
+        return world if world is not None and world.is_known else None
+
+    # --- followers come and go
+
+    async def _begin(self, world: World) -> None:
+        """Show a world all that is known; what is not known here is asked for."""
+        uid = world.ref.uid
+        kept = self._jobs.pop(uid, None)
+        for pod in self._pods.pop(uid, {}).values():
+            world.show_pod(unpacked(pod))
+        if kept is not None:
+            self._show(world, unpacked(kept))
+            return
+        job = await self._asked(world)
+        if job is not None and not self._selection.has(job):
+            del self._worlds[uid]
+            world.box.ring()
+        elif job is None:
+            world.show_job(None)
+        else:
+            await self._ask_for_pods(world)
+            self._take_job(job)
+
+    def _end(self, world: World) -> None:
+        uid = world.ref.uid
+        del self._worlds[uid]
+        self._reasons.drop(world)
+        job = world.read_job()
+        version = self._versions.pop(uid, None)
+        if job is None or not self._is_kept(job):
+            if self._keeps and job is not None:
+                self._ended.add(uid)
+            return
+        self._pods[uid] = {pod: packed(found) for pod, found in world.pods.items()}
+        if int(job["metadata"]["resourceVersion"]) == version:  # else it was not shown the newest: the next one asks
+            self._jobs[uid] = packed(job)
+            self._versions[uid] = version
+
+    async def _asked(self, world: World) -> Manifest | None:
+        """Return the job as the server has it; None if it is gone."""
+        ref = world.ref
+        try:
+            job = await self._until_answered(lambda: self._client.get(paths.jobs(ref.kind, ref.namespace, ref.name)))
+        except JobNotFound:
+            return None
+        return job if job["metadata"]["uid"] == ref.uid else None
+
+    async def _ask_for_pods(self, world: World) -> None:
+        """Have the pods that were not told because the job is not live, or not ours."""
+        ref = world.ref
+        query = {"labelSelector": pytorchjob.pod_selector(ref.name)}
+        for pod in await self._until_answered(lambda: self._client.items(paths.pods(ref.namespace), **query)):
+            if is_pod_of(pod, ref) and pod["metadata"]["uid"] not in world.pods:
+                world.show_pod(_stripped(pod))
+
+    async def _telling_followers(self, world: World, work: Coroutine[Any, Any, None]) -> None:
+        """Do it; if the server refuses, those who follow this job are told, and nobody else."""
+        try:
+            await work
+        except PTJobError as error:
+            self._worlds.pop(world.ref.uid, None)
+            world.box.fail(error)
+
+    async def _until_answered(self, ask: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        while True:
+            try:
+                return await ask()
+            except ClusterUnavailable as error:
+                await asyncio.sleep(error.retry_after or 1.0)
+
+    # --- jobs
+
+    async def _watch_jobs(self) -> None:
+        path = paths.jobs(self._selection.kind, self._selection.namespace)
+        untold: set[str] = set()
+        async with aclosing(Watch(self._client, path, **self._selection.of_jobs).news()) as news:
+            async for each in news:
+                if isinstance(each, Present):
+                    untold.discard(each.object["metadata"]["uid"])
+                    self._take_job(each.object)
+                elif isinstance(each, Gone):
+                    self._lose_job(each.object["metadata"]["uid"])
+                elif each is Mark.BEGIN:
+                    untold = {*self._worlds, *self._jobs, *self._ended}
+                else:
+                    self._lose_jobs(untold)
+                    self._is_complete("jobs")
+
+    def _take_job(self, job: Manifest) -> None:
+        uid, version = job["metadata"]["uid"], int(job["metadata"]["resourceVersion"])
+        if version <= self._versions.get(uid, -1):
+            return
+        world = self._worlds.get(uid)
+        if world is not None:
+            self._versions[uid] = version
+            self._show(world, _stripped(job))
+        elif self._is_kept(job):
+            self._versions[uid] = version
+            self._jobs[uid] = packed(_stripped(job))
+        elif self._keeps:
+            self._forget(uid)
+            self._ended.add(uid)
+
+    def _is_kept(self, job: Manifest) -> bool:
+        """Whether the job is kept although nobody follows it."""
+        return self._keeps and (bool(self._selection.name) or not _is_over(job))
+
+    def _show(self, world: World, job: Manifest) -> None:
+        has_failed = pytorchjob.read_status(job).phase is JobPhase.FAILED
+        if has_failed and world.phase is not JobPhase.FAILED:
+            self._tasks.create_task(self._telling_followers(world, self._show_failure(world, job)))
+        else:
+            world.show_job(job)
+            self._reasons.look_at(world)
+
+    async def _show_failure(self, world: World, job: Manifest) -> None:
+        """Show that a job has failed together with the operator's word on it: nobody waits for what is told later."""
+        version = self._versions.get(world.ref.uid)
+        await self._reasons.read(self._client, world, [world.ref.uid])
+        if self._versions.get(world.ref.uid) == version:
+            world.show_job(job)
+            self._reasons.look_at(world)
+
+    def _lose_jobs(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            self._lose_job(uid)
+
+    def _lose_job(self, uid: str) -> None:
+        world = self._worlds.get(uid)
+        self._forget(uid)
+        self._ended.discard(uid)
+        if world is not None and self._selection.name:
+            world.show_job(None)
+        elif world is not None:
+            self._tasks.create_task(self._telling_followers(world, self._verify(world)))
+
+    async def _verify(self, world: World) -> None:
+        """See whether a job that is not selected any more is gone, or has only lost its label and is asked for now."""
+        while self._worlds.get(world.ref.uid) is world:
+            job = await self._asked(world)
+            if job is None:
+                world.show_job(None)
+                return
+            self._take_job(job)
+            await asyncio.sleep(_UNLABELLED_INTERVAL)
+
+    def _forget(self, uid: str) -> None:
+        self._versions.pop(uid, None)
+        self._jobs.pop(uid, None)
+        self._pods.pop(uid, None)
+
+    # --- pods
+
+    async def _watch_pods(self) -> None:
+        await self._box.until(lambda: "jobs" in self._complete)
+        path = paths.pods(self._selection.namespace)
+        untold: dict[str, str] = {}
+        async with aclosing(Watch(self._client, path, **self._selection.of_pods).news()) as news:
+            async for each in news:
+                if isinstance(each, Present):
+                    untold.pop(each.object["metadata"]["uid"], None)
+                    self._take_pod(each.object)
+                elif isinstance(each, Gone):
+                    self._lose_pod(_job_of(each.object), _stripped(each.object))
+                elif each is Mark.BEGIN:
+                    untold = self._known_pods()
+                else:
+                    self._lose_pods(untold)
+                    self._is_complete("pods")
+
+    def _take_pod(self, pod: Manifest) -> None:
+        job = _job_of(pod)
+        world = self._worlds.get(job)
+        if world is not None:
+            world.show_pod(_stripped(pod))
+            self._reasons.look_at(world)
+        elif self._keeps and job not in self._ended:
+            self._pods.setdefault(job, {})[pod["metadata"]["uid"]] = packed(_stripped(pod))
+
+    def _lose_pod(self, job: str, pod: Manifest) -> None:
+        world = self._worlds.get(job)
+        if world is not None:
+            world.lose_pod(pod)
+            self._reasons.look_at(world)
+        pods = self._pods.get(job, {})
+        pods.pop(pod["metadata"]["uid"], None)
+        if not pods:
+            self._pods.pop(job, None)
+
+    def _known_pods(self) -> dict[str, str]:
+        followed = {pod: job for job, world in self._worlds.items() for pod in world.pods}
+        return followed | {pod: job for job, pods in self._pods.items() for pod in pods}
+
+    def _lose_pods(self, untold: dict[str, str]) -> None:
+        for pod, job in untold.items():
+            last = self._worlds[job].pods.get(pod) if job in self._worlds else None
+            self._lose_pod(job, last or {"metadata": {"uid": pod}})
+
+    def _is_complete(self, part: str) -> None:
+        self._complete.add(part)
+        self._box.ring()
+
+
+def is_pod_of(pod: Manifest, ref: JobRef) -> bool:
+    """Whether the pod belongs to this very job: a job of the same name that was deleted has left its own behind."""
+    return _job_of(pod) == ref.uid
+
+
+def _job_of(pod: Manifest) -> str:
+    """Return the uid of the job that the pod belongs to; "" if it belongs to none."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return next((str(owner["uid"]) for owner in owners if owner.get("kind") in paths.JOB_RESOURCES), "")
+
+
+def _is_over(job: Manifest) -> bool:
+    return pytorchjob.read_status(job).phase.is_terminal
+
+
+def _stripped(found: Manifest) -> Manifest:
+    """Drop what nobody reads and what is often the longest."""
+    meta = found["metadata"]
+    meta.pop("managedFields", None)
+    (meta.get("annotations") or {}).pop(_APPLIED, None)
+    return found

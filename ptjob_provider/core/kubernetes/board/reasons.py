@@ -1,0 +1,106 @@
+"""Why jobs do not get on, in the words of core/v1 Events: read for those that wait without saying why, and seldom.
+
+Events are no part of the server's watch cache, and there are many of them: they are read for a few jobs one by one, for
+many by one list, and less and less often while the same jobs go on waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
+from ptjob_provider.core.hub import Mailbox
+from ptjob_provider.core.kubernetes import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.board.world import World
+    from ptjob_provider.core.kubernetes.client import Client
+
+_SETTLING = 1.0
+"""Seconds that a job has to say by itself why it waits: most begin to run within them."""
+
+_PAUSES = (5.0, 60.0)
+"""Seconds between two looks: at first, and at most."""
+
+_FEW = 8
+"""Up to how many uids are asked about one by one."""
+
+
+class Reasons:
+    """Reads the events of those jobs of one namespace that `look_at` has found to ask for them."""
+
+    def __init__(self, namespace: str) -> None:
+        self._path = paths.events(namespace)
+        self._asking: dict[str, World] = {}
+        self._box = Mailbox()
+
+    def look_at(self, world: World) -> None:
+        """See whether the job asks for events now."""
+        if world.asks_about():
+            if world.ref.uid not in self._asking:
+                self._asking[world.ref.uid] = world
+                self._box.ring()
+        else:
+            self._asking.pop(world.ref.uid, None)
+
+    def drop(self, world: World) -> None:
+        """Nobody follows the job any more."""
+        self._asking.pop(world.ref.uid, None)
+
+    async def run(self, client: Client) -> None:
+        """Read, as long as somebody asks."""
+        before: set[str] = set()
+        pause = _PAUSES[0]
+        while True:
+            await self._box.until(lambda: bool(self._asking))
+            await asyncio.sleep(_SETTLING)
+            asking = {world: world.asks_about() for world in self._asking.values()}
+            subjects = {uid for uids in asking.values() for uid in uids}
+            await self._read_all(client, asking, subjects)
+            pause = min(2 * pause, _PAUSES[1]) if subjects <= before else _PAUSES[0]
+            before = subjects
+            await asyncio.sleep(pause)
+
+    async def read(self, client: Client, world: World, about: Sequence[str]) -> None:
+        """Show a job the events about these uids; what cannot be read now is read later, or not at all."""
+        found: dict[str, Manifest] = {}
+        try:
+            for uid in about:
+                listed = await client.items(self._path, fieldSelector=f"involvedObject.uid={uid}")
+                found |= {each["metadata"]["uid"]: each for each in listed}
+        except ClusterUnavailable:
+            return
+        except ClusterError as error:
+            found = _untold(error)
+        world.show_events(found)
+
+    async def _read_all(self, client: Client, asking: Mapping[World, Sequence[str]], subjects: set[str]) -> None:
+        if len(subjects) <= _FEW:
+            for world, about in asking.items():
+                await self.read(client, world, about)
+            return
+        try:
+            found = await self._about(client, subjects)
+        except ClusterUnavailable:
+            return
+        except ClusterError as error:
+            found = dict.fromkeys(subjects, _untold(error))
+        for world, about in asking.items():
+            world.show_events({uid: event for subject in about for uid, event in found.get(subject, {}).items()})
+
+    async def _about(self, client: Client, subjects: set[str]) -> dict[str, Mapping[str, Manifest]]:
+        found: dict[str, dict[str, Manifest]] = {}
+        async for page in client.pages(self._path):
+            for event in page.items:
+                subject = event["involvedObject"].get("uid", "")
+                if subject in subjects:
+                    found.setdefault(subject, {})[event["metadata"]["uid"]] = event
+        return dict(found)
+
+
+def _untold(error: ClusterError) -> dict[str, Manifest]:
+    return {"": {"reason": "NotApplied", "message": f"why it waits may stay untold: {error}"}}

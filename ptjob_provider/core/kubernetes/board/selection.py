@@ -1,0 +1,49 @@
+"""Which jobs one board is about, and which pods: the queries of its two watches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.identity import MANAGED_LABEL
+from ptjob_provider.core.kinds import pytorchjob
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.config import ClusterConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which jobs a board is about; equal ones share one board.
+
+    Attributes:
+        name: of the one job; "" for all jobs of the namespace that are ours, or are not.
+        ours: whether those with our label are meant.
+    """
+
+    config: ClusterConfig
+    kind: str
+    namespace: str
+    name: str = ""
+    ours: bool = True
+
+    @property
+    def of_jobs(self) -> dict[str, str]:
+        """The query that selects the jobs."""
+        return {"fieldSelector": f"metadata.name={self.name}"} if self.name else {"labelSelector": self._label}
+
+    @property
+    def of_pods(self) -> dict[str, str]:
+        """The query that selects their pods."""
+        selector = pytorchjob.pod_selector(self.name)
+        return {"labelSelector": selector if self.name else f"{selector},{self._label}"}
+
+    @property
+    def _label(self) -> str:
+        return f"{MANAGED_LABEL}=true" if self.ours else f"{MANAGED_LABEL}!=true"
+
+    def has(self, job: Manifest) -> bool:
+        """Whether the job, which is of this kind and namespace, is one of them."""
+        labels = job["metadata"].get("labels") or {}
+        return bool(self.name) or (labels.get(MANAGED_LABEL) == "true") is self.ours

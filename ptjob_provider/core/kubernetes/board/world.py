@@ -1,0 +1,218 @@
+"""The world of one job while somebody follows it: its object, its pods, and the events that say why it waits.
+
+Everybody on a loop who follows the same job shares one world: the watcher and the readers of its logs. It holds what is
+there now; pods that have gone are told once to each of them, with their last state. Its board keeps it up to date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import zlib
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.hub import Mailbox
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.status import JobPhase
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from ptjob_provider.core.identity import JobRef, Manifest
+
+_REMEMBERED = 256
+"""Pods that have gone, per job, that a slow follower may still hear of."""
+
+_ASKED_ABOUT = 4
+"""Of how many pods that do not say why they wait the events are read: the others wait for the same reason."""
+
+ENDED = {"Succeeded", "Failed"}
+"""The phases of a pod that are final."""
+
+_VAGUE = {"ContainerCreating", "PodInitializing", ""}
+
+
+class World:
+    """One job. A job that waits is kept packed, for that is a twentieth of what its objects would take."""
+
+    __slots__ = (
+        "_events",
+        "_gone",
+        "_has_started",
+        "_number_of_gone",
+        "_packed",
+        "_pods",
+        "_replicas",
+        "box",
+        "is_known",
+        "phase",
+        "ref",
+        "users",
+    )
+
+    def __init__(self, ref: JobRef) -> None:
+        self.ref = ref
+        self.box = Mailbox()
+        self.is_known = False
+        self.users = 0
+        self.phase: JobPhase | None = None
+        self._packed: bytes | None = None
+        self._has_started = False
+        self._replicas = 0
+        self._pods: dict[str, Manifest] = {}
+        self._gone: deque[tuple[int, Manifest]] | None = None
+        self._number_of_gone = 0
+        self._events: Mapping[str, Manifest] = {}
+
+    # --- what its board tells
+
+    def show_job(self, job: Manifest | None) -> None:
+        """Take the job as it is now; None if it is gone."""
+        if job is None:
+            self._packed = None
+        else:
+            status = pytorchjob.read_status(job)
+            self.phase, self._has_started = status.phase, status.started_at is not None
+            self._replicas = len(pytorchjob.replicas(job))
+            self._packed = packed(job)
+        self.is_known = True
+        self.box.ring()
+
+    def show_pod(self, pod: Manifest) -> None:
+        """Take a pod as it is now."""
+        self._pods[pod["metadata"]["uid"]] = pod
+        if self.is_known:
+            self.box.ring()
+
+    def lose_pod(self, pod: Manifest) -> None:
+        """Take the last state of a pod that is gone."""
+        self._pods.pop(pod["metadata"]["uid"], None)
+        self._gone = self._gone if self._gone is not None else deque(maxlen=_REMEMBERED)
+        self._number_of_gone += 1
+        self._gone.append((self._number_of_gone, pod))
+        self.box.ring()
+
+    def show_events(self, events: Mapping[str, Manifest]) -> None:
+        """Take the events that were found about the job and its pods: uid → event."""
+        if events != self._events:
+            self._events = events
+            self.box.ring()
+
+    # --- what its followers read
+
+    async def observations(self) -> AsyncGenerator[Observation, None]:
+        """Yield what is there as soon as all of it is known, and again after each change; see `Backend.watch`.
+
+        Raises:
+            ClusterError: the server refuses to let this be watched.
+        """
+        seen, told = -1, 0
+        while True:
+            await self.box.until(lambda seen=seen: self.is_known and self.box.version > seen)  # type: ignore[misc]
+            seen = self.box.version
+            gone = [pod for number, pod in self._gone or () if number > told]
+            told = self._number_of_gone
+            yield self._observation(gone)
+            if self._packed is None:
+                return
+            if gone:
+                yield self._observation([])
+
+    async def pod(self, name: str) -> Manifest | None:
+        """Return the pod of this name as it is now; None if there is none."""
+        self._check()
+        found = [pod for pod in self._pods.values() if pod["metadata"]["name"] == name]
+        return max(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
+
+    def last_state(self, uid: str) -> Manifest | None:
+        """Return the last state of a pod that was seen, gone or not; None if it was not seen lately."""
+        gone = (pod for _, pod in reversed(self._gone or ()) if pod["metadata"]["uid"] == uid)
+        return self._pods.get(uid) or next(gone, None)
+
+    async def job(self) -> Manifest | None:
+        """Return the job as it is now; None if it is gone."""
+        self._check()
+        return self.read_job()
+
+    async def change(self, timeout: float) -> None:  # noqa: ASYNC109 - not a limit: the time of the next look
+        """Return after the next change, or when the time is over."""
+        before = self.box.version
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):  # `wait_for` may swallow a cancellation before Python 3.12
+                await self.box.until(lambda: self.box.version > before)
+
+    # --- what its board reads
+
+    def read_job(self) -> Manifest | None:
+        """Return the job as it was shown; None if it is gone."""
+        return unpacked(self._packed) if self._packed else None
+
+    @property
+    def pods(self) -> Mapping[str, Manifest]:
+        """The pods that are there: uid → pod."""
+        return self._pods
+
+    @property
+    def has_surely_stopped(self) -> bool:
+        """Whether no pod runs or will, even if news of them is late.
+
+        The end of a pod is final, so it is enough to have seen as many end as the job has replicas; and a job that has
+        ended without having started, as a suspended one may, never had any.
+        """
+        ended = {pod["metadata"]["name"] for pod in self._pods.values() if pod["status"].get("phase") in ENDED}
+        never_started = self._is_over and not self._has_started and not self._pods and not self._gone
+        return never_started or (self._is_over and len(ended) == len(self._pods) == self._replicas)
+
+    @property
+    def _is_over(self) -> bool:
+        return self.phase is not None and self.phase.is_terminal
+
+    def asks_about(self) -> list[str]:
+        """Return whose events tell something: uids.
+
+        Those of pods that do not start; those of the job while pods are made or go, and when it has failed: there the
+        operator says which pods it could not make, which it deleted itself, and how pods ended that are gone.
+        """
+        if self._packed is None or self.phase in {JobPhase.SUSPENDED, JobPhase.SUCCEEDED, None}:
+            return []
+        is_over = self.phase is JobPhase.FAILED
+        vague = [] if is_over else [uid for uid, pod in self._pods.items() if _is_vague(pod)]
+        leaving = any("deletionTimestamp" in pod["metadata"] for pod in self._pods.values())
+        tells = is_over or vague or leaving or len(self._pods) < self._replicas
+        return [*([self.ref.uid] if tells else []), *vague[:_ASKED_ABOUT]]
+
+    def _check(self) -> None:
+        if self.box.error is not None:
+            raise self.box.error
+
+    def _observation(self, gone: list[Manifest]) -> Observation:
+        pods = [*gone, *self._pods.values()]
+        return Observation(job=self.read_job(), pods=pods, events=list(self._events.values()))
+
+
+def packed(found: Manifest) -> bytes:
+    """Return an object in as little memory as is quickly done."""
+    return zlib.compress(json.dumps(found, separators=(",", ":")).encode(), 1)
+
+
+def unpacked(data: bytes) -> Manifest:
+    """Return the object that was packed."""
+    found: Manifest = json.loads(zlib.decompress(data))
+    return found
+
+
+def _is_vague(pod: Manifest) -> bool:
+    """Whether the pod has a place, does not run, and does not say why."""
+    status = pod.get("status") or {}
+    if status.get("phase") != "Pending" or not pod["spec"].get("nodeName"):
+        return False
+    states = [
+        each.get("state") or {}
+        for key in ("initContainerStatuses", "containerStatuses")
+        for each in status.get(key) or ()
+    ]
+    reasons = {(state.get("waiting") or {}).get("reason", "") for state in states if "waiting" in state}
+    return reasons <= _VAGUE and not any("running" in state for state in states)

@@ -1,0 +1,65 @@
+"""What is said where lines of a log are gone: between which instants, and why. Pure: places and runs → notices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.logs import LogCursor, LogLine
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.podlog.runs import Run
+
+
+def start_of_run(run: Run) -> LogCursor:
+    """Return the place before a run's first line."""
+    return _before_first(run.pod_uid, run.restart_count, run.started_at)
+
+
+def start_of_pod(pod: Manifest) -> LogCursor:
+    """Return the place before the first line of a pod's first run."""
+    meta = pod["metadata"]
+    return _before_first(meta["uid"], 0, pod["status"].get("startTime") or meta["creationTimestamp"])
+
+
+def rotated(replica: str, place: LogCursor, until: str) -> LogLine:
+    """Say that the lines behind a place are not in the newest file any more."""
+    return _gap(replica, place, until, "its log had been rotated")
+
+
+def skipped(replica: str, place: LogCursor, until: Run) -> LogLine:
+    """Say that what came behind a place was removed before this run could be read."""
+    is_same_pod = place.pod_uid == until.pod_uid
+    why = "its container had been started again" if is_same_pod else "its pod had been replaced"
+    return _gap(replica, place, until.started_at, why)
+
+
+def lost(replica: str, place: LogCursor, *, has_pod: bool) -> LogLine:
+    """Say that the end of a run cannot be read any more."""
+    why = "its log is not on its node any more" if has_pod else "its pod is gone"
+    return _notice(f"{replica}: {why}; what it wrote after {place.timestamp} was lost with it", place)
+
+
+def belated(replica: str, place: LogCursor, before: str) -> LogLine:
+    """Say that a run is told behind the beginning of the next one."""
+    return _notice(f"{replica}: what follows was written before {before}, by the run before (told late)", place)
+
+
+def _gap(replica: str, place: LogCursor, until: str, why: str) -> LogLine:
+    what = f"{replica}: what it wrote between {place.timestamp} and {until}"
+    return _notice(f"{what} was gone at the node before it could be read ({why})", place)
+
+
+def _notice(text: str, place: LogCursor) -> LogLine:
+    return LogLine(text=text, timestamp=place.timestamp, cursor=place, notice=True)
+
+
+def _before_first(pod_uid: str, restart_count: int, timestamp: str) -> LogCursor:
+    return LogCursor(
+        pod_uid=pod_uid,
+        container=pytorchjob.CONTAINER,
+        restart_count=restart_count,
+        timestamp=timestamp,
+        ordinal=-1,
+    )

@@ -1,0 +1,72 @@
+"""Bytes of one run's log, as the kubelet serves them with timestamps → lines with their places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.logs import LineCounter, LineSplitter, StampedPiece, nanoseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ptjob_provider.core.kubernetes.podlog.runs import Run
+    from ptjob_provider.core.logs import LogCursor, LogLine, Piece
+
+
+class NodeRefused(Exception):
+    """The kubelet could not read the log, and said so where the log should have been, behind a status of success."""
+
+
+class LogReader:
+    """Reads one answer. What is not after `since` is dropped; see `LineCounter`."""
+
+    def __init__(self, run: Run, since: LogCursor | None) -> None:
+        self._splitter = LineSplitter()
+        self._counter = LineCounter(
+            pod_uid=run.pod_uid, container=pytorchjob.CONTAINER, restart_count=run.restart_count, since=since
+        )
+        self._stamp = run.started_at
+        self._is_within = False
+
+    @property
+    def has_reached(self) -> bool | None:
+        """Whether the line of `since` was there; None as long as that is open."""
+        return self._counter.has_reached
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether the node's clock was set back in what was read."""
+        return self._counter.is_unsteady
+
+    def feed(self, chunk: bytes) -> Iterator[LogLine]:
+        """Yield the new lines that this chunk finishes."""
+        return self._counter.lines([self._stamped(piece) for piece in self._splitter.feed(chunk)])
+
+    def finish(self) -> Iterator[LogLine]:
+        """Yield what the container has left without a line end.
+
+        Raises:
+            NodeRefused: it is no line of the container's: those begin with a timestamp, and are ended by a line end.
+        """
+        left = self._splitter.finish()
+        if left and not self._is_within and not _is_stamp(left[0].text.partition(" ")[0]):
+            raise NodeRefused(left[0].text)
+        return self._counter.lines([self._stamped(piece) for piece in left])
+
+    def _stamped(self, piece: Piece) -> StampedPiece:
+        text = piece.text
+        if not self._is_within:
+            stamp, _, rest = text.partition(" ")
+            if _is_stamp(stamp):
+                self._stamp, text = stamp, rest
+        self._is_within = piece.continues
+        return StampedPiece(timestamp=self._stamp, text=text, continues=piece.continues)
+
+
+def _is_stamp(text: str) -> bool:
+    try:
+        nanoseconds(text)
+    except ValueError:
+        return False
+    return True

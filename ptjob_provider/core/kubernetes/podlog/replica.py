@@ -1,0 +1,117 @@
+"""What the world of a job tells of one replica while its log is read: whether a run is over, and whether all are."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kubernetes.podlog import runs
+from ptjob_provider.core.status import JobPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.kubernetes.board.world import World
+    from ptjob_provider.core.kubernetes.podlog.runs import Run
+
+_INTERVAL = 1.0
+_LATE = 3.0
+"""Seconds that a container's status may be behind its log."""
+
+_VERY_LATE = 10.0
+"""The same where lines are missing: before that is said, it must be certain that no new run has begun."""
+
+_LONG = 3600.0
+
+
+class Replica:
+    """One replica of a job, as the job's world tells of it."""
+
+    def __init__(self, world: World, ref: JobRef, name: str) -> None:
+        self._world = world
+        self._ref = ref
+        self._name = name
+
+    def __str__(self) -> str:
+        """Return namespace and name."""
+        return f"{self._ref.namespace}/{self._name}"
+
+    async def pod(self) -> Manifest | None:
+        """Return its pod as it is now; None if there is none."""
+        return await self._world.pod(self._name)
+
+    async def change(self) -> None:
+        """Return after the next change, or after a moment."""
+        await self._world.change(_INTERVAL)
+
+    def was_seen_ending(self, run: Run) -> bool:
+        """Whether its pod told of the run's end: one that is taken off a silent node leaves in the middle."""
+        seen = runs.newest(self._world.last_state(run.pod_uid))
+        return seen is not None and (seen.ended or seen.restart_count > run.restart_count)
+
+    async def has_ended(self, run: Run) -> bool:
+        """Whether the run is over, by a status that is young enough to know."""
+        return await self._tells(lambda pod: _is_past(run, pod), within=_LATE)
+
+    async def is_replaced(self, run: Run) -> bool:
+        """Whether another run has taken this one's place, by a status that is certain to know."""
+
+        def is_decided(pod: Manifest | None) -> bool:
+            return not run.is_same(runs.newest(pod)) or (pod is not None and runs.has_stopped(pod))
+
+        await self._tells(is_decided, within=_VERY_LATE)
+        return not run.is_same(runs.newest(await self.pod()))
+
+    async def ends_before(self, run: Run, wait: Coroutine[Any, Any, None]) -> bool:
+        """Wait for something, but no longer than the run lasts; returns whether it is over."""
+        waiting = asyncio.create_task(wait)
+        ending = asyncio.create_task(self._tells(lambda pod: _is_past(run, pod), within=_LONG))
+        try:
+            await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
+            return ending.done() and ending.result()
+        finally:
+            for task in (waiting, ending):
+                task.cancel()
+            await asyncio.gather(waiting, ending, return_exceptions=True)
+
+    async def is_over(self, pod: Manifest | None) -> bool:
+        """Whether the training container will not run again, in this pod or in another."""
+        job = await self._world.job()
+        if job is None:
+            return pod is None or runs.has_stopped(pod)
+        is_finished = pytorchjob.read_status(job).phase.is_terminal
+        if pod is None:
+            return is_finished
+        return runs.has_stopped(pod) and (
+            is_finished or pod["status"].get("phase") == "Succeeded" or self._policy(job) == "Never"
+        )
+
+    async def has_begun(self) -> bool:
+        """Whether its pod must have been there: the job has a replica of this name, and has run."""
+        job = await self._world.job()
+        if job is None:
+            return True
+        is_ours = any(each.name == self._name for each in pytorchjob.replicas(job))
+        return is_ours and pytorchjob.read_status(job).phase not in {JobPhase.PENDING, JobPhase.SUSPENDED}
+
+    def _policy(self, job: Manifest) -> str:
+        role = next(each.role for each in pytorchjob.replicas(job) if each.name == self._name)
+        return str(job["spec"]["pytorchReplicaSpecs"][role.capitalize()].get("restartPolicy") or "OnFailure")
+
+    async def _tells(self, holds: Callable[[Manifest | None], bool], *, within: float) -> bool:
+        """Whether this is true of the pod, or becomes so within these seconds."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + within
+        while not holds(await self.pod()):
+            if clock() >= until:
+                return False
+            await self._world.change(until - clock())
+        return True
+
+
+def _is_past(run: Run, pod: Manifest | None) -> bool:
+    """Whether the run is over, as far as its pod tells."""
+    newest = runs.newest(pod)
+    return newest is None or newest.ended or not run.is_same(newest)

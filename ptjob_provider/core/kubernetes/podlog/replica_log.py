@@ -1,0 +1,411 @@
+"""One replica's log over the API server: every line once, in order, across broken streams, restarts and new pods.
+
+What the kubelet does (all tried, or read in its source): `sinceTime` is cut to whole seconds, so what was read is asked
+for again and dropped by its place; a long line comes whole with the timestamp of its beginning; a follow stream ends
+when the container ends, when somebody in between ends it, and after four hours; the status of a container that was
+started again is told up to a second late, so a stream that is opened in that second is the next run's, which is why a
+line's place is carried over to that run. A log is rotated at 10 MiB: a stream goes on in the new file, and whoever asks
+later gets nothing but that one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.podlog import losses, runs
+from ptjob_provider.core.kubernetes.podlog.pace import Pace
+from ptjob_provider.core.kubernetes.podlog.reading import LogReader, NodeRefused
+from ptjob_provider.core.kubernetes.podlog.replica import Replica
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.kubernetes.board.world import World
+    from ptjob_provider.core.kubernetes.client import Client
+    from ptjob_provider.core.kubernetes.podlog.runs import Run
+    from ptjob_provider.core.kubernetes.podlog.streams import Place
+    from ptjob_provider.core.logs import LogCursor, LogLine
+
+_SILENCE = 3600.0
+"""Seconds without a line after which a stream is opened anew. That a connection is dead, the system's own probes find
+in five minutes; this is for gateways that answer those in the name of a server which is gone."""
+
+_LONGEST_PAUSE = 30.0
+"""Seconds between tries to read from a server that does not answer."""
+
+_TRIES = 8
+"""How often the rest of a run that is over is asked for: for about a minute."""
+
+_FEW_TRIES = 5
+"""The same for whoever only wants to see what is there now: for some seconds."""
+
+_PORTION = 1024 * 1024
+"""Characters that are read at once where no stream is kept open; what is left comes with the next portion."""
+
+_WEIGHT = 64
+"""Characters that a line counts for beside its own: a million empty ones are no small portion."""
+
+_REFUSED = (ClusterUnavailable, InvalidSpec, JobNotFound, NodeRefused)
+"""What asking for a log may end with while its container runs; its status decides whether it is asked for again."""
+
+
+class _AnotherRun(Exception):
+    """What is served is the log of a later run, of which the status had not told yet."""
+
+
+class _Doubtful(Exception):
+    """The stream was read so slowly that the kubelet may have left a file out."""
+
+
+class _Lost(Exception):
+    """The node does not have the log any more."""
+
+
+class ReplicaLog:
+    """The log of one replica's training container."""
+
+    def __init__(self, client: Client, world: World, ref: JobRef, replica: str) -> None:
+        self._client = client
+        self._replica = Replica(world, ref, replica)
+        self._path = paths.pod_log(ref.namespace, replica)
+        self._name = replica
+        self._read: LogCursor | None = None
+        self._last: Run | None = None
+        self._unfinished: list[LogLine] = []
+        self._first: LogCursor | None = None
+        self._has_all = False
+        self._is_unsteady = False
+        self._failures = 0
+
+    async def follow(self, since: LogCursor | None) -> AsyncGenerator[LogLine, None]:
+        """Yield the lines after the cursor until the container will write no more; see `Backend.logs`."""
+        self._read = since
+        while True:
+            pod = await self._replica.pod()
+            run = runs.newest(pod)
+            if pod is not None and run is not None and not run.is_same(self._last):
+                async for line in self._missed(pod, run):
+                    yield line
+                async for line in self._follow_run(run):
+                    yield line
+            elif await self._replica.is_over(pod):
+                return
+            else:
+                await self._replica.change()
+
+    async def snapshot(self, since: LogCursor | None) -> AsyncGenerator[LogLine, None]:
+        """Yield the lines after the cursor that are there now.
+
+        Raises:
+            JobNotFound: the pod is gone, and its log with it.
+        """
+        self._read = since
+        pod = await self._replica.pod()
+        if pod is None and (since is not None or await self._replica.has_begun()):
+            raise JobNotFound(f"{self._replica}: the pod is gone, and its log with it")
+        run = runs.newest(pod)
+        if pod is None or run is None:
+            return
+        async for line in self._missed(pod, run):
+            yield line
+        try:
+            async for line in self._read_now(run):
+                yield line
+        except (InvalidSpec, _AnotherRun):
+            return  # 400: the container never started, or its log was removed
+        except NodeRefused as refused:
+            raise JobNotFound(f"{self._replica}: {refused}") from refused
+
+    # --- one run
+
+    async def _read_now(self, run: Run) -> AsyncGenerator[LogLine, None]:
+        """Yield what is there now; a server that is away for a moment is asked again."""
+        while True:
+            try:
+                async for line in self._read_to_end(run):
+                    yield line
+            except ClusterUnavailable:
+                self._failures += 1
+                if self._failures >= _FEW_TRIES:
+                    raise
+                await self._pause()
+            else:
+                return
+
+    async def _follow_run(self, run: Run) -> AsyncGenerator[LogLine, None]:
+        """Yield a run's lines until it has ended and all of them were read, or what is lost is said."""
+        self._has_all, self._unfinished, self._first = False, [], None
+        if not run.ended:
+            async with self._client.log_streams.place() as place:
+                async for line in self._while_it_lasts(run, place):
+                    yield line
+        try:
+            async for line in self._rest(run):
+                yield line
+        except _Lost:
+            for line in self._unfinished:
+                yield line
+            if not self._has_all or not self._replica.was_seen_ending(run):
+                yield await self._loss(run)
+        self._last = run
+
+    async def _while_it_lasts(self, run: Run, place: Place) -> AsyncGenerator[LogLine, None]:
+        """Yield lines as they come over a stream or, as long as none is free, turn by turn."""
+        is_behind = False
+        while place.has_stream or not await self._replica.ends_before(run, place.turn(is_behind=is_behind)):
+            if not place.has_stream:
+                lines, is_behind = await self._turn(run)
+                for line in lines:
+                    yield line
+                continue
+            with suppress(_Doubtful):
+                async for line in self._stream(run):
+                    yield line
+                if await self._replica.has_ended(run) or await self._replica.ends_before(run, self._pause()):
+                    return
+
+    async def _stream(self, run: Run) -> AsyncGenerator[LogLine, None]:
+        """Yield lines of one follow stream; a part of a line at its end is left for the next one.
+
+        Raises:
+            _Doubtful: it may have left something out; it has to be opened again at once.
+        """
+        self._has_all = False
+        pace = Pace(asyncio.get_running_loop().time())
+        with suppress(*_REFUSED, _AnotherRun):  # the status decides whether it is opened again
+            async with (
+                self._open(run, follow="true") as chunks,
+                aclosing(self._lines(run, _paced(chunks, pace), pace=pace)) as lines,
+            ):
+                async for line in lines:
+                    yield line
+            self._has_all = True
+        self._failures += 1
+
+    async def _turn(self, run: Run) -> tuple[list[LogLine], bool]:
+        """Return the next lines, and whether there are more already."""
+        try:
+            lines, is_whole = await self._portion(run)
+        except (*_REFUSED, _AnotherRun):
+            return [], False
+        return lines, not is_whole
+
+    async def _rest(self, run: Run) -> AsyncGenerator[LogLine, None]:
+        """Yield what a run that is over has written after the last line that was read, and its unfinished last line.
+
+        Raises:
+            _Lost: the node does not have it any more.
+        """
+        refused: Exception | None = None
+        for _ in range(_TRIES):
+            kept = runs.kept(run, await self._replica.pod())
+            if kept is None:
+                break
+            try:
+                async for line in self._late(*kept):
+                    yield line
+            except (*_REFUSED, _AnotherRun) as error:
+                refused = error
+                if kept[1] and isinstance(error, InvalidSpec | NodeRefused):
+                    break  # the node has removed it
+                self._failures += 1
+                await self._pause()
+            else:
+                return
+        if isinstance(refused, ClusterUnavailable):
+            raise refused
+        raise _Lost from refused
+
+    async def _missed(self, pod: Manifest, run: Run) -> AsyncGenerator[LogLine, None]:
+        """Yield the rest of the run before this one, if nobody has read it; the node keeps no older ones."""
+        before = runs.before(pod, run)
+        oldest = before or run
+        read = self._read or losses.start_of_pod(pod)
+        if self._is_skipped(read, oldest):
+            yield losses.skipped(self._name, read, oldest)
+        if before is None or self._is_told(before):
+            return
+        try:
+            async for line in self._rest(before):
+                yield line
+        except _Lost:
+            yield losses.skipped(self._name, self._since(before) or losses.start_of_run(before), run)
+
+    async def _late(self, run: Run, is_previous: bool) -> AsyncGenerator[LogLine, None]:  # noqa: FBT001 - of a pair
+        """Yield a run after its end; from its start where lines of the next run were taken for its first ones."""
+        first, later = self._first, self._read
+        if first is None or not run.was_over_before(first.timestamp):
+            async for line in self._read_to_end(run, is_previous=is_previous):
+                yield line
+            return
+        self._read = None
+        try:
+            async for line in self._read_to_end(run, is_previous=is_previous):
+                if self._first is first:
+                    self._first = None
+                    yield losses.belated(self._name, losses.start_of_run(run), first.timestamp)
+                yield line
+        finally:
+            self._read = later
+
+    async def _read_to_end(self, run: Run, *, is_previous: bool = False) -> AsyncGenerator[LogLine, None]:
+        """Yield what is there after the last line that was read."""
+        is_whole = False
+        while not is_whole:
+            lines, is_whole = await self._portion(run, is_previous=is_previous)
+            for line in lines:
+                yield line
+
+    # --- one request
+
+    async def _portion(self, run: Run, *, is_previous: bool = False) -> tuple[list[LogLine], bool]:
+        """Return the next lines that are there, and whether they are all."""
+        found, size = [], 0
+        query = {"previous": "true"} if is_previous else {}
+        async with (
+            self._client.log_streams.reading(),
+            self._open(run, **query) as chunks,
+            aclosing(self._lines(run, chunks, is_previous=is_previous)) as lines,
+        ):
+            async for line in lines:
+                found.append(line)
+                size += len(line.text) + _WEIGHT
+                if size >= _PORTION:
+                    return found, False
+        return found, True
+
+    async def _lines(
+        self, run: Run, chunks: AsyncGenerator[bytes, None], *, pace: Pace | None = None, is_previous: bool = False
+    ) -> AsyncGenerator[LogLine, None]:
+        """Yield the new lines of one answer; where lines before them are gone, a notice that says so comes first."""
+        since, place, self._unfinished = self._since(run), self._expected(run), []
+        reader = LogReader(run, since)
+        async for line in self._all_of(run, reader, chunks, pace):
+            if place is not None and reader.has_reached is False:
+                yield await self._rotated(run, place, line.timestamp, is_previous=is_previous)
+            place = None
+            self._first = line.cursor if since is None and self._first is None else self._first
+            self._take(line, reader)
+            yield line
+        is_complete = self._has_all or is_previous or not run.ended
+        if place is not None and reader.has_reached is None and not is_complete:
+            yield await self._rotated(run, place, "its end")
+
+    async def _all_of(
+        self, run: Run, reader: LogReader, chunks: AsyncGenerator[bytes, None], pace: Pace | None
+    ) -> AsyncGenerator[LogLine, None]:
+        async for chunk in chunks:
+            for line in reader.feed(chunk):
+                if pace is not None and pace.skips_before(line.timestamp):
+                    raise _Doubtful
+                yield line
+        self._unfinished = list(reader.finish())
+        for line in self._unfinished if run.ended else ():
+            yield line
+
+    def _take(self, line: LogLine, reader: LogReader) -> None:
+        self._read, self._failures = line.cursor, 0
+        self._is_unsteady = self._is_unsteady or reader.is_unsteady
+
+    def _open(self, run: Run, **query: str) -> Any:
+        since = self._since(run)
+        first = {"sinceTime": _whole_second(since.timestamp)} if since else {}
+        return self._client.stream(
+            self._path, silence=_SILENCE, container=pytorchjob.CONTAINER, timestamps="true", **first, **query
+        )
+
+    async def _pause(self) -> None:
+        """Wait before the server is asked again: longer from failure to failure, and not all readers at once."""
+        if self._failures:
+            await asyncio.sleep(min(2.0 ** (self._failures - 1), _LONGEST_PAUSE) * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, keeps no secret
+
+    # --- places
+
+    def _since(self, run: Run) -> LogCursor | None:
+        """Return the last line that was read as a place in this run; None if it is not of this pod, or before it."""
+        read = self._read
+        if read is None or read.pod_uid != run.pod_uid or read.restart_count > run.restart_count:
+            return None
+        if read.restart_count < run.restart_count and run.began_after(read.timestamp):
+            return None
+        return replace(read, restart_count=run.restart_count)
+
+    def _expected(self, run: Run) -> LogCursor | None:
+        """Return the line that an answer must begin with if nothing is missing; None if that cannot be told.
+
+        A place that was carried over may be the run's before; one of a notice is no line's; and where the node's clock
+        was set back, later timestamps stand before it.
+        """
+        read = self._read
+        if read is None or self._is_unsteady or read.ordinal < 0:
+            return None
+        return read if (read.pod_uid, read.restart_count) == (run.pod_uid, run.restart_count) else None
+
+    def _is_told(self, run: Run) -> bool:
+        if self._last is not None and self._last.pod_uid == run.pod_uid:
+            return self._last.restart_count >= run.restart_count
+        read = self._read
+        return read is not None and read.pod_uid == run.pod_uid and read.restart_count > run.restart_count
+
+    def _is_skipped(self, read: LogCursor, oldest: Run) -> bool:
+        """Whether something was written after the last line that was read and before the oldest run that is kept."""
+        last = self._last
+        if last is not None and last.pod_uid == oldest.pod_uid:
+            return oldest.restart_count > last.restart_count + 1
+        if last is not None and last.pod_uid == read.pod_uid:
+            return oldest.restart_count > 0
+        if read.pod_uid == oldest.pod_uid:
+            return oldest.restart_count > read.restart_count and oldest.began_after(read.timestamp)
+        return True
+
+    # --- what is lost
+
+    async def _rotated(self, run: Run, place: LogCursor, until: str, *, is_previous: bool = False) -> LogLine:
+        """Say that the lines behind this place are gone.
+
+        Raises:
+            _AnotherRun: it is the log of a later run that is served, where the line of this place cannot be.
+        """
+        if not is_previous and await self._replica.is_replaced(run):
+            raise _AnotherRun
+        return losses.rotated(self._name, place, until)
+
+    async def _loss(self, run: Run) -> LogLine:
+        """Say that the end of a run is gone."""
+        pod = await self._replica.pod()
+        has_pod = pod is not None and pod["metadata"]["uid"] == run.pod_uid
+        return losses.lost(self._name, self._since(run) or losses.start_of_run(run), has_pod=has_pod)
+
+
+async def _paced(chunks: AsyncGenerator[bytes, None], pace: Pace) -> AsyncGenerator[bytes, None]:
+    """Yield the chunks of a stream as they come, and take note of how.
+
+    Raises:
+        _Doubtful: another file may have been begun without the kubelet's noticing.
+    """
+    clock = asyncio.get_running_loop().time
+    while True:
+        began = clock()
+        try:
+            async with asyncio.timeout(pace.patience(began)):
+                chunk = await anext(chunks, None)
+        except TimeoutError:
+            raise _Doubtful from None
+        if chunk is None:
+            return
+        pace.take(len(chunk), waited=clock() - began, now=clock())
+        yield chunk
+
+
+def _whole_second(timestamp: str) -> str:
+    """Cut an RFC 3339 instant to its second, as the server does on its way to the kubelet."""
+    head, dot, tail = timestamp.partition(".")
+    return head + tail.lstrip("0123456789") if dot else timestamp

@@ -1,0 +1,114 @@
+"""The runs of a pod's training container, as the pod's status tells of them. It reads objects and asks nobody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.logs import nanoseconds
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+
+_NEVER_STARTED = "1970-01-01T00:00:00Z"
+_SECOND = 1_000_000_000
+"""In nanoseconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of the training container.
+
+    Attributes:
+        pod_uid: of its pod.
+        restart_count: how often the container had been started again before it.
+        started_at: in whole seconds, by the node's clock.
+        ended: whether the status said that it was over.
+        finished_at: when, in whole seconds; "" where that is not known.
+    """
+
+    pod_uid: str
+    restart_count: int
+    started_at: str
+    ended: bool
+    finished_at: str = ""
+
+    def began_after(self, timestamp: str) -> bool:
+        """Whether a line of this instant was written before the run."""
+        return nanoseconds(timestamp) < nanoseconds(self.started_at)
+
+    def was_over_before(self, timestamp: str) -> bool:
+        """Whether a line of this instant was certainly written after the run: by more than what whole seconds hide."""
+        return bool(self.finished_at) and nanoseconds(timestamp) >= nanoseconds(self.finished_at) + _SECOND
+
+    def is_same(self, other: Run | None) -> bool:
+        """Whether the other is this run, at whatever moment it was seen."""
+        mine = (self.pod_uid, self.restart_count)
+        return other is not None and mine == (other.pod_uid, other.restart_count)
+
+
+def newest(pod: Manifest | None) -> Run | None:
+    """Return the newest run of the training container that has begun; None if there was none yet."""
+    status = _training_status(pod)
+    if pod is None or status is None:
+        return None
+    state, count = status.get("state") or {}, int(status.get("restartCount") or 0)
+    running, ended = state.get("running"), state.get("terminated")
+    if running is None and ended is None:
+        ended = (status.get("lastState") or {}).get("terminated")  # it waits for its next start
+    found = running or ended
+    if not found or not found.get("startedAt") or found["startedAt"] == _NEVER_STARTED:
+        return None
+    return Run(
+        pod_uid=pod["metadata"]["uid"],
+        restart_count=count,
+        started_at=found["startedAt"],
+        ended=running is None,
+        finished_at=found.get("finishedAt") or "",
+    )
+
+
+def before(pod: Manifest, run: Run) -> Run | None:
+    """Return the run before the pod's newest one; None if the status does not tell of it.
+
+    While a container waits for its next start, its last state is that of the newest run itself.
+    """
+    status = _training_status(pod) or {}
+    ended = (status.get("lastState") or {}).get("terminated")
+    if (status.get("state") or {}).get("waiting") is not None:
+        return None
+    if not ended or not ended.get("startedAt") or ended["startedAt"] == _NEVER_STARTED:
+        return None
+    return replace(
+        run,
+        restart_count=run.restart_count - 1,
+        started_at=ended["startedAt"],
+        ended=True,
+        finished_at=ended.get("finishedAt") or "",
+    )
+
+
+def kept(run: Run, pod: Manifest | None) -> tuple[Run, bool] | None:
+    """Return a run as it is known after its end, and whether it is the node's previous one; None if it is gone."""
+    last = newest(pod)
+    if last is not None and run.is_same(last):
+        return replace(last, ended=True), False
+    previous = before(pod, last) if pod is not None and last is not None else None
+    return (previous, True) if previous is not None and run.is_same(previous) else None
+
+
+def has_stopped(pod: Manifest) -> bool:
+    """Whether the training container will not run again in this pod."""
+    if pod["status"].get("phase") in {"Succeeded", "Failed"}:
+        return True
+    ended = ((_training_status(pod) or {}).get("state") or {}).get("terminated")
+    if ended is None:
+        return False
+    policy = pod["spec"].get("restartPolicy")
+    return bool(policy == "Never" or (policy == "OnFailure" and ended.get("exitCode") == 0))
+
+
+def _training_status(pod: Manifest | None) -> Manifest | None:
+    statuses = ((pod or {}).get("status") or {}).get("containerStatuses") or ()
+    return next((each for each in statuses if each["name"] == pytorchjob.CONTAINER), None)

@@ -1,0 +1,123 @@
+"""One source for all who wait: opened once, told of failures, closed when nobody waits any more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptjob_provider.core.hub import Mailbox, joined, open_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Ticker:
+    """A source that does what a test tells it."""
+
+    made: int = 0
+
+    def __init__(self) -> None:
+        Ticker.made += 1
+        self.boxes = [Mailbox()]
+        self.breaks = asyncio.Event()
+        self.has_ended = False
+
+    async def run(self) -> None:
+        """Run until told to break."""
+        try:
+            await self.breaks.wait()
+            raise OSError("the source broke")
+        finally:
+            self.has_ended = True
+
+    def fail(self, error: BaseException) -> None:
+        """Tell who waits."""
+        for box in self.boxes:
+            box.fail(error)
+
+
+@pytest.fixture(autouse=True)
+def _uncounted() -> Iterator[None]:
+    Ticker.made = 0
+    yield
+    Ticker.made = 0
+
+
+async def test_everybody_who_waits_for_the_same_shares_one_source() -> None:
+    """Another key is another source."""
+    async with joined("a", Ticker) as one, joined("a", Ticker) as two, joined("b", Ticker) as other:
+        assert one is two
+        assert one is not other
+        assert set(open_keys()) == {"a", "b"}
+
+    assert Ticker.made == 2
+
+
+async def test_a_source_ends_with_the_last_who_waits() -> None:
+    """Nothing of it is left, and the next one opens it anew."""
+    async with joined("a", Ticker) as source:
+        async with joined("a", Ticker):
+            await asyncio.sleep(0)
+        assert not source.has_ended
+
+    assert source.has_ended
+    assert open_keys() == ()
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_source_may_be_kept_for_the_next_one() -> None:
+    """What follows soon does not open it again; afterwards it ends by itself."""
+    async with joined("a", Ticker, linger=0.05) as first:
+        await asyncio.sleep(0)
+    async with joined("a", Ticker, linger=0.05) as second:
+        await asyncio.sleep(0.1)  # longer than the first one's time
+        assert not second.has_ended
+    async with asyncio.timeout(5):
+        while not first.has_ended:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+    assert first is second
+
+
+async def test_a_source_that_breaks_is_told_to_all_who_wait_and_opened_anew_by_the_next() -> None:
+    """Nobody waits for news that will not come."""
+    async with joined("a", Ticker) as broken, asyncio.TaskGroup() as tasks:
+        waiting = [tasks.create_task(_error_of(broken.boxes[0])) for _ in range(3)]
+        await asyncio.sleep(0)
+        broken.breaks.set()
+
+    async with joined("a", Ticker) as next_one:
+        assert next_one is not broken
+    assert [str(task.result()) for task in waiting] == ["the source broke"] * 3
+
+
+async def _error_of(box: Mailbox) -> Exception:
+    with pytest.raises(OSError, match="broke") as raised:
+        await box.until(lambda: False)
+    return raised.value
+
+
+async def test_whoever_is_slow_sees_the_newest_and_holds_up_nobody() -> None:
+    """A thousand changes are one look for who was busy, and nothing piled up for it."""
+    box, looks = Mailbox(), []
+
+    async def reader(pause: float) -> int:
+        seen = count = 0
+        while seen < 1000:
+            await box.until(lambda seen=seen: box.version > seen)  # type: ignore[misc]
+            seen, count = box.version, count + 1
+            await asyncio.sleep(pause)
+        return count
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        looks = [tasks.create_task(reader(pause)) for pause in (0.0, 0.2)]
+        await asyncio.sleep(0)
+        for _ in range(1000):
+            box.ring()
+            await asyncio.sleep(0)
+
+    quick, slow = (task.result() for task in looks)
+    assert quick > 100
+    assert slow < 10

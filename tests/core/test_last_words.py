@@ -1,0 +1,54 @@
+"""The last lines of a replica that dies are told: once, at once, and also if the job goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ptjob_provider.core.diagnosis import LastWords
+from ptjob_provider.core.recorder import ContainerKind, Termination
+
+END = Termination(
+    replica="digits-worker-1", key="pod/pytorch/1", container="pytorch", exit_code=3, message="epoch 3\nValueError: x\n"
+)
+
+
+def test_how_a_replica_ended_is_told_with_its_last_lines() -> None:
+    """In the words that a diagnosis would have for it."""
+    (text,) = LastWords(besides="digits-master-0").of([END])
+
+    assert text == "digits-worker-1 exited with code 3; its last lines:\n    epoch 3\n    ValueError: x"
+
+
+def test_each_end_is_told_once() -> None:
+    """However often it is seen; the next run's end is another one."""
+    words = LastWords(besides="digits-master-0")
+    words.of([END])
+
+    assert words.of([END]) == []
+    assert len(words.of([END, replace(END, key="pod/pytorch/2")])) == 1
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        replace(END, replica="digits-master-0"),
+        replace(END, exit_code=0),
+        replace(END, stopped=True),
+        replace(END, kind=ContainerKind.SIDECAR),
+    ],
+    ids=["read anyway", "ended well", "was stopped", "a sidecar"],
+)
+def test_what_is_no_death_of_another_replica_is_not_told(end: Termination) -> None:
+    """Nothing is made of it here."""
+    assert LastWords(besides="digits-master-0").of([end]) == []
+
+
+def test_a_replica_that_said_nothing_is_told_of_all_the_same() -> None:
+    """A pod may be gone without a word, or its policy keeps the log out of its status."""
+    killed = replace(END, exit_code=137, message="")
+
+    assert LastWords(besides="digits-master-0").of([killed]) == [
+        "digits-worker-1 was killed by SIGKILL (exit code 137)"
+    ]

@@ -1,0 +1,143 @@
+"""Who may read a log when: streams up to the limit, turns for the others, first come, first served."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kubernetes import ClusterConfig
+from ptjob_provider.core.kubernetes.podlog import LogStreams, streams
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.kubernetes.podlog.streams import Place
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have turns fifty times as often: the order is what matters."""
+    monkeypatch.setattr(streams, "_INTERVAL", 0.2)  # a test cannot wait for minutes
+    monkeypatch.setattr(streams, "_SPACING", 0.01)
+
+
+async def test_streams_are_given_up_to_the_limit() -> None:
+    """The third of two waits."""
+    queue = LogStreams(2)
+
+    async with queue.place() as first, queue.place() as second, queue.place() as third:
+        assert [first.has_stream, second.has_stream, third.has_stream] == [True, True, False]
+
+
+async def test_a_stream_that_becomes_free_goes_to_whoever_has_waited_longest() -> None:
+    """Not to the latest, and not to one that has left the queue."""
+    queue = LogStreams(1)
+
+    async with AsyncExitStack() as first, AsyncExitStack() as second:
+        await first.enter_async_context(queue.place())
+        await second.enter_async_context(queue.place())
+        async with queue.place() as third, queue.place() as fourth:
+            await second.aclose()
+            await first.aclose()
+            async with asyncio.timeout(PATIENCE):
+                await third.turn()
+
+            assert (third.has_stream, fourth.has_stream) == (True, False)
+
+
+async def test_a_place_that_is_left_by_a_cancelled_reader_is_free_again() -> None:
+    """The limit holds for readers that are there, whatever became of the others."""
+    queue = LogStreams(1)
+    reader = asyncio.create_task(_sit(queue))
+    await asyncio.sleep(0)
+    reader.cancel()
+    await asyncio.gather(reader, return_exceptions=True)
+
+    async with queue.place() as place:
+        assert place.has_stream
+
+
+@pytest.mark.usefixtures("quick")
+async def test_turns_go_round() -> None:
+    """Each of five that wait has as many turns as any other, give or take one."""
+    queue = LogStreams(1)
+    turns: list[int] = []
+    async with queue.place(), asyncio.timeout(PATIENCE):
+        readers = [asyncio.create_task(_take_turns(queue, number, turns)) for number in range(5)]
+        while len(turns) < 20:  # noqa: ASYNC110 - the readers tell nobody
+            await asyncio.sleep(0.01)
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+    counts = [turns[:20].count(number) for number in range(5)]
+    assert max(counts) - min(counts) <= 1, turns
+
+
+async def test_turns_begin_at_most_twice_a_second() -> None:
+    """Whoever waits, and however many."""
+    queue = LogStreams(1)
+    starts = [queue.next_start() for _ in range(100)]
+
+    assert starts[-1] - starts[0] == pytest.approx(99 * 0.5)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_reader_that_is_behind_does_not_wait_for_its_interval() -> None:
+    """It queues again at once, behind those that queue already."""
+    queue = LogStreams(1)
+    clock = asyncio.get_running_loop().time
+    async with queue.place(), queue.place() as place, asyncio.timeout(PATIENCE):
+        await place.turn()
+        before, last = clock(), queue.next_start()
+        await place.turn(is_behind=True)
+
+        assert last + 0.01 <= clock() + 0.005
+        await place.turn()
+        assert clock() - before >= 0.2
+
+
+async def test_few_read_at_once() -> None:
+    """The fifth waits for one of four to finish."""
+    queue = LogStreams(1)
+    async with AsyncExitStack() as four:
+        for _ in range(4):
+            await four.enter_async_context(queue.reading())
+        fifth = asyncio.create_task(_read(queue))
+        await asyncio.sleep(0.01)
+        assert not fifth.done()
+
+    async with asyncio.timeout(PATIENCE):
+        await fifth
+
+
+def test_no_stream_at_all_is_refused() -> None:
+    """Turns alone could not keep up with anything."""
+    with pytest.raises(InvalidSpec, match=r"max_log_streams: .* a whole number, 1 or more"):
+        ClusterConfig(max_log_streams=0)
+
+
+async def _sit(queue: LogStreams) -> None:
+    async with queue.place():
+        await asyncio.Event().wait()
+
+
+async def _read(queue: LogStreams) -> None:
+    async with queue.reading():
+        pass
+
+
+async def _take_turns(queue: LogStreams, number: int, turns: list[int]) -> None:
+    async with queue.place() as place:
+        while True:
+            await _turn(place)
+            turns.append(number)
+
+
+async def _turn(place: Place) -> None:
+    await place.turn()
+    assert not place.has_stream

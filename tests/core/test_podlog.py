@@ -1,0 +1,262 @@
+"""What of a log is said to be gone, and what is not; the node is a stand-in that rotates and restarts on demand."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kubernetes.podlog import ReplicaLog, replica_log
+from ptjob_provider.core.logs import LogCursor
+from scripted_node import REPLICA, ScriptedNode, ScriptedRun, at
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.logs import LogLine
+
+REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="job")
+
+
+def run(*seconds: float, began: int = 1, ended: bool = True) -> ScriptedRun:
+    """Return a run that wrote a line at each of these seconds."""
+    return ScriptedRun(began=began, lines=[(second, f"at {second}\n") for second in seconds], ended=ended)
+
+
+def place(second: float, *, restart_count: int = 0, pod_uid: str = "pod", ordinal: int = 0) -> LogCursor:
+    """Return the place of the line of this second."""
+    return LogCursor(
+        pod_uid=pod_uid, container="pytorch", restart_count=restart_count, timestamp=at(second), ordinal=ordinal
+    )
+
+
+def log_of(node: ScriptedNode) -> ReplicaLog:
+    """Return the reader under test."""
+    return ReplicaLog(cast("Any", node), cast("Any", node), REF, REPLICA)
+
+
+async def followed(node: ScriptedNode, since: LogCursor | None = None) -> list[LogLine]:
+    """Follow to the end."""
+    async with asyncio.timeout(60):
+        return [line async for line in log_of(node).follow(since)]
+
+
+async def texts(node: ScriptedNode, since: LogCursor | None = None) -> list[str]:
+    """Return what was read, notices in brackets."""
+    return [f"[{line.text}]" if line.notice else line.text for line in await followed(node, since)]
+
+
+def gone(begin: str, end: str, why: str) -> str:
+    """Return the notice of a gap."""
+    what = f"what it wrote between {begin} and {end} was gone at the node before it could be read"
+    return f"[{REPLICA}: {what} ({why})]"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have pauses between tries a hundred times as short."""
+    monkeypatch.setattr(replica_log, "_LONGEST_PAUSE", 0.01)  # the real ones make up a minute
+
+
+async def test_what_follows_the_cursor_is_read() -> None:
+    """Its own line is served again and dropped."""
+    assert await texts(ScriptedNode(runs=[run(2.5, 2.7, 3.0)]), place(2.5)) == ["at 2.7", "at 3.0"]
+
+
+async def test_lines_that_were_rotated_away_are_told() -> None:
+    """The line of the cursor is not in the file any more: something was between it and the first one that is."""
+    node = ScriptedNode(runs=[run(9.0, 9.5)])
+
+    assert await texts(node, place(2.5)) == [gone(at(2.5), at(9.0), "its log had been rotated"), "at 9.0", "at 9.5"]
+
+
+async def test_a_file_that_was_rotated_at_the_end_is_told() -> None:
+    """Nothing came behind the cursor's line, and that is gone too: what was between it and the end cannot be known."""
+    assert await texts(ScriptedNode(runs=[run()]), place(2.5)) == [gone(at(2.5), "its end", "its log had been rotated")]
+
+
+async def test_a_gap_is_told_to_whoever_only_looks() -> None:
+    """The worker that resumes adds the tail, and says what is missing before it."""
+    found = [line async for line in log_of(ScriptedNode(runs=[run(9.0)])).snapshot(place(2.5))]
+
+    assert [line.notice for line in found] == [True, False]
+    assert found[0].cursor == place(2.5)
+
+
+@pytest.mark.parametrize(
+    "since",
+    [
+        None,
+        place(2.5, ordinal=-1),
+        place(1.5, restart_count=1),
+    ],
+    ids=["none", "a notice's", "a later run's"],
+)
+async def test_a_place_that_is_no_line_of_this_run_tells_of_no_gap(since: LogCursor | None) -> None:
+    """Nothing can be said about what stands before the first line that is there."""
+    found = await texts(ScriptedNode(runs=[run(9.0)]), since)
+
+    assert not any(text.startswith("[") for text in found)
+
+
+async def test_a_place_that_was_carried_over_to_the_next_run_tells_of_no_gap() -> None:
+    """It was read in the second in which the status was behind; or it is the last line of the run before."""
+    node = ScriptedNode(runs=[run(2.5), run(9.5, 9.7, began=9)])
+
+    assert await texts(node, place(9.5, restart_count=0)) == ["at 9.7"]
+
+
+async def test_a_run_that_is_not_told_yet_is_no_gap() -> None:
+    """The stream that is opened again is the next run's; the rest of the run before is read first."""
+    node = ScriptedNode(runs=[run(2.0, 3.0), run(9.0, began=9)], told=1)
+    node.runs[0].ended = False
+
+    assert await texts(node, place(2.0)) == ["at 3.0", "at 9.0"]
+
+
+async def test_a_run_whose_log_was_taken_for_the_next_ones_is_read_late() -> None:
+    """The first stream is opened in the moment in which the status still tells of the run that is over."""
+    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False), run(9.0, 9.5, began=9)], told=1)
+
+    assert await texts(node) == [
+        "at 9.0",
+        "at 9.5",
+        f"[{REPLICA}: what follows was written before {at(9.0)}, by the run before (told late)]",
+        "at 2.0",
+        "at 3.0",
+    ]
+
+
+async def test_a_clock_that_was_set_back_makes_no_gap() -> None:
+    """What was written before comes again behind it: twice, but nothing is said to be missing."""
+    node = ScriptedNode(runs=[run(30.0, 5.0, ended=False)])
+    node.then = [lambda node: node.runs[0].lines.append((6.0, "at 6.0\n")), _end]
+
+    found = await texts(node)
+
+    assert found[:2] == ["at 30.0", "at 5.0"]
+    assert found[-1] == "at 6.0"
+    assert not any(text.startswith("[") for text in found)
+
+
+async def test_runs_between_two_that_were_read_are_told() -> None:
+    """The node keeps the present one and the one before it."""
+    node = ScriptedNode(runs=[run(2.0), run(5.0, began=4), run(7.0, began=6), run(9.0, began=8)])
+
+    assert await texts(node, place(2.0)) == [
+        gone(at(2.0), "2026-11-20T10:00:06Z", "its container had been started again"),
+        "at 7.0",
+        "at 9.0",
+    ]
+
+
+async def test_runs_that_nobody_has_ever_read_are_told() -> None:
+    """Whoever comes first comes late: the container's restart count says that there was more."""
+    node = ScriptedNode(runs=[run(2.0), run(5.0, began=4), run(7.0, began=6)])
+
+    assert await texts(node) == [
+        gone("2026-11-20T10:00:00Z", "2026-11-20T10:00:04Z", "its container had been started again"),
+        "at 5.0",
+        "at 7.0",
+    ]
+
+
+@pytest.mark.parametrize(("since", "begin"), [(None, "2026-11-20T10:00:01Z"), (place(2.0), at(2.0))])
+async def test_a_run_that_the_node_has_removed_is_told(since: LogCursor | None, begin: str) -> None:
+    """Of a container that is not started again the kubelet keeps the last run only."""
+    node = ScriptedNode(runs=[run(2.0, 3.0), run(5.0, began=4)], refusals=[InvalidSpec("not found")])
+
+    assert await texts(node, since) == [
+        gone(begin, "2026-11-20T10:00:04Z", "its container had been started again"),
+        "at 5.0",
+    ]
+
+
+async def test_a_pod_that_was_replaced_while_nobody_read_is_told() -> None:
+    """What it wrote after the last line went with it."""
+    found = await texts(ScriptedNode(runs=[run(9.0, began=8)]), place(2.0, pod_uid="another"))
+
+    assert found == [gone(at(2.0), "2026-11-20T10:00:08Z", "its pod had been replaced"), "at 9.0"]
+
+
+async def test_words_of_the_kubelet_are_no_line() -> None:
+    """It may say that it cannot read a log where the log should be; it is asked again."""
+    node = ScriptedNode(runs=[run(2.0)], refusals=[b"unable to retrieve container logs for containerd://1a2b"])
+
+    assert await texts(node) == ["at 2.0"]
+
+
+@pytest.mark.parametrize("refusal", [ClusterUnavailable("no answer"), InvalidSpec("not there")])
+async def test_the_rest_of_a_log_is_asked_for_again(refusal: Exception) -> None:
+    """A server that is away at the end of a run costs no line."""
+    assert await texts(ScriptedNode(runs=[run(2.0)], refusals=[refusal, refusal])) == ["at 2.0"]
+
+
+@pytest.mark.parametrize(("failures", "is_read"), [(4, True), (5, False)])
+async def test_a_look_outlasts_a_short_absence_of_the_server(failures: int, is_read: bool) -> None:  # noqa: FBT001
+    """It gives up after some seconds: whoever looks waits for it."""
+    node = ScriptedNode(runs=[run(2.0)], refusals=[ClusterUnavailable("no answer")] * failures)
+
+    try:
+        found = [line.text async for line in log_of(node).snapshot(None)]
+    except ClusterUnavailable:
+        found = []
+
+    assert found == (["at 2.0"] if is_read else [])
+
+
+async def test_a_rest_that_is_refused_for_good_is_told() -> None:
+    """With the last instant that is known."""
+    node = ScriptedNode(runs=[run(2.0)], refusals=[InvalidSpec("removed")] * 20)
+
+    (notice,) = await texts(node)
+
+    assert "its log is not on its node any more; what it wrote after 2026-11-20T10:00:01Z was lost with it" in notice
+
+
+async def test_a_server_that_stays_away_is_an_error() -> None:
+    """Not a loss: the log may be there."""
+    node = ScriptedNode(runs=[run(2.0)], refusals=[ClusterUnavailable("no answer")] * 20)
+
+    with pytest.raises(ClusterUnavailable):
+        await followed(node)
+
+
+async def test_an_unfinished_last_line_of_a_pod_that_is_gone_is_told() -> None:
+    """The stream had it; nobody can be asked for it again."""
+    node = ScriptedNode(runs=[run(2.0, ended=False)])
+    node.runs[0].lines.append((3.0, "last words"))
+    node.then = [lambda node: setattr(node, "uid", None)]
+
+    found = await texts(node)
+
+    assert found[:2] == ["at 2.0", "last words"]
+
+
+async def test_an_unfinished_line_that_was_finished_meanwhile_comes_once() -> None:
+    """The first stream had its beginning, the second the whole of it, and then the pod went."""
+    node = ScriptedNode(runs=[run(2.0, ended=False)])
+    node.runs[0].lines.append((3.0, "wor"))
+    second = f"{at(2.0)} at 2.0\n{at(3.0)} word\nthe log cannot be read"
+    node.refusals = [None, second.encode()]
+    node.then = [lambda _: None, lambda node: setattr(node, "uid", None)]
+
+    found = await texts(node)
+
+    assert found[:2] == ["at 2.0", "word"]
+    assert "its pod is gone; what it wrote after" in found[2]
+    assert len(found) == 3
+
+
+async def test_a_run_that_is_over_costs_one_request() -> None:
+    """No stream is opened for it."""
+    node = ScriptedNode(runs=[run(2.0)])
+
+    await followed(node)
+
+    assert ["follow" in query for query in node.asked] == [False]
+
+
+def _end(node: ScriptedNode) -> None:
+    node.runs[-1].ended = True

@@ -1,0 +1,137 @@
+"""What a pod's status tells of its training container's runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ptjob_provider.core.kubernetes.podlog import runs
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+
+FIRST, SECOND, LATER = "2026-11-20T10:00:00Z", "2026-11-20T10:01:00Z", "2026-11-20T10:02:00Z"
+NEVER = "1970-01-01T00:00:00Z"
+RUNNING = {"running": {"startedAt": SECOND}}
+WAITING = {"waiting": {"reason": "CrashLoopBackOff"}}
+
+
+def ended(started_at: str = FIRST, code: int = 1, finished_at: str = "") -> dict[str, Any]:
+    """Return a container's state after its end."""
+    return {"terminated": {"startedAt": started_at, "exitCode": code, "finishedAt": finished_at}}
+
+
+def pod(
+    state: dict[str, Any],
+    *,
+    count: int = 1,
+    last: dict[str, Any] | None = None,
+    phase: str = "Running",
+    policy: str = "OnFailure",
+) -> Manifest:
+    """Return a pod with a training container in this state."""
+    status = {"name": "pytorch", "restartCount": count, "state": state, "lastState": last or {}}
+    return {
+        "metadata": {"uid": "pod"},
+        "spec": {"restartPolicy": policy},
+        "status": {"phase": phase, "containerStatuses": [{"name": "sidecar", "state": {}}, status]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (pod(RUNNING), (1, SECOND, False)),
+        (pod(ended(SECOND), last=ended()), (1, SECOND, True)),
+        (pod(WAITING, last=ended(SECOND)), (1, SECOND, True)),
+        (pod(WAITING, count=0), None),
+        (pod(ended(NEVER)), None),
+        ({"metadata": {"uid": "pod"}, "status": {}}, None),
+        (None, None),
+    ],
+    ids=["runs", "has ended", "waits for its next start", "has not begun", "could not begin", "unknown", "no pod"],
+)
+def test_the_newest_run_is_the_last_that_began(found: Manifest | None, expected: tuple[int, str, bool] | None) -> None:
+    """Whether it runs, has ended, or waits to be started again."""
+    run = runs.newest(found)
+
+    assert (run and (run.restart_count, run.started_at, run.ended)) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (pod(RUNNING, last=ended()), (0, FIRST, True)),
+        (pod(RUNNING, count=0), None),
+        (pod(RUNNING, last=ended(NEVER)), None),
+        (pod(WAITING, last=ended()), None),
+    ],
+    ids=["in the last state", "there was none", "it could not begin", "the last state is the newest run's"],
+)
+def test_the_run_before_is_the_last_states(found: Manifest, expected: tuple[int, str, bool] | None) -> None:
+    """Unless the container waits: then the last state is that of the run which is the newest."""
+    newest = runs.newest(found)
+    assert newest is not None
+
+    run = runs.before(found, newest)
+
+    assert (run and (run.restart_count, run.started_at, run.ended)) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (pod(RUNNING), False),
+        (pod(RUNNING, phase="Failed"), True),
+        (pod(ended()), False),
+        (pod(ended(code=0)), True),
+        (pod(ended(), policy="Never"), True),
+        (pod(ended(code=0), policy="Always"), False),
+    ],
+)
+def test_a_container_has_stopped_when_its_pod_does_not_start_it_again(found: Manifest, expected: bool) -> None:  # noqa: FBT001
+    """By the pod's own policy, which is not the job's."""
+    assert runs.has_stopped(found) is expected
+
+
+def test_a_run_is_kept_as_the_present_or_the_previous_one() -> None:
+    """Nothing older; and nothing at all of a pod that is gone."""
+    first, second = runs.newest(pod(RUNNING, count=0)), runs.newest(pod(RUNNING))
+    assert first is not None
+    assert second is not None
+
+    assert runs.kept(first, pod(ended(SECOND), count=0)) == (replace(first, ended=True), False)
+    assert runs.kept(first, pod(RUNNING, last=ended(SECOND, finished_at=LATER))) == (
+        replace(first, ended=True, finished_at=LATER),
+        True,
+    )
+    assert runs.kept(first, pod(RUNNING, count=2, last=ended())) is None
+    assert runs.kept(first, None) is None
+
+
+@pytest.mark.parametrize(
+    ("finished_at", "timestamp", "expected"),
+    [
+        (SECOND, "2026-11-20T10:01:00.9Z", False),
+        (SECOND, "2026-11-20T10:01:01Z", True),
+        ("", "2026-11-20T10:01:01Z", False),
+    ],
+)
+def test_a_line_is_of_a_later_run_when_it_came_after_the_end(finished_at: str, timestamp: str, expected: bool) -> None:  # noqa: FBT001
+    """By a second at least: the end is told in whole ones."""
+    run = runs.newest(pod(ended(finished_at=finished_at)))
+    assert run is not None
+
+    assert run.was_over_before(timestamp) is expected
+
+
+def test_a_run_is_the_same_at_any_moment() -> None:
+    """Another run of the container, or of another pod, is another one."""
+    run, later = runs.newest(pod(RUNNING)), runs.newest(pod(ended(SECOND), count=2))
+    assert run is not None
+
+    assert run.is_same(runs.newest(pod(ended(SECOND))))
+    assert not run.is_same(later)
+    assert not run.is_same(None)

@@ -1,0 +1,63 @@
+"""A watch on servers that cannot stream their first state, or end every watch at once; a stand-in for such servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from api_server_stand_in import stand_in_api_server
+from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.board.watching import Mark, Watch
+from ptjob_provider.core.kubernetes.client import lease
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ptjob_provider.core.kubernetes.board.watching import News
+
+PODS = paths.pods("team")
+REFUSED = (400, {"kind": "Status", "message": "sendInitialEvents is forbidden for watch"})
+
+
+def page(*uids: str, more: str = "") -> tuple[int, dict[str, Any]]:
+    meta = {"resourceVersion": "7", **({"continue": more} if more else {})}
+    items = [{"metadata": {"uid": uid, "resourceVersion": "1"}} for uid in uids]
+    return 200, {"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items}
+
+
+def said(each: News) -> str:
+    return each.name if isinstance(each, Mark) else f"{type(each).__name__} {each.object['metadata']['uid']}"
+
+
+async def news_within(watch: Watch, seconds: float) -> list[str]:
+    """Return all that is told in this time."""
+    told: list[str] = []
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds), aclosing(watch.news()) as news:
+            async for each in news:
+                told.append(said(each))  # noqa: PERF401 - what came before the time was over counts
+    return told
+
+
+async def test_a_server_that_does_not_stream_lists_is_asked_page_by_page() -> None:
+    """It refuses the first question and is not asked so again; the watch goes on from the list's version."""
+    script = (REFUSED, page("a", more="next"), page("b"))
+    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+        told = await news_within(Watch(client, PODS), 2)
+        is_asked_again = client.streams_lists
+
+    assert told == ["BEGIN", "BEGIN", "Present a", "Present b", "COMPLETE"]
+    assert not is_asked_again
+    assert "sendInitialEvents=true" in server.requests[0]
+    assert "watch=true" not in server.requests[1]
+    assert "resourceVersion=7" in server.requests[3]
+
+
+async def test_a_server_that_ends_every_watch_at_once_is_not_stormed() -> None:
+    """The pauses grow: a handful of questions in three seconds, not thousands."""
+    async with stand_in_api_server(REFUSED, page("a")) as server, lease(server.config()) as client:
+        await news_within(Watch(client, PODS), 3)
+
+    assert 3 < len(server.requests) < 12

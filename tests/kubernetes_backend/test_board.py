@@ -1,0 +1,173 @@
+"""One watch for all jobs of a namespace: who comes late, whose job is not ours, what is gone while nobody looks."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from benchmarks import many_jobs
+from benchmarks.apiserver import reached
+from cluster_world import config_of
+from ptjob_provider.core.hub import open_keys
+from ptjob_provider.core.identity import MANAGED_LABEL, JobRef
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.kubernetes.board import Selection
+from ptjob_provider.core.status import JobPhase
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from benchmarks.apiserver import ApiServer
+    from cluster.boot import Cluster
+    from ptjob_provider.core.backend import Observation
+    from ptjob_provider.core.identity import Manifest
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+async def server(cluster: Cluster) -> AsyncIterator[ApiServer]:
+    """The API server, for a person's hand in the test."""
+    async with reached(cluster.layout.kubeconfig) as found:
+        yield found
+
+
+@pytest.fixture
+def backend(cluster: Cluster) -> KubernetesBackend:
+    """The back-end under test."""
+    return KubernetesBackend(config_of(cluster.layout.kubeconfig))
+
+
+def foreign(namespace: str, number: int) -> Manifest:
+    """Return a job that carries no label of ours."""
+    manifest = many_jobs.suspended_job(namespace, number)
+    for labelled in (manifest, *(role["template"] for role in manifest["spec"]["pytorchReplicaSpecs"].values())):
+        labelled["metadata"]["labels"].pop(MANAGED_LABEL, None)
+    return manifest
+
+
+def pod_of(job: Manifest, phase: str = "Succeeded") -> Manifest:
+    """Return a pod of the job as the operator makes it, placed nowhere."""
+    meta = job["metadata"]
+    owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
+    labels = {"training.kubeflow.org/job-name": meta["name"], MANAGED_LABEL: meta["labels"].get(MANAGED_LABEL)}
+    return {
+        "metadata": {
+            "name": f"{meta['name']}-master-0",
+            "labels": {name: value for name, value in labels.items() if value},
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {
+            "containers": [{"name": "pytorch", "image": "example.org/none"}],
+            "schedulingGates": [{"name": f"example.org/{phase.lower()}"}],
+        },
+    }
+
+
+async def until(backend: KubernetesBackend, job: Manifest, holds: Callable[[Observation], bool]) -> Observation:
+    """Return the first observation of which it holds."""
+    async with asyncio.timeout(PATIENCE), aclosing(backend.watch(JobRef.of(job))) as watch:
+        async for seen in watch:
+            if holds(seen):
+                return seen
+    raise AssertionError("the watch ended before that was seen")
+
+
+def phase(seen: Observation) -> JobPhase | None:
+    return pytorchjob.read_status(seen.job).phase if seen.job else None
+
+
+def boards() -> list[Any]:
+    """Return what is watched on this loop."""
+    return [(key.name, key.ours) for key in open_keys() if isinstance(key, Selection)]
+
+
+async def test_one_job_is_watched_by_its_name_and_many_together(
+    backend: KubernetesBackend, server: ApiServer, namespace: str
+) -> None:
+    """A worker or a person does not list a namespace of ten thousand for one job."""
+    jobs = await many_jobs.create(server, namespace, [many_jobs.suspended_job(namespace, n) for n in range(20)])
+
+    async with asyncio.timeout(PATIENCE), aclosing(backend.watch(JobRef.of(jobs[0]))) as first:
+        await anext(first)
+        alone = boards()
+        async with asyncio.TaskGroup() as tasks:
+            seen = [tasks.create_task(until(backend, job, phase)) for job in jobs]  # type: ignore[arg-type]
+        together = boards()
+
+    assert alone == [(jobs[0]["metadata"]["name"], True)]
+    assert set(together) == {*alone, ("", True)}
+    assert {phase(task.result()) for task in seen} == {JobPhase.SUSPENDED}
+
+
+async def test_whoever_comes_late_sees_what_the_others_see(
+    backend: KubernetesBackend, server: ApiServer, namespace: str
+) -> None:
+    """Jobs that live, that have ended, and that are gone; with their pods, though nobody had followed them."""
+    made = [many_jobs.suspended_job(namespace, n) for n in range(5)]
+    first, second, live, ended, gone = await many_jobs.create(server, namespace, made)
+    for job in (live, ended):
+        await server.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod_of(job))
+    await many_jobs.set_status(server, ended, many_jobs.conditions("Created", "Succeeded"))
+
+    async with aclosing(backend.watch(JobRef.of(first))) as one, aclosing(backend.watch(JobRef.of(second))) as other:
+        await anext(one)
+        await anext(other)  # from here on all are watched together
+        await server.request("DELETE", many_jobs.path(namespace, gone["metadata"]["name"]))
+        seen = {name: await until(backend, job, lambda _: True) for name, job in {"live": live, "ended": ended}.items()}
+        last = await until(backend, gone, lambda found: found.job is None)
+
+    assert (phase(seen["live"]), phase(seen["ended"])) == (JobPhase.SUSPENDED, JobPhase.SUCCEEDED)
+    assert [len(found.pods) for found in seen.values()] == [1, 1]
+    assert last.job is None
+
+
+async def test_jobs_that_are_not_ours_share_a_watch_of_their_own(
+    backend: KubernetesBackend, server: ApiServer, namespace: str
+) -> None:
+    """A sensor follows what somebody else has submitted; it sees pods and changes as the owner does."""
+    made = [many_jobs.suspended_job(namespace, 0), *(foreign(namespace, n) for n in range(1, 6))]
+    ours, *others = await many_jobs.create(server, namespace, made)
+
+    async with aclosing(backend.watch(JobRef.of(ours))) as watch:
+        await anext(watch)
+        async with asyncio.TaskGroup() as tasks:
+            ends = [
+                tasks.create_task(
+                    until(backend, job, lambda seen: bool(phase(seen) is JobPhase.SUCCEEDED and seen.pods))
+                )
+                for job in others
+            ]
+            for job in others:
+                await until(backend, job, lambda _: True)
+                await server.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod_of(job))
+                await many_jobs.set_status(server, job, many_jobs.conditions("Created", "Succeeded"))
+        watched = boards()
+
+    assert all(task.done() for task in ends)
+    assert ("", False) in watched
+    assert len(watched) == 3
+
+
+async def test_a_job_that_loses_our_label_is_not_taken_for_gone(
+    backend: KubernetesBackend, server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch tells that it left the selection, as if it were deleted; it is asked for from then on."""
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.board.board._UNLABELLED_INTERVAL", 0.2)
+    beside, job = await many_jobs.create(server, namespace, [many_jobs.suspended_job(namespace, n) for n in range(2)])
+    where = many_jobs.path(namespace, job["metadata"]["name"])
+
+    async with aclosing(backend.watch(JobRef.of(beside))) as watch, asyncio.TaskGroup() as tasks:
+        await anext(watch)
+        end = tasks.create_task(until(backend, job, lambda seen: phase(seen) in {None, JobPhase.SUCCEEDED}))
+        await until(backend, job, lambda _: True)
+        unlabelled = {"metadata": {"labels": {MANAGED_LABEL: None}}}
+        await server.request("PATCH", where, body=unlabelled, content_type=many_jobs.MERGE)
+        await asyncio.sleep(1)
+        await many_jobs.set_status(server, job, many_jobs.conditions("Created", "Succeeded"))
+
+    assert phase(end.result()) is JobPhase.SUCCEEDED

@@ -1,0 +1,45 @@
+"""What another replica than rank 0 said when it died is in the task's log, also where the job goes on and succeeds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from cluster.images import INIT_IMAGE
+from cluster_world import PATIENCE, Tenant, config_of
+from fakes import ListSink, MemoryStore
+from ptjob_provider.core.conclusion import Outcome
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.submission import ensure_submitted
+from worlds import World
+
+if TYPE_CHECKING:
+    from cluster.boot import Cluster
+
+OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
+DIES_ONCE = "[ -e /state/died ] && exit 0; touch /state/died; echo step 7; echo the disk is full >&2; exit 3"
+STATE: dict[str, Any] = {
+    "container": {"volumeMounts": [{"name": "state", "mountPath": "/state"}]},
+    "pod": {"volumes": [{"name": "state", "emptyDir": {}}]},
+}
+
+
+async def test_a_worker_that_dies_and_comes_back_is_heard(cluster: Cluster, namespace: str) -> None:
+    """Once, with its last lines; the job succeeds, and nothing else would ever tell of it."""
+    backend, sink = KubernetesBackend(config_of(cluster.layout.kubeconfig)), ListSink()
+    world = World(backend=backend, image=INIT_IMAGE, namespace=namespace)
+    programs = (["sh", "-c", "sleep 25"], ["sh", "-c", DIES_ONCE])
+    manifest = Tenant(cluster, namespace).prepare(world.job("heard", *programs, policy="OnFailure", **STATE))
+    submission = await ensure_submitted(backend, TrainingJob.parse(manifest=manifest), owner=OWNER, store=MemoryStore())
+
+    async with asyncio.timeout(2 * PATIENCE):
+        conclusion = await follow(backend, submission, sink=sink)
+
+    heard = [notice for notice in sink.notices if "its last lines" in notice]
+    assert conclusion.outcome is Outcome.SUCCEEDED
+    assert len(heard) == 1, sink.notices
+    assert "-worker-0 exited with code 3; its last lines:" in heard[0]
+    assert heard[0].endswith("step 7\n    the disk is full")

@@ -1,0 +1,353 @@
+"""A replica's log on a real node: each numbered line once and in order, whatever breaks on the way to it.
+
+Connections are cut by a proxy, containers restart, pods are made anew, and the kubelet rotates logs: a line may only be
+missing where the node had thrown it away, and then the log says between which instants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cluster.images import INIT_IMAGE
+from cluster_world import PATIENCE, Tenant
+from faults.api_server import ApiServer
+from faults.proxy import FaultProxy
+from faults.trials import kubeconfig_of
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.logs import nanoseconds
+from worlds import World, is_running
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from cluster.boot import Cluster
+    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.logs import LogCursor, LogLine
+
+ROTATION = 60.0
+"""Seconds within which the kubelet rotates what has grown beyond 10 MiB, on a busy machine too."""
+
+STATE: dict[str, Any] = {
+    "container": {"volumeMounts": [{"name": "state", "mountPath": "/state"}]},
+    "pod": {"volumes": [{"name": "state", "persistentVolumeClaim": {"claimName": "state"}}]},
+}
+
+
+@pytest.fixture
+async def proxy(cluster: Cluster, namespace: str) -> AsyncIterator[FaultProxy]:
+    """Have the API server behind a gateway that can be told to lose connections, and counts requests."""
+    async with ApiServer.reached(kubeconfig_of(cluster, namespace), namespace) as server:
+        gateway = FaultProxy(server)
+        async with gateway.running():
+            yield gateway
+
+
+@pytest.fixture
+async def make_world(cluster: Cluster, namespace: str, proxy: FaultProxy) -> AsyncIterator[Callable[..., World]]:
+    """Return what makes a back-end that reaches the cluster through the proxy."""
+    made: list[World] = []
+
+    def make(**settings: Any) -> World:
+        made.append(
+            World(
+                backend=KubernetesBackend(proxy.config(**settings)),
+                image=INIT_IMAGE,
+                namespace=namespace,
+                patience=2 * PATIENCE,
+                prepare=Tenant(cluster, namespace).prepare,
+            )
+        )
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.clear()
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    """Return one with the usual settings."""
+    return make_world()
+
+
+class Reader:
+    """Follows one replica's log in a task of its own."""
+
+    def __init__(self, world: World, ref: JobRef, *, since: LogCursor | None = None) -> None:
+        self.lines: list[LogLine] = []
+        self.task = asyncio.create_task(self._read(world, ref, since))
+
+    @property
+    def texts(self) -> list[str]:
+        """What the program wrote."""
+        return [line.text for line in self.lines if not line.notice]
+
+    @property
+    def notices(self) -> list[LogLine]:
+        """What was said about it."""
+        return [line for line in self.lines if line.notice]
+
+    async def has(self, count: int) -> None:
+        """Wait for so many lines."""
+        async with asyncio.timeout(2 * PATIENCE):
+            while len(self.lines) < count:
+                assert not self.task.done(), f"the log ended after {len(self.lines)} lines; {count} were waited for"
+                await asyncio.sleep(0.05)
+
+    async def end(self) -> None:
+        """Wait for the end of the log."""
+        async with asyncio.timeout(2 * PATIENCE):
+            await self.task
+
+    async def _read(self, world: World, ref: JobRef, since: LogCursor | None) -> None:
+        async with aclosing(world.backend.logs(ref, f"{ref.name}-master-0", since=since)) as lines:
+            async for line in lines:
+                self.lines.append(line)
+
+
+async def test_a_quiet_job_costs_one_stream_and_one_look_at_its_end(world: World, proxy: FaultProxy) -> None:
+    """Whatever it writes, and however long it is silent; its unfinished last line is read too."""
+    ref = await world.submit(counting(world, "quiet", count=3, pause=6.0, then="printf last"))
+    reader = Reader(world, ref)
+    await reader.end()
+
+    assert reader.lines[-1].text == "last"
+    assert reader.texts == [*numbered(3), "last"]
+    assert ["follow=true" in target for target in log_requests(proxy)] == [True, False]
+
+
+async def test_connections_that_break_cost_no_line(world: World, proxy: FaultProxy) -> None:
+    """All of them are reset five times while the program writes twenty lines a second."""
+    ref = await world.submit(counting(world, "cut", count=500, pause=0.05))
+    reader = Reader(world, ref)
+    for number in range(1, 6):
+        await reader.has(60 * number)
+        proxy.reset_all()
+    await reader.end()
+
+    assert reader.texts == numbered(500)
+    assert not reader.notices
+    assert 3 <= sum("follow=true" in target for target in log_requests(proxy)) <= 8
+
+
+async def test_an_outage_is_not_met_with_a_storm(world: World, proxy: FaultProxy) -> None:
+    """Pauses between tries grow; what was written meanwhile is read afterwards."""
+    ref = await world.submit(counting(world, "away", count=900, pause=0.05))
+    reader = Reader(world, ref)
+    await reader.has(20)
+    proxy.is_down = True
+    proxy.reset_all()
+    before = len(log_requests(proxy))
+    await asyncio.sleep(30.0)
+    tries = len(log_requests(proxy)) - before
+    proxy.is_down = False
+    await reader.end()
+
+    assert tries <= 8, log_requests(proxy)
+    assert reader.texts == numbered(900)
+    assert not reader.notices
+
+
+async def test_a_container_that_restarts_goes_on_in_the_same_log(world: World, proxy: FaultProxy) -> None:
+    """Three runs, with connections that break in each of them."""
+    ref = await world.submit(restarting(world, "again", policy="OnFailure", code=1))
+    reader = Reader(world, ref)
+    for number in (20, 140, 260):
+        await reader.has(number)
+        proxy.reset_all()
+    await reader.end()
+
+    assert reader.texts == runs_of(3)
+    assert not reader.notices
+    assert {line.cursor.restart_count for line in reader.lines} == {0, 1, 2}
+
+
+async def test_a_pod_that_the_operator_makes_anew_goes_on_in_the_same_log(world: World, proxy: FaultProxy) -> None:
+    """An exit code that its policy takes for passing: the pod is deleted and another one has its name."""
+    ref = await world.submit(restarting(world, "anew", policy="ExitCode", code=138))
+    reader = Reader(world, ref)
+    for number in (20, 140, 260):
+        await reader.has(number)
+        proxy.reset_all()
+    await reader.end()
+
+    assert reader.texts == runs_of(3)
+    assert not reader.notices
+    assert len({line.cursor.pod_uid for line in reader.lines}) == 3
+
+
+async def test_a_stream_that_lasts_loses_nothing_to_rotation(world: World) -> None:
+    """The kubelet begins a new file at 10 MiB; the stream goes on in it."""
+    ref = await world.submit(filling(world, "full", megabytes=30, seconds=40))
+    reader = Reader(world, ref)
+    await reader.end()
+
+    assert jumps(reader.lines, 300_000) == []
+    assert not reader.notices
+
+
+async def test_what_was_rotated_away_is_told_with_its_time(world: World, proxy: FaultProxy) -> None:
+    """Nobody could read for a while in which the kubelet began a new file; what that has is read, the rest is named."""
+    ref = await world.submit(filling(world, "lost", megabytes=40, seconds=60))
+    reader = Reader(world, ref)
+    await reader.has(10_000)
+    proxy.is_down = True
+    proxy.reset_all()
+    await asyncio.sleep(35.0)
+    proxy.is_down = False
+    await reader.end()
+
+    (notice,) = reader.notices
+    before, after = around(reader.lines, notice)
+    assert jumps(reader.lines, 400_000) == [(number_of(before), number_of(after))]
+    assert f"between {before.timestamp} and {after.timestamp} was gone at the node" in notice.text
+    assert nanoseconds(before.timestamp) < nanoseconds(after.timestamp)
+
+
+async def test_a_reader_that_was_away_is_told_what_was_rotated_meanwhile(world: World) -> None:
+    """Its cursor's line is not in the file any more that the kubelet serves; the worker's last look tells it too."""
+    ref = await world.submit(filling(world, "late", megabytes=25, seconds=30))
+    first = await world.line(ref, "late-master-0", "line 1000 ")
+    await world.observe(ref, lambda seen: not is_running(seen) and bool(seen.pods))
+
+    async with asyncio.timeout(PATIENCE):
+        rest = [line async for line in world.backend.logs(ref, "late-master-0", since=first.cursor, follow=False)]
+
+    assert rest[0].notice
+    assert f"between {first.timestamp} and {rest[1].timestamp} was gone" in rest[0].text
+    assert jumps(rest, 250_000) == [(-1, number_of(rest[1]))]
+
+
+async def test_runs_that_nobody_could_read_are_told_with_their_time(world: World) -> None:
+    """The node keeps the log of the present run and of the one before; the first of three was never read to its end."""
+    ref = await world.submit(restarting(world, "loop", policy="OnFailure", code=1))
+    first = await world.line(ref, "loop-master-0", "run 0 line 3")
+    await world.line(ref, "loop-master-0", "run 2 line 60")
+
+    reader = Reader(world, ref, since=first.cursor)
+    await reader.end()
+
+    assert reader.lines[0].notice
+    assert f"between {first.timestamp} and " in reader.lines[0].text
+    assert "its container had been started again" in reader.lines[0].text
+    assert reader.texts == runs_of(3)[100:]
+    assert len(reader.notices) == 1
+
+
+async def test_logs_beyond_the_limit_of_streams_are_whole_and_advance(
+    make_world: Callable[..., World], proxy: FaultProxy
+) -> None:
+    """One stream for three jobs: the others are read in turns, and get the stream when it is free."""
+    world = make_world(max_log_streams=1)
+    jobs = [counting(world, f"turn-{number}", count=100 + 100 * number, pause=0.3) for number in range(3)]
+    readers = [Reader(world, await world.submit(jobs[0]))]
+    await readers[0].has(1)
+    readers += [Reader(world, await world.submit(job)) for job in jobs[1:]]
+    await readers[0].end()
+    early = [len(reader.lines) for reader in readers]
+    for reader in readers:
+        await reader.end()
+
+    assert [reader.texts for reader in readers] == [numbered(100), numbered(200), numbered(300)]
+    assert all(0 < count < 100 + 100 * number for number, count in enumerate(early) if number), early
+    assert not any(reader.notices for reader in readers)
+    assert 2 <= sum("follow=true" in target for target in log_requests(proxy)) <= 3
+    assert len(log_requests(proxy)) <= 40, log_requests(proxy)
+
+
+async def test_a_container_that_restarts_between_two_turns_is_read_to_its_end(
+    make_world: Callable[..., World],
+) -> None:
+    """Its end is noticed, and its rest is read before the node forgets it."""
+    world = make_world(max_log_streams=1)
+    holder = Reader(world, await world.submit(counting(world, "holder", count=1, pause=150.0)))
+    await holder.has(1)
+
+    reader = Reader(world, await world.submit(restarting(world, "turns", policy="OnFailure", code=1)))
+    await reader.end()
+
+    assert reader.texts == runs_of(3)
+    assert not reader.notices
+    holder.task.cancel()
+
+
+async def test_a_reader_that_stands_still_loses_nothing(world: World, proxy: FaultProxy) -> None:
+    """Nothing is taken off the stream for half a minute, in which its connection breaks; then the rest is read."""
+    ref = await world.submit(filling(world, "slow", megabytes=8, seconds=10))
+    read = []
+    async with asyncio.timeout(2 * PATIENCE), aclosing(world.backend.logs(ref, "slow-master-0")) as lines:
+        async for line in lines:
+            read.append(line)
+            if len(read) == 100:
+                await asyncio.sleep(15.0)
+                proxy.reset_all()
+                await asyncio.sleep(15.0)
+
+    assert jumps(read, 80_000) == []
+
+
+def numbered(count: int) -> list[str]:
+    """Return what a counting job writes."""
+    return [f"line {number}" for number in range(count)]
+
+
+def runs_of(count: int) -> list[str]:
+    """Return what a restarting job writes."""
+    return [f"run {run} line {number}" for run in range(count) for number in range(100)]
+
+
+def counting(world: World, name: str, *, count: int, pause: float, then: str = ":") -> Manifest:
+    """Build a job that writes a numbered line after each pause."""
+    program = f"i=0; while [ $i -lt {count} ]; do echo line $i; i=$((i+1)); sleep {pause}; done; {then}"
+    return world.job(name, ["sh", "-c", program])
+
+
+def restarting(world: World, name: str, *, policy: str, code: int) -> Manifest:
+    """Build a job that writes a hundred lines and fails, twice, before it succeeds."""
+    program = f"""
+        run=$(cat /state/run 2>/dev/null || echo 0)
+        echo $((run+1)) > /state/run
+        i=0; while [ $i -lt 100 ]; do echo run $run line $i; i=$((i+1)); sleep 0.05; done
+        [ $run -lt 2 ] && exit {code}; exit 0
+    """
+    return world.job(name, ["sh", "-c", program], policy=policy, **STATE)
+
+
+def filling(world: World, name: str, *, megabytes: int, seconds: int) -> Manifest:
+    """Build a job that writes ten thousand numbered lines of a hundred bytes for each megabyte, spread over a time."""
+    pause = seconds / (megabytes * 10)
+    each = (
+        'printf "line %d %s\\n", i, "'
+        + 80 * "."
+        + '"; if (i % 1000 == 999) { fflush(); system("sleep '
+        + f'{pause}") }}'
+    )
+    program = f"BEGIN {{ for (i = 0; i < {megabytes * 10_000}; i++) {{ {each} }} }}"
+    return world.job(name, ["awk", program])
+
+
+def number_of(line: LogLine) -> int:
+    """Return which line of a filling job it is."""
+    return int(line.text.split()[1])
+
+
+def jumps(lines: list[LogLine], count: int) -> list[tuple[int, int]]:
+    """Return where a filling job's numbers do not go up by one, its end included: the number before and after."""
+    numbers = [-1, *(number_of(line) for line in lines if not line.notice), count]
+    return [(before, after) for before, after in pairwise(numbers) if after != before + 1]
+
+
+def around(lines: list[LogLine], notice: LogLine) -> tuple[LogLine, LogLine]:
+    """Return the lines before and after a notice."""
+    place = lines.index(notice)
+    return lines[place - 1], lines[place + 1]
+
+
+def log_requests(proxy: FaultProxy) -> list[str]:
+    """Return path and query of the requests for logs."""
+    return [asked.target for asked in proxy.asked if asked.resource == "pods/log"]
