@@ -14,6 +14,9 @@ WORKER_PATIENCE = 2.0
 
 TRIGGER_PATIENCE = 5.0
 
+FIRST_PATIENCE = 60.0
+"""The same for what a fresh triggerer may be asked first: its API took 20 s to start on a busy machine."""
+
 
 async def state_from_worker(ti: Any) -> str | None:
     """Return the task instance's state as Airflow has it now; None if there was no answer in time.
@@ -54,24 +57,32 @@ def is_in_triggerer() -> bool:
     return hasattr(_comms(), "asend")
 
 
-async def keep(ti: Any, key: str, value: dict[str, Any], *, patience: float = TRIGGER_PATIENCE) -> None:
-    """Write an XCom of the task from its trigger; afterwards it is there, unless Airflow did not answer in time."""
+async def keep(ti: Any, key: str, value: dict[str, Any]) -> None:
+    """Write an XCom of the task from its trigger; afterwards it is there.
+
+    Raises:
+        TimeoutError: Airflow did not answer in time; it may be there all the same.
+    """
     if not is_in_triggerer():
         return
     message = SetXCom(
         key=key, value=value, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index
     )
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(patience):
-            await _comms().asend(message)
+    async with asyncio.timeout(TRIGGER_PATIENCE):
+        await _comms().asend(message)
 
 
 async def kept(ti: Any, key: str) -> dict[str, Any] | None:
-    """Return what `keep` wrote in an earlier life of the trigger; None if nothing was."""
+    """Return what `keep` wrote in an earlier life of the trigger; None if nothing was.
+
+    Raises:
+        TimeoutError: Airflow did not answer in time.
+    """
     if not is_in_triggerer():
         return None
     message = GetXCom(key=key, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
-    found = await _comms().asend(message)
+    async with asyncio.timeout(FIRST_PATIENCE):
+        found = await _comms().asend(message)
     value = getattr(found, "value", None)
     return value if isinstance(value, dict) else None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +81,31 @@ def probe_options() -> ProbeOptions:
     except ValueError:
         raise InvalidSpec.of(f"[{SECTION}] probe_timeout", option("probe_timeout"), "seconds") from None
     return ProbeOptions(image=option("probe_image"), image_prefix=option("image_prefix"), timeout=timeout)
+
+
+def max_log_records_per_second() -> float:
+    """Return the ceiling of log records of one process, all jobs together.
+
+    Raises:
+        InvalidSpec: it is no number above 0.
+    """
+    text = option("max_log_records_per_second")
+    with contextlib.suppress(ValueError):
+        if 0 < (found := float(text)) < math.inf:
+            return found
+    raise InvalidSpec.of(f"[{SECTION}] max_log_records_per_second", text, "a number above 0")
+
+
+def max_log_streams() -> int:
+    """Return how many logs of a cluster's jobs are followed over a stream of their own at once.
+
+    Raises:
+        InvalidSpec: it is no whole number above 0.
+    """
+    text = option("max_log_streams")
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise InvalidSpec.of(f"[{SECTION}] max_log_streams", text, "a whole number above 0")
 
 
 def _local() -> LocalConfig:

@@ -36,6 +36,7 @@ class JobEvent:
         error: why the trigger failed; empty if it did not.
         retryable: whether another try may do better than a trigger that failed.
         cursor: the last log line that is in the task's log.
+        knows_place: whether it is; else nobody has found out where an earlier trigger of the task was.
     """
 
     submission: Submission
@@ -43,6 +44,7 @@ class JobEvent:
     error: str = ""
     retryable: bool = True
     cursor: LogCursor | None = None
+    knows_place: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields; Airflow's database keeps them, so the secrets that Airflow knows are masked."""
@@ -52,6 +54,7 @@ class JobEvent:
             "error": masked(self.error),
             "retryable": self.retryable,
             "cursor": self.cursor.to_dict() if self.cursor else None,
+            "knows_place": self.knows_place,
         }
 
     @classmethod
@@ -61,7 +64,7 @@ class JobEvent:
         Raises:
             PTJobError: there is no event, or it is not one of ours.
         """
-        if not fields or not {"submission", "conclusion", "error", "retryable", "cursor"} <= set(fields):
+        if not fields or not {"submission", "conclusion", "error", "retryable", "cursor", "knows_place"} <= set(fields):
             text = f"{fields!r:.200}"
             raise PTJobError(
                 f"This is no event of PyTorchJobTrigger: {text}. Look whether the job still runs: ptjob list"
@@ -72,6 +75,7 @@ class JobEvent:
             error=fields["error"],
             retryable=fields["retryable"],
             cursor=LogCursor.from_dict(fields["cursor"]) if fields["cursor"] else None,
+            knows_place=fields["knows_place"],
         )
 
     def concluded(self) -> Conclusion:

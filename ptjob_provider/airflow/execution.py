@@ -20,23 +20,23 @@ from ptjob_provider.airflow.stopping import (
     fate_in_worker,
 )
 from ptjob_provider.airflow.store import TaskStateAttemptStore
-from ptjob_provider.airflow.tasklog import TaskLog
+from ptjob_provider.airflow.tasklog import TaskLog, add_rest_of_log
 from ptjob_provider.airflow.waiting import ToldToStop, Waiting, alarm_put_off
 from ptjob_provider.core.conclusion import Conclusion, deadline_after, raise_for
 from ptjob_provider.core.errors import ClusterError, JobFailed, JobNotFound, JobTimedOut, PTJobError
 from ptjob_provider.core.identity import JobRef, Owner, is_owned_by
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.orphans import LeaveRunning, marked
-from ptjob_provider.core.runner import catch_up, follow
+from ptjob_provider.core.runner import follow
 from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from ptjob_provider.airflow.event import JobEvent
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.diagnosis import Limits
-    from ptjob_provider.core.logs import LogCursor
     from ptjob_provider.core.spec import TrainingJob
 
 _SUBMIT_GRACE = 2.0
@@ -162,15 +162,9 @@ class JobExecution:
         asyncio.run(self._act_on_finished(submission.ref, succeeded=True))
         return result
 
-    def add_rest_of_log(self, submission: Submission, cursor: LogCursor | None) -> None:
-        """Add the lines after the last one that whoever followed the job has vouched for."""
-        sink = TaskLog(self._log)
-
-        async def catch_up_and_flush() -> None:
-            await catch_up(self._backend, submission, sink=sink, cursor=cursor)
-            sink.flush()
-
-        asyncio.run(catch_up_and_flush())
+    def add_rest_of_log(self, told: JobEvent) -> None:
+        """Add the lines after the last one that the trigger has vouched for."""
+        asyncio.run(add_rest_of_log(self._backend, told, task_instance=self._ti, logger=self._log))
 
     @contextmanager
     def leaving_nothing(self, submission: Submission | None = None) -> Iterator[None]:

@@ -192,7 +192,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
             told = JobEvent.from_dict(event)
             execution = self._execution(context, Access.of(self).place())
             with execution.leaving_nothing(told.submission):
-                execution.add_rest_of_log(told.submission, told.cursor)
+                execution.add_rest_of_log(told)
                 conclusion = told.concluded()
             return execution.finish(told.submission, conclusion)
 

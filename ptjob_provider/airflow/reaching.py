@@ -6,6 +6,8 @@ Importing it loads no Kubernetes client, and where jobs run on this machine none
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import defaultdict
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow.sdk.log import mask_secret
 
 from ptjob_provider.airflow.config import Settings
+from ptjob_provider.airflow.loops import OnePerLoop
 from ptjob_provider.core.errors import PTJobError
 
 if TYPE_CHECKING:
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
     from ptjob_provider.core.local import LocalConfig
 
 DEFAULT_CONN_ID = "kubernetes_default"
+
+FRESH = 30.0
+"""Seconds for which the triggers of a process take a connection and the settings as one of them has read them: a
+triggerer may start ten thousand at once, and each reading is a question to the process that also keeps its rows."""
 
 
 class ConnectionMissing(PTJobError):
@@ -94,12 +101,16 @@ class Access:
         return self._on_cluster(self._hook(), settings)
 
     async def async_place(self) -> Place:
-        """Return the same in a triggerer, without holding up its event loop.
+        """Return the same in a triggerer, without holding up its event loop; as it was at most FRESH seconds ago.
 
         Raises:
             InvalidSpec: as in `place`.
             ConnectionMissing: the triggerer does not know the connection, although its task did.
         """
+        return await _known_places.get().get(self)
+
+    async def look_up(self) -> Place:
+        """Return the same as it is now; raises as `async_place`."""
         settings = Settings.load()
         if settings.local is not None:
             return self._on_this_machine(settings.local, settings.instance)
@@ -122,6 +133,26 @@ class Access:
             instance=settings.instance,
             access=self if hook.connection else replace(self, kubernetes_conn_id=None),
         )
+
+
+class _KnownPlaces:
+    """Where the triggers of one event loop find their jobs; those that come together ask once."""
+
+    def __init__(self) -> None:
+        self._asking: defaultdict[Access, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._found: dict[Access, tuple[Place, float]] = {}
+
+    async def get(self, access: Access) -> Place:
+        """Return the place, read anew if what is known is not fresh."""
+        async with self._asking[access]:
+            place, read_at = self._found.get(access, (None, 0.0))
+            if place is None or time.monotonic() - read_at > FRESH:
+                place = await access.look_up()
+                self._found[access] = (place, time.monotonic())
+            return place
+
+
+_known_places = OnePerLoop(_KnownPlaces)
 
 
 def local_backend(config: LocalConfig) -> Backend:

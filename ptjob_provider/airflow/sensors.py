@@ -16,12 +16,12 @@ from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.execution import airflow_errors
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, PyTorchJobLink, PyTorchJobLogsLink
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
-from ptjob_provider.airflow.tasklog import TaskLog
+from ptjob_provider.airflow.tasklog import TaskLog, add_rest_of_log
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.conclusion import raise_for
 from ptjob_provider.core.errors import JobFailed, JobNotFound
 from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.runner import catch_up, follow
+from ptjob_provider.core.runner import follow
 from ptjob_provider.core.snapshot import look
 from ptjob_provider.core.submission import Submission
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.conclusion import Conclusion
     from ptjob_provider.core.identity import JobRef, Manifest
-    from ptjob_provider.core.logs import LogCursor
     from ptjob_provider.core.snapshot import Snapshot
 
 _SEEN = "ptjob_seen"
@@ -105,12 +104,12 @@ class PyTorchJobSensor(BaseSensorOperator):
                 self._defer(context, submission, place.access)
             return False
 
-    def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
+    def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take the trigger's event, add the log lines that the trigger has not vouched for, and finish."""
         with airflow_errors():
             told = JobEvent.from_dict(event)
             place = self._place()
-            asyncio.run(self._add_rest_of_log(place.backend, told.submission, told.cursor))
+            asyncio.run(add_rest_of_log(place.backend, told, task_instance=context["ti"], logger=self.log))
             return self._finish(place, told.submission, told.concluded())
 
     def _place(self) -> Place:
@@ -149,11 +148,6 @@ class PyTorchJobSensor(BaseSensorOperator):
         conclusion = await follow(backend, submission, sink=sink, hands_off=True)
         sink.flush()
         return conclusion
-
-    async def _add_rest_of_log(self, backend: Backend, submission: Submission, cursor: LogCursor | None) -> None:
-        sink = TaskLog(self.log)
-        await catch_up(backend, submission, sink=sink, cursor=cursor)
-        sink.flush()
 
     def _finish(self, place: Place, submission: Submission, conclusion: Conclusion) -> dict[str, Any]:
         """Return the result of a job that succeeded, with its outputs if it is still there to be asked for them.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,14 +13,12 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from ptjob_provider.airflow import asking
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.masking import masked
-from ptjob_provider.airflow.pulse import Pulse
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.stopping import Fate, delete_if_unfinished, fate_in_trigger
-from ptjob_provider.airflow.tasklog import TaskLog, drained
+from ptjob_provider.airflow.tasklog import PlaceInLog, ceilings
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.logs import LogCursor
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.submission import Submission
 
@@ -30,23 +27,13 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.conclusion import Conclusion
 
-CURSOR_KEY = "ptjob_log_cursor"
-"""The XCom that holds the place of the last line in the task's log, for a trigger that goes on in another process."""
-
-KEEP_INTERVAL = 30.0
-"""Seconds between two writes of that XCom."""
-
-YOUTH = 8.0
-"""Seconds after its deferral in which a trigger is taken for the first of its try. Another triggerer takes over after
-30 s without a heartbeat, and a new one needs longer than this to start; the first question to a fresh triggerer's API
-may take 20 s on a busy machine, and the log should not wait for it."""
-
 SHORTEST = 7.0
 """Seconds after its deferral before which a trigger does not fire. Airflow's supervisor sees a worker's end up to 5 s
 late, and a task that is queued again by then is marked failed: "finished with state success, but the task instance's
 state attribute is queued" (seen on 3.3.2 with a job of 5 s)."""
 
-_CLEANUP_PATIENCE = 1.0
+_ARRIVAL = 5.0
+"""Seconds that an event waits for the log to leave the process before it."""
 
 
 class PyTorchJobTrigger(BaseTrigger):
@@ -92,7 +79,7 @@ class PyTorchJobTrigger(BaseTrigger):
         self.deferred_at = deferred_at
         self._fired = False
         self._is_over = False
-        self._sink: TaskLog | None = None
+        self._place: PlaceInLog | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what another triggerer builds the same trigger from; JSON values only."""
@@ -111,10 +98,14 @@ class PyTorchJobTrigger(BaseTrigger):
         except Exception as error:
             self.log.exception("the trigger failed; the job goes on")
             event = JobEvent(submission=submission, error=f"the trigger failed: {type(error).__name__}: {error}")
-        await drained()
+        if self._place is not None:
+            await self._place.sink.written()
+            await ceilings.get().left(_ARRIVAL)
         await self._let_the_worker_end()
         self._fired = True
-        yield TriggerEvent(replace(event, cursor=self._sink.cursor if self._sink else None).to_dict())  # type: ignore[no-untyped-call]
+        if self._place is not None:
+            self._place.fired()
+        yield TriggerEvent(self._with_place(event).to_dict())  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
         """Delete the job, if Airflow says that its task does not wait for it any more."""
@@ -131,31 +122,19 @@ class PyTorchJobTrigger(BaseTrigger):
             self.log.info("%s was deleted: its task is %s", ref, state)
 
     async def cleanup(self) -> None:
-        """Keep the log's cursor; the job is left alone, for this also runs when a triggerer stops."""
-        if self._sink is None or self._fired:
-            return
-        self._sink.flush()
-        if self._is_over:
-            return  # another triggerer may have the job, and keeps its own cursor
-        with contextlib.suppress(Exception):  # nobody reads answers any more while a triggerer stops
-            await self._keep_cursor(self._sink, is_last=True, patience=_CLEANUP_PATIENCE)
+        """Keep the place in the log; the job is left alone, for this also runs when a triggerer stops."""
+        if self._place is not None and not self._fired:
+            await self._place.leave(to_another=self._is_over)
 
     async def _follow(self, submission: Submission) -> Conclusion:
         backend = (await Access.of(self).async_place()).backend
-        is_young = self._is_young
-        before = None if is_young else await self._earlier_life()
-        cursor = LogCursor.from_dict(before["cursor"]) if before and before.get("cursor") else None
-        pulse = Pulse()
-        self._sink = sink = TaskLog(
-            self.log, cursor=cursor, heir_of_a_kill=before is not None and not before.get("is_last"), pulse=pulse
-        )
-        tending = asyncio.create_task(self._tend(sink, pulse, is_young=is_young))
+        self._place = PlaceInLog(self.task_instance, submission.ref.uid, logger=self.log, age=self._age)
         try:
             return await follow(
                 backend,
                 submission,
-                sink=sink,
-                cursor=cursor,
+                sink=self._place.sink,
+                cursor=self._place.begin,
                 deadline=datetime.fromisoformat(self.deadline) if self.deadline else None,
                 limits=Limits(**self.limits),
                 keep_running_pods=self.keep_running_pods,
@@ -163,12 +142,12 @@ class PyTorchJobTrigger(BaseTrigger):
                 mask=masked,
             )
         finally:
-            tending.cancel()
-            sink.flush()
+            self._place.end()
 
-    @property
-    def _is_young(self) -> bool:
-        return self._age() < YOUTH
+    def _with_place(self, event: JobEvent) -> JobEvent:
+        if self._place is None:
+            return event
+        return replace(event, cursor=self._place.cursor, knows_place=self._place.has_begun)
 
     async def _let_the_worker_end(self) -> None:
         if asking.is_in_triggerer():
@@ -179,40 +158,3 @@ class PyTorchJobTrigger(BaseTrigger):
         if self.deferred_at is None:
             return math.inf
         return (datetime.now(UTC) - datetime.fromisoformat(self.deferred_at)).total_seconds()
-
-    async def _own_up(self, sink: TaskLog) -> None:
-        """Say so if an earlier life has told the beginning of the log, although this one took itself for the first."""
-        before = await self._earlier_life()
-        if before is not None and before.get("cursor"):
-            told = before["cursor"]["timestamp"]
-            sink.notice(f"── lines up to {told} are repeated above: another triggerer had told them before ──")
-
-    async def _earlier_life(self) -> dict[str, Any] | None:
-        """Return what an earlier life of this trigger has kept; None if there was none."""
-        uid = self.submission["ref"]["uid"]
-        try:
-            found = await asking.kept(self.task_instance, CURSOR_KEY)
-        except Exception as error:  # noqa: BLE001 - without an answer, the log is told from its beginning, as repeated
-            self.log.warning("the place in the log is not known, Airflow did not answer: %s", error)
-            return {"uid": uid}
-        return found if found and found.get("uid") == uid else None
-
-    async def _tend(self, sink: TaskLog, pulse: Pulse, *, is_young: bool) -> None:
-        """Keep the cursor every KEEP_INTERVAL, unless another may have kept a later one meanwhile."""
-        async with pulse.beating():
-            if is_young:
-                await self._own_up(sink)
-            standstills = pulse.standstills()
-            while True:
-                if standstills == pulse.standstills():
-                    with contextlib.suppress(Exception):  # a cursor that is not kept costs repeated lines, not the job
-                        await self._keep_cursor(sink, is_last=False)
-                standstills = pulse.standstills()
-                await asyncio.sleep(KEEP_INTERVAL)
-
-    async def _keep_cursor(self, sink: TaskLog, *, is_last: bool, patience: float = asking.TRIGGER_PATIENCE) -> None:
-        cursor = sink.cursor.to_dict() if sink.cursor else None
-        if not await drained(patience):
-            return  # a cursor vouches for its line: whoever reads on from here must find it in the log
-        value = {"uid": self.submission["ref"]["uid"], "cursor": cursor, "is_last": is_last}
-        await asking.keep(self.task_instance, CURSOR_KEY, value, patience=patience)

@@ -85,7 +85,7 @@ class StandInTaskInstance:
         """Keep an XCom."""
         self.pushed[key] = value
 
-    def xcom_pull(self, *, key: str) -> Any:
+    def xcom_pull(self, *, key: str, map_indexes: int | None = None) -> Any:
         """Return what was pushed."""
         return self.pushed.get(key)
 

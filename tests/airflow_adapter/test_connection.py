@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
+from ptjob_provider.airflow import reaching
 from ptjob_provider.airflow.hooks import PyTorchJobHook
 from ptjob_provider.airflow.reaching import Access, ConnectionMissing
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
@@ -86,6 +88,22 @@ def test_an_argument_wins_over_the_connection(
     define(monkeypatch, **extra)
 
     assert PyTorchJobHook(**argument).cluster_config() == config
+
+
+def test_the_installation_says_how_many_logs_are_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no matter of one connection or task."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__MAX_LOG_STREAMS", "7")
+
+    assert PyTorchJobHook(None).cluster_config().max_log_streams == 7
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
+def test_a_number_of_logs_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """The error names the option."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__MAX_LOG_STREAMS", text)
+
+    with pytest.raises(InvalidSpec, match=r"^\[ptjob\] max_log_streams: .* a whole number above 0"):
+        PyTorchJobHook(None).cluster_config()
 
 
 @pytest.mark.parametrize(
@@ -216,3 +234,41 @@ class TestInTriggerer:
 
         assert access.kubernetes_conn_id is None
         assert isinstance(place.backend, KubernetesBackend)
+
+    async def test_triggers_that_start_together_read_the_connection_once(
+        self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
+    ) -> None:
+        """Ten thousand of them would ask the process that also keeps their rows."""
+        define(monkeypatch, "gpu_cluster", kube_config_path="/p")
+        access = Access(kubernetes_conn_id="gpu_cluster")
+
+        places = await asyncio.gather(*(access.async_place() for _ in range(100)))
+
+        assert len({id(each) for each in places}) == 1
+
+    async def test_a_connection_that_changes_is_seen_by_the_triggers_that_start_later(
+        self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
+    ) -> None:
+        """What was read is taken for a short while only."""
+        access = Access(kubernetes_conn_id="gpu_cluster")
+        define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="before")
+        await access.async_place()
+        define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="after")
+        soon = await access.async_place()
+
+        monkeypatch.setattr(reaching, "FRESH", 0.0)  # half a minute would show nothing more
+        later = await access.async_place()
+
+        assert (soon.namespace, later.namespace) == ("before", "after")
+
+    async def test_a_connection_that_was_missing_is_looked_for_again(
+        self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
+    ) -> None:
+        """Whoever defines it need not wait."""
+        access = Access(kubernetes_conn_id="gpu_cluster")
+        with pytest.raises(ConnectionMissing):
+            await access.async_place()
+
+        define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="team")
+
+        assert (await access.async_place()).namespace == "team"

@@ -20,6 +20,8 @@ from ptjob_provider.airflow.reaching import Access
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Conclusion, Outcome
+from ptjob_provider.core.diagnosis import Cause, Diagnosis
+from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 from ptjob_provider.core.status import JobPhase, JobStatus
 from ptjob_provider.core.submission import Submission
@@ -205,6 +207,27 @@ def test_the_resumed_task_adds_the_rest_of_the_log_and_returns_the_result(
 
     assert result == {"phase": "Succeeded"}
     assert backend.jobs
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.FAILED])
+def test_the_resumed_task_knows_the_verdict_without_the_cluster(backend: ScriptedBackend, outcome: Outcome) -> None:
+    """The API server may be away just then; only the tail of the log, which is said, is lost with it."""
+    given = context()
+    conclusion = Conclusion(
+        outcome=outcome,
+        status=JobStatus(phase=JobPhase.SUCCEEDED if outcome is Outcome.SUCCEEDED else JobPhase.FAILED),
+        result={"phase": outcome},
+        diagnosis=Diagnosis.of(Cause.EXIT_CODE, "digits-master-0 exited with code 3"),
+    )
+    event = JobEvent(submission=submitted(backend, given), conclusion=conclusion).to_dict()
+    backend.log_error = backend.get_error = ClusterUnavailable("no answer")
+    task = operator()
+
+    if outcome is Outcome.SUCCEEDED:
+        assert task.execute_complete(given, event) == {"phase": outcome}
+    else:
+        with pytest.raises(AirflowException, match="digits-master-0 exited with code 3"):
+            task.execute_complete(given, event)
 
 
 @pytest.mark.parametrize(("max_tries", "kept"), [(3, True), (0, False)])

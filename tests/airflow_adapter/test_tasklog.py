@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import contextvars
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from airflow_adapter.stand_ins import ListLogger
-from ptjob_provider.airflow.pulse import Pulse
-from ptjob_provider.airflow.tasklog import CONTINUES, MAX_RECORD, TaskLog
+from ptjob_provider.airflow.tasklog.pulse import Pulse
+from ptjob_provider.airflow.tasklog.sink import CONTINUES, MAX_RECORD, MAX_WAITING, TOLD_LATE, TaskLog
 from ptjob_provider.core.logs import LogCursor, LogLine
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def line(number: int, text: str | None = None, *, at: str = "2026-11-20T10:00:00Z", continues: bool = False) -> LogLine:
@@ -33,17 +29,72 @@ async def test_a_line_that_comes_alone_is_a_record_at_once() -> None:
 
 
 async def test_lines_that_come_fast_are_all_there_once_in_few_records() -> None:
-    """A trigger's logger takes about 2,000 records a second."""
+    """The logger stops the loop of all jobs with each record."""
     logger = ListLogger()
     log = TaskLog(logger)
 
     for number in range(10_000):
         log.line(line(number))
-    log.flush()
+        await log.room()
+    await log.written()
 
     assert logger.text.split("\n") == [f"line {number}" for number in range(10_000)]
-    assert len(logger.records) < 100
-    assert max(len(record) for record in logger.records) <= MAX_RECORD + len("line 0000")
+    assert len(logger.records) < 1000
+    assert max(len(record) for record in logger.records) <= MAX_RECORD
+
+
+async def test_who_reads_too_fast_waits_until_there_is_room() -> None:
+    """A log of any size takes a bounded part of the memory."""
+    logger = ListLogger()
+    log = TaskLog(logger)
+    most, text = 0, "x" * 10_000
+
+    for number in range(1000):
+        log.line(line(number, text))
+        most = max(most, log._size)
+        await log.room()
+    await log.written()
+
+    assert sum(record.count(text) for record in logger.records) == 1000
+    assert most <= MAX_WAITING + len(text) + 1000
+
+
+async def test_the_other_tasks_of_the_loop_have_their_turn_while_one_job_writes() -> None:
+    """A reader that has a whole page of lines at hand does not hand it over in one go."""
+    log, turns = TaskLog(ListLogger()), 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(other())
+    for number in range(1000):
+        log.line(line(number))
+        await log.room()
+    others.cancel()
+
+    assert turns > 20
+
+
+async def test_a_record_belongs_to_the_job_whose_line_it_is_whoever_wakes_it() -> None:
+    """Airflow's logger takes the trigger, and with it the file, from the context."""
+    job: contextvars.ContextVar[str] = contextvars.ContextVar("job")
+    written: list[tuple[str, str]] = []
+
+    async def write(name: str) -> None:
+        job.set(name)
+        logger = ListLogger()
+        logger.on_record = lambda: written.append((job.get(), logger.records[-1]))
+        log = TaskLog(logger)
+        for number in range(200):
+            log.line(line(number, name))
+        await log.written()
+
+    await asyncio.gather(*(write(name) for name in "abc"))
+
+    assert {(name, text) for name, record in written for text in record.split("\n")} == {(n, n) for n in "abc"}
 
 
 async def test_lines_do_not_wait_for_the_next_one() -> None:
@@ -62,15 +113,15 @@ async def test_the_cursor_never_vouches_for_a_line_that_the_logger_has_not_got()
     """Whoever goes on after it misses nothing."""
     logger = ListLogger()
     log = TaskLog(logger)
-    log.line(line(0))
-    log.line(line(1))
-    before = log.cursor
+    for number in range(200):
+        log.line(line(number))
+    before, said = log.cursor, len(logger.records)
 
     log.flush()
 
-    assert before == line(0).cursor
-    assert log.cursor == line(1).cursor
-    assert logger.records == ["line 0", "line 1"]
+    assert said < 200
+    assert before == line(said - 1).cursor
+    assert log.cursor == line(199).cursor
 
 
 async def test_a_long_line_comes_in_pieces_that_can_be_put_together() -> None:
@@ -102,15 +153,17 @@ async def test_an_empty_line_is_a_line() -> None:
 
 
 async def test_a_notice_keeps_its_place_between_the_lines() -> None:
-    """What had been written before it is flushed first."""
+    """Also of lines that wait for their turn."""
     logger = ListLogger()
     log = TaskLog(logger)
-    log.line(line(0))
-    log.line(line(1))
+    for number in range(200):
+        log.line(line(number))
 
     log.notice("the job is Running")
+    log.line(line(200))
+    await log.written()
 
-    assert logger.records == ["line 0", "line 1", "the job is Running"]
+    assert logger.text.split("\n")[199:] == ["line 199", "the job is Running", "line 200"]
 
 
 async def test_percent_signs_are_text() -> None:
@@ -127,13 +180,14 @@ def seconds_from_now(seconds: float) -> str:
 
 
 async def test_lines_that_may_be_repeated_are_marked() -> None:
-    """The block ends with the first line that is newer than the reader."""
+    """The block ends with the first line that nobody but this reader can have told."""
     logger = ListLogger()
-    log = TaskLog(logger, heir_of_a_kill=True)
+    log = TaskLog(logger)
+    log.go_on(None, why_repeated="their last reader was killed")
 
     log.line(line(0, at=seconds_from_now(-5)))
-    log.line(line(1, at=seconds_from_now(5)))
-    log.line(line(2, at=seconds_from_now(6)))
+    log.line(line(1, at=seconds_from_now(TOLD_LATE + 5)))
+    log.line(line(2, at=seconds_from_now(TOLD_LATE + 6)))
     log.flush()
 
     first, *rest = logger.text.split("\n")
@@ -144,13 +198,16 @@ async def test_lines_that_may_be_repeated_are_marked() -> None:
 async def test_a_process_that_stood_still_marks_what_another_may_have_written() -> None:
     """A frozen machine that wakes tells what it reads then as repeated, once."""
     logger, now = ListLogger(), [0.0]
-    log = TaskLog(logger, pulse=Pulse(lambda: now[0]))
+    pulse = Pulse(lambda: now[0])
+    pulse.start()
+    log = TaskLog(logger, pulse=pulse)
     log.line(line(0, at=seconds_from_now(-60)))
 
     now[0] = 55.0
     log.line(line(1, at=seconds_from_now(-50)))
     log.line(line(2, at=seconds_from_now(-40)))
     log.flush()
+    pulse.stop()
 
     first, mark, *rest = logger.text.split("\n")
     assert first == "line 0"
@@ -158,13 +215,16 @@ async def test_a_process_that_stood_still_marks_what_another_may_have_written() 
     assert rest == ["line 1", "line 2"]
 
 
-async def test_a_worker_marks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody takes over from a worker while it lives."""
-    logger = ListLogger()
-    log = TaskLog(logger)
+async def test_a_standstill_before_the_log_began_marks_nothing() -> None:
+    """Whoever went on meanwhile has left a place in the log, and that decides."""
+    logger, now = ListLogger(), [0.0]
+    pulse = Pulse(lambda: now[0])
+    pulse.start()
+    log = TaskLog(logger, pulse=pulse)
+
+    now[0] = 55.0
+    log.go_on(None)
     log.line(line(0))
+    pulse.stop()
 
-    monkeypatch.setattr(time, "monotonic", lambda: 1e12)
-    log.line(line(1))
-
-    assert logger.text.split("\n") == ["line 0", "line 1"]
+    assert logger.records == ["line 0"]

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, job_object
-from ptjob_provider.airflow import pulse, triggers
 from ptjob_provider.airflow.event import JobEvent, TriggerFailed
 from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.airflow.triggers import CURSOR_KEY, PyTorchJobTrigger
+from ptjob_provider.airflow.tasklog import keeping, pulse
+from ptjob_provider.airflow.tasklog.keeping import CURSOR_KEY
+from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import PTJobError
@@ -22,12 +23,14 @@ from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.submission import Submission
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_adapter.stand_ins import FakeComms
     from fakes import ScriptedBackend
 
 KEY = ("team", "digits")
 CANARY = "canary-4711-secret"
-EVENT_FIELDS = {"submission", "conclusion", "error", "retryable", "cursor"}
+EVENT_FIELDS = {"submission", "conclusion", "error", "retryable", "cursor", "knows_place"}
 
 
 def trigger(**arguments: Any) -> PyTorchJobTrigger:
@@ -50,10 +53,24 @@ def line(number: int) -> LogLine:
 
 
 def show(backend: ScriptedBackend, condition: str | None = None) -> None:
-    """Let this be the job; without an end its log goes on, too."""
+    """Let this be the job; without an end rank 0 runs, and its log goes on."""
     backend.jobs[KEY] = job_object("digits", condition)
-    backend.worlds = [Observation(job=backend.jobs[KEY])]
+    backend.worlds = [Observation(job=backend.jobs[KEY], pods=[] if condition else [running_rank0()])]
     backend.log_hangs = condition is None
+
+
+def running_rank0() -> dict[str, Any]:
+    state = {"running": {"startedAt": "2026-11-20T10:00:00Z"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "digits-master-0", "uid": "p", "creationTimestamp": "2026-11-20T10:00:00Z"},
+        "spec": {"nodeName": "n", "containers": [{"name": "pytorch"}]},
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [{"name": "pytorch", "restartCount": 0, "state": state}],
+        },
+    }
 
 
 async def fired(made: PyTorchJobTrigger) -> dict[str, Any]:
@@ -62,6 +79,15 @@ async def fired(made: PyTorchJobTrigger) -> dict[str, Any]:
     assert len(events) == 1
     payload: dict[str, Any] = json.loads(json.dumps(events[0].payload))
     return payload
+
+
+async def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait until something holds that nobody tells."""
+    for _ in range(400):
+        if holds():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"waited 20 s for {what}")
 
 
 @contextlib.asynccontextmanager
@@ -73,9 +99,7 @@ async def running(made: PyTorchJobTrigger, *, lines: int = 0) -> Any:
             pass
 
     task = asyncio.create_task(exhaust())
-    async with asyncio.timeout(10):
-        while len(log_of(made)) < lines:  # noqa: ASYNC110 - a logger tells nobody
-            await asyncio.sleep(0.05)
+    await until(lambda: len(log_of(made)) >= lines, f"{lines} lines in the log")
     yield
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -273,7 +297,8 @@ async def test_a_triggerer_that_stops_leaves_the_job_and_keeps_the_cursor(
     await made.cleanup()
 
     assert backend.jobs
-    assert comms.xcoms[CURSOR_KEY] == {"uid": "u-1", "cursor": line(2).cursor.to_dict(), "is_last": True}
+    kept = comms.xcoms[CURSOR_KEY]
+    assert (kept["uid"], kept["cursor"], kept["is_last"]) == ("u-1", line(2).cursor.to_dict(), True)
 
 
 async def test_the_next_life_goes_on_after_the_last_line(backend: ScriptedBackend, comms: FakeComms) -> None:
@@ -302,6 +327,27 @@ async def test_after_a_kill_repeated_lines_are_in_a_marked_block(backend: Script
     assert lines == ["line 2", "line 3"]
 
 
+async def test_a_triggerer_that_gets_its_trigger_back_tells_again_what_airflow_has_thrown_away(
+    backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """It opens a triggerer's part of the log anew, whatever was in it (3.3.2); the parts of others are still there."""
+    show(backend)
+    backend.lines = [line(1), line(2), line(3)]
+    comms.xcoms[CURSOR_KEY] = {"uid": "u-1", "cursor": line(1).cursor.to_dict(), "is_last": True}
+    comms.state = "deferred"
+    first, again = trigger(), trigger()
+    async with running(first, lines=2):
+        pass
+    await first.cleanup()
+
+    async with running(again, lines=3):
+        pass
+
+    mark, *lines = log_of(again)
+    assert "may be repeated here: this triggerer had the job before" in mark
+    assert lines == ["line 2", "line 3"]
+
+
 async def test_another_jobs_cursor_is_not_taken(backend: ScriptedBackend, comms: FakeComms) -> None:
     """A new attempt's log is read from its beginning."""
     show(backend, "Succeeded")
@@ -314,15 +360,82 @@ async def test_another_jobs_cursor_is_not_taken(backend: ScriptedBackend, comms:
     assert log_of(made) == ["line 1", "line 2"]
 
 
-async def test_a_running_trigger_is_on_record_from_its_start(backend: ScriptedBackend, comms: FakeComms) -> None:
+async def test_a_life_is_on_record_before_its_first_line(backend: ScriptedBackend, comms: FakeComms) -> None:
     """So that a later life knows that this one was killed."""
     show(backend)
     backend.lines = [line(1)]
+    records: list[int] = []
+    made = trigger()
+    logger: Any = made._log
+    logger.on_record = lambda: records.append(len(comms.history))
+
+    async with running(made, lines=1):
+        pass
+
+    [(_, kept)] = comms.history
+    assert (kept["uid"], kept["cursor"], kept["is_last"]) == ("u-1", None, False)
+    assert records[-1] == 1
+
+
+async def test_a_life_after_an_orderly_end_is_on_record_with_the_place_that_it_found(
+    backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """Killed before it wrote a line, it leaves what the earlier life had kept."""
+    show(backend)
+    backend.lines = [line(1), line(2), line(3)]
+    comms.xcoms[CURSOR_KEY] = {"uid": "u-1", "cursor": line(2).cursor.to_dict(), "is_last": True}
 
     async with running(trigger(), lines=1):
         pass
 
-    assert comms.history[0] == (CURSOR_KEY, {"uid": "u-1", "cursor": None, "is_last": False})
+    [(_, kept)] = comms.history
+    assert (kept["cursor"], kept["is_last"]) == (line(2).cursor.to_dict(), False)
+
+
+async def test_a_job_that_waits_asks_and_writes_nothing(backend: ScriptedBackend, comms: FakeComms) -> None:
+    """Ten thousand of them wait in queues, and one process answers all questions."""
+    show(backend)
+    backend.worlds = [Observation(job=backend.jobs[KEY])]
+    backend.lines = [line(1)]
+    made = trigger()
+
+    async with running(made):
+        await until(lambda: backend.shown > 0, "the trigger to watch its job")
+        await asyncio.sleep(0.2)
+    await made.cleanup()
+
+    assert (comms.questions, comms.history) == ([], [])
+
+
+async def test_a_trigger_that_waits_owns_no_task_but_the_runners(backend: ScriptedBackend, comms: FakeComms) -> None:
+    """Whatever keeps its place in the log begins with the log."""
+    show(backend)
+    backend.worlds = [Observation(job=backend.jobs[KEY])]
+    async with running(trigger()):
+        await until(lambda: backend.shown > 0, "the trigger to watch its job")
+        before = len(asyncio.all_tasks())
+
+        async with running(trigger()):
+            await until(lambda: backend.shown > 1, "the second trigger to watch its job")
+            more = len(asyncio.all_tasks()) - before
+
+    assert more <= 2  # Airflow's own, and the runner's look at the watch
+
+
+async def test_a_place_is_written_again_only_when_it_has_moved(
+    backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that says nothing for hours costs nothing."""
+    monkeypatch.setattr(keeping, "KEEP_INTERVAL", 0.1)  # half a minute would show nothing more
+    monkeypatch.setattr(keeping, "PAUSE", 0.02)
+    show(backend)
+    backend.lines = [line(1), line(2)]
+
+    async with running(trigger(), lines=2):
+        await until(lambda: len(comms.history) >= 2, "the place to be written")
+        await asyncio.sleep(0.5)
+
+    assert [value["cursor"] for _, value in comms.history] == [None, line(2).cursor.to_dict()]
 
 
 async def test_cleanup_does_not_wait_for_an_answer_that_never_comes(backend: ScriptedBackend, comms: FakeComms) -> None:
@@ -350,6 +463,24 @@ async def test_cleanup_after_the_event_writes_nothing(backend: ScriptedBackend, 
     assert len(comms.history) == before
 
 
+def test_a_triggerer_that_stops_before_airflow_has_fetched_the_event_keeps_the_place(
+    backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """The next one runs the trigger again, and repeats no line."""
+    show(backend, "Succeeded")
+    backend.lines = [line(1), line(2)]
+    made = trigger()
+
+    async def fire_and_stop() -> None:
+        await fired(made)
+        await made.cleanup()
+
+    asyncio.run(fire_and_stop())
+
+    kept = comms.xcoms[CURSOR_KEY]
+    assert (kept["cursor"], kept["is_last"]) == (line(2).cursor.to_dict(), True)
+
+
 async def test_cleanup_after_on_kill_leaves_the_cursor_to_whoever_has_the_job(
     backend: ScriptedBackend, comms: FakeComms
 ) -> None:
@@ -366,6 +497,17 @@ async def test_cleanup_after_on_kill_leaves_the_cursor_to_whoever_has_the_job(
     await made.cleanup()
 
     assert comms.xcoms[CURSOR_KEY]["cursor"] == line(9).cursor.to_dict()
+
+
+async def test_an_event_says_whether_its_place_in_the_log_is_known(backend: ScriptedBackend, comms: FakeComms) -> None:
+    """A job that never had a log was not asked for; the resumed task looks itself."""
+    backend.worlds = [Observation(job=None)]
+    never_read = await fired(trigger())
+    show(backend, "Succeeded")
+    backend.shown = 0
+    read = await fired(trigger())
+
+    assert (never_read["knows_place"], read["knows_place"]) == (False, True)
 
 
 async def test_a_place_in_the_log_that_airflow_does_not_tell_costs_repeated_lines_only(
@@ -452,18 +594,78 @@ async def test_a_triggerer_that_was_frozen_leaves_the_cursor_to_whoever_went_on(
 ) -> None:
     """What it knows is older, and the heir's lines would be repeated without a mark."""
     now = [0.0]
-    monkeypatch.setattr(triggers, "Pulse", lambda: pulse.Pulse(lambda: now[0]))
-    monkeypatch.setattr(triggers, "KEEP_INTERVAL", 0.1)
+    monkeypatch.setattr(keeping, "Pulse", lambda: pulse.Pulse(lambda: now[0]))
+    monkeypatch.setattr(keeping, "KEEP_INTERVAL", 0.5)
+    monkeypatch.setattr(keeping, "PAUSE", 0.02)
     show(backend)
-    backend.lines = [line(1)]
+    backend.lines = [line(number) for number in range(1, 40)]
+    backend.seconds_between_lines = 0.1
 
-    async with running(trigger(), lines=1):
+    async with running(trigger(), lines=2):
         writes = len(comms.history)
         now[0] = 60.0
-        heirs = comms.xcoms[CURSOR_KEY] = {"uid": "u-1", "cursor": line(9).cursor.to_dict(), "is_last": False}
-        await asyncio.sleep(0.15)
+        heirs = comms.xcoms[CURSOR_KEY] = {"uid": "u-1", "cursor": line(39).cursor.to_dict(), "is_last": False}
+        await asyncio.sleep(0.4)
         kept = comms.xcoms[CURSOR_KEY]
-        await asyncio.sleep(0.3)
+        await until(lambda: len(comms.history) > writes, "another write, when nobody has taken the trigger over")
 
     assert kept == heirs
-    assert len(comms.history) > writes
+
+
+async def test_a_triggerer_that_stops_right_after_it_was_frozen_leaves_the_cursor_as_well(
+    backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end may come before Airflow tells it that another has its triggers."""
+    now = [0.0]
+    monkeypatch.setattr(keeping, "Pulse", lambda: pulse.Pulse(lambda: now[0]))
+    show(backend)
+    backend.lines = [line(1)]
+    made = trigger()
+
+    async with running(made, lines=1):
+        now[0] = 60.0
+        heirs = comms.xcoms[CURSOR_KEY] = {"uid": "u-1", "cursor": line(9).cursor.to_dict(), "is_last": False}
+        await made.cleanup()
+
+    assert comms.xcoms[CURSOR_KEY] == heirs
+
+
+async def test_two_triggers_of_one_job_both_tell_its_end_and_harm_nothing(
+    backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """Airflow runs one in two triggerers now and then (apache/airflow#37180)."""
+    show(backend)
+    backend.lines = [line(number) for number in range(1, 6)]
+    first, second = trigger(), trigger()
+    told = [asyncio.create_task(fired(each)) for each in (first, second)]
+    await until(lambda: len(log_of(first)) >= 5 and len(log_of(second)) >= 5, "five lines in both logs")
+
+    backend.end(Observation(job=job_object("digits", "Succeeded")))
+    payloads = await asyncio.gather(*told)
+    for each in (first, second):
+        await each.cleanup()
+
+    assert [JobEvent.from_dict(each).concluded().outcome for each in payloads] == [Outcome.SUCCEEDED] * 2
+    assert [JobEvent.from_dict(each).cursor for each in payloads] == [line(5).cursor] * 2
+    assert (backend.deleted, set(backend.jobs)) == ([], {KEY})
+    assert {value["uid"] for _, value in comms.history} == {"u-1"}
+    assert all(value["is_last"] is False for _, value in comms.history)
+
+
+async def test_of_two_triggers_the_one_that_is_told_to_stop_leaves_the_other_its_job(
+    backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """Nor does it take the other's place in the log back."""
+    show(backend)
+    backend.lines = [line(number) for number in range(1, 4)]
+    comms.state = "deferred"
+    first, second = trigger(), trigger()
+    async with running(first, lines=3), running(second, lines=3):
+        later = comms.xcoms[CURSOR_KEY] = {"uid": "u-1", "cursor": line(9).cursor.to_dict(), "is_last": False}
+
+        await first.on_kill()
+        await first.cleanup()
+        kept = comms.xcoms[CURSOR_KEY]
+
+    assert backend.jobs
+    assert kept == later

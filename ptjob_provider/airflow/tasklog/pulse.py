@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import contextvars
 import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
 BEAT = 2.0
 """Seconds between two beats."""
@@ -18,7 +18,7 @@ STANDSTILL = 8.0
 
 
 class Pulse:
-    """Beats as long as somebody is in `beating()`, and counts the times that it could not.
+    """Beats between `start` and `stop`, and counts the times that it could not.
 
     Args:
         clock: seconds that only grow.
@@ -28,25 +28,23 @@ class Pulse:
         self._clock = clock
         self._beaten_at = clock()
         self._standstills = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     def standstills(self) -> int:
         """Return how often this process stood still; one that just ended is counted, whoever notices it first."""
         now = self._clock()
-        if now - self._beaten_at >= STANDSTILL:
+        if self._timer is not None and now - self._beaten_at >= STANDSTILL:
             self._standstills += 1
         self._beaten_at = now
         return self._standstills
 
-    @contextlib.asynccontextmanager
-    async def beating(self) -> AsyncIterator[None]:
-        """Beat meanwhile. Nothing else is awaited between two beats, so that only the whole loop can stop them."""
-        beats = asyncio.create_task(self._beat())
-        try:
-            yield
-        finally:
-            beats.cancel()
+    def start(self) -> None:
+        """Beat from now on, by a timer that waits for nothing else, so that only the whole loop can stop it."""
+        self.standstills()
+        self._timer = asyncio.get_running_loop().call_later(BEAT, self.start, context=contextvars.Context())
 
-    async def _beat(self) -> None:
-        while True:
-            self.standstills()
-            await asyncio.sleep(BEAT)
+    def stop(self) -> None:
+        """Beat no more: nobody has anything that another could take over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,31 @@
+"""What all tasks of one event loop share: Airflow makes triggers from JSON, so that nothing can be handed to them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+class OnePerLoop(Generic[T]):
+    """One value for each event loop: made when it is first asked for, gone with the loop.
+
+    Args:
+        make: makes the value, inside the loop.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._values: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
+
+    def get(self) -> T:
+        """Return the running loop's."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._values:
+            self._values[loop] = self._make()
+        return self._values[loop]

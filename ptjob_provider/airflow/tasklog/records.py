@@ -1,0 +1,159 @@
+"""One ceiling of log records per second for all jobs of an event loop, shared in turns.
+
+A triggerer runs thousands of jobs on one loop, and every record of each goes through Airflow's logger on that loop and
+through the one thread that also keeps the triggerer's database rows. Above the ceiling a job's lines wait for its turn
+and go into one record: nothing is shed, and nobody's lines wait for more than one record of each other job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from ptjob_provider.airflow.config import max_log_records_per_second
+from ptjob_provider.airflow.loops import OnePerLoop
+from ptjob_provider.airflow.tasklog.channel import Channel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BURST = 0.05
+"""Seconds whose records may be written at once: what Airflow's logger does with them stops the loop meanwhile."""
+
+STEP = 0.02
+"""Seconds between two rounds of turns while somebody waits."""
+
+LONGEST_STEP = 0.01
+"""Seconds after which a round ends, whoever waits."""
+
+READERS = 16
+"""How many logs' readers go on in one pass of the event loop, each by a few lines."""
+
+
+class Writer(Protocol):
+    """Whoever has something to write."""
+
+    def write_record(self) -> bool:
+        """Write one record, and say whether more is waiting."""
+
+
+class Ceiling:
+    """Hands out the records of an event loop.
+
+    Args:
+        per_second: how many.
+        channel: the way that records take out of this process; nothing is written while it has no room.
+        clock: seconds that only grow.
+
+    Attributes:
+        held: bytes, about, that wait with all writers; they count it.
+    """
+
+    def __init__(self, per_second: float, channel: Channel, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_second
+        self._burst = max(1.0, per_second * BURST)
+        self._channel = channel
+        self._clock = clock
+        self.held = 0
+        self._left = self._burst
+        self._counted_at = clock()
+        self._turns: deque[Writer] = deque()
+        self._leaving: list[asyncio.Future[None]] = []
+        self._readers: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def take(self) -> bool:
+        """Take a record for oneself at once, if the ceiling allows it and nobody waits for a turn."""
+        return not self._turns and not self._leaving and self._may_write()
+
+    def queue(self, writer: Writer) -> None:
+        """Give the writer turns until it has nothing to write; not for one that is already in the queue."""
+        self._turns.append(writer)
+        self._wake()
+
+    async def next_lines(self) -> None:
+        """Return when it is the turn of one more reader that has lines at hand: all at once would stop the loop."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._readers.append(turn)
+        if len(self._readers) == 1:
+            loop.call_soon(self._let_readers_go_on)
+        await turn
+
+    async def left(self, patience: float) -> bool:
+        """Wait until what was written has left this process, at most `patience` seconds; say whether it has.
+
+        Airflow drops what is still on its way when a trigger's event arrives: of 10,000 lines written just before it,
+        49 went to the triggerer's own log (3.3.2). Turns rest meanwhile, else it would never be the case.
+        """
+        if self._channel.is_empty():
+            return True
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._leaving.append(answer)
+        self._wake()
+        try:
+            async with asyncio.timeout(patience):
+                await answer
+        except TimeoutError:
+            return False
+        finally:
+            if answer in self._leaving:
+                self._leaving.remove(answer)
+        return True
+
+    def _let_readers_go_on(self) -> None:
+        for _ in range(min(READERS, len(self._readers))):
+            turn = self._readers.popleft()
+            if not turn.done():
+                turn.set_result(None)
+        if self._readers:
+            asyncio.get_running_loop().call_soon(self._let_readers_go_on)
+
+    def _wake(self) -> None:
+        if self._timer is None:  # in a context of its own: it works for all, not for the job that came first
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(STEP, self._step, context=contextvars.Context())
+
+    def _step(self) -> None:
+        self._timer = None
+        try:
+            if self._leaving and self._channel.is_empty():
+                self._let_go()
+            if not self._leaving:
+                self._give_turns()
+        finally:  # a logger that fails for one job is there for the others
+            if self._turns or self._leaving:
+                self._wake()
+
+    def _let_go(self) -> None:
+        for answer in self._leaving:
+            if not answer.done():
+                answer.set_result(None)
+        self._leaving.clear()
+
+    def _give_turns(self) -> None:
+        until = self._clock() + LONGEST_STEP
+        while self._turns and self._clock() < until and self._may_write():
+            writer = self._turns.popleft()
+            if writer.write_record():
+                self._turns.append(writer)
+
+    def _may_write(self) -> bool:
+        now = self._clock()
+        self._left = min(self._burst, self._left + (now - self._counted_at) * self._per_second)
+        self._counted_at = now
+        if self._left < 1.0 or not self._channel.has_room():
+            return False
+        self._left -= 1.0
+        return True
+
+
+def _configured() -> Ceiling:
+    return Ceiling(max_log_records_per_second(), Channel())
+
+
+ceilings = OnePerLoop(_configured)
+"""Each event loop's ceiling, as `[ptjob] max_log_records_per_second` has it when the loop writes its first record."""

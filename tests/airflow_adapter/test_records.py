@@ -1,0 +1,219 @@
+"""The ceiling of records that all jobs of an event loop share: turns, bursts, a way out that is full."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptjob_provider.airflow.config import max_log_records_per_second
+from ptjob_provider.airflow.tasklog import channel
+from ptjob_provider.airflow.tasklog.channel import Channel
+from ptjob_provider.airflow.tasklog.records import Ceiling
+from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Ends = tuple[socket.socket, socket.socket]
+
+
+class Job:
+    """Has so many records to write, and notes each under its name."""
+
+    def __init__(self, name: str, records: int, written: list[str]) -> None:
+        self.name, self.records, self.written = name, records, written
+
+    def write_record(self) -> bool:
+        self.records -= 1
+        self.written.append(self.name)
+        return self.records > 0
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    """The two ends of a way out of this process."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(0)
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def fill(ours: socket.socket) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            ours.send(b"x" * 4096)
+
+
+async def until_written(written: list[str], number: int) -> None:
+    for _ in range(1000):
+        if len(written) >= number:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"waited 10 s for {number} records, {len(written)} were written")
+
+
+async def test_below_the_ceiling_nobody_waits() -> None:
+    """The log is live."""
+    now = [0.0]
+    ceiling = Ceiling(100, Channel(), clock=lambda: now[0])
+
+    taken = []
+    for _ in range(50):
+        taken.append(ceiling.take())
+        now[0] += 0.01
+
+    assert taken == [True] * 50
+
+
+async def test_a_burst_is_cut_off_where_it_would_stop_the_loop() -> None:
+    """A twentieth of a second's records may come at once, and then as many as the time brings."""
+    now = [0.0]
+    ceiling = Ceiling(100, Channel(), clock=lambda: now[0])
+
+    burst = sum(ceiling.take() for _ in range(1000))
+    now[0] += 0.02
+    after = sum(ceiling.take() for _ in range(1000))
+
+    assert (burst, after) == (5, 2)
+
+
+async def test_no_more_records_are_written_than_the_ceiling_allows_and_none_is_lost() -> None:
+    """Whatever number of jobs has something to say."""
+    ceiling, written = Ceiling(200, Channel()), []
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    for name in "abcdefghij":
+        ceiling.queue(Job(name, 10, written))
+    await until_written(written, 100)
+    took = loop.time() - began
+
+    assert Counter(written) == dict.fromkeys("abcdefghij", 10)
+    assert took > (100 - 10) / 200 * 0.9  # ten of them are the burst
+
+
+async def test_jobs_take_turns_however_much_one_of_them_writes() -> None:
+    """A job with little to say waits for one record of each other, not for all of a loud one's."""
+    ceiling, written = Ceiling(1000, Channel()), []
+
+    ceiling.queue(Job("loud", 500, written))
+    for name in ("b", "c"):
+        ceiling.queue(Job(name, 3, written))
+    await until_written(written, 20)
+
+    assert written[:10] == ["loud", "b", "c", "loud", "b", "c", "loud", "b", "c", "loud"]
+
+
+async def test_a_line_does_not_overtake_those_that_wait() -> None:
+    """Who has a record free waits behind the others as well."""
+    ceiling, written = Ceiling(1000, Channel()), []
+
+    ceiling.queue(Job("waits", 1, written))
+    before = ceiling.take()
+    await until_written(written, 1)
+
+    assert not before
+    assert ceiling.take()
+
+
+async def test_one_timer_serves_all_jobs_and_none_is_left_when_nobody_waits() -> None:
+    """An idle triggerer sleeps."""
+    ceiling, written = Ceiling(1000, Channel()), []
+    for number in range(100):
+        ceiling.queue(Job(str(number), 1, written))
+
+    await until_written(written, 100)
+    await asyncio.sleep(0.1)
+
+    assert ceiling._timer is None
+
+
+async def test_nothing_is_written_while_the_way_out_is_full(ends: Ends) -> None:
+    """A write would stop the event loop of all jobs until Airflow's supervisor reads."""
+    ours, theirs = ends
+    ceiling, written = Ceiling(1000, Channel()), []
+    fill(ours)
+
+    ceiling.queue(Job("a", 1, written))
+    await asyncio.sleep(0.2)
+    before = list(written)
+    while not Channel().is_empty():
+        theirs.recv(1 << 16)
+    await until_written(written, 1)
+
+    assert before == []
+
+
+async def test_what_was_written_is_waited_for_until_it_has_left_and_turns_rest_meanwhile(ends: Ends) -> None:
+    """What is still on its way when a trigger's event arrives is lost."""
+    ours, theirs = ends
+    ceiling, written = Ceiling(1000, Channel()), []
+    ours.send(b"a record")
+    leaving = asyncio.create_task(ceiling.left(10))
+    await asyncio.sleep(0)
+    ceiling.queue(Job("a", 1, written))
+
+    await asyncio.sleep(0.1)
+    before = (leaving.done(), list(written))
+    theirs.recv(100)
+
+    assert await leaving
+    assert before == (False, [])
+    await until_written(written, 1)
+
+
+async def test_a_way_out_that_nobody_reads_is_not_waited_for_longer_than_said(ends: Ends) -> None:
+    """The job's end is told all the same."""
+    ours, _ = ends
+    ceiling = Ceiling(1000, Channel())
+    ours.send(b"a record")
+
+    assert not await ceiling.left(0.05)
+
+
+def test_a_socket_that_nobody_ever_reads_holds_nobody_up_for_good(ends: Ends) -> None:
+    """Another library's, say; logs go on after a while."""
+    ours, _ = ends
+    now = [0.0]
+    found = Channel(clock=lambda: now[0])
+    fill(ours)
+
+    held_up = [found.has_room(), found.has_room()]
+    now[0] = channel.STUCK + 1
+
+    assert held_up == [False, False]
+    assert found.has_room()
+
+
+def test_a_closed_sockets_number_may_be_somebody_elses(ends: Ends) -> None:
+    """What a connection to the cluster has not sent yet is no log record."""
+    ours, _ = ends
+    found = Channel()
+    ours.send(b"a record")
+    full = found.is_empty()
+    other, far = socket.socketpair()
+    other.send(b"something else")
+    number = ours.fileno()
+    socket.close(ours.detach())
+    copy = socket.socket(fileno=os.dup(other.fileno()))
+
+    with other, far, copy:
+        assert copy.fileno() == number
+        assert found.is_empty()
+    assert not full
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "nan", "inf", ""])
+def test_a_ceiling_that_is_no_number_above_zero_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """With the option's name."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__MAX_LOG_RECORDS_PER_SECOND", text)
+
+    with pytest.raises(InvalidSpec, match=r"\[ptjob\] max_log_records_per_second"):
+        max_log_records_per_second()

@@ -1,0 +1,67 @@
+"""What a resumed task adds to the log: everything that no trigger has told, and nothing twice without a mark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, job_object
+from fakes import ScriptedBackend
+from ptjob_provider.airflow.event import JobEvent
+from ptjob_provider.airflow.tasklog import add_rest_of_log
+from ptjob_provider.airflow.tasklog.keeping import CURSOR_KEY
+from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.core.submission import Submission
+
+
+def line(number: int) -> LogLine:
+    at = f"2026-11-20T10:00:{number:02d}Z"
+    cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=at, ordinal=number)
+    return LogLine(text=f"line {number}", timestamp=at, cursor=cursor)
+
+
+async def added(kept: dict[str, Any] | None = None, **event: Any) -> list[str]:
+    """Return what is added to the log of a job that wrote three lines."""
+    backend, logger, task_instance = ScriptedBackend(), ListLogger(), StandInTaskInstance()
+    backend.lines = [line(1), line(2), line(3)]
+    if kept is not None:
+        task_instance.pushed[CURSOR_KEY] = kept
+    told = JobEvent(submission=Submission.of(job_object()), **event)
+    await add_rest_of_log(backend, told, task_instance=task_instance, logger=logger)
+    return logger.text.split("\n") if logger.records else []
+
+
+async def test_what_the_trigger_has_vouched_for_is_not_added() -> None:
+    """Whatever was kept on the way."""
+    kept = {"uid": "u-1", "cursor": line(1).cursor.to_dict(), "is_last": False}
+
+    assert await added(kept, cursor=line(2).cursor, knows_place=True) == ["line 3"]
+
+
+async def test_a_trigger_that_has_read_no_line_leaves_all_of_them() -> None:
+    """It knew that it was the first."""
+    assert await added(knows_place=True) == ["line 1", "line 2", "line 3"]
+
+
+async def test_the_place_of_a_trigger_that_ended_in_order_is_gone_on_from() -> None:
+    """Its heir fired before Airflow told it where that was."""
+    kept = {"uid": "u-1", "cursor": line(2).cursor.to_dict(), "is_last": True}
+
+    assert await added(kept) == ["line 3"]
+
+
+async def test_after_a_killed_trigger_whose_heir_knew_nothing_repeats_are_marked() -> None:
+    """It may have told more than it had kept."""
+    kept = {"uid": "u-1", "cursor": line(1).cursor.to_dict(), "is_last": False}
+
+    mark, *lines = await added(kept)
+
+    assert "may be repeated here: their last reader was killed" in mark
+    assert lines == ["line 2", "line 3"]
+
+
+@pytest.mark.parametrize("kept", [None, {"uid": "u-0", "cursor": line(2).cursor.to_dict(), "is_last": True}])
+async def test_without_a_place_the_log_is_told_from_its_beginning(kept: dict[str, Any] | None) -> None:
+    """Nor is another job's place taken for it."""
+    assert await added(kept) == ["line 1", "line 2", "line 3"]
