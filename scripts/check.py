@@ -27,7 +27,7 @@ ON_CLUSTER = ("-m", "cluster")
 EITHER_ENVIRONMENT = ("tests/core", "tests/contract", "tests/cli")
 """Need neither Airflow nor PyTorch, so they run in both environments, in one of them with coverage."""
 
-ONLY_CLUSTER = ("tests/cluster", "tests/kubernetes_backend", "tests/airflow_cluster")
+ONLY_CLUSTER = ("tests/cluster", "tests/kubernetes_backend", "tests/airflow_cluster", "tests/faults")
 """What is only about the Kubernetes that `tests/cluster` builds and boots; other folders use it too."""
 
 PURE = (
@@ -41,6 +41,10 @@ PURE = (
     "kubernetes/config",
     "kubernetes/failures",
     "kubernetes/paths",
+    "kubernetes/podlog/losses",
+    "kubernetes/podlog/pace",
+    "kubernetes/podlog/reading",
+    "kubernetes/podlog/runs",
     "kubernetes/probe_answer",
     "kubernetes/probe_pod",
     "logs",
@@ -115,6 +119,7 @@ def cluster_steps() -> list[Step]:
     )
     cluster = Step("the cluster itself", PYTEST, is_test=True, folders=("tests/cluster",))
     airflow = Step("Airflow on the cluster", PYTEST, is_test=True, folders=("tests/airflow_cluster",))
+    faults = Step("faults on the way to the cluster", PYTEST, is_test=True, folders=("tests/faults",))
     backend = Step(
         "the back-end on the cluster",
         (*PYTEST, *MEASURED),
@@ -122,7 +127,7 @@ def cluster_steps() -> list[Step]:
         folders=("tests/kubernetes_backend",),
         measures="backend",
     )
-    return [contract, backend, cluster, airflow]
+    return [contract, backend, cluster, airflow, faults]
 
 
 def cluster_coverage_steps(scratch: Path) -> list[Step]:

@@ -1,0 +1,81 @@
+"""What a trial has seen, as values; what it means is decided in `judgement`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from faults.proxy import Asked
+    from faults.schedule import Schedule
+    from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.logs import LogCursor, LogLine
+
+
+@dataclass(kw_only=True)
+class Life:
+    """One follower, from its beginning to its end; the sink of what it tells.
+
+    Attributes:
+        began_with: the cursor that it began with.
+        began_after: the line of that cursor; "" at the log's beginning.
+        lines: what it told of rank 0.
+        notices: what else it told; sentences about the log stand among them.
+        error: what ended it, if nobody else did.
+    """
+
+    began_with: LogCursor | None = None
+    began_after: str = ""
+    lines: list[LogLine] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    error: str = ""
+
+    def line(self, line: LogLine) -> None:
+        """Take a line of rank 0, or a sentence about its log."""
+        if line.notice:
+            self.notices.append(line.text)
+        else:
+            self.lines.append(line)
+
+    def notice(self, text: str) -> None:
+        """Take a sentence about the job."""
+        self.notices.append(text)
+
+    async def room(self) -> None:
+        """Take more at once."""
+
+    def next(self, *, keeps_cursor: bool) -> Life:
+        """Return the follower that comes after this one, from the last line or from half of what this one told."""
+        kept = len(self.lines) if keeps_cursor else len(self.lines) // 2
+        if not kept:
+            return Life(began_with=self.began_with, began_after=self.began_after)
+        return Life(began_with=self.lines[kept - 1].cursor, began_after=self.lines[kept - 1].text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All that was seen of one schedule.
+
+    Attributes:
+        schedule: which.
+        seconds: how long it took.
+        lives: the followers, one after the other.
+        conclusion: of the last one; None if it never came.
+        created: the names of all jobs that were ever created for the task.
+        left: pods that still ran some time after the conclusion.
+        written: how many lines of its first run rank 0 is known to have written, where somebody else looked.
+        asked: what came through the proxy.
+        problem: what kept the trial from its end.
+    """
+
+    schedule: Schedule
+    seconds: float
+    lives: Sequence[Life]
+    conclusion: Conclusion | None
+    created: Sequence[str]
+    left: Sequence[str]
+    written: int
+    asked: Sequence[Asked]
+    problem: str = ""

@@ -1,0 +1,100 @@
+"""Whether what was seen is what design and schedule allow: evidence → sentences about what is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from faults.program import Expected
+from faults.proxy import by_kind, most_within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from faults.evidence import Evidence, Life
+
+MOST_REQUESTS = 150
+"""In any minute, of one job that is followed by one follower at a time, beside another job.
+
+About 15 are needed without any fault: create, get, two watches, a log stream, a few looks at events while the pod
+starts, and at the pods that are left; twice that for the neighbour and the watches that both share. A fault costs one
+to three more, and a follower that begins anew as many as the first; there are at most eleven faults, three stops and
+two outages, in which pauses grow. What is silent is opened again every 6 s here (every 150 s outside tests), which
+makes 10 in a minute for each of four watches. One loop without a pause would ask thousands of times.
+"""
+
+_ABOUT_LOSS = ("lost", "gone", "cannot be read", "waited for")
+
+
+def problems(evidence: Evidence) -> list[str]:
+    """Return what is wrong; nothing if all is as it must be."""
+    if evidence.problem:
+        return [evidence.problem, *_about_followers(evidence)]
+    parts = (_about_jobs, _about_followers, _about_verdict, _about_lines, _about_requests)
+    return [problem for part in parts for problem in part(evidence)]
+
+
+def _about_jobs(evidence: Evidence) -> Iterator[str]:
+    if len(evidence.created) != 1:
+        yield f"{len(evidence.created)} jobs were created for one task: {', '.join(evidence.created)}"
+    if evidence.left:
+        yield f"still running after the end: {', '.join(evidence.left)}"
+
+
+def _about_followers(evidence: Evidence) -> Iterator[str]:
+    for number, life in enumerate(evidence.lives):
+        if life.error:
+            yield f"follower {number} died: {life.error}"
+
+
+def _about_verdict(evidence: Evidence) -> Iterator[str]:
+    expected, found = Expected.of(evidence.schedule), evidence.conclusion
+    if found is None:
+        yield "no conclusion"
+        return
+    if found.outcome is not expected.outcome:
+        yield f"the outcome is {found.outcome}, not {expected.outcome}: {found.detail or found.diagnosis}"
+    replica = (found.diagnosis.replica if found.diagnosis else "") or ""
+    if not replica.endswith(expected.failing_replica):
+        yield f"{replica or 'nobody'} is to blame, not {expected.failing_replica}: {found.diagnosis}"
+
+
+def _about_lines(evidence: Evidence) -> Iterator[str]:
+    expected = Expected.of(evidence.schedule)
+    for number, life in enumerate(evidence.lives):
+        yield from _about_life(number, life, expected)
+    last = evidence.lives[-1]
+    reached = _place_after(last.lines[-1].text if last.lines else last.began_after, expected)
+    needed = len(expected.lines) if expected.whole else evidence.written
+    if reached < needed and (expected.whole or not _tells_of_loss(last)):
+        yield f"the log ends after {reached} lines of at least {needed}; told: {last.notices}"
+
+
+def _about_life(number: int, life: Life, expected: Expected) -> Iterator[str]:
+    """Compare with what comes after the follower's cursor: each line once, in order, and nothing else.
+
+    Only the end of a run may be missing, where the next one follows and the loss is told: when a pod has ended, its
+    node keeps the log of the last run alone.
+    """
+    told = [line.text for line in life.lines]
+    due = [*expected.lines[_place_after(life.began_after, expected) :]]
+    if told == due[: len(told)]:
+        return
+    at = next(place for place in range(len(told)) if told[: place + 1] != due[: place + 1])
+    is_next_run = told[at:] == [*expected.lines[expected.second_run :]][: len(told) - at]
+    if not (is_next_run and _tells_of_loss(life)):
+        place = f"follower {number}, line {at} after {life.began_after!r}"
+        yield f"{place}: {told[at : at + 3]}, not {due[at : at + 3]}; told: {life.notices}"
+
+
+def _place_after(text: str, expected: Expected) -> int:
+    return expected.lines.index(text) + 1 if text in expected.lines else 0
+
+
+def _tells_of_loss(life: Life) -> bool:
+    return any(word in notice for notice in life.notices for word in _ABOUT_LOSS)
+
+
+def _about_requests(evidence: Evidence) -> Iterator[str]:
+    most = most_within(evidence.asked, 60)
+    if most > MOST_REQUESTS:
+        yield f"{most} requests within a minute: {by_kind(evidence.asked)}"

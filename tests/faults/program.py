@@ -1,0 +1,122 @@
+"""The job of a schedule, and what must be seen of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cluster.images import INIT_IMAGE
+from faults.schedule import Story
+from ptjob_provider.core.conclusion import Outcome
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.spec import TrainingJob
+
+if TYPE_CHECKING:
+    from faults.schedule import Schedule
+    from ptjob_provider.core.identity import Manifest
+
+DEADLINE = 14.0
+"""Seconds after which a job that hangs is to be stopped."""
+
+NEIGHBOUR = "neighbour"
+
+_LINES = """\
+i=0
+while [ $i -lt {lines} ]; do
+  echo "run $run line $i"
+  i=$((i+1))
+  [ $((i % {burst})) -ne 0 ] || sleep 0.1
+done
+"""
+_RUN = """\
+run=$(cat /dev/shm/runs 2>/dev/null || echo 0)
+echo $((run+1)) > /dev/shm/runs
+[ $run -eq 0 ] || sleep 3
+"""
+"""The number of the container's run; /dev/shm belongs to the pod. A second run writes when its node has told of it."""
+
+_ENDS = {
+    Story.SUCCEEDS: "exit 0",
+    Story.FAILS: "exit 1",
+    Story.RESTARTS: "[ $run -ge 1 ]",
+    Story.IS_DELETED: "sleep 600",
+    Story.HANGS: "sleep 600",
+    Story.LOSES_A_WORKER: "sleep 600",
+}
+_OUTCOMES = {
+    Story.SUCCEEDS: Outcome.SUCCEEDED,
+    Story.FAILS: Outcome.FAILED,
+    Story.RESTARTS: Outcome.SUCCEEDED,
+    Story.IS_DELETED: Outcome.DELETED,
+    Story.HANGS: Outcome.TIMED_OUT,
+    Story.LOSES_A_WORKER: Outcome.FAILED,
+}
+_FAILING_REPLICA = {Story.FAILS: "master-0", Story.LOSES_A_WORKER: "worker-0"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What must be seen.
+
+    Attributes:
+        outcome: of following it.
+        lines: of rank 0, if it comes to write them all.
+        second_run: how many of them the first run writes.
+        whole: it comes to all of them, and the log of the last run stays.
+        failing_replica: the end of the name of the replica that is to blame.
+    """
+
+    outcome: Outcome
+    lines: tuple[str, ...]
+    second_run: int
+    whole: bool
+    failing_replica: str = ""
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Expected:
+        """Return what must be seen of a schedule's job."""
+        runs = 2 if schedule.story is Story.RESTARTS else 1
+        return cls(
+            outcome=_OUTCOMES[schedule.story],
+            lines=tuple(f"run {run} line {number}" for run in range(runs) for number in range(schedule.lines)),
+            second_run=schedule.lines,
+            whole=schedule.story in {Story.SUCCEEDS, Story.FAILS, Story.RESTARTS},
+            failing_replica=_FAILING_REPLICA.get(schedule.story, ""),
+        )
+
+
+def neighbour(namespace: str) -> Manifest:
+    """Return a job of somebody else's that waits all the time."""
+    waits = TrainingJob.parse(name=NEIGHBOUR, namespace=namespace, image=INIT_IMAGE, command=["true"], suspend=True)
+    owner = Owner(instance="faults", ids={"task_id": NEIGHBOUR}, labels={})
+    return pytorchjob.render(waits, owner=owner, attempt=1).manifest
+
+
+def stem(schedule: Schedule) -> str:
+    """Return how the name of the schedule's job begins."""
+    return f"s{schedule.seed}"
+
+
+def owner(schedule: Schedule) -> Owner:
+    """Return the task that asks for the job."""
+    return Owner(instance="faults", ids={"dag_id": "faults", "task_id": "t", "run_id": stem(schedule)}, labels={})
+
+
+def job(schedule: Schedule, namespace: str) -> TrainingJob:
+    """Describe the schedule's job."""
+    script = _RUN + _LINES.format(lines=schedule.lines, burst=schedule.burst) + _ENDS[schedule.story]
+    has_worker = schedule.story is Story.LOSES_A_WORKER
+    return TrainingJob.parse(
+        name=stem(schedule),
+        namespace=namespace,
+        image=INIT_IMAGE,
+        command=["sh", "-c", script],
+        workers=2 if has_worker else 1,
+        worker={"command": ["sh", "-c", "sleep 1; exit 3"]} if has_worker else None,
+        restart_policy="OnFailure" if schedule.story is Story.RESTARTS else "Never",
+        termination_grace_period_seconds=1,
+        shared_memory="16Mi",
+        cpu="50m",
+        memory="64Mi",
+    )

@@ -1,0 +1,340 @@
+"""A gateway in front of the real API server that loses, cuts, delays and refuses what it is told to, and counts.
+
+Whoever asks through it needs nothing but its kubeconfig; what it is not told to harm passes as it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import struct
+import time
+from collections import Counter
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp import web
+
+from faults.fault import Fault, Harm, Outage, Traffic
+from ptjob_provider.core.kubernetes import ClusterConfig
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from faults.api_server import ApiServer
+
+REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    409: "Conflict",
+    410: "Expired",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+_RESET_AT_ONCE = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One request that came.
+
+    Attributes:
+        at: seconds of the monotonic clock.
+        method: of the request.
+        resource: its plural, with the sub-resource: `pods/log`.
+        traffic: what it is to whoever sent it.
+        target: its path and query.
+        fault: what happened to it.
+    """
+
+    at: float
+    method: str
+    resource: str
+    traffic: Traffic
+    target: str
+    fault: Fault | None = None
+
+
+class FaultProxy:
+    """Runs on loopback between `running` and its end.
+
+    Args:
+        server: what it stands in front of.
+        faults: what happens to which request.
+
+    Attributes:
+        asked: what came, in its order.
+        is_down: nobody is answered.
+    """
+
+    def __init__(self, server: ApiServer, faults: Sequence[Fault] = ()) -> None:
+        self.asked: list[Asked] = []
+        self.is_down = False
+        self._server = server
+        self._faults = {(each.traffic, each.number): each for each in faults}
+        self._counts: Counter[Traffic] = Counter()
+        self._runner = web.ServerRunner(web.Server(self._handle), handler_cancellation=True, shutdown_timeout=0.1)
+        self._site: web.SockSite | None = None
+        self._reserved = _bound()
+        self._one_outage = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[FaultProxy]:
+        """Answer on a port of its own."""
+        await self._runner.setup()
+        await self._listen()
+        try:
+            yield self
+        finally:
+            await self._runner.cleanup()
+            self._reserved.close()
+
+    def config(self, **settings: Any) -> ClusterConfig:
+        """Return how a client reaches the cluster through it."""
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self._reserved.getsockname()[1]}"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {"token": self._server.token}}],
+            "current-context": "x",
+        }
+        return ClusterConfig(kube_config=json.dumps(document), **settings)
+
+    @property
+    def to_come(self) -> set[Fault]:
+        """The faults that have not happened yet."""
+        return {*self._faults.values()} - {each.fault for each in self.asked if each.fault}
+
+    async def go_down(self, outage: Outage) -> None:
+        """Wait for the outage to begin, and return when it is over."""
+        await asyncio.sleep(outage.begins_after)
+        async with self._one_outage:
+            self.is_down = True
+            if outage.refuses and self._site is not None:
+                await self._site.stop()
+            self.reset_all()
+            await asyncio.sleep(outage.seconds)
+            if outage.refuses:
+                await self._listen()
+            self.is_down = False
+
+    def reset_all(self) -> None:
+        """Reset every connection that is open."""
+        server = self._runner.server
+        for connection in [*server.connections] if server else ():
+            _reset(connection.transport)
+
+    async def _listen(self) -> None:
+        """Listen beside the socket that keeps the port for us while nobody listens."""
+        self._site = web.SockSite(self._runner, _bound(self._reserved.getsockname()[1]))
+        await self._site.start()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        traffic = _traffic(request)
+        fault = self._faults.get((traffic, self._counts[traffic])) if not self.is_down else None
+        self._counts[traffic] += not self.is_down
+        self._note(request, traffic, fault)
+        if self.is_down:
+            return _lost(request)
+        passing = _Passing(self._server, request, fault, await request.read())
+        try:
+            return await (passing.answer() if traffic is Traffic.REQUEST else passing.stream())
+        except (ConnectionError, aiohttp.ClientError):  # one of the two ends is gone: so is the other
+            return _lost(request)
+
+    def _note(self, request: web.BaseRequest, traffic: Traffic, fault: Fault | None) -> None:
+        method, target = request.method, request.raw_path
+        resource = _resource(request.path)
+        now = time.monotonic()
+        self.asked.append(Asked(at=now, method=method, resource=resource, traffic=traffic, target=target, fault=fault))
+
+
+class _Passing:
+    """One request on its way."""
+
+    def __init__(self, server: ApiServer, request: web.BaseRequest, fault: Fault | None, body: bytes) -> None:
+        self._server = server
+        self._request = request
+        self._fault = fault
+        self._body = body
+
+    async def answer(self) -> web.StreamResponse:
+        """Pass on a request that has one answer."""
+        if self._fault is None:
+            return await self._passed()
+        harms: dict[Harm, Callable[[Fault], Awaitable[web.StreamResponse]]] = {
+            Harm.RESET: self._lose,
+            Harm.STALL: self._hang,
+            Harm.TRUNCATE: self._cut,
+            Harm.DELAY: self._late,
+            Harm.REFUSE: self._refuse,
+        }
+        return await harms[self._fault.harm](self._fault)
+
+    async def stream(self) -> web.StreamResponse:
+        """Pass on a request whose answer is read as it comes."""
+        fault = self._fault
+        if fault is not None and not fault.after and fault.harm is not Harm.DELAY:
+            return await self.answer()
+        if fault is not None and not fault.after:
+            await asyncio.sleep(fault.seconds)
+        async with self._sent() as upstream:
+            response = web.StreamResponse(status=upstream.status, headers=_headers(upstream))
+            response.enable_chunked_encoding()
+            await response.prepare(self._request)
+            if fault is None or not fault.after:
+                await _pipe(upstream, response)
+            elif not await _pipe(upstream, response, seconds=fault.after):
+                return await self._break(fault, upstream, response)
+            return response
+
+    # --- what happens to an answer
+
+    async def _lose(self, fault: Fault) -> web.StreamResponse:
+        if fault.arrives:
+            await self._passed()
+        return _lost(self._request)
+
+    async def _hang(self, fault: Fault) -> web.StreamResponse:
+        if fault.arrives:
+            await self._passed()
+        await _for_ever()
+        return _lost(self._request)
+
+    async def _late(self, fault: Fault) -> web.StreamResponse:
+        await asyncio.sleep(fault.seconds)
+        return await self._passed()
+
+    async def _cut(self, fault: Fault) -> web.StreamResponse:
+        async with self._sent() as upstream:
+            whole = await upstream.read()
+            response = web.StreamResponse(status=upstream.status, headers=_headers(upstream))
+        if fault.clean:
+            response.enable_chunked_encoding()
+        else:
+            response.content_length = len(whole)
+        await response.prepare(self._request)
+        await response.write(whole[: len(whole) // 2])
+        return response if fault.clean else _lost(self._request, response)
+
+    async def _refuse(self, fault: Fault) -> web.StreamResponse:
+        if fault.code == HTTPStatus.CONFLICT and self._request.method != "PATCH":
+            return await self._repeated()
+        if fault.arrives:
+            await self._passed()
+        headers = {"Retry-After": str(fault.retry_after)} if fault.retry_after is not None else {}
+        return web.json_response(_status(fault.code), status=fault.code, headers=headers)
+
+    async def _repeated(self) -> web.StreamResponse:
+        """Send it twice and pass on the second answer, as a gateway that tries again does: the server's own 409."""
+        await self._passed()
+        return await self._passed()
+
+    # --- what happens in an open stream
+
+    async def _break(
+        self, fault: Fault, upstream: aiohttp.ClientResponse, response: web.StreamResponse
+    ) -> web.StreamResponse:
+        await asyncio.sleep(fault.seconds)
+        if fault.harm is Harm.STALL:
+            await _for_ever()
+        elif fault.harm is Harm.DELAY:
+            await _pipe(upstream, response)
+        elif fault.harm is Harm.REFUSE:
+            event = {"type": "ERROR", "object": _status(fault.code)}
+            await response.write(json.dumps(event).encode() + b"\n")
+        elif fault.harm is Harm.TRUNCATE:
+            chunk = await upstream.content.readany()
+            await response.write(chunk[: len(chunk) // 2])
+        is_clean = fault.harm in {Harm.DELAY, Harm.REFUSE} or (fault.harm is Harm.TRUNCATE and fault.clean)
+        return response if is_clean else _lost(self._request, response)
+
+    async def _passed(self) -> web.Response:
+        async with self._sent() as upstream:
+            return web.Response(status=upstream.status, headers=_headers(upstream), body=await upstream.read())
+
+    def _sent(self) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        request = self._request
+        return self._server.forward(request.method, request.raw_path, request.headers, self._body)
+
+
+def most_within(asked: Sequence[Asked], seconds: float) -> int:
+    """Return how many requests came, at most, within any time of this length."""
+    instants = [each.at for each in asked]
+    return max((sum(1 for at in instants if begin <= at < begin + seconds) for begin in instants), default=0)
+
+
+def by_kind(asked: Sequence[Asked]) -> dict[str, int]:
+    """Return how many requests came of each kind, such as `GET pods watch`; the most frequent first."""
+    return dict(Counter(f"{each.method} {each.resource} {each.traffic}" for each in asked).most_common())
+
+
+async def _pipe(
+    upstream: aiohttp.ClientResponse, response: web.StreamResponse, *, seconds: float | None = None
+) -> bool:
+    """Pass on what comes, for so long; say whether the stream ended before."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            async for chunk in upstream.content.iter_any():
+                await response.write(chunk)
+            return True
+    return False
+
+
+async def _for_ever() -> None:
+    """Wait until whoever asked has gone."""
+    await asyncio.Event().wait()
+
+
+def _lost(request: web.BaseRequest, response: web.StreamResponse | None = None) -> web.StreamResponse:
+    _reset(request.transport)
+    return response or web.Response()
+
+
+def _reset(transport: asyncio.BaseTransport | None) -> None:
+    """Close a connection so that the other end sees a reset."""
+    if not isinstance(transport, asyncio.Transport):
+        return
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_ONCE)
+    transport.abort()
+
+
+def _bound(port: int = 0) -> socket.socket:
+    found = socket.socket()
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    found.bind(("127.0.0.1", port))
+    return found
+
+
+def _traffic(request: web.BaseRequest) -> Traffic:
+    if request.path.endswith("/log"):
+        return Traffic.LOG
+    return Traffic.WATCH if request.query.get("watch") in {"1", "true"} else Traffic.REQUEST
+
+
+def _resource(path: str) -> str:
+    """Return what a path is about: its plural, and the sub-resource of a named object."""
+    plural, _, rest = path.partition("/namespaces/")[2].partition("/")[2].partition("/")
+    return f"{plural}/{rest.partition('/')[2]}" if "/" in rest else plural
+
+
+def _headers(upstream: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name: upstream.headers[name] for name in ("Content-Type", "Retry-After") if name in upstream.headers}
+
+
+def _status(code: int) -> dict[str, Any]:
+    reason = REASONS[code]
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": f"the fault proxy says {code}",
+    }

@@ -1,0 +1,160 @@
+"""A schedule: one job's story and all that goes wrong meanwhile, drawn from a seed: the same for the same seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+
+from faults.fault import Fault, Harm, Outage, Traffic
+
+
+class Story(StrEnum):
+    """What the job does."""
+
+    SUCCEEDS = "succeeds"
+    FAILS = "fails"
+    """It exits with 1 after its lines."""
+    RESTARTS = "restarts"
+    """It exits with 1 once, is started again in its pod (OnFailure), and succeeds."""
+    IS_DELETED = "is deleted"
+    """Somebody else deletes it after some of its lines."""
+    HANGS = "hangs"
+    """It never ends, and is stopped at its deadline."""
+    LOSES_A_WORKER = "loses a worker"
+    """Its worker fails, and rank 0 would run on for ever."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """How a follower ends before its time.
+
+    Attributes:
+        seconds: of its life.
+        keeps_cursor: it hands over the last line that it told, as at a restart; otherwise it is killed, and what was
+            kept is older.
+        pause: seconds until the next one begins.
+        resubmits: the next one submits again first, as a restarted worker does.
+    """
+
+    seconds: float
+    keeps_cursor: bool
+    pause: float
+    resubmits: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """All of it.
+
+    Attributes:
+        seed: which one.
+        story: what the job does.
+        lines: how many it writes, per run.
+        burst: how many of them at once; a tenth of a second lies between two bursts.
+        has_neighbour: another job is followed beside it, so that both share the watches of the namespace.
+        faults: of single requests.
+        outages: of the server.
+        submit_stops: seconds after which one submitter after the other is killed; the last one is not.
+        stops: how one follower after the other ends; the last one sees the job's end.
+    """
+
+    seed: int
+    story: Story
+    lines: int
+    burst: int
+    has_neighbour: bool
+    faults: tuple[Fault, ...]
+    outages: tuple[Outage, ...]
+    submit_stops: tuple[float, ...]
+    stops: tuple[Stop, ...]
+
+    @classmethod
+    def draw(cls, seed: int) -> Schedule:
+        """Return the schedule of this seed."""
+        dice = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+        story = dice.choices([*Story], weights=(6, 4, 4, 3, 2, 1))[0]
+        bursts = dice.randint(8, 25)
+        burst = dice.choice((1, 1, 3, 10))
+        may_resubmit = story not in {Story.IS_DELETED, Story.HANGS}  # a task whose job is gone starts another one
+        return cls(
+            seed=seed,
+            story=story,
+            lines=bursts * burst,
+            burst=burst,
+            has_neighbour=dice.choice((False, True)),
+            faults=_faults(dice),
+            outages=tuple(_outage(dice) for _ in range(dice.choices((0, 1, 2), weights=(3, 4, 1))[0])),
+            submit_stops=tuple(_spread(dice, 0.02, 1.5) for _ in range(dice.choices((0, 1, 2), weights=(4, 2, 1))[0])),
+            stops=tuple(_stop(dice, may_resubmit=may_resubmit) for _ in range(dice.randint(0, 3))),
+        )
+
+
+_REACHED = {Traffic.REQUEST: 12, Traffic.WATCH: 6, Traffic.LOG: 4}
+"""Among how many requests of each kind the faults are spread: later ones would hit nothing."""
+
+_CODES = {
+    Traffic.REQUEST: (401, 409, 429, 429, 500, 503),
+    Traffic.WATCH: (401, 410, 410, 429, 500, 503),
+    Traffic.LOG: (401, 429, 500, 503),
+}
+
+
+def _faults(dice: random.Random) -> tuple[Fault, ...]:
+    found = []
+    for traffic, reached in _REACHED.items():
+        numbers = sorted(dice.sample(range(reached), dice.randint(0, reached // 2)))
+        found += [_fault(dice, traffic, number) for number in numbers]
+    return _without_second_expiry(found)
+
+
+def _fault(dice: random.Random, traffic: Traffic, number: int) -> Fault:
+    harm = dice.choice([*Harm])
+    code = dice.choice(_CODES[traffic]) if harm is Harm.REFUSE else 0
+    in_the_middle = traffic is not Traffic.REQUEST and (code in {0, 410} and dice.random() < 2 / 3)
+    return Fault(
+        harm=harm,
+        traffic=traffic,
+        number=number,
+        after=_spread(dice, 0.3, 4.0) if in_the_middle or _is_cut_stream(harm, traffic) else 0.0,
+        seconds=_spread(dice, 0.1, 1.5) if harm is Harm.DELAY or in_the_middle else 0.0,
+        code=code,
+        retry_after=dice.choice((1, 2)) if code == 429 else None,
+        arrives=traffic is Traffic.REQUEST and dice.random() < 0.5,
+        clean=dice.random() < 0.5,
+    )
+
+
+def _is_cut_stream(harm: Harm, traffic: Traffic) -> bool:
+    return harm is Harm.TRUNCATE and traffic is not Traffic.REQUEST
+
+
+def _without_second_expiry(faults: list[Fault]) -> tuple[Fault, ...]:
+    """Leave one 401 per kind of traffic: a credential that is refused when it was just renewed is not ours any more."""
+    expired: set[Traffic] = set()
+    kept = []
+    for fault in faults:
+        if fault.code != 401 or fault.traffic not in expired:
+            kept.append(fault)
+        if fault.code == 401:
+            expired.add(fault.traffic)
+    return tuple(kept)
+
+
+def _outage(dice: random.Random) -> Outage:
+    return Outage(
+        begins_after=_spread(dice, 0.2, 9.0), seconds=_spread(dice, 0.5, 4.0), refuses=dice.choice((False, True))
+    )
+
+
+def _stop(dice: random.Random, *, may_resubmit: bool) -> Stop:
+    return Stop(
+        seconds=_spread(dice, 0.3, 6.0),
+        keeps_cursor=dice.choice((False, True)),
+        pause=dice.choice((0.0, 0.0, 0.5, 1.5)),
+        resubmits=may_resubmit and dice.choice((False, True)),
+    )
+
+
+def _spread(dice: random.Random, least: float, most: float) -> float:
+    return round(dice.uniform(least, most), 2)

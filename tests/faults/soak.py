@@ -1,0 +1,96 @@
+"""A soak: random schedules for as long as there is time, which goes on where it was interrupted."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from cluster.shell import write
+from faults.judgement import problems
+from faults.proxy import most_within
+from faults.report import line
+from faults.trials import tried
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+
+_SPAN = 10_000
+"""Seeds that belong to one soak."""
+
+
+@dataclass(kw_only=True)
+class Soak:
+    """One soak, as its file keeps it.
+
+    Attributes:
+        base: its seeds begin at 10,000 times this.
+        most: requests of one schedule within a minute.
+        done: seed → what was wrong.
+    """
+
+    base: int
+    most: int = 0
+    done: dict[int, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path, base: int | None) -> Self:
+        """Return the soak that was begun, unless another one is asked for."""
+        found = json.loads(path.read_text()) if path.exists() else None
+        if found and base in {None, found["base"]}:
+            done = {int(seed): wrong for seed, wrong in found["done"].items()}
+            return cls(base=found["base"], most=found["most"], done=done)
+        return cls(base=base or random.SystemRandom().randint(1, 99_999))
+
+    def save(self, path: Path) -> None:
+        """Keep it."""
+        write(path, json.dumps({"base": self.base, "most": self.most, "done": self.done}))
+
+    def seeds(self, count: int) -> list[int]:
+        """Return the seeds that are left of so many."""
+        first = self.base * _SPAN
+        return [seed for seed in range(first, first + count) if seed not in self.done]
+
+    @property
+    def failed(self) -> dict[int, list[str]]:
+        """The schedules in which something was wrong."""
+        return {seed: wrong for seed, wrong in self.done.items() if wrong}
+
+
+async def run(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    """Try what is left of the soak; 1 if a schedule failed."""
+    path = cluster.layout.cache / "soak.json"
+    soak = Soak.load(path, arguments.base)
+    left = soak.seeds(arguments.count)
+    _say(f"soak {soak.base}: {len(soak.done)} of {arguments.count} schedules are done ({path})")
+    end = time.monotonic() + 60 * arguments.minutes
+    while left and time.monotonic() < end:
+        batch, left = left[: 6 * arguments.at_a_time], left[6 * arguments.at_a_time :]
+        async for evidence in tried(cluster, batch, at_a_time=arguments.at_a_time):
+            wrong = problems(evidence)
+            soak.done[evidence.schedule.seed] = wrong
+            soak.most = max(soak.most, most_within(evidence.asked, 60))
+            soak.save(path)
+            _say(line(evidence, wrong))
+    return _concluded(soak, path, arguments.count)
+
+
+def _concluded(soak: Soak, path: Path, count: int) -> int:
+    figures = f"{len(soak.failed)} failed; at most {soak.most} requests a minute"
+    _say(f"soak {soak.base}: {len(soak.done)} schedules, {figures}")
+    for seed, wrong in soak.failed.items():
+        _say(f"  {seed}: {wrong[0]}\n    PYTHONPATH=tests:. .venv/bin/python -m faults --replay {seed}")
+    if not soak.seeds(count):
+        path.unlink(missing_ok=True)
+    return 1 if soak.failed else 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

@@ -1,0 +1,133 @@
+"""Whether the judge of a trial finds what must not be: a judge that finds nothing would make every schedule good."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from faults.evidence import Evidence, Life
+from faults.fault import Traffic
+from faults.judgement import MOST_REQUESTS, problems
+from faults.program import Expected
+from faults.proxy import Asked
+from faults.schedule import Schedule, Story
+from ptjob_provider.core.conclusion import Conclusion, Outcome
+from ptjob_provider.core.diagnosis import Diagnosis
+from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.core.status import JobPhase, JobStatus
+
+
+def line(number: int, text: str = "", *, notice: bool = False) -> LogLine:
+    stamp = f"2026-11-20T10:00:00.{number:09}Z"
+    cursor = LogCursor(pod_uid="u", container="pytorch", restart_count=0, timestamp=stamp, ordinal=0)
+    return LogLine(text=text or f"run 0 line {number}", timestamp=stamp, cursor=cursor, notice=notice)
+
+
+def life(first: int, end: int, *, after: int | None = None, **more: Any) -> Life:
+    """Return a follower that told these lines, after the one before them or after another."""
+    before = first - 1 if after is None else after
+    began_after = f"run 0 line {before}" if before >= 0 else ""
+    return Life(began_after=began_after, lines=[line(number) for number in range(first, end)], **more)
+
+
+def run(number: int) -> list[LogLine]:
+    """Return all lines of a run."""
+    return [line(place, f"run {number} line {place}") for place in range(10)]
+
+
+def evidence(*lives: Life, story: Story = Story.SUCCEEDS, **more: Any) -> Evidence:
+    """Return what was seen of a job of ten lines, at first without anything wrong."""
+    schedule = replace(Schedule.draw(1), story=story, lines=10, faults=(), outages=(), stops=())
+    outcome = Expected.of(schedule).outcome
+    status = JobStatus(phase=JobPhase.SUCCEEDED)
+    good = Evidence(
+        schedule=schedule,
+        seconds=1.0,
+        lives=lives or (life(0, 10),),
+        conclusion=Conclusion(outcome=outcome, status=status),
+        created=("s1-0a",),
+        left=(),
+        written=0,
+        asked=(),
+    )
+    return replace(good, **more)
+
+
+def asked(at: float) -> Asked:
+    return Asked(at=at, method="GET", resource="pods", traffic=Traffic.REQUEST, target="/")
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        evidence(),
+        evidence(life(0, 4), life(4, 10)),
+        evidence(life(0, 6), life(3, 10)),
+        evidence(life(0, 5), story=Story.IS_DELETED, written=5),
+        evidence(life(0, 3, notices=["what it wrote after 10:00 was lost"]), story=Story.IS_DELETED, written=5),
+        evidence(life(0, 0), story=Story.HANGS),
+        evidence(Life(lines=[*run(0), *run(1)]), story=Story.RESTARTS),
+        evidence(Life(lines=[*run(0)[:4], *run(1)], notices=["was lost with it"]), story=Story.RESTARTS),
+        evidence(asked=[asked(second) for second in range(1000)]),
+    ],
+)
+def test_what_is_allowed_is_no_problem(seen: Evidence) -> None:
+    """Each line once per life; repeats after an older cursor; a loss that is told, where a pod took its log along."""
+    assert problems(seen) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "word"),
+    [
+        (evidence(created=("s1-0a", "s1-0b")), "2 jobs"),
+        (evidence(created=()), "0 jobs"),
+        (evidence(left=("s1-0a-master-0",)), "still running"),
+        (evidence(life(0, 10, error="KeyError: 'x'")), "died: KeyError"),
+        (evidence(conclusion=None), "no conclusion"),
+        (evidence(story=Story.FAILS), "nobody is to blame"),
+        (evidence(life(0, 9)), "ends after 9"),
+        (evidence(life(0, 9, notices=["waited for"])), "ends after 9"),
+        (evidence(life(0, 3), story=Story.IS_DELETED, written=5), "ends after 3"),
+        (evidence(life(0, 4), life(5, 10, after=3)), "line 0 after 'run 0 line 3'"),
+        (evidence(life(0, 4), life(3, 10, after=3)), "line 0 after 'run 0 line 3'"),
+        (evidence(Life(lines=[line(n) for n in (*range(5), 4, *range(5, 10))])), "line 5 after ''"),
+        (evidence(Life(lines=run(1)), story=Story.RESTARTS), "line 0 after ''"),
+        (evidence(Life(lines=[*run(0), *run(1)[1:]], notices=["lost"]), story=Story.RESTARTS), "line 10 after ''"),
+        (evidence(Life(lines=run(0), notices=["lost"]), story=Story.RESTARTS), "ends after 10"),
+        (evidence(asked=[asked(0.1 * number) for number in range(MOST_REQUESTS + 1)]), "requests within a minute"),
+        (evidence(problem="it was not over"), "it was not over"),
+    ],
+)
+def test_what_must_not_be_is_a_problem(seen: Evidence, word: str) -> None:
+    """And it is named."""
+    assert any(word in problem for problem in problems(seen)), problems(seen)
+
+
+def test_a_wrong_outcome_is_a_problem() -> None:
+    """A job that failed, of which it is said that it succeeded."""
+    blamed = Diagnosis.unknown()
+    wrong = Conclusion(outcome=Outcome.SUCCEEDED, status=JobStatus(phase=JobPhase.SUCCEEDED), diagnosis=blamed)
+
+    assert "not Failed" in problems(evidence(story=Story.FAILS, conclusion=wrong))[0]
+
+
+def test_a_follower_that_was_killed_hands_over_an_older_cursor() -> None:
+    """Half of what it told; one that was asked to end, all of it; one that told nothing, what it began with."""
+    first = life(0, 8)
+
+    killed, ended = first.next(keeps_cursor=False), first.next(keeps_cursor=True)
+
+    assert (killed.began_after, killed.began_with) == ("run 0 line 3", first.lines[3].cursor)
+    assert (ended.began_after, ended.began_with) == ("run 0 line 7", first.lines[7].cursor)
+    assert killed.next(keeps_cursor=True) == killed
+
+
+def test_a_sentence_about_the_log_is_no_line_of_it() -> None:
+    """It stands among the notices, and does not move the place."""
+    sink = Life()
+
+    sink.line(line(0, "its pod is gone", notice=True))
+
+    assert (sink.lines, sink.notices) == ([], ["its pod is gone"])

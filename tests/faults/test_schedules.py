@@ -1,0 +1,63 @@
+"""Fifty fixed schedules of faults, each with a real job: one job, all its lines, the right verdict, no storm."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults.fault import Harm, Traffic
+from faults.judgement import problems
+from faults.report import line, story
+from faults.schedule import Schedule, Story
+from faults.trials import tried
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cluster.boot import Cluster
+    from faults.evidence import Evidence
+
+SEEDS = range(1, 51)
+
+
+@pytest.fixture(scope="session")
+def trials(request: pytest.FixtureRequest, cluster: Cluster, tell: Callable[[str], None]) -> Mapping[int, Evidence]:
+    """Try all the schedules that this session asks for, some at a time."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items]
+    seeds = {call.params["seed"] for call in calls if call is not None and "seed" in call.params}
+    tell(f"trying {len(seeds)} fault schedules")
+    return asyncio.run(_tried(cluster, sorted(seeds)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_job_survives_all_that_a_schedule_does_to_its_requests(trials: Mapping[int, Evidence], seed: int) -> None:
+    """No two jobs, none left behind, no line lost or doubled, the right verdict, and a bounded number of requests."""
+    evidence = trials[seed]
+
+    found = problems(evidence)
+
+    assert not found, f"{line(evidence, found)}\n{story(evidence)}"
+
+
+def test_the_schedules_do_everything_that_can_be_done() -> None:
+    """Every harm to every kind of traffic, every story, outages of both kinds, and followers of both ends."""
+    schedules = [Schedule.draw(seed) for seed in SEEDS]
+
+    assert {(each.harm, each.traffic) for schedule in schedules for each in schedule.faults} == {
+        (harm, traffic) for harm in Harm for traffic in Traffic
+    }
+    assert {schedule.story for schedule in schedules} == {*Story}
+    assert {each.refuses for schedule in schedules for each in schedule.outages} == {True, False}
+    assert {each.keeps_cursor for schedule in schedules for each in schedule.stops} == {True, False}
+
+
+def test_a_seed_is_a_schedule() -> None:
+    """The same one each time, and another one for another seed."""
+    assert Schedule.draw(7) == Schedule.draw(7)
+    assert len({Schedule.draw(seed) for seed in range(1000)}) == 1000
+
+
+async def _tried(cluster: Cluster, seeds: list[int]) -> dict[int, Evidence]:
+    return {evidence.schedule.seed: evidence async for evidence in tried(cluster, seeds)}

@@ -1,0 +1,275 @@
+"""The shared watch when what lies between it and the server fails: seen on the real server, through a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster.images import INIT_IMAGE
+from faults.api_server import ANNOTATION
+from faults.fault import Fault, Harm, Outage, Traffic
+from faults.proxy import FaultProxy, by_kind
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.spec import TrainingJob
+from worlds import has_ended
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+    from faults.api_server import ApiServer
+    from faults.proxy import Asked
+    from ptjob_provider.core.backend import Observation
+    from ptjob_provider.core.identity import JobRef
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+PATIENCE = 60.0
+FOLLOWERS = 10
+OPEN = 4
+"""Watches that all followers of a namespace share: of its jobs and their pods, and of the first follower's own."""
+
+NO_STREAMED_LISTS = Fault(harm=Harm.REFUSE, code=400, traffic=Traffic.WATCH)
+"""A server that does not stream lists says so; they are asked for page by page then."""
+
+
+async def test_a_half_open_watch_is_found_and_opened_again(server: ApiServer) -> None:
+    """What happened while nothing came through is told, although no connection ever broke."""
+    ref = await a_job(server)
+    async with watched(server, ref, *both_watches(harm=Harm.STALL, after=0.3)) as (proxy, watch):
+        await until_harmed(proxy)
+
+        await server.annotate_job(ref.name, "behind the stall")
+
+        await seen(watch, text_is("behind the stall"), "the change that a half-open watch held back")
+
+
+async def test_a_deletion_that_a_watch_missed_is_told_after_it_was_too_old(server: ApiServer) -> None:
+    """410 in the middle of a watch: everything is told anew, and what is not told any more is gone."""
+    ref = await a_job(server)
+    too_old = both_watches(harm=Harm.REFUSE, code=410, after=0.3, seconds=2.5)
+    async with watched(server, ref, *too_old) as (proxy, watch):
+        await until_harmed(proxy)
+
+        await server.delete_job(ref.name)
+
+        await seen(watch, lambda observation: observation.job is None, "the deletion that happened unseen")
+        assert len(lists_of(proxy, "pytorchjobs")) >= 2, by_kind(proxy.asked)
+
+
+async def test_a_watch_that_is_refused_as_too_old_lists_anew(server: ApiServer) -> None:
+    """410 instead of a stream."""
+    ref = await a_job(server)
+    async with watched(server, ref, *both_watches(harm=Harm.REFUSE, code=410)) as (proxy, watch):
+        await server.annotate_job(ref.name, "later")
+
+        await seen(watch, text_is("later"), "a change after the watch was refused")
+        assert len(lists_of(proxy, "pytorchjobs")) >= 2, by_kind(proxy.asked)
+
+
+async def test_an_expired_credential_is_loaded_anew_once(server: ApiServer) -> None:
+    """401 to a watch and to a list: each is asked for again at once, and what happens is told."""
+    ref = await a_job(server)
+    expired = Fault(harm=Harm.REFUSE, code=401, traffic=Traffic.WATCH, number=1)
+    faults = (NO_STREAMED_LISTS, replace(expired, traffic=Traffic.REQUEST, number=0), expired)
+    async with watched(server, ref, *faults) as (proxy, watch):
+        await server.annotate_job(ref.name, "with a new credential")
+
+        await seen(watch, text_is("with a new credential"), "a change after the credential was renewed")
+        lists = [asked for asked in proxy.asked if asked.traffic is Traffic.REQUEST]
+        watches = [asked for asked in proxy.asked if asked.traffic is Traffic.WATCH]
+        assert (len(lists), len(watches)) == (3, 4), by_kind(proxy.asked)
+
+
+@pytest.mark.parametrize("traffic", [Traffic.REQUEST, Traffic.WATCH])
+async def test_a_server_that_asks_to_be_left_alone_is_left_alone(server: ApiServer, traffic: Traffic) -> None:
+    """429 with Retry-After: the same list or watch comes again only when that time is over."""
+    ref = await a_job(server)
+    busy = Fault(harm=Harm.REFUSE, code=429, retry_after=3, traffic=traffic)
+    faults = (NO_STREAMED_LISTS, replace(busy, number=1), replace(busy, number=2))
+    async with watched(server, ref, *faults) as (proxy, watch):
+        await server.annotate_job(ref.name, "after a while")
+        await seen(watch, text_is("after a while"), "a change after the server was busy")
+
+        pauses = [again_after(proxy, asked) for asked in proxy.asked if asked.fault and asked.fault.code == 429]
+
+    assert len(pauses) == 2
+    assert min(pauses) >= 3
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_an_event_that_was_cut_in_the_middle_is_not_lost(server: ApiServer, *, clean: bool) -> None:
+    """Half a line of JSON, and then the end or a reset: the watch goes on after the last whole event."""
+    ref = await a_job(server)
+    async with watched(server, ref, *both_watches(harm=Harm.TRUNCATE, clean=clean, after=0.3)) as (proxy, watch):
+        await until_harmed(proxy)
+
+        await server.annotate_job(ref.name, "cut")
+
+        await seen(watch, text_is("cut"), "the event of which half had come")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_list_that_was_cut_in_the_middle_is_asked_for_again(
+    server: ApiServer, *, clean: bool, streamed: bool
+) -> None:
+    """Half of its JSON, as a whole answer or as a broken one, streamed or not."""
+    ref = await a_job(server)
+    cut = Fault(harm=Harm.TRUNCATE, clean=clean, after=0.001, traffic=Traffic.WATCH)
+    paged = (NO_STREAMED_LISTS, replace(cut, traffic=Traffic.REQUEST))
+    async with FaultProxy(server, [cut] if streamed else paged).running() as proxy, following(proxy, ref) as watch:
+        first = await seen(watch, lambda _: True, "the first look at the job")
+
+        assert first.job is not None
+        assert not proxy.to_come
+
+
+async def test_a_failure_that_a_follower_was_not_told_any_more_is_told_to_the_next_one(server: ApiServer) -> None:
+    """The first one leaves while the operator's word on the failure, which is told with it, is still asked for."""
+    ref = await a_job(server, "exit 1")
+    late = [Fault(harm=Harm.DELAY, seconds=2.0, traffic=Traffic.REQUEST, number=number) for number in range(20)]
+    async with FaultProxy(server, late).running() as proxy:
+        async with following(proxy, ref) as watch:
+            await anext(watch)
+            await until_failed(server, ref)
+
+        async with following(proxy, ref) as watch:
+            await seen(watch, has_ended, "the failure of which the first follower left too early to hear")
+
+
+async def test_ten_followers_come_back_as_one(server: ApiServer) -> None:
+    """After an outage the server sees the watches that they share again, not one of each follower."""
+    refs = [await a_job(server) for _ in range(FOLLOWERS)]
+    async with FaultProxy(server).running() as proxy, ten(proxy, refs) as watches:
+        await proxy.go_down(Outage(begins_after=0.0, seconds=3.0))
+        back = len(proxy.asked)
+
+        for ref in refs:
+            await server.annotate_job(ref.name, "back")
+        await asyncio.gather(*(seen(watch, text_is("back"), "a change after the outage") for watch in watches))
+
+        assert len(proxy.asked) - back <= OPEN, by_kind(proxy.asked[back:])
+
+
+async def test_a_server_that_is_away_is_not_stormed(server: ApiServer) -> None:
+    """While it is away the shared watches ask at growing intervals, however many follow.
+
+    At least 0.1, 0.25, 0.5, 1, 2.5 and 5 s lie between two tries of one watch: seven in 12 s. Each may count twice: the
+    HTTP library repeats by itself, once, what was reset.
+    """
+    refs = [await a_job(server) for _ in range(FOLLOWERS)]
+    async with FaultProxy(server).running() as proxy, ten(proxy, refs) as watches:
+        before = len(proxy.asked)
+
+        await proxy.go_down(Outage(begins_after=0.0, seconds=12.0))
+
+        asked = proxy.asked[before:]
+        assert OPEN <= len(asked) <= 2 * 7 * OPEN, by_kind(asked)
+        await server.annotate_job(refs[0].name, "back")
+        await seen(watches[0], text_is("back"), "a change after the outage")
+
+
+def both_watches(**what: object) -> list[Fault]:
+    """Return this for the first two watches that are opened: of the jobs and of the pods."""
+    return [Fault(traffic=Traffic.WATCH, number=number, **what) for number in range(2)]  # type: ignore[arg-type]
+
+
+async def a_job(server: ApiServer, script: str = "") -> JobRef:
+    """Create a job of ours that runs the script; without one it waits."""
+    what = {"image": INIT_IMAGE, "command": ["sh", "-c", script], "suspend": not script, "shared_memory": "1Mi"}
+    job = TrainingJob.parse(name="j", namespace=server.namespace, **what)
+    owner = Owner(instance="faults", ids={"task_id": secrets.token_hex(8)}, labels={})
+    return await server.create_job(pytorchjob.render(job, owner=owner, attempt=1).manifest)
+
+
+@contextlib.asynccontextmanager
+async def watched(
+    server: ApiServer, ref: JobRef, *faults: Fault
+) -> AsyncIterator[tuple[FaultProxy, AsyncGenerator[Observation, None]]]:
+    """Watch the job through a proxy with these faults, all of which must have happened at the end; it was seen once."""
+    async with FaultProxy(server, faults).running() as proxy, following(proxy, ref) as watch:
+        await anext(watch)
+        yield proxy, watch
+        assert not proxy.to_come
+
+
+async def until_failed(server: ApiServer, ref: JobRef) -> None:
+    """Return a moment after the job has failed."""
+    async with asyncio.timeout(PATIENCE):
+        while not pytorchjob.read_status(await server.job(ref.name)).phase.is_terminal:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.1)
+    await asyncio.sleep(0.3)
+
+
+async def until_harmed(proxy: FaultProxy) -> None:
+    """Return when all faults of the open watches have begun."""
+    async with asyncio.timeout(PATIENCE / 2):
+        while proxy.to_come:  # noqa: ASYNC110 - the proxy tells nobody
+            await asyncio.sleep(0.1)
+    await asyncio.sleep(1.0)
+
+
+@contextlib.asynccontextmanager
+async def following(proxy: FaultProxy, ref: JobRef) -> AsyncIterator[AsyncGenerator[Observation, None]]:
+    """Watch the job through the proxy."""
+    async with asyncio.timeout(PATIENCE), aclosing(KubernetesBackend(proxy.config(timeout=3.0)).watch(ref)) as watch:
+        yield watch
+
+
+@contextlib.asynccontextmanager
+async def ten(proxy: FaultProxy, refs: list[JobRef]) -> AsyncIterator[list[AsyncGenerator[Observation, None]]]:
+    """Watch all these jobs, each by a back-end of its own, and wait until everything is open."""
+    async with contextlib.AsyncExitStack() as stack:
+        watches = [await stack.enter_async_context(following(proxy, ref)) for ref in refs]
+        for watch in watches:
+            await anext(watch)
+        await asyncio.sleep(1.0)
+        yield watches
+
+
+async def seen(
+    watch: AsyncGenerator[Observation, None], until: Callable[[Observation], bool], what: str
+) -> Observation:
+    """Return the first observation of which that holds."""
+    try:
+        async with asyncio.timeout(PATIENCE / 2):
+            async for observation in watch:
+                if until(observation):
+                    return observation
+    except TimeoutError:
+        raise AssertionError(f"waited {PATIENCE / 2:.0f} s in vain for {what}") from None
+    raise AssertionError(f"the watch ended before {what}")
+
+
+def text_is(text: str) -> Callable[[Observation], bool]:
+    """Hold when the job's annotation is this."""
+    return lambda observation: (
+        observation.job is not None and (observation.job["metadata"].get("annotations") or {}).get(ANNOTATION) == text
+    )
+
+
+def lists_of(proxy: FaultProxy, resource: str) -> list[Asked]:
+    """Return the lists of a resource; one that is streamed is a watch that begins with all there is."""
+    return [
+        asked
+        for asked in proxy.asked
+        if asked.resource == resource and (asked.traffic is Traffic.REQUEST or "sendInitialEvents=true" in asked.target)
+    ]
+
+
+def again_after(proxy: FaultProxy, refused: Asked) -> float:
+    """Return the seconds after which the same was asked for again."""
+    later = [
+        asked
+        for asked in proxy.asked
+        if asked.at > refused.at and (asked.resource, asked.traffic) == (refused.resource, refused.traffic)
+    ]
+    return later[0].at - refused.at

@@ -1,0 +1,204 @@
+"""One schedule, tried: a real job, followed by the real core through the proxy, until its end is known."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from fakes import MemoryStore
+from faults import program
+from faults.evidence import Evidence, Life
+from faults.proxy import FaultProxy
+from faults.schedule import Schedule, Story
+from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.runner import catch_up, follow
+from ptjob_provider.core.submission import ensure_submitted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from faults.api_server import ApiServer, Witness
+    from faults.schedule import Stop
+    from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.identity import JobRef
+    from ptjob_provider.core.submission import Submission
+
+LIMIT = 150.0
+"""Seconds after which a trial has failed."""
+
+MOST_LIVES = 10
+REQUEST_TIMEOUT = 2.0
+"""Seconds that the client gives an answer: a stall must be found within a trial."""
+
+_LEFT_TIMEOUT = 20.0
+_INTERVAL = 0.3
+
+
+class Trial:
+    """One of them. Its followers come one after the other, each with what the one before it has kept."""
+
+    def __init__(self, schedule: Schedule, server: ApiServer, witness: Witness, neighbour: JobRef) -> None:
+        self._schedule = schedule
+        self._server = server
+        self._witness = witness
+        self._neighbour = neighbour
+        self._proxy = FaultProxy(server, schedule.faults)
+        self._backend = KubernetesBackend(self._proxy.config(timeout=REQUEST_TIMEOUT))
+        self._store = MemoryStore()
+        self._lives = [Life()]
+        self._written = 0
+
+    async def run(self) -> Evidence:
+        """Try it; whatever happens, there is evidence, and nothing of the job afterwards."""
+        began = time.monotonic()
+        conclusion, problem = None, ""
+        async with self._proxy.running(), self._outages(), self._beside_another():
+            try:
+                async with asyncio.timeout(LIMIT):
+                    conclusion = await self._to_the_end()
+            except TimeoutError:
+                problem = f"it was not over after {LIMIT:.0f} s"
+            except Exception as error:  # noqa: BLE001 - what the product must not raise is what is looked for
+                problem = f"{type(error).__name__}: {error}"
+        return await self._evidence(time.monotonic() - began, conclusion, problem)
+
+    # --- submit and follow
+
+    async def _to_the_end(self) -> Conclusion:
+        submission = await self._submitted()
+        stops = iter(self._schedule.stops)
+        async with self._somebody_else(submission):
+            while len(self._lives) <= MOST_LIVES:
+                stop = next(stops, None)
+                conclusion = await self._live(submission, stop)
+                if conclusion is not None:
+                    return await self._caught_up(submission, conclusion)
+                submission = await self._handed_over(submission, stop)
+        raise AssertionError(f"{MOST_LIVES} followers did not see the end")
+
+    async def _submitted(self) -> Submission:
+        """Submit as a task does that is killed now and then, and tried again."""
+        for patience in self._schedule.submit_stops:
+            with contextlib.suppress(TimeoutError, ClusterUnavailable):
+                async with asyncio.timeout(patience):
+                    return await self._submit()
+        while True:
+            with contextlib.suppress(ClusterUnavailable):
+                return await self._submit()
+
+    async def _submit(self) -> Submission:
+        job, owner = program.job(self._schedule, self._server.namespace), program.owner(self._schedule)
+        return await ensure_submitted(self._backend, job, owner=owner, store=self._store)
+
+    async def _live(self, submission: Submission, stop: Stop | None) -> Conclusion | None:
+        """Follow until the end or the stop; None if it was stopped, or died."""
+        life = self._lives[-1]
+        following = asyncio.create_task(
+            follow(self._backend, submission, sink=life, cursor=life.began_with, deadline=self._deadline(submission))
+        )
+        done, _ = await asyncio.wait({following}, timeout=stop.seconds if stop else None)
+        if not done:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+            return None
+        if error := following.exception():
+            life.error = f"{type(error).__name__}: {error}"
+            return None
+        return following.result()
+
+    async def _handed_over(self, submission: Submission, stop: Stop | None) -> Submission:
+        self._lives.append(self._lives[-1].next(keeps_cursor=stop is None or stop.keeps_cursor))
+        await asyncio.sleep(stop.pause if stop else 1.0)
+        return await self._submitted() if stop and stop.resubmits else submission
+
+    async def _caught_up(self, submission: Submission, conclusion: Conclusion) -> Conclusion:
+        """Read what is left, as the task does that is resumed with the conclusion."""
+        await catch_up(self._backend, submission, sink=self._lives[-1], cursor=conclusion.cursor)
+        return conclusion
+
+    def _deadline(self, submission: Submission) -> datetime | None:
+        if self._schedule.story is not Story.HANGS:
+            return None
+        began = datetime.fromisoformat(submission.first_started_at).astimezone(UTC)
+        return began + timedelta(seconds=program.DEADLINE)
+
+    # --- what goes on beside it
+
+    @contextlib.asynccontextmanager
+    async def _outages(self) -> AsyncIterator[None]:
+        async with _beside(*(self._proxy.go_down(outage) for outage in self._schedule.outages)):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def _beside_another(self) -> AsyncIterator[None]:
+        """Have somebody follow another job by the same back-end."""
+        async with _beside(*([self._look_at_neighbour()] if self._schedule.has_neighbour else [])):
+            yield
+
+    async def _look_at_neighbour(self) -> None:
+        async for _ in self._backend.watch(self._neighbour):
+            pass
+
+    @contextlib.asynccontextmanager
+    async def _somebody_else(self, submission: Submission) -> AsyncIterator[None]:
+        """Have the job deleted by somebody else, once it has written half of its lines."""
+        deletes = self._schedule.story is Story.IS_DELETED
+        async with _beside(*([self._delete_in_the_middle(submission)] if deletes else [])):
+            yield
+
+    async def _delete_in_the_middle(self, submission: Submission) -> None:
+        while self._written < self._schedule.lines // 2:
+            await asyncio.sleep(_INTERVAL)
+            self._written = len(await self._server.log(submission.rank0))
+        await self._server.delete_job(submission.ref.name)
+
+    # --- afterwards
+
+    async def _evidence(self, seconds: float, conclusion: Conclusion | None, problem: str) -> Evidence:
+        created = self._witness.created(program.stem(self._schedule))
+        left = await self._left(created) if conclusion else []
+        for name in created:
+            await self._server.delete_job(name)
+        return Evidence(
+            schedule=self._schedule,
+            seconds=seconds,
+            lives=self._lives,
+            conclusion=conclusion,
+            created=created,
+            left=left,
+            written=self._written,
+            asked=self._proxy.asked,
+            problem=problem,
+        )
+
+    async def _left(self, created: list[str]) -> list[str]:
+        """Return the pods that still run when all had the time to end."""
+        waited = 0.0
+        while (left := await self._running(created)) and waited < _LEFT_TIMEOUT:
+            await asyncio.sleep(_INTERVAL)
+            waited += _INTERVAL
+        return left
+
+    async def _running(self, created: list[str]) -> list[str]:
+        pods = [pod for name in created for pod in await self._server.pods(pytorchjob.pod_selector(name))]
+        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] not in {"Succeeded", "Failed"}]
+
+
+@contextlib.asynccontextmanager
+async def _beside(*works: object) -> AsyncIterator[None]:
+    """Have coroutines run meanwhile; what is not done at the end is cancelled, what failed is raised."""
+    tasks = [asyncio.ensure_future(work) for work in works]  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,71 @@
+"""Many schedules, some at a time, over one namespace of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from cluster.tenants import namespace_in, service_account
+from faults import program
+from faults.api_server import ApiServer, Witness
+from faults.schedule import Schedule
+from faults.trial import Trial
+from ptjob_provider.core.kubernetes.board import watching
+from ptjob_provider.core.kubernetes.podlog import replica_log
+from rbac import rules
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from cluster.boot import Cluster
+    from faults.evidence import Evidence
+
+AT_A_TIME = 8
+SILENCE = 6.0
+"""Seconds without a byte after which a stream is taken for dead; minutes, outside tests. More than the seconds after
+which a watch that ends has not failed: otherwise one that is only quiet would be opened again less and less often."""
+
+
+@contextlib.contextmanager
+def impatience() -> Iterator[None]:
+    """Have half-open streams found within a trial: the product waits for minutes, and a trial takes seconds."""
+    with mock.patch.object(watching, "_SILENCE", SILENCE), mock.patch.object(replica_log, "_SILENCE", SILENCE):
+        yield
+
+
+def kubeconfig_of(cluster: Cluster, namespace: str) -> dict[str, Any]:
+    """Return the access of an account that may do in the namespace what the documentation says."""
+    found: dict[str, Any] = json.loads(service_account(cluster, namespace, rules()).read_text())
+    return found
+
+
+@contextlib.asynccontextmanager
+async def place(cluster: Cluster) -> AsyncIterator[ApiServer]:
+    """Have a namespace, reached by an account that may do there what the documentation says."""
+    with namespace_in(cluster) as namespace:
+        async with ApiServer.reached(kubeconfig_of(cluster, namespace), namespace) as server:
+            yield server
+
+
+async def tried(cluster: Cluster, seeds: Iterable[int], *, at_a_time: int = AT_A_TIME) -> AsyncIterator[Evidence]:
+    """Yield what was seen of each schedule, as it ends."""
+    turn = asyncio.Semaphore(at_a_time)
+
+    async def one(seed: int) -> Evidence:
+        async with turn:
+            return await Trial(Schedule.draw(seed), server, witness, neighbour).run()
+
+    with impatience():
+        async with place(cluster) as server, Witness(server).watching() as witness:
+            neighbour = await server.create_job(program.neighbour(server.namespace))
+            tasks = [asyncio.create_task(one(seed)) for seed in seeds]
+            try:
+                for done in asyncio.as_completed(tasks):
+                    yield await done
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
