@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from installed import ROOT
 from task_run import TaskRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 HERE = Path(__file__).parent
 CANARY = "canary-8f14e45fceea167a"
@@ -48,13 +49,32 @@ class Lab:
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Start the stack, and end everything of it and of its jobs."""
-    root = tmp_path_factory.mktemp("airflow")
-    jobs, dags = root / "jobs", root / "dags"
+    with lab_in(tmp_path_factory.mktemp("airflow")) as lab:
+        yield lab
+
+
+@contextlib.contextmanager
+def lab_in(root: Path, *, database_url: str = "", **more: str) -> Iterator[Lab]:
+    """Have a stack with these further options of Airflow's; nothing of it or of its jobs runs afterwards."""
+    try:
+        with Stack(_config(root, database_url, more)) as stack:
+            for dag_id in ("wait_0", "defer_mapped", "fire_and_forget", "ptjob_maintenance"):
+                stack.api.wait_for_dag(dag_id)
+            stack.api.unpause("ptjob_maintenance")
+            lab = Lab(stack, root / "jobs")
+            lab.work.mkdir(parents=True)
+            yield lab
+    finally:
+        _end_jobs(root / "jobs")
+
+
+def _config(root: Path, database_url: str, more: Mapping[str, str]) -> StackConfig:
+    dags = root / "dags"
     shutil.copytree(HERE / "dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "dags" / "ptjob_maintenance.py", dags)
     settings = {
         "PTJOB__BACKEND": "local",
-        "PTJOB__LOCAL_ROOT": str(jobs),
+        "PTJOB__LOCAL_ROOT": str(root / "jobs"),
         "PTJOB__LOCAL_IMAGES": json.dumps({"program": str(HERE / "image")}),
         "PTJOB__LOCAL_SECRETS": json.dumps({"credentials": {"token": CANARY}}),
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
@@ -62,24 +82,16 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
         "CORE__PARALLELISM": "5",
         "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",  # the files stay as they are
+        **more,
     }
     connection = json.dumps({"conn_type": "kubernetes", "extra": {"kube_config": CANARY}})
-    config = StackConfig(
+    return StackConfig(
         home=root / "home",
         dags=dags,
+        database_url=database_url,
         settings={f"AIRFLOW__{name}": value for name, value in settings.items()} | {"AIRFLOW_CONN_CANARY": connection},
         paused_at_creation=False,
     )
-    try:
-        with Stack(config) as stack:
-            for dag_id in ("wait_0", "defer_mapped", "fire_and_forget", "ptjob_maintenance"):
-                stack.api.wait_for_dag(dag_id)
-            stack.api.unpause("ptjob_maintenance")
-            lab = Lab(stack, jobs)
-            lab.work.mkdir(parents=True)
-            yield lab
-    finally:
-        _end_jobs(jobs)
 
 
 def _end_jobs(root: Path) -> None:

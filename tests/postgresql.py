@@ -1,0 +1,148 @@
+"""A PostgreSQL server of one's own: on loopback, in a folder of its own, and gone with all its data afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster import debian
+from cluster.shell import ClusterFailed, bare_environment, last_lines, run, wait_until, write
+from demo.processes import end_processes, session_processes
+from demo.stack import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PACKAGE = "postgresql"
+SERVICE_USER = "postgres"
+"""Whom the package makes. The server refuses to run as root."""
+
+OWNER = "airflow"
+"""The server's administrator, and the name of the one database."""
+
+SETTINGS = {
+    "fsync": "off",  # nothing outlives the test
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "300",
+    "unix_socket_directories": "",
+}
+
+
+def programs() -> Path | None:
+    """Return the folder of the newest server's programs, None if there is none."""
+    packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    named = shutil.which("initdb")
+    if packaged:
+        return packaged[-1].parent
+    return Path(named).resolve().parent if named else None
+
+
+def unmet() -> str:
+    """Return in one line why this machine can have no server, or an empty text."""
+    if programs():
+        return ""
+    if os.geteuid() != 0:
+        return f"PostgreSQL is not installed: install the package {PACKAGE}, or run this as root"
+    return debian.unmet()
+
+
+@contextlib.contextmanager
+def database(tell: Callable[[str], None] = lambda _: None) -> Iterator[str]:
+    """Have a server with one empty database, and return its address for SQLAlchemy.
+
+    Raises:
+        ClusterFailed: it could not be installed or did not start; with the end of what it said.
+    """
+    if programs() is None:
+        debian.install((PACKAGE,), tell)
+    found = programs()
+    if found is None:
+        raise ClusterFailed(f"the package {PACKAGE} brought no initdb")
+    with tempfile.TemporaryDirectory(prefix="ptjob-postgresql-") as folder:
+        server = Server(found, Path(folder))
+        server.make()
+        process = server.start()
+        try:
+            server.make_database(process)
+            yield server.address
+        finally:
+            _stop(process)
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server: its programs, and the folder that is its own."""
+
+    programs: Path
+    folder: Path
+    port: int = field(default_factory=free_port)
+    password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+    @property
+    def address(self) -> str:
+        """Where its database is, for SQLAlchemy."""
+        return f"postgresql+psycopg2://{OWNER}:{self.password}@127.0.0.1:{self.port}/{OWNER}"
+
+    def make(self) -> None:
+        """Make its files."""
+        secret = write(self.folder / "password", self.password)
+        if os.geteuid() == 0:
+            for path in (self.folder, secret):
+                shutil.chown(path, SERVICE_USER, SERVICE_USER)
+        how = ("--auth=scram-sha-256", f"--pwfile={secret}", f"--username={OWNER}", "--encoding=UTF8", "--no-sync")
+        run(self._as_user("initdb", f"--pgdata={self.folder / 'data'}", *how), timeout=120, env=self._env())
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start it."""
+        settings = [f"--{name}={value}" for name, value in {**SETTINGS, "port": str(self.port)}.items()]
+        argv = self._as_user("postgres", "-D", str(self.folder / "data"), *settings)
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                argv, env=self._env(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def make_database(self, process: subprocess.Popen[bytes]) -> None:
+        """Return once it answers and has its database.
+
+        Raises:
+            ClusterFailed: it ended, or did not answer within a minute.
+        """
+        argv = [self.programs / "createdb", "--host=127.0.0.1", f"--port={self.port}", f"--username={OWNER}", OWNER]
+        env = {**self._env(), "PGPASSWORD": self.password}
+
+        def create() -> bool:
+            run(argv, timeout=30, env=env)
+            return True
+
+        def check_alive() -> None:
+            if process.poll() is not None:
+                raise ClusterFailed(f"PostgreSQL has ended:\n{last_lines((self.folder / 'log').read_text())}")
+
+        wait_until("PostgreSQL", create, timeout=60, alive=check_alive)
+
+    def _as_user(self, program: str, *arguments: str) -> list[str]:
+        argv = [str(self.programs / program), *arguments]
+        if os.geteuid() != 0:
+            return argv
+        return ["setpriv", f"--reuid={SERVICE_USER}", f"--regid={SERVICE_USER}", "--clear-groups", "--", *argv]
+
+    def _env(self) -> dict[str, str]:
+        return bare_environment(self.folder)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the server without a last checkpoint; nothing of it runs afterwards."""
+    members = session_processes(process.pid)
+    process.send_signal(signal.SIGQUIT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+    end_processes(members, grace=0)
+    process.wait(10)
