@@ -9,8 +9,8 @@ help: ## say what can be made
 .PHONY: env
 env: env-airflow env-kfp ## make .venv and .venv-kfp, or bring them up to date
 
-.PHONY: env-airflow env-kfp
-env-airflow env-kfp: env-%:
+.PHONY: env-airflow env-kfp env-bench
+env-airflow env-kfp env-bench: env-%:
 	@scripts/environment.sh $*
 
 .PHONY: demo
@@ -35,8 +35,16 @@ format: env-airflow ## let ruff format and repair what it can
 	@.venv/bin/ruff check --fix .
 
 .PHONY: bench
-bench: env-airflow ## how long submitting and concluding take, beside a bare subprocess
-	@.venv/bin/python tests/benchmarks/overhead.py
+bench: env-airflow env-bench ## what waiting and live logs cost, ours beside others', into docs/benchmarks.md (SIZES=1,100: only prints)
+	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks $(if $(SIZES),--quick --sizes $(SIZES),--write)
+
+.PHONY: bench-triggerer
+bench-triggerer: env-airflow ## 10,000 deferred tasks in one real triggerer for ten minutes (root, Go; PostgreSQL)
+	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.triggerer $(if $(JOBS),--jobs=$(JOBS))
+
+.PHONY: soak
+soak: env-airflow ## 1,000 random fault schedules between the jobs and that Kubernetes; goes on where it was interrupted
+	@PYTHONPATH=tests:. .venv/bin/python -m faults --soak $(if $(COUNT),--count $(COUNT)) $(if $(MINUTES),--minutes $(MINUTES))
 
 .PHONY: cluster cluster-down
 cluster: env-airflow ## keep that Kubernetes up and say how kubectl reaches it
@@ -51,4 +59,4 @@ constraints: ## compile constraints/*.txt anew from pyproject.toml
 
 .PHONY: clean
 clean: ## remove what the words above have made in this folder
-	rm -rf .venv .venv-kfp .demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .venv-kfp .venv-bench .demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

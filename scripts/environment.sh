@@ -3,6 +3,7 @@
 #
 #   scripts/environment.sh airflow       .venv       what `make demo` and most tests use
 #   scripts/environment.sh kfp           .venv-kfp   the core next to Kubeflow Pipelines' pins
+#   scripts/environment.sh bench         .venv-bench what `make bench` measures beside us, and what draws its plot
 #   scripts/environment.sh wheel FOLDER REQUIREMENT...   a fresh environment for a test of the built wheel
 #   scripts/environment.sh constraints   compile constraints/*.txt anew from pyproject.toml
 #
@@ -65,13 +66,13 @@ environment() {
   [[ ! -f $folder/made-of || $(<"$folder/made-of") != "$wanted" ]] || return 0
   adopt_pip_settings
   install_uv
-  say "── $folder: $extras, $*"
+  say "── $folder: ${extras:+$extras, }$*"
   [[ $extras != *demo* ]] || say "   the first time some gigabytes are downloaded: PyTorch brings its CUDA libraries"
   # One that is in use is brought up to date in place; only another Python needs a new one.
   [[ "$("$folder/bin/python" --version 2>/dev/null)" == "$("$PYTHON" --version)" ]] ||
     "$UV" venv --quiet --clear --python "$PYTHON" "$folder"
   quietly "$UV" pip install --python "$folder/bin/python" --constraints "$constraints" \
-    --build-constraints "$constraints" --editable ".[$extras]" "${@/#/--group=}"
+    --build-constraints "$constraints" --editable ".${extras:+[$extras]}" "${@/#/--group=}"
   printf '%s' "$wanted" >"$folder/made-of"
 }
 
@@ -102,6 +103,7 @@ wheel() {
 case "${1:-}" in
   airflow) environment .venv constraints/airflow.txt airflow,demo test lint stack ;;
   kfp) environment .venv-kfp constraints/kfp.txt kfp test ;;
+  bench) environment .venv-bench constraints/bench.txt "" bench ;;
   wheel)
     shift
     wheel "$@"
@@ -111,6 +113,7 @@ case "${1:-}" in
     install_uv
     compile constraints/airflow.txt "airflow demo" test lint stack
     compile constraints/kfp.txt kfp test
+    compile constraints/bench.txt "" bench
     ;;
-  *) die "usage: scripts/environment.sh airflow|kfp|wheel|constraints" ;;
+  *) die "usage: scripts/environment.sh airflow|kfp|bench|wheel|constraints" ;;
 esac

@@ -1,6 +1,6 @@
 """How long it takes from asking for a job to its first process, and from its last process's end to our verdict.
 
-Run by `make bench`; it prints a table and passes no judgement. A bare subprocess, which nothing can undercut, is
+A section of `make bench`; it passes no judgement. A bare subprocess, which nothing can undercut, is
 measured in the same run. The jobs do nothing but write down when they begin and end, so all of it is overhead.
 """
 
@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks import report
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.runner import follow
@@ -60,6 +58,9 @@ class Nowhere:
 
     def notice(self, text: str) -> None:
         """Drop it."""
+
+    async def room(self) -> None:
+        """Return at once."""
 
     def load(self) -> AttemptRecord | None:
         """Return nothing: every job is a first attempt."""
@@ -143,31 +144,33 @@ def _quietly(command: list[str], environment: Mapping[str, str]) -> None:
         raise SystemExit(f"{command} ended with {done.returncode}\n{done.stdout[-5000:]}\n{done.stderr[-5000:]}")
 
 
-def main() -> None:
-    """Measure and print."""
+def measured() -> dict[str, list[Overhead]]:
+    """Measure everything; the floor comes first."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         floor, core = bare(scratch / "bare"), through_core(scratch / "core")
         airflow = through_airflow(scratch / "operator")
-    rows = {
+    return {
         "bare subprocess": floor,
         "core on the local back-end": core,
         "operator that waits itself": airflow["waits"],
         "operator and trigger": airflow["defers"],
     }
-    table = Table(title=f"medians of {JOBS} jobs of {WORKERS} replicas, in seconds", title_justify="left", box=None)
-    for column in ("", "to the first process", "slowest", "× floor", "to the verdict", "slowest", "× floor"):
-        table.add_column(column, justify="right" if column else "left")
-    for name, overheads in rows.items():
-        table.add_row(name, *_figures(overheads, floor, "before"), *_figures(overheads, floor, "after"))
-    Console(width=120).print(table)
+
+
+def page() -> str:
+    """Measure, and return the table with what it says."""
+    found = measured()
+    floor = found["bare subprocess"]
+    header = ["seconds", "to the first process", "slowest", "x floor", "to the verdict", "slowest", "x floor"]
+    rows = [
+        [name, *_figures(overheads, floor, "before"), *_figures(overheads, floor, "after")]
+        for name, overheads in found.items()
+    ]
+    return f"{report.table(header, rows)}\n\nMedians of {JOBS} jobs of {WORKERS} replicas."
 
 
 def _figures(overheads: list[Overhead], floor: list[Overhead], what: str) -> tuple[str, str, str]:
     ours, least = [getattr(one, what) for one in overheads], [getattr(one, what) for one in floor]
     median = statistics.median(ours)
     return f"{median:.3f}", f"{max(ours):.3f}", f"{median / statistics.median(least):.0f}"
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,121 @@
+"""`python -m benchmarks`: measure everything side by side, print the page, and with `--write` put it into docs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from benchmarks import overhead, report
+from benchmarks.contestants import PEERS
+from benchmarks.report import figures
+from benchmarks.run import SECTIONS, Run
+from cluster.boot import Cluster
+from cluster.layout import Layout
+from cluster.shell import Progress
+
+if TYPE_CHECKING:
+    from benchmarks.results import Results
+
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+FILES = 65_536
+"""Descriptors that a triggerer with ten thousand triggers wants: one for each task's log, and connections."""
+
+
+def main() -> int:
+    """Measure what the command line asks for."""
+    arguments = parsed()
+    raise_file_limit()
+    tell = Progress()
+    cluster = Cluster.of(Layout.of(os.environ))
+    with cluster.borrowed(tell), tempfile.TemporaryDirectory() as scratch:
+        run = Run(cluster=cluster, sizes=arguments.sizes, quick=arguments.quick, scratch=Path(scratch), tell=tell)
+        results = asyncio.run(run.through(arguments.sections))
+        if "overhead" in arguments.sections:
+            tell("the local back-end")
+            results.overhead = overhead.page()
+        page = report.page(results, most=max(arguments.sizes), machine=machine())
+        sys.stdout.write(page)
+        if arguments.write:
+            (DOCS / "benchmarks.md").write_text(page)
+            draw(results, Path(scratch))
+    return 0
+
+
+def parsed() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--sizes", type=numbers, default=[1, 100, 1_000, 10_000], help="such as 1,100")
+    parser.add_argument(
+        "--sections", type=words, default=[*SECTIONS, "overhead"], help=f"of {', '.join(SECTIONS)}, overhead"
+    )
+    parser.add_argument("--quick", action="store_true", help="shorter looks: figures are rougher")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md and its plot")
+    return parser.parse_args()
+
+
+def numbers(text: str) -> list[int]:
+    """Read numbers with commas between them, in ascending order."""
+    return sorted(int(each) for each in text.split(","))
+
+
+def words(text: str) -> list[str]:
+    """Read names of sections.
+
+    Raises:
+        argparse.ArgumentTypeError: there is no such section.
+    """
+    found = text.split(",")
+    if unknown := set(found) - {*SECTIONS, "overhead"}:
+        raise argparse.ArgumentTypeError(f"no such section: {', '.join(unknown)}")
+    return found
+
+
+def raise_file_limit() -> None:
+    """Let us and our children open so many files at once."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if most == resource.RLIM_INFINITY else min(FILES, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def machine() -> dict[str, str]:
+    """Say what it was measured on, and with which versions."""
+    memory = psutil.virtual_memory().total / 2**30
+    names = ("apache-airflow", "apache-airflow-providers-cncf-kubernetes", "kubernetes-asyncio", "aiohttp")
+    ours = ", ".join(f"{name} {version(name)}" for name in names)
+    return {
+        "Date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "Machine": f"{os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release().split('-')[0]}",
+        "Server": "Kubernetes 1.34.4, etcd 3.6.5 and training-operator 1.9.4 on the same machine",
+        "Clients": f"Python {platform.python_version()}, {ours}, {peer_version()}",
+    }
+
+
+def peer_version() -> str:
+    """Say which kubeflow SDK was measured."""
+    asked = (str(PEERS), "-c", "from importlib.metadata import version; print(version('kubeflow-training'))")
+    return f"kubeflow-training {subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()}"
+
+
+def draw(results: Results, scratch: Path) -> None:
+    """Draw the plot, where matplotlib is."""
+    file = scratch / "figures.json"
+    file.write_text(json.dumps(figures(results)))
+    program = Path(__file__).parent / "plot.py"
+    subprocess.run((str(PEERS), str(program), str(file), str(DOCS / "benchmarks.svg")), check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

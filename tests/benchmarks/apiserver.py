@@ -1,0 +1,87 @@
+"""A cluster's API server over plain aiohttp: what benchmarks set their scene with, and the barest of clients.
+
+It shares no line with what is measured: no pages, no errors of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import tempfile
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+MERGE = "application/merge-patch+json"
+JSON = "application/json"
+
+_OVERLOADED = {429, 500, 503, 504}
+_REPEATABLE = {"GET", "PATCH", "DELETE"}
+_PAUSES = (1.0, 2.0, 4.0, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiServer:
+    """One API server, reached with what a kubeconfig carries."""
+
+    url: str
+    session: aiohttp.ClientSession
+
+    async def request(
+        self, method: str, path: str, *, body: Mapping[str, Any] | None = None, content_type: str = JSON
+    ) -> dict[str, Any]:
+        """Return the answer's object; a server that is too busy is asked a few times.
+
+        Raises:
+            aiohttp.ClientResponseError: it was refused.
+        """
+        headers = {"Content-Type": content_type}
+        for pause in _PAUSES:
+            async with self.session.request(method, f"{self.url}{path}", json=body, headers=headers) as answer:
+                if answer.status in _OVERLOADED and method in _REPEATABLE and pause:
+                    await asyncio.sleep(pause)
+                    continue
+                answer.raise_for_status()
+                found: dict[str, Any] = await answer.json()
+                return found
+        raise AssertionError("the last try returns or raises")
+
+    async def text(self, path: str) -> str:
+        """Return an answer that is no JSON, such as `/metrics`."""
+        async with self.session.get(f"{self.url}{path}") as answer:
+            answer.raise_for_status()
+            return await answer.text()
+
+
+@asynccontextmanager
+async def reached(kubeconfig: Path, *, connections: int = 32) -> AsyncIterator[ApiServer]:
+    """Have the API server of a kubeconfig's only context, over at most this many connections."""
+    access = yaml.safe_load(kubeconfig.read_text())  # noqa: ASYNC240 - a small file, before anything is measured
+    cluster, user = access["clusters"][0]["cluster"], access["users"][0]["user"]
+    headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+    connector = aiohttp.TCPConnector(ssl=_trust(cluster, user), limit=connections)
+    limits = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
+    async with aiohttp.ClientSession(connector=connector, headers=headers, timeout=limits) as session:
+        yield ApiServer(url=cluster["server"], session=session)
+
+
+def _trust(cluster: Mapping[str, str], user: Mapping[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=_decoded(cluster["certificate-authority-data"]).decode())
+    if "client-key-data" in user:
+        with tempfile.TemporaryDirectory() as folder:
+            pair = Path(folder) / "pair.pem"
+            pair.write_bytes(_decoded(user["client-certificate-data"]) + _decoded(user["client-key-data"]))
+            context.load_cert_chain(pair)
+    return context
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text)

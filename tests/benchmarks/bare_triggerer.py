@@ -1,0 +1,107 @@
+"""Airflow's own triggerer - supervisor, runner, and the log between them - told its triggers by a file, not a database.
+
+    python -m benchmarks.bare_triggerer ORDER.json
+
+Airflow provides for supervisors without a database (AIP-92); what is overridden here is what its base class names.
+It says one JSON object a line: the runner's process id, then each event as it arrives.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from airflow.executors import workloads
+from airflow.executors.workloads.task import TaskInstanceDTO
+from airflow.jobs.triggerer_job_runner import TriggerLoggingFactory, TriggerRunnerSupervisor
+from airflow.models.trigger import Trigger
+from airflow.sdk.execution_time.comms import GetTaskStates, GetXCom, OKResponse, SetXCom, TaskStatesResult, XComResult
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+CAPACITY = 20_000
+
+
+@attrs.define(kw_only=True)
+class BareTriggerer(TriggerRunnerSupervisor):
+    """Runs the triggers it is given until nobody wants it any more. Questions about tasks get the emptiest answer."""
+
+    def load_triggers(self) -> None:
+        """Load none: all were given at the beginning."""
+
+    def heartbeat(self) -> None:
+        """Tell nobody: no scheduler looks."""
+
+    def clean_unused(self) -> None:
+        """Clean nothing: there is no database."""
+
+    def metric_tags(self) -> dict[str, str]:
+        """Return what metrics must have."""
+        return {"hostname": "benchmark"}
+
+    def handle_events(self) -> None:
+        """Say each event."""
+        while self.events:
+            entry = self.events.popleft()
+            say({"id": entry.trigger_id, "event": getattr(entry.event, "payload", None)})
+
+    def handle_failed_triggers(self) -> None:
+        """Say each failure."""
+        while self.failed_triggers:
+            number, why = self.failed_triggers.popleft()
+            say({"id": number, "failure": "".join(why or [])[-2000:]})
+
+    def give(self, number: int, classpath: str, kwargs: dict[str, Any], log: str) -> None:
+        """Let a trigger run for a task whose log is this file, below Airflow's folder of logs."""
+        task = TaskInstanceDTO(
+            id=uuid.uuid4(),
+            dag_id="bench",
+            task_id=f"task-{number}",
+            run_id="manual__2026",
+            try_number=1,
+            dag_version_id=uuid.uuid4(),
+            pool_slots=1,
+            priority_weight=1,
+        )
+        self.logger_cache[number] = TriggerLoggingFactory(log_path=log, ti=task)  # type: ignore[arg-type]
+        self.creating_triggers.append(
+            workloads.RunTrigger(
+                id=number, classpath=classpath, encrypted_kwargs=Trigger.encrypt_kwargs(kwargs), ti=task
+            )
+        )
+
+    def _handle_request(self, msg: Any, log: FilteringBoundLogger, req_id: int) -> None:
+        answers: dict[type, Any] = {
+            GetXCom: lambda: XComResult(key=msg.key, value=None),
+            SetXCom: lambda: OKResponse(ok=True),
+            GetTaskStates: lambda: TaskStatesResult(task_states={}),
+        }
+        if type(msg) in answers:
+            self.send_msg(answers[type(msg)](), request_id=req_id, error=None)
+            return
+        super()._handle_request(msg, log, req_id)
+
+
+def say(what: dict[str, Any]) -> None:
+    """Write one line for whoever measures."""
+    sys.stdout.write(json.dumps(what, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Run the triggers of an order until this process is ended."""
+    order = json.loads(Path(sys.argv[1]).read_text())
+    triggerer = BareTriggerer.start(capacity=CAPACITY)
+    for number, each in enumerate(order, start=1):
+        triggerer.give(number, each["classpath"], each["kwargs"], each["log"])
+    say({"runner": triggerer.pid})
+    triggerer.run()
+
+
+if __name__ == "__main__":
+    main()

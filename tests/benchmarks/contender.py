@@ -1,0 +1,145 @@
+"""A contender's side: it does what it is told over its standard input and says what it saw.
+
+It runs in a process of its own and imports the standard library only, so that every environment can run it. It says
+one JSON object a line; whatever else the process prints goes to its standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+LAG_INTERVAL = 0.01
+"""Seconds between two looks at how late the event loop is; 100 looks a second cost about 0.5 % of a core."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """What is to be waited for, and as whom.
+
+    Attributes:
+        kubeconfig: of a user of the contender's own, by which the server counts its requests.
+        namespace: where everything is.
+        names: of the objects that are waited for.
+        submissions: the jobs among them, as `Submission.to_dict` says them.
+        options: what else this contender needs to know.
+    """
+
+    kubeconfig: str
+    namespace: str
+    names: list[str]
+    submissions: list[dict[str, Any]]
+    options: dict[str, Any]
+
+
+class Ears:
+    """Where a contender says what it has seen."""
+
+    def __init__(self) -> None:
+        self.endings: dict[str, float] = {}
+        self.counts: dict[str, float] = {}
+        self.measured_pid = os.getpid()
+
+    def ended(self, name: str) -> None:
+        """Note that the contender knows now that this one has ended; again, if it had been revived."""
+        self.endings[name] = time.time()
+
+    def count(self, what: str, amount: float = 1) -> None:
+        """Note that something happened."""
+        self.counts[what] = self.counts.get(what, 0) + amount
+
+
+class LoopLag:
+    """How much later than asked the event loop comes back. `looks`: when it was looked, and how late it was then."""
+
+    def __init__(self) -> None:
+        self.looks: list[tuple[float, float]] = []
+        self._sampling: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Start to look."""
+        self.looks = []
+        self._sampling = asyncio.create_task(self._sample())
+
+    def end(self) -> list[float]:
+        """Stop; return the seconds of each look."""
+        if self._sampling is not None:
+            self._sampling.cancel()
+        return [late for _, late in self.looks]
+
+    async def _sample(self) -> None:
+        while True:
+            due = time.perf_counter() + LAG_INTERVAL
+            await asyncio.sleep(LAG_INTERVAL)
+            self.looks.append((time.time(), time.perf_counter() - due))
+
+
+def serve(wait: Callable[[Assignment, Ears], Awaitable[None]]) -> None:
+    """Do what is said on standard input until it ends: `go`, `lag-begin`, `lag-end`, `tell`."""
+    say = _voice()
+    assignment = Assignment(**json.loads(Path(sys.argv[2]).read_text()))
+    asyncio.run(_serve(wait, assignment, say))
+    os._exit(0)  # threads of a synchronous contender may still wait
+
+
+async def _serve(
+    wait: Callable[[Assignment, Ears], Awaitable[None]],
+    assignment: Assignment,
+    say: Callable[[Mapping[str, Any]], None],
+) -> None:
+    ears, lag = Ears(), LoopLag()
+    waiting: asyncio.Task[None] | None = None
+    words = await _words()
+    say({"ready": ears.measured_pid})
+    while word := (await words.readline()).decode().strip():
+        if word == "go":
+            waiting = asyncio.ensure_future(wait(assignment, ears))
+            waiting.add_done_callback(_complain)
+        elif word == "lag-begin":
+            lag.begin()
+        elif word == "lag-end":
+            say({"lag": lag.end()})
+        elif word == "tell":
+            say({"endings": ears.endings, "counts": ears.counts, "pid": ears.measured_pid})
+    if waiting is not None:
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+
+
+def _complain(waiting: asyncio.Task[None]) -> None:
+    if not waiting.cancelled() and waiting.exception() is not None:
+        raise SystemExit(f"the contender failed: {waiting.exception()!r}") from waiting.exception()
+
+
+async def _words() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
+
+
+def _voice() -> Callable[[Mapping[str, Any]], None]:
+    """Keep standard output for what we say; everybody else's `print` goes to standard error."""
+    own = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def say(what: Mapping[str, Any]) -> None:
+        own.write(json.dumps(what) + "\n")
+
+    return say
+
+
+if __name__ == "__main__":
+    import_module(f"benchmarks.contenders.{sys.argv[1]}").main()

@@ -1,0 +1,83 @@
+"""Who takes part, what each waits for, and how many of those it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.process import TESTS, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PEERS = TESTS.parent / ".venv-bench" / "bin" / "python"
+"""The interpreter of the environment that `make bench` makes for what cannot live beside Airflow."""
+
+
+SIZES = (1, 100, 1_000, 10_000)
+"""Of the full run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contestant:
+    """One who waits.
+
+    Attributes:
+        kind: how it is started.
+        account: its name as a service account.
+        waits_for: `jobs` or `pods`.
+        sizes: of the full run, those at which it is measured.
+        why: what keeps it from more than the largest of them.
+    """
+
+    kind: Kind
+    account: str
+    waits_for: str = "jobs"
+    sizes: Sequence[int] = (1, 100, 1_000, 10_000)
+    why: str = ""
+
+    def takes_part(self, size: int) -> bool:
+        """Whether it is measured at this size; at one that is not of the full run, if it is not too many for it."""
+        return size in self.sizes if size in SIZES else size <= max(self.sizes)
+
+
+TRIGGER = Contestant(kind=Kind(name="PyTorchJobTrigger", module="ours", variant="trigger"), account="trigger")
+PARSED_WATCH = Contestant(kind=Kind(name="bare watch, parsed", module="floors", variant="parsed"), account="parsed")
+EVERYBODY: Sequence[Contestant] = (
+    TRIGGER,
+    Contestant(
+        kind=Kind(name="our core, Backend.watch", module="ours", variant="core"), account="core", sizes=(100, 10_000)
+    ),
+    PARSED_WATCH,
+    Contestant(
+        kind=Kind(name="bare watch, not parsed", module="floors", variant="raw"), account="raw", sizes=(100, 10_000)
+    ),
+    Contestant(
+        kind=Kind(name="kubectl get --watch", module="floors", variant="kubectl"),
+        account="kubectl",
+        sizes=(100, 10_000),
+    ),
+    Contestant(
+        kind=Kind(name="idle Airflow trigger", module="airflow_process"), account="idle", sizes=(100, 1_000, 10_000)
+    ),
+    Contestant(
+        kind=Kind(name="KubernetesPodTrigger", module="pod_trigger"),
+        account="pod-trigger",
+        waits_for="pods",
+        sizes=(1, 100, 1_000),
+        why="at 1,000 it already wants more requests a second than this machine's API server answers",
+    ),
+    Contestant(
+        kind=Kind(name="SparkKubernetesOperator's trigger", module="pod_trigger", variant="spark"),
+        account="spark",
+        waits_for="pods",
+        sizes=(100,),
+        why="it is KubernetesPodTrigger, with the driver's pod",
+    ),
+    Contestant(
+        kind=Kind(name="kubeflow SDK, wait_for_job_conditions", module="kubeflow_training", python=PEERS),
+        account="kubeflow-sdk",
+        sizes=(1, 100, 1_000),
+        why="each waiting job takes a thread",
+    ),
+)

@@ -1,0 +1,66 @@
+"""The scene: a namespace with many jobs or many pods, and users of it whose requests are counted apart."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from benchmarks import many_jobs, many_pods, requests_made
+from benchmarks.waiting import Crowd, User
+from cluster.tenants import service_account
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from benchmarks.apiserver import ApiServer
+    from cluster.boot import Cluster
+
+RULES = (
+    {
+        "apiGroups": ["kubeflow.org"],
+        "resources": ["pytorchjobs"],
+        "verbs": ["get", "list", "watch", "patch", "delete"],
+    },
+    {"apiGroups": [""], "resources": ["pods", "pods/log", "events"], "verbs": ["get", "list", "watch"]},
+)
+"""What a triggerer needs for our jobs and for pods of KubernetesPodOperator."""
+
+
+async def jobs(server: ApiServer, namespace: str, count: int) -> Crowd:
+    """Have that many suspended jobs."""
+    made = await many_jobs.create(
+        server, namespace, (many_jobs.suspended_job(namespace, number) for number in range(count))
+    )
+    return Crowd(
+        server=server,
+        namespace=namespace,
+        resource="pytorchjobs",
+        path=many_jobs.path(namespace),
+        objects=made,
+        touch=lambda job, text: many_jobs.touch(server, job, text),
+        finish=lambda job: many_jobs.set_status(server, job, many_jobs.conditions("Created", "Succeeded")),
+        revive=lambda job: many_jobs.set_status(server, job, many_jobs.conditions("Created", "Suspended")),
+    )
+
+
+async def pods(server: ApiServer, namespace: str, count: int) -> Crowd:
+    """Have that many pods that seem to run."""
+    made = await many_pods.create(server, namespace, count)
+    return Crowd(
+        server=server,
+        namespace=namespace,
+        resource="pods",
+        path=many_pods.path(namespace),
+        objects=made,
+        touch=lambda pod, text: many_pods.touch(server, pod, text),
+        finish=lambda pod: many_pods.set_status(server, pod, many_pods.succeeded()),
+        revive=lambda pod: many_pods.set_status(server, pod, many_pods.running()),
+    )
+
+
+@asynccontextmanager
+async def user_of(cluster: Cluster, server: ApiServer, namespace: str, account: str) -> AsyncIterator[User]:
+    """Have a service account whose requests are counted."""
+    kubeconfig = service_account(cluster, namespace, RULES, name=account)
+    async with requests_made.counted(server, namespace, account) as name:
+        yield User(kubeconfig=kubeconfig, counted_as=name)

@@ -1,0 +1,113 @@
+"""Thousands of PyTorchJobs that cost the cluster nothing: suspended, left alone by the operator, told their status.
+
+They are real objects of the real CRD on the real API server. `managedBy` names another controller, so that the
+training operator neither looks at them nor writes on them, and their status is ours to write, through the same
+subresource that the operator uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from benchmarks.apiserver import MERGE
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.spec import TrainingJob
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from benchmarks.apiserver import ApiServer
+    from ptjob_provider.core.identity import Manifest
+
+OTHER_CONTROLLER = "kueue.x-k8s.io/multikueue"
+"""The one value of `managedBy` that training-operator 1.9 leaves alone."""
+
+CONCURRENCY = 24
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+def suspended_job(namespace: str, number: int) -> Manifest:
+    """Render one job as the operator of the DAG `bench` submits it, suspended and left to us."""
+    job = TrainingJob.parse(
+        name=f"bench-{number}",
+        namespace=namespace,
+        image="registry.example/team/training:2026-11",
+        command=["torchrun", "train.py", "--epochs", "90", "--data", "/data/imagenet"],
+        workers=2,
+        gpus=1,
+        cpu="4",
+        memory="16Gi",
+        env={"NCCL_DEBUG": "WARN", "OMP_NUM_THREADS": "4"},
+        volumes=["datasets:/data", "runs:/runs"],
+        suspend=True,
+    )
+    ids = {"dag_id": "bench", "task_id": "train", "run_id": "manual__2026", "map_index": str(number)}
+    owner = Owner(instance="benchmark", ids=ids, labels={"try_number": "1"})
+    manifest = pytorchjob.render(job, owner=owner, attempt=1).manifest
+    manifest["spec"]["runPolicy"]["managedBy"] = OTHER_CONTROLLER
+    return manifest
+
+
+async def create(server: ApiServer, namespace: str, manifests: Iterable[Manifest]) -> list[Manifest]:
+    """Create jobs and tell each that it is suspended; return them as they are then, in the order given."""
+
+    async def one(manifest: Manifest) -> Manifest:
+        created = await server.request("POST", path(namespace), body=manifest)
+        return await set_status(server, created, conditions("Created", "Suspended"))
+
+    return await in_parallel(one, list(manifests))
+
+
+async def set_status(server: ApiServer, job: Manifest, status: Mapping[str, Any]) -> Manifest:
+    """Write a job's status through the status subresource; return the job as it is then."""
+    meta = job["metadata"]
+    where = f"{path(meta['namespace'], meta['name'])}/status"
+    return await server.request("PATCH", where, body={"status": status}, content_type=MERGE)
+
+
+async def touch(server: ApiServer, job: Manifest, text: str) -> None:
+    """Change a job in a way that means nothing: every watch gets the whole object anew."""
+    meta = job["metadata"]
+    change = {"metadata": {"annotations": {"benchmark/touched": text}}}
+    await server.request("PATCH", path(meta["namespace"], meta["name"]), body=change, content_type=MERGE)
+
+
+def conditions(*types: str) -> dict[str, Any]:
+    """Return a status with these conditions, all true since now, in the operator's words."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "conditions": [
+            {
+                "type": each,
+                "status": "True",
+                "reason": f"PyTorchJob{each}",
+                "message": f"PyTorchJob is {each.lower()}.",
+                "lastTransitionTime": now,
+                "lastUpdateTime": now,
+            }
+            for each in types
+        ],
+        "completionTime": now if {"Succeeded", "Failed"} & set(types) else None,
+    }
+
+
+async def in_parallel(act: Callable[[Given], Awaitable[Made]], given: Sequence[Given]) -> list[Made]:
+    """Do the same to many things, a few at a time; return what came of it, in the order given."""
+    free = asyncio.Semaphore(CONCURRENCY)
+
+    async def limited(each: Given) -> Made:
+        async with free:
+            return await act(each)
+
+    return list(await asyncio.gather(*(limited(each) for each in given)))
+
+
+def path(namespace: str, name: str = "") -> str:
+    """Return the path of a job, or of all of a namespace."""
+    whole = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs"
+    return f"{whole}/{name}" if name else whole

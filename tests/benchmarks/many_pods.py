@@ -1,0 +1,93 @@
+"""Thousands of pods that run nowhere: real objects whose status the benchmark writes, as a kubelet would.
+
+No scheduler takes them, so that no node has them and nothing ever contradicts what is written.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.apiserver import MERGE
+from benchmarks.many_jobs import in_parallel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from benchmarks.apiserver import ApiServer
+    from ptjob_provider.core.identity import Manifest
+
+CONTAINER = "base"
+
+
+async def create(server: ApiServer, namespace: str, count: int) -> list[Manifest]:
+    """Create pods and tell each that it runs; return them as they are then."""
+
+    async def one(number: int) -> Manifest:
+        created = await server.request("POST", path(namespace), body=_pod(namespace, f"bench-pod-{number}"))
+        return await set_status(server, created, running())
+
+    return await in_parallel(one, list(range(count)))
+
+
+async def set_status(server: ApiServer, pod: Manifest, status: Mapping[str, Any]) -> Manifest:
+    """Write a pod's status through the status subresource; return the pod as it is then."""
+    meta = pod["metadata"]
+    where = f"{path(meta['namespace'], meta['name'])}/status"
+    return await server.request("PATCH", where, body={"status": status}, content_type=MERGE)
+
+
+async def touch(server: ApiServer, pod: Manifest, text: str) -> None:
+    """Change a pod in a way that means nothing."""
+    meta = pod["metadata"]
+    change = {"metadata": {"annotations": {"benchmark/touched": text}}}
+    await server.request("PATCH", path(meta["namespace"], meta["name"]), body=change, content_type=MERGE)
+
+
+def running() -> dict[str, Any]:
+    """Return the status of a pod whose container runs."""
+    return _status("Running", {"running": {"startedAt": _now()}})
+
+
+def succeeded() -> dict[str, Any]:
+    """Return the status of a pod whose container has ended well."""
+    ended = {"exitCode": 0, "reason": "Completed", "startedAt": _now(), "finishedAt": _now()}
+    return _status("Succeeded", {"running": None, "terminated": ended})
+
+
+def path(namespace: str, name: str = "") -> str:
+    """Return the path of a pod, or of all of a namespace."""
+    whole = f"/api/v1/namespaces/{namespace}/pods"
+    return f"{whole}/{name}" if name else whole
+
+
+def _status(phase: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    container = {
+        "name": CONTAINER,
+        "image": "registry.example/team/training:2026-11",
+        "imageID": "",
+        "ready": phase == "Running",
+        "restartCount": 0,
+        "state": state,
+    }
+    return {"phase": phase, "containerStatuses": [container]}
+
+
+def _pod(namespace: str, name: str) -> Manifest:
+    labels = {"dag_id": "bench", "task_id": "train", "run_id": "manual__2026", "kubernetes_pod_operator": "True"}
+    container = {
+        "name": CONTAINER,
+        "image": "registry.example/team/training:2026-11",
+        "command": ["torchrun", "train.py", "--epochs", "90", "--data", "/data/imagenet"],
+        "resources": {"requests": {"cpu": "4", "memory": "16Gi"}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"schedulerName": "benchmark", "restartPolicy": "Never", "containers": [container]},
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

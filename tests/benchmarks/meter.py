@@ -1,0 +1,71 @@
+"""What a process uses, as Linux counts it, and what a server has counted; and the figures made of many such numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SAMPLE = re.compile(r"(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes of one process: its fair share of what is resident, all that is, and the most that ever was."""
+
+    pss: int
+    rss: int
+    peak: int
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the seconds that a process has computed, with all its threads."""
+    return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+
+
+def memory(pid: int) -> Memory:
+    """Return what a process holds now."""
+    rollup, status = Path(f"/proc/{pid}/smaps_rollup").read_text(), Path(f"/proc/{pid}/status").read_text()
+    return Memory(pss=_bytes(rollup, "Pss"), rss=_bytes(rollup, "Rss"), peak=_bytes(status, "VmHWM"))
+
+
+def forget_peak(pid: int) -> None:
+    """Make the peak of a process begin anew."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def connections(pid: int) -> int:
+    """Return how many TCP connections a process has open."""
+    found = psutil.Process(pid).net_connections("tcp")
+    return sum(1 for each in found if each.status == psutil.CONN_ESTABLISHED)
+
+
+def total(metrics: str, name: str, **labels: str) -> float:
+    """Add up a metric's samples that carry these labels, from a page in Prometheus' text format."""
+    found = (_SAMPLE.fullmatch(line) for line in metrics.splitlines() if line.startswith(name))
+    return sum(
+        float(sample["value"])
+        for sample in found
+        if sample and sample["name"] == name and labels.items() <= dict(_LABEL.findall(sample["labels"] or "")).items()
+    )
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the smallest of the values that at least this percentage of them do not exceed; nan if there is none."""
+    if not values:
+        return math.nan
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def _bytes(text: str, field: str) -> int:
+    found = re.search(rf"^{field}:\s+(\d+) kB$", text, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0

@@ -1,0 +1,121 @@
+"""What one run has measured, and the figures that are read from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from benchmarks.contestants import PARSED_WATCH, TRIGGER
+from benchmarks.meter import percentile
+
+if TYPE_CHECKING:
+    from benchmarks.live_logs import Followed, Written
+    from benchmarks.rates import Rate
+    from benchmarks.stress import Stressed
+    from benchmarks.waiting import Waited
+
+IDLE = "idle Airflow trigger"
+THEIR_LOGGER = "Airflow's logger, one record a line"
+OUR_LOG = "PyTorchJobTrigger"
+
+
+@dataclass(kw_only=True)
+class Results:
+    """Everything of one run."""
+
+    waited: list[Waited] = field(default_factory=list)
+    rates: list[Rate] = field(default_factory=list)
+    written: list[Written] = field(default_factory=list)
+    followed: list[Followed] = field(default_factory=list)
+    stressed: Stressed | None = None
+    overhead: str = ""
+
+    def of(self, contender: str, size: int) -> Waited | None:
+        """Return what was measured of one at one size."""
+        found = (each for each in self.waited if each.contender == contender and each.size == size)
+        return next(found, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """One number to reach, and what was reached; nan where it was not measured."""
+
+    what: str
+    must: float
+    aim: float
+    reached: float
+    unit: str = ""
+    at_least: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Say which of the two was reached."""
+        if math.isnan(self.reached):
+            return "not measured"
+        for word, limit in (("aim", self.aim), ("must", self.must)):
+            if self.reached >= limit if self.at_least else self.reached <= limit:
+                return word
+        return "missed"
+
+
+def targets(results: Results, most: int) -> list[Target]:
+    """Compare what was measured with what had to be reached; `most` is the largest size of the run."""
+    nan = math.nan
+    asked = [each.per_hour for each in sorted(results.rates, key=lambda each: each.size)] or [nan]
+    ours, floor = results.of(TRIGGER.kind.name, most), results.of(PARSED_WATCH.kind.name, most)
+    soon = results.of(TRIGGER.kind.name, min(1000, most))
+    return [
+        Target(what="requests an hour, fewest jobs", must=120, aim=60, reached=asked[0]),
+        Target(what="requests an hour, most jobs", must=120, aim=60, reached=asked[-1]),
+        Target(what="more requests per running job-hour with live logs", must=3, aim=1, reached=_following(results)),
+        Target(
+            what="CPU while jobs change, against a bare watch that parses",
+            must=3,
+            aim=2,
+            reached=ours.busy_cpu / floor.busy_cpu if ours and floor else nan,
+            unit="x",
+        ),
+        Target(
+            what="CPU while nothing happens", must=5, aim=5, reached=100 * ours.quiet_cpu if ours else nan, unit="%"
+        ),
+        Target(
+            what="memory per waiting job",
+            must=60,
+            aim=30,
+            reached=ours.held / ours.size / 1e3 if ours else nan,
+            unit="KB",
+        ),
+        Target(
+            what="worst loop lag, a tenth ends in 10 s, logs at the ceiling",
+            must=250,
+            aim=100,
+            reached=1e3 * max(results.stressed.late, default=nan) if results.stressed else nan,
+            unit="ms",
+        ),
+        Target(
+            what="terminal status to event, p99, over a bare watch",
+            must=250,
+            aim=50,
+            reached=1e3 * percentile(soon.since_seen, 99) if soon else nan,
+            unit="ms",
+        ),
+        Target(
+            what="log lines a second, against Airflow's own logger",
+            must=0.8,
+            aim=5,
+            reached=_log_ratio(results),
+            unit="x",
+            at_least=True,
+        ),
+    ]
+
+
+def _following(results: Results) -> float:
+    ours = (each.per_job_hour for each in results.followed if each.follower == TRIGGER.kind.name)
+    return next(ours, math.nan)
+
+
+def _log_ratio(results: Results) -> float:
+    speed = {each.writer: each.lines / each.seconds for each in results.written}
+    return speed[OUR_LOG] / speed[THEIR_LOGGER] if {OUR_LOG, THEIR_LOGGER} <= speed.keys() else math.nan

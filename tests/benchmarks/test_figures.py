@@ -1,0 +1,79 @@
+"""The benchmark's own arithmetic."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import pytest
+
+from benchmarks import meter, report
+from benchmarks.results import Results, Target, targets
+
+METRICS = """\
+# HELP apiserver_request_total Counter of apiserver requests.
+# TYPE apiserver_request_total counter
+apiserver_request_total{code="200",resource="pods",subresource="log",verb="GET"} 12
+apiserver_request_total{code="200",resource="pods",subresource="",verb="LIST"} 3
+apiserver_request_total{code="500",resource="pods",subresource="log",verb="GET"} 1.5e+01
+apiserver_request_total_other{resource="pods",subresource="log"} 1000
+process_open_fds 42
+"""
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(50, 5), (90, 9), (99, 10), (100, 10), (0, 1)])
+def test_a_percentile_is_one_of_the_values(percent: float, expected: float) -> None:
+    """Nearest rank: nothing is interpolated, and the worst value is the hundredth."""
+    assert meter.percentile([10, 9, 8, 7, 6, 5, 4, 3, 2, 1], percent) == expected
+
+
+def test_a_percentile_of_nothing_is_no_number() -> None:
+    """A contender that saw nothing has no latency of zero."""
+    assert math.isnan(meter.percentile([], 99))
+
+
+def test_a_metric_is_added_up_over_the_labels_that_are_not_asked_for() -> None:
+    """Samples of another subresource, and of a metric whose name only begins alike, are left out."""
+    assert meter.total(METRICS, "apiserver_request_total", resource="pods", subresource="log") == 27
+    assert meter.total(METRICS, "process_open_fds") == 42
+
+
+def test_a_process_uses_what_linux_says() -> None:
+    """Of this process all figures are there, and its share is no more than all it has."""
+    mine = meter.memory(os.getpid())
+
+    assert 0 < mine.pss <= mine.rss <= mine.peak
+    assert meter.cpu_seconds(os.getpid()) > 0
+
+
+@pytest.mark.parametrize(
+    ("reached", "at_least", "verdict"),
+    [
+        (1, False, "aim"),
+        (2, False, "must"),
+        (4, False, "missed"),
+        (4, True, "aim"),
+        (2, True, "must"),
+        (1, True, "missed"),
+    ],
+)
+def test_a_target_is_judged_by_the_stricter_limit_that_holds(reached: float, *, at_least: bool, verdict: str) -> None:
+    """Also where more is better."""
+    must, aim = (2, 3) if at_least else (3, 1)
+
+    assert Target(what="", must=must, aim=aim, reached=reached, at_least=at_least).verdict == verdict
+
+
+def test_what_was_not_measured_is_said_so() -> None:
+    """An empty run reaches no target and misses none."""
+    assert {each.verdict for each in targets(Results(), 100)} == {"not measured"}
+
+
+def test_a_table_can_be_read_as_text() -> None:
+    """Columns are as wide as their widest cell, figures to the right."""
+    assert report.table(["who", "s"], [["ours", "1.25"], ["theirs", "10.00"]]).splitlines() == [
+        "| who    |     s |",
+        "| ------ | ----: |",
+        "| ours   |  1.25 |",
+        "| theirs | 10.00 |",
+    ]

@@ -1,0 +1,143 @@
+"""What a triggerer costs and whether it is well: looks at its two processes, its log, and Airflow's own check of it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from demo.rest import Health
+    from demo.stack import Stack
+
+BLOCKED = re.compile(r"async thread was blocked for ([\d.]+) seconds")
+INTERVAL = 5.0
+"""Seconds between two looks."""
+
+PATIENCE = 1800.0
+ANSWER_PATIENCE = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """One process: seconds of CPU so far, bytes in memory now, those of them that are its own, and open files."""
+
+    cpu: float
+    resident: int
+    unique: int
+    files: int
+
+    @classmethod
+    def of(cls, process: psutil.Process) -> Process:
+        """Read it."""
+        times, memory = process.cpu_times(), process.memory_full_info()
+        return cls(cpu=times.user + times.system, resident=memory.rss, unique=memory.uss, files=process.num_fds())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """A look at the triggerer.
+
+    Attributes:
+        at: epoch seconds.
+        status: what `/api/v2/monitor/health` says of it.
+        age: seconds since its last heartbeat.
+        blocked: the seconds of each time that its loop stood still, as Airflow has warned so far.
+        parent: the process that reads the database and writes the logs.
+        runner: the process whose loop all triggers share.
+    """
+
+    at: float
+    status: str
+    age: float
+    blocked: Sequence[float]
+    parent: Process
+    runner: Process
+
+    @classmethod
+    def at_triggerer(cls, stack: Stack) -> Look:
+        """Look now.
+
+        Raises:
+            StackFailed: a component has ended.
+        """
+        stack.check_alive()
+        health = _answer(stack)["triggerer"]
+        parent = psutil.Process(stack["triggerer"].pid)
+        (runner,) = parent.children()
+        return cls(
+            at=time.time(),
+            status=health.status,
+            age=time.time() - health.heartbeat,
+            blocked=[float(each) for each in BLOCKED.findall(stack["triggerer"].log.read_text())],
+            parent=Process.of(parent),
+            runner=Process.of(runner),
+        )
+
+
+def _answer(stack: Stack) -> Mapping[str, Health]:
+    """Return what the API server says of all components; a busy one is asked again."""
+    began = time.monotonic()
+    while (health := stack.api.health()) is None:
+        if time.monotonic() - began > ANSWER_PATIENCE:
+            raise TimeoutError(f"the API server has not answered for {ANSWER_PATIENCE:.0f} s")
+    return health
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A stretch of the triggerer's life, by the looks at it."""
+
+    name: str
+    looks: Sequence[Look]
+
+    @classmethod
+    def watched(cls, name: str, stack: Stack, is_over: Callable[[Look], bool]) -> Phase:
+        """Look again and again until it is over.
+
+        Raises:
+            TimeoutError: it never was.
+        """
+        looks = [Look.at_triggerer(stack)]
+        while not is_over(looks[-1]):
+            if looks[-1].at - looks[0].at > PATIENCE:
+                raise TimeoutError(f"after {PATIENCE:.0f} s it still goes on: {name}\n{stack['triggerer'].tail()}")
+            time.sleep(INTERVAL)
+            looks.append(Look.at_triggerer(stack))
+        return cls(name=name, looks=looks)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.looks[-1].at - self.looks[0].at
+
+    @property
+    def ailments(self) -> Counter[str]:
+        """What Airflow said at looks at which it did not say that the triggerer is healthy."""
+        return Counter(look.status for look in self.looks if look.status != "healthy")
+
+    @property
+    def oldest_heartbeat(self) -> float:
+        """The age of the oldest heartbeat that was seen, in seconds."""
+        return max(look.age for look in self.looks)
+
+    @property
+    def blocked(self) -> Sequence[float]:
+        """How long the loop stood still each time that Airflow warned of."""
+        return self.looks[-1].blocked[len(self.looks[0].blocked) :]
+
+    @property
+    def last(self) -> Look:
+        """The last look."""
+        return self.looks[-1]
+
+    def share_of_a_core(self, process: str) -> float:
+        """Return what `parent` or `runner` used of one core."""
+        before, after = (getattr(look, process) for look in (self.looks[0], self.looks[-1]))
+        return (after.cpu - before.cpu) / max(self.seconds, 0.001)

@@ -1,0 +1,122 @@
+"""`bare_triggerer` as whoever measures sees it: two processes, the log file of each trigger, and the events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import meter
+from benchmarks.polling import until
+from benchmarks.process import TESTS, put_first
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+LARGEST_EVENT = 64 * 1024 * 1024
+
+
+@dataclass
+class TriggererRun:
+    """A triggerer that runs.
+
+    Attributes:
+        logs: the folder of the triggers' logs.
+        parent: the supervisor's process id.
+        runner: that of the process whose loop runs the triggers.
+        events: what has been fired, or has failed, by the trigger's number, which counts from 1.
+    """
+
+    logs: Path
+    parent: int
+    runner: int = 0
+    events: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def cpu_seconds(self) -> tuple[float, float]:
+        """The seconds that supervisor and runner have computed."""
+        return meter.cpu_seconds(self.parent), meter.cpu_seconds(self.runner)
+
+    async def event(self, number: int, patience: float) -> Any:
+        """Return what a trigger fired, once it has.
+
+        Raises:
+            TimeoutError: it has not.
+        """
+
+        async def has_fired() -> bool:
+            return number in self.events
+
+        await until(f"trigger {number} to fire", has_fired, patience=patience, every=0.1)
+        return self.events[number]
+
+    async def hear(self, said: asyncio.StreamReader) -> None:
+        """Take in what the triggerer says until it ends."""
+        async for line in said:
+            if not line.startswith(b"{"):
+                continue
+            what = json.loads(line)
+            if "runner" in what:
+                self.runner = what["runner"]
+            else:
+                self.events[what["id"]] = what.get("event", what.get("failure"))
+
+
+def ordered(classpath: str, log: str, **kwargs: Any) -> dict[str, Any]:
+    """Say one trigger of an order."""
+    return {"classpath": classpath, "kwargs": kwargs, "log": log}
+
+
+@asynccontextmanager
+async def triggerer(order: Sequence[dict[str, Any]], scratch: Path) -> AsyncIterator[TriggererRun]:
+    """Have a triggerer with these triggers; it is ended afterwards."""
+    file = _written(order, scratch)
+    with (scratch / "bare-triggerer.log").open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "benchmarks.bare_triggerer", str(file)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            limit=LARGEST_EVENT,
+            start_new_session=True,
+            env=_environment(scratch),
+        )
+    put_first(process.pid)
+    run = TriggererRun(logs=scratch / "logs", parent=process.pid)
+    if process.stdout is None:
+        raise AssertionError("its output was asked for")
+    hearing = asyncio.create_task(run.hear(process.stdout))
+    try:
+        yield run
+    finally:
+        process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(20):
+                await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        hearing.cancel()
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PTJOB_", "KUBE"))}
+    return {
+        **ours,
+        "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}",
+        "AIRFLOW_HOME": str(scratch / "home"),
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(scratch / "logs"),
+        "AIRFLOW__PTJOB__BACKEND": "kubernetes",
+    }
+
+
+def _written(order: Sequence[dict[str, Any]], scratch: Path) -> Path:
+    scratch.mkdir(parents=True, exist_ok=True)
+    file = scratch / "order.json"
+    file.write_text(json.dumps(list(order)))
+    return file

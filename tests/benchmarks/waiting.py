@@ -1,0 +1,247 @@
+"""What it costs to wait for many jobs, and how soon their end is known: each contender in the same four phases.
+
+1. It begins: how long it is busy, how much memory that takes, what remains per job, how late its loop is meanwhile.
+2. Nothing happens: requests and CPU.
+3. Jobs change in ways that mean nothing, a fixed number of times a second: CPU.
+4. Jobs end, one after the other: how late its loop is, and when it knows of each ending - since the change was sent,
+   and since a bare watch, which parses nothing and runs in a process of its own, has seen it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import meter, requests_made
+from benchmarks.contender import Assignment
+from benchmarks.many_jobs import in_parallel
+from benchmarks.process import Kind, running
+from ptjob_provider.core.submission import Submission
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from benchmarks.apiserver import ApiServer
+    from benchmarks.process import Contender
+    from ptjob_provider.core.identity import Manifest
+
+REFERENCE = Kind(name="bare watch, nothing parsed", module="floors", variant="raw")
+
+_BEGIN = 90.0
+_LATEST = 20.0
+"""Seconds after the last ending that a contender may take to know of it; after that it is missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How long each phase lasts, and how much happens in it.
+
+    Attributes:
+        settle: seconds that beginning may take.
+        quiet: seconds in which nothing happens.
+        busy: seconds in which jobs change.
+        changes: how many of them a second.
+        endings: how many jobs end.
+        ending: the seconds in which they do.
+    """
+
+    settle: float = 60.0
+    quiet: float = 10.0
+    busy: float = 10.0
+    changes: float = 20.0
+    endings: int = 1000
+    ending: float = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crowd:
+    """The objects that are waited for: jobs, or pods where a contender waits for those.
+
+    Attributes:
+        resource: their plural, for kubectl.
+        path: of their collection.
+        objects: as the server returned them.
+        touch: changes one in a way that means nothing.
+        finish: lets one succeed.
+        revive: takes that back.
+    """
+
+    server: ApiServer
+    namespace: str
+    resource: str
+    path: str
+    objects: Sequence[Manifest]
+    touch: Callable[[Manifest, str], Awaitable[None]]
+    finish: Callable[[Manifest], Awaitable[Any]]
+    revive: Callable[[Manifest], Awaitable[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """Who a contender is to the server: its kubeconfig, and the name its requests are counted under."""
+
+    kubeconfig: Path
+    counted_as: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waited:
+    """What was measured of one contender. Times in seconds, memory in bytes; nan where nothing could be measured.
+
+    Attributes:
+        begin: it was busy that long with beginning; nan: it never came to rest.
+        begin_peak: the most memory meanwhile, over what the loaded process had.
+        held: what the process held afterwards, over the same.
+        connections: open then.
+        begin_requests: made until then.
+        quiet_requests: made while nothing happened.
+        quiet_cpu: cores used while nothing happened.
+        busy_cpu: cores used while jobs changed.
+        begin_lag: how late its loop was while it began.
+        end_lag: how late its loop was while jobs ended.
+        since_sent: each ending, since its change was sent.
+        since_seen: each ending, since the bare watch saw it.
+        missed: endings that it did not know in time.
+    """
+
+    contender: str
+    size: int
+    plan: Plan
+    begin: float
+    begin_peak: int
+    held: int
+    connections: int
+    begin_requests: float
+    quiet_requests: float
+    quiet_cpu: float
+    busy_cpu: float
+    begin_lag: Sequence[float]
+    end_lag: Sequence[float]
+    since_sent: Sequence[float]
+    since_seen: Sequence[float]
+    missed: int
+
+
+def assignment(crowd: Crowd, user: User, **options: Any) -> Assignment:
+    """Say what a contender waits for."""
+    jobs = crowd.objects if crowd.resource == "pytorchjobs" else ()
+    return Assignment(
+        kubeconfig=str(user.kubeconfig),
+        namespace=crowd.namespace,
+        names=[each["metadata"]["name"] for each in crowd.objects],
+        submissions=[Submission.of(job).to_dict() for job in jobs],
+        options={"path": crowd.path, "resource": crowd.resource, **options},
+    )
+
+
+@asynccontextmanager
+async def referee(crowd: Crowd, user: User, scratch: Path) -> AsyncIterator[Contender]:
+    """Have the bare watch that every contender's view of an ending is compared with."""
+    async with running(REFERENCE, assignment(crowd, user), scratch) as reference:
+        reference.go()
+        await reference.settle(_BEGIN)
+        yield reference
+
+
+async def measure(
+    kind: Kind, crowd: Crowd, user: User, plan: Plan, *, reference: Contender, scratch: Path, **options: Any
+) -> Waited:
+    """Measure one contender through all phases; afterwards the crowd is as before."""
+    async with running(kind, assignment(crowd, user, **options), scratch) as contender:
+        counted = [await requests_made.read(crowd.server, user.counted_as)]
+        loaded = meter.memory(contender.pid)
+        meter.forget_peak(contender.pid)
+        contender.watch_its_lag()
+        contender.go()
+        await asyncio.sleep(1.0)
+        await contender.find()
+        begin = await contender.settle(plan.settle)
+        begin_lag = await contender.lag()
+        held, connections = meter.memory(contender.pid), meter.connections(contender.pid)
+        counted.append(await requests_made.read(crowd.server, user.counted_as))
+        quiet_cpu = await _cores(contender, asyncio.sleep(plan.quiet))
+        counted.append(await requests_made.read(crowd.server, user.counted_as))
+        busy_cpu = await _cores(contender, _change(crowd, plan)) if plan.busy else math.nan
+        ended = await _endings(contender, crowd, plan, reference)
+        begin_requests, quiet_requests = counted[1] - counted[0], counted[2] - counted[1]
+        return Waited(
+            contender=kind.name,
+            size=len(crowd.objects),
+            plan=plan,
+            begin=1.0 + begin if begin is not None else math.nan,
+            begin_peak=held.peak - loaded.rss,
+            held=held.pss - loaded.pss,
+            connections=connections,
+            begin_requests=begin_requests.of_user,
+            quiet_requests=quiet_requests.of_user,
+            quiet_cpu=quiet_cpu,
+            busy_cpu=busy_cpu,
+            begin_lag=begin_lag,
+            **ended,
+        )
+
+
+async def _cores(contender: Contender, meanwhile: Awaitable[None]) -> float:
+    began_at, before = time.monotonic(), meter.cpu_seconds(contender.pid)
+    await meanwhile
+    return (meter.cpu_seconds(contender.pid) - before) / (time.monotonic() - began_at)
+
+
+async def _change(crowd: Crowd, plan: Plan) -> None:
+    """Change one job after the other, in step with the clock."""
+    number = int(plan.busy * plan.changes)
+    chosen = [crowd.objects[index % len(crowd.objects)] for index in range(number)]
+    await paced(chosen, plan.busy, lambda each: crowd.touch(each, str(time.time())))
+
+
+async def _endings(contender: Contender, crowd: Crowd, plan: Plan, reference: Contender) -> dict[str, Any]:
+    chosen = spread(crowd.objects, plan.endings)
+    sent: dict[str, float] = {}
+
+    async def finish(each: Manifest) -> None:
+        sent[each["metadata"]["name"]] = time.time()
+        await crowd.finish(each)
+
+    contender.watch_its_lag()
+    await paced(chosen, plan.ending, finish)
+    known = await _known(contender, len(chosen))
+    lag, seen = await contender.lag(), await reference.endings()
+    await in_parallel(crowd.revive, chosen)
+    return {
+        "end_lag": lag,
+        "since_sent": [at - sent[name] for name, at in known.items() if name in sent],
+        "since_seen": [at - seen[name] for name, at in known.items() if name in seen],
+        "missed": len(chosen) - len(known),
+    }
+
+
+def spread(objects: Sequence[Manifest], number: int) -> Sequence[Manifest]:
+    """Choose that many, evenly over all."""
+    step = max(1, len(objects) // max(1, number))
+    return objects[::step][:number]
+
+
+async def _known(contender: Contender, number: int) -> dict[str, float]:
+    """Return the endings that it knows of, once it knows of all or the patience is over."""
+    deadline = time.monotonic() + _LATEST
+    while True:
+        known = await contender.endings()
+        if len(known) >= number or time.monotonic() > deadline:
+            return known
+        await asyncio.sleep(0.5)
+
+
+async def paced(chosen: Sequence[Manifest], seconds: float, act: Callable[[Manifest], Awaitable[None]]) -> None:
+    """Act on each, evenly over so many seconds, without waiting for one before the next."""
+    began_at = time.monotonic()
+    acts = []
+    for number, each in enumerate(chosen):
+        await asyncio.sleep(max(0.0, began_at + number * seconds / len(chosen) - time.monotonic()))
+        acts.append(asyncio.ensure_future(act(each)))
+    await asyncio.gather(*acts)
+    await asyncio.sleep(max(0.0, began_at + seconds - time.monotonic()))

@@ -1,0 +1,139 @@
+"""A stand-in for a node whose kubelet does at a chosen moment what a real one does when it likes: rotate, fail, lag.
+
+It serves a log as the real one does: from whole seconds, the newest file only, of the present run or the one before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import JobNotFound
+from ptjob_provider.core.kubernetes.podlog import LogStreams
+from ptjob_provider.core.logs import nanoseconds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+    from ptjob_provider.core.identity import Manifest
+
+REPLICA = "digits-master-0"
+JOB = {
+    "metadata": {"name": "digits", "namespace": "team", "uid": "job"},
+    "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "restartPolicy": "OnFailure"}}},
+    "status": {"conditions": [{"type": "Running", "status": "True"}]},
+}
+
+
+def at(second: float) -> str:
+    """Return an instant of the test's minute."""
+    return f"2026-11-20T10:00:{second:012.9f}Z"
+
+
+@dataclass(kw_only=True)
+class ScriptedRun:
+    """One run of the container: when it began, what its newest file holds, and whether it is over.
+
+    Attributes:
+        began: second.
+        lines: (second, text); a text without a line end is an unfinished line.
+        ended: whether it is over.
+    """
+
+    began: int
+    lines: list[tuple[float, str]] = field(default_factory=list)
+    ended: bool = False
+
+
+@dataclass(kw_only=True)
+class ScriptedNode:
+    """Both the client and the world of a log's reader.
+
+    Attributes:
+        runs: of the pod's container, oldest first; the node keeps the last two.
+        uid: of the pod; None: it is gone.
+        told: how many runs the pod's status tells of; it may be behind.
+        refusals: for each request in turn: what is raised, or served instead of the log.
+        asked: the queries that came.
+        then: for each request in turn: what happens once it has been answered.
+    """
+
+    runs: list[ScriptedRun]
+    uid: str | None = "pod"
+    told: int = 0
+    refusals: list[Exception | bytes | None] = field(default_factory=list)
+    asked: list[dict[str, str]] = field(default_factory=list)
+    then: list[Callable[[ScriptedNode], None]] = field(default_factory=list)
+    log_streams: LogStreams = field(default_factory=lambda: LogStreams(1))
+
+    # --- the client
+
+    @contextlib.asynccontextmanager
+    async def stream(self, _path: str, *, silence: float, **query: str) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """Serve a log from the second that is asked for."""
+        assert silence > 0
+        self.asked.append(query)
+        refusal = self.refusals.pop(0) if self.refusals else None
+        if isinstance(refusal, Exception):
+            raise refusal
+        yield _chunks(self._served(query) if refusal is None else refusal)
+        if self.then:
+            self.then.pop(0)(self)
+
+    def _served(self, query: dict[str, str]) -> bytes:
+        if self.uid is None or ("previous" in query and len(self.runs) < 2):
+            raise JobNotFound("gone", code=404)
+        run = self.runs[-2 if "previous" in query else -1]
+        since = nanoseconds(query.get("sinceTime", at(0)))
+        return b"".join(
+            f"{at(second)} {text}".encode() for second, text in run.lines if nanoseconds(at(second)) >= since
+        )
+
+    # --- the world
+
+    async def pod(self, _name: str) -> Manifest | None:
+        """Return the pod as its status tells."""
+        if self.uid is None:
+            return None
+        known = self.runs[: self.told or None]
+        states = [_state(run, is_over=run.ended or run is not known[-1]) for run in known]
+        last = {"lastState": states[-2]} if len(states) > 1 else {}
+        status = {"name": "pytorch", "restartCount": len(known) - 1, "state": states[-1], **last}
+        phase = "Succeeded" if known[-1].ended and self.told == 0 else "Running"
+        return {
+            "metadata": {"uid": self.uid, "name": REPLICA, "creationTimestamp": at(0)},
+            "spec": {"restartPolicy": "OnFailure"},
+            "status": {"phase": phase, "startTime": _whole(0), "containerStatuses": [status]},
+        }
+
+    def last_state(self, _uid: str) -> Manifest | None:
+        """Return nothing: nobody saw the pod end."""
+        return None
+
+    async def job(self) -> Manifest:
+        """Return a job that runs, or has succeeded with its pod gone."""
+        is_over = self.uid is None
+        return {**JOB, "status": {"conditions": [{"type": "Succeeded" if is_over else "Running", "status": "True"}]}}
+
+    async def change(self, _timeout: float) -> None:
+        """Tell of all runs a moment later."""
+        await asyncio.sleep(0)
+        self.told = 0
+
+
+def _state(run: ScriptedRun, *, is_over: bool) -> dict[str, Any]:
+    if not is_over:
+        return {"running": {"startedAt": _whole(run.began)}}
+    finished_at = _whole(max([run.began, *(second for second, _ in run.lines)]))
+    return {"terminated": {"startedAt": _whole(run.began), "finishedAt": finished_at, "exitCode": 0}}
+
+
+def _whole(second: float) -> str:
+    return at(second)[:19] + "Z"
+
+
+async def _chunks(data: bytes) -> AsyncGenerator[bytes, None]:
+    for start in range(0, len(data), 100):
+        yield data[start : start + 100]
