@@ -22,6 +22,7 @@ two outages, in which pauses grow. What is silent is opened again every 6 s here
 makes 10 in a minute for each of four watches. One loop without a pause would ask thousands of times.
 """
 
+_LATE = "(told late)"
 _ABOUT_LOSS = ("lost", "gone", "cannot be read", "waited for")
 
 
@@ -63,7 +64,8 @@ def _about_lines(evidence: Evidence) -> Iterator[str]:
     for number, life in enumerate(evidence.lives):
         yield from _about_life(number, life, expected)
     last = evidence.lives[-1]
-    reached = _place_after(last.lines[-1].text if last.lines else last.began_after, expected)
+    told = _told(last)
+    reached = _place_after(told[-1] if told else last.began_after, expected)
     needed = len(expected.lines) if expected.whole else evidence.written
     if reached < needed and (expected.whole or not _tells_of_loss(last)):
         yield f"the log ends after {reached} lines of at least {needed}; told: {last.notices}"
@@ -75,7 +77,7 @@ def _about_life(number: int, life: Life, expected: Expected) -> Iterator[str]:
     Only the end of a run may be missing, where the next one follows and the loss is told: when a pod has ended, its
     node keeps the log of the last run alone.
     """
-    told = [line.text for line in life.lines]
+    told = _told(life)
     due = [*expected.lines[_place_after(life.began_after, expected) :]]
     if told == due[: len(told)]:
         return
@@ -84,6 +86,13 @@ def _about_life(number: int, life: Life, expected: Expected) -> Iterator[str]:
     if not (is_next_run and _tells_of_loss(life)):
         place = f"follower {number}, line {at} after {life.began_after!r}"
         yield f"{place}: {told[at : at + 3]}, not {due[at : at + 3]}; told: {life.notices}"
+
+
+def _told(life: Life) -> list[str]:
+    """Return the lines as they were written; a run may come behind the beginning of the next one where that is said."""
+    told = [line.text for line in life.lines]
+    is_late = any(_LATE in notice for notice in life.notices)
+    return sorted(told, key=lambda text: text.partition(" line ")[0]) if is_late else told
 
 
 def _place_after(text: str, expected: Expected) -> int:

@@ -70,6 +70,7 @@ def asked(at: float) -> Asked:
         evidence(life(0, 0), story=Story.HANGS),
         evidence(Life(lines=[*run(0), *run(1)]), story=Story.RESTARTS),
         evidence(Life(lines=[*run(0)[:4], *run(1)], notices=["was lost with it"]), story=Story.RESTARTS),
+        evidence(Life(lines=[*run(1)[:3], *run(0), *run(1)[3:]], notices=["(told late)"]), story=Story.RESTARTS),
         evidence(asked=[asked(second) for second in range(1000)]),
     ],
 )
@@ -96,6 +97,7 @@ def test_what_is_allowed_is_no_problem(seen: Evidence) -> None:
         (evidence(Life(lines=run(1)), story=Story.RESTARTS), "line 0 after ''"),
         (evidence(Life(lines=[*run(0), *run(1)[1:]], notices=["lost"]), story=Story.RESTARTS), "line 10 after ''"),
         (evidence(Life(lines=run(0), notices=["lost"]), story=Story.RESTARTS), "ends after 10"),
+        (evidence(Life(lines=[*run(1)[:3], *run(0), *run(1)[3:]]), story=Story.RESTARTS), "line 0 after ''"),
         (evidence(asked=[asked(0.1 * number) for number in range(MOST_REQUESTS + 1)]), "requests within a minute"),
         (evidence(problem="it was not over"), "it was not over"),
     ],
