@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import statistics
 import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING
@@ -21,12 +22,18 @@ if TYPE_CHECKING:
 
 
 async def test_a_line_can_be_read_while_it_is_written(world: World) -> None:
-    """Within a second of being printed."""
-    ref = await world.submit(world.job("live", "import time; print(time.time(), flush=True); time.sleep(60)"))
+    """Within a second of being printed; only the first lines may wait for the word that the container runs."""
+    program = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.5)"
+    ref = await world.submit(world.job("live", program))
 
-    line = await world.line(ref, "live-master-0", ".")
+    delays: list[float] = []
+    async with asyncio.timeout(world.patience), aclosing(world.backend.logs(ref, "live-master-0")) as lines:
+        async for line in lines:
+            delays.append(time.time() - float(line.text))
+            if len(delays) == 15:
+                break
 
-    assert time.time() - float(line.text) < 1
+    assert statistics.median(delays) < 1
 
 
 async def test_many_lines_come_once_and_in_order(world: World) -> None:
