@@ -81,11 +81,12 @@ def _pod(namespace: str, name: str) -> Manifest:
         "command": ["torchrun", "train.py", "--epochs", "90", "--data", "/data/imagenet"],
         "resources": {"requests": {"cpu": "4", "memory": "16Gi"}},
     }
+    # Only a pod that is always restarted may be told to run again, for the contender after this one.
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace, "labels": labels},
-        "spec": {"schedulerName": "benchmark", "restartPolicy": "Never", "containers": [container]},
+        "spec": {"schedulerName": "benchmark", "restartPolicy": "Always", "containers": [container]},
     }
 
 

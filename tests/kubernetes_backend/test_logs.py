@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.logs import LogCursor, LogLine
 
-ROTATION = 60.0
-"""Seconds within which the kubelet rotates what has grown beyond 10 MiB, on a busy machine too."""
-
 STATE: dict[str, Any] = {
     "container": {"volumeMounts": [{"name": "state", "mountPath": "/state"}]},
     "pod": {"volumes": [{"name": "state", "persistentVolumeClaim": {"claimName": "state"}}]},
