@@ -121,14 +121,6 @@ class PyTorchJobHook(KubernetesHook):
         settings = Settings.load()
         return self.cluster_backend() if settings.local is None else local_backend(settings.local)
 
-    async def async_backend(self) -> Backend:
-        """Return the same where an event loop must not wait for the connection: in triggers."""
-        settings = Settings.load()
-        if settings.local is not None:
-            return local_backend(settings.local)
-        await self.read_connection()
-        return self.cluster_backend()
-
     def cluster_backend(self) -> Backend:
         """Return the back-end of the cluster that the connection leads to."""
         from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - takes over a second
