@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from ptjob_provider.core.identity import SPEC_HASH_ANNOTATION, is_owned_by
+from ptjob_provider.core.identity import INTENT_ANNOTATION, SPEC_HASH_ANNOTATION, is_owned_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,7 +92,9 @@ class Claim(StrEnum):
     """It is somebody else's: touch nothing."""
 
 
-def claim(found: Mapping[str, Any], *, phase: JobPhase, owner: Owner, record: AttemptRecord | None) -> Claim:
+def claim(
+    found: Mapping[str, Any], *, phase: JobPhase, owner: Owner, record: AttemptRecord | None, intent: str = ""
+) -> Claim:
     """Decide whether an object under our name is this attempt's job.
 
     Args:
@@ -101,12 +103,14 @@ def claim(found: Mapping[str, Any], *, phase: JobPhase, owner: Owner, record: At
         owner: who asks.
         record: what the store held when this try began; it must hold the object's uid, or the open intent to create it,
             for a finished job to be ours.
+        intent: what this try writes on what it creates: a short job may have ended before the answer to its create.
     """
     if not is_owned_by(found, owner):
         return Claim.FOREIGN
     if found["metadata"].get("deletionTimestamp"):
         return Claim.HISTORY
-    if not phase.is_terminal or _is_recorded(found, record):
+    is_just_made = bool(intent) and (found["metadata"].get("annotations") or {}).get(INTENT_ANNOTATION) == intent
+    if not phase.is_terminal or is_just_made or _is_recorded(found, record):
         return Claim.ADOPT
     return Claim.HISTORY
 

@@ -7,6 +7,7 @@ What is found decides (each row has a test):
     nothing        nothing                    attempt 1 is created
     nothing        ours, live                 adopted (a lost store must not train twice)
     nothing        ours, finished             the next attempt is created
+    nothing        ours, of this very try     adopted: it has ended before the answer to its create came
     nothing        ours, being deleted        waited for until nothing of it runs, then the next attempt is created
     nothing        somebody else's            JobAlreadyExists that says whose
     open intent    nothing                    the create never arrived: it is repeated
@@ -22,14 +23,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
 
 from ptjob_provider.core import attempts
 from ptjob_provider.core.attempts import AttemptRecord, Claim, Plan
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobAlreadyExists, JobNotFound
-from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, JobRef, Manifest, Owner, attempt_of
+from ptjob_provider.core.identity import INTENT_ANNOTATION, OUTPUTS_ANNOTATION, JobRef, Manifest, Owner, attempt_of
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.outputs import CLOCK_SKEW, ResolvedOutputs
 
@@ -196,6 +198,7 @@ class _Submitter:
         record: what the store held when this try began.
         first_started_at: when the first attempt since the last clear was created, once that is known.
         spec_hash: of the specification that is asked for now; all attempts have the same.
+        intent: tells what this call has created from what was there under the same name.
     """
 
     backend: Backend
@@ -209,6 +212,7 @@ class _Submitter:
     record: AttemptRecord | None
     first_started_at: str | None = None
     spec_hash: str = ""
+    intent: str = field(default_factory=lambda: uuid4().hex)
 
     async def run(self) -> Submission:
         first = self._render(1)  # a wrong specification ends here, before anything is stopped or created
@@ -242,6 +246,7 @@ class _Submitter:
     async def _start(self, attempt: int, rendered: pytorchjob.Rendered | None = None) -> Submission:
         rendered = rendered or self._render(attempt)
         meta = rendered.manifest["metadata"]
+        meta["annotations"] = {**(meta.get("annotations") or {}), INTENT_ANNOTATION: self.intent}
         self._save(attempt, meta, uid=None)
         try:
             ref = await self.backend.submit(rendered.manifest)
@@ -290,7 +295,7 @@ class _Submitter:
 
     def _claim(self, found: Manifest) -> Claim:
         phase = pytorchjob.read_status(found).phase
-        return attempts.claim(found, phase=phase, owner=self.owner, record=self.record)
+        return attempts.claim(found, phase=phase, owner=self.owner, record=self.record, intent=self.intent)
 
     def _adopt(self, found: Manifest, *, adopted: bool = True) -> Submission:
         created_at = found["metadata"]["creationTimestamp"]

@@ -60,12 +60,12 @@ def test_two_replicas_run_in_a_hardened_namespace_when_the_operator_is_told_how(
     """As it comes, its init container makes pod security refuse every worker; its administrator can change that."""
     with hardened_namespace_in(own_cluster) as namespace:
         job = two_replicas(namespace)
-        own_cluster.kubectl.apply(job)
+        submit(own_cluster, job)
         refused = wait_until("the worker to be refused", lambda: refusal(own_cluster, namespace), timeout=60)
         own_cluster.kubectl("delete", "pytorchjob", "two", "--namespace", namespace)
 
         operators.restrict_init_containers(own_cluster.kubectl)
-        own_cluster.kubectl.apply(job)
+        submit(own_cluster, job)
         wait_until("both replicas to end well", lambda: is_over(own_cluster, namespace), timeout=90)
 
     assert 'container "init-pytorch" must set' in refused
@@ -95,6 +95,16 @@ def two_replicas(namespace: str) -> dict[str, Any]:
         "metadata": {"name": "two", "namespace": namespace},
         "spec": {"pytorchReplicaSpecs": {"Master": replica, "Worker": replica}},
     }
+
+
+def submit(cluster: Cluster, job: dict[str, Any]) -> None:
+    """Create a job; the operator's webhook is out of service for a while after the kubelet was restarted."""
+
+    def is_created() -> bool:
+        cluster.kubectl.apply(job)
+        return True
+
+    wait_until("the operator's webhook to let the job in", is_created, timeout=60)
 
 
 def refusal(cluster: Cluster, namespace: str) -> str | None:

@@ -100,11 +100,23 @@ async def test_a_place_that_is_no_line_of_this_run_tells_of_no_gap(since: LogCur
     assert not any(text.startswith("[") for text in found)
 
 
-async def test_a_place_that_was_carried_over_to_the_next_run_tells_of_no_gap() -> None:
-    """It was read in the second in which the status was behind; or it is the last line of the run before."""
+async def test_the_last_line_of_the_run_before_tells_of_no_gap() -> None:
+    """What comes next is the next run's first line."""
     node = ScriptedNode(runs=[run(2.5), run(9.5, 9.7, began=9)])
 
-    assert await texts(node, place(9.5, restart_count=0)) == ["at 9.7"]
+    assert await texts(node, place(2.5, restart_count=0)) == ["at 9.5", "at 9.7"]
+
+
+async def test_a_run_that_an_earlier_reader_took_the_next_ones_lines_for_is_read_late() -> None:
+    """It was stopped before it could tell; its place names the run that is over, at an instant after its end."""
+    node = ScriptedNode(runs=[run(2.5, 3.0), run(9.5, 9.7, began=9)])
+
+    assert await texts(node, place(9.5, restart_count=0)) == [
+        f"[{REPLICA}: what follows was written before {at(9.5)}, by the run before (told late)]",
+        "at 2.5",
+        "at 3.0",
+        "at 9.7",
+    ]
 
 
 async def test_a_run_that_is_not_told_yet_is_no_gap() -> None:

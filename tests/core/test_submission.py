@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from fakes import MemoryStore, ScriptedBackend, finished
@@ -9,6 +11,9 @@ from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlrea
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted, stop_and_wait
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import JobRef, Manifest
 
 OWNER = Owner(instance="prod", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 STRANGER = Owner(instance="staging", ids=OWNER.ids, labels={})
@@ -125,6 +130,23 @@ async def test_a_create_whose_answer_was_lost_is_adopted_at_once() -> None:
     submission = await submit(backend, store)
 
     assert (submission.ref.uid, backend.created) == ("uid-1", 1)
+
+
+@pytest.mark.parametrize("answer", ["lost", "taken"])
+async def test_a_job_that_ended_before_the_answer_to_its_create_is_not_trained_again(answer: str) -> None:
+    """A short job, a slow network: no answer at all, or a repeated create that finds the name taken."""
+
+    class Quick(ScriptedBackend):
+        async def submit(self, manifest: Manifest) -> JobRef:
+            ref = await super().submit(manifest)
+            self.jobs["team", ref.name] = finished(self.jobs["team", ref.name])
+            raise ClusterUnavailable("no answer") if answer == "lost" else JobAlreadyExists("taken", code=409)
+
+    backend = Quick()
+
+    submission = await submit(backend, MemoryStore())
+
+    assert (submission.attempt, submission.adopted, backend.created) == (1, True, 1)
 
 
 async def test_an_intent_whose_job_finished_before_anyone_looked_is_adopted() -> None:

@@ -81,6 +81,7 @@ class ReplicaLog:
         self._last: Run | None = None
         self._unfinished: list[LogLine] = []
         self._first: LogCursor | None = None
+        self._belated: LogCursor | None = None
         self._has_all = False
         self._is_unsteady = False
         self._failures = 0
@@ -142,7 +143,7 @@ class ReplicaLog:
 
     async def _follow_run(self, run: Run) -> AsyncGenerator[LogLine, None]:
         """Yield a run's lines until it has ended and all of them were read, or what is lost is said."""
-        self._has_all, self._unfinished, self._first = False, [], None
+        self._has_all, self._unfinished, self._first, self._belated = False, [], None, None
         if not run.ended:
             async with self._client.log_streams.place() as place:
                 async for line in self._while_it_lasts(run, place):
@@ -241,17 +242,17 @@ class ReplicaLog:
 
     async def _late(self, run: Run, is_previous: bool) -> AsyncGenerator[LogLine, None]:  # noqa: FBT001 - of a pair
         """Yield a run after its end; from its start where lines of the next run were taken for its first ones."""
-        first, later = self._first, self._read
-        if first is None or not run.was_over_before(first.timestamp):
+        mistaken, later = self._first or (self._place_in(run) if is_previous else None), self._read
+        if mistaken is None or not run.was_over_before(mistaken.timestamp):
             async for line in self._read_to_end(run, is_previous=is_previous):
                 yield line
             return
-        self._read = None
+        self._read = self._belated
         try:
             async for line in self._read_to_end(run, is_previous=is_previous):
-                if self._first is first:
-                    self._first = None
-                    yield losses.belated(self._name, losses.start_of_run(run), first.timestamp)
+                if self._belated is None:
+                    yield losses.belated(self._name, losses.start_of_run(run), mistaken.timestamp)
+                self._belated = line.cursor
                 yield line
         finally:
             self._read = later
@@ -347,7 +348,12 @@ class ReplicaLog:
         read = self._read
         if read is None or self._is_unsteady or read.ordinal < 0:
             return None
-        return read if (read.pod_uid, read.restart_count) == (run.pod_uid, run.restart_count) else None
+        return self._place_in(run)
+
+    def _place_in(self, run: Run) -> LogCursor | None:
+        """Return the last line that was read if it was told as one of this run's."""
+        read = self._read
+        return read if read and (read.pod_uid, read.restart_count) == (run.pod_uid, run.restart_count) else None
 
     def _is_told(self, run: Run) -> bool:
         if self._last is not None and self._last.pod_uid == run.pod_uid:
