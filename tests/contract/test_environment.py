@@ -137,8 +137,8 @@ async def test_a_read_only_mount_cannot_be_written(world: World) -> None:
     ref, _ = await world.run(world.job("guard", ["sh", "-c", script], container={"volumeMounts": mounts}, pod=volume))
 
     text = await world.text(ref, "guard-master-0")
-    assert text[0] == "kept"
-    assert text[-1] == "refused"
+    assert "kept" in text
+    assert "refused" in text  # the shell's own complaint goes another way and may come before or after it
 
 
 async def test_mounts_may_lie_in_one_another(world: World) -> None:
