@@ -47,6 +47,9 @@ STOP_TIMEOUT = 300.0
 """Seconds that a new attempt waits for the old one's pods; a pod on a lost node never goes, and a person must know."""
 
 _STOP_INTERVAL = 0.2
+_QUIET = 3.0
+"""Seconds without pods after which an object that somebody's finalizer keeps is taken for stopped, too."""
+
 _LONGEST_STOP_INTERVAL = 2.0
 _LOOK_TIMEOUT = 5.0
 
@@ -165,8 +168,11 @@ async def stop_and_wait(
         ClusterUnavailable: its pods did not go within `timeout` seconds.
     """
     await backend.delete(ref)
-    waited, pause = 0.0, _STOP_INTERVAL
-    while not await backend.pods_gone(ref):
+    waited, quiet, pause = 0.0, 0.0, _STOP_INTERVAL
+    while True:
+        quiet = quiet + pause if await backend.pods_gone(ref) else 0.0
+        if quiet and (quiet > _QUIET or await _is_removed(backend, ref)):
+            return
         if waited >= timeout:
             raise ClusterUnavailable(
                 f"{ref}: pods of this earlier attempt still run {timeout:.0f} s after it was deleted"
@@ -176,6 +182,14 @@ async def stop_and_wait(
         await sleep(pause)
         waited += pause
         pause = min(pause * 1.5, _LONGEST_STOP_INTERVAL)
+
+
+async def _is_removed(backend: Backend, ref: JobRef) -> bool:
+    """Whether the object is gone, too: an operator that was slow to see its deletion makes no pods any more."""
+    try:
+        return JobRef.of(await backend.get(ref.kind, ref.namespace, ref.name)) != ref
+    except JobNotFound:
+        return True
 
 
 async def _where(backend: Backend, ref: JobRef) -> str:

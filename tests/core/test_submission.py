@@ -87,6 +87,47 @@ async def test_our_finished_job_is_history_if_the_store_was_lost() -> None:
     assert (second.attempt, second.adopted, backend.created) == (2, False, 2)
 
 
+async def test_pods_that_a_slow_operator_makes_after_the_deletion_are_waited_for() -> None:
+    """It had not seen the deletion yet; while the object is there, no pods is not the end."""
+
+    class SlowOperator(ScriptedBackend):
+        def __init__(self) -> None:
+            super().__init__()
+            self.looks = [True, False, False, True]
+
+        async def delete(self, ref: JobRef) -> None:
+            """It takes a while."""
+
+        async def pods_gone(self, ref: JobRef) -> bool:
+            is_gone = self.looks.pop(0)
+            if not self.looks:
+                self.jobs.clear()
+            return is_gone
+
+    backend = SlowOperator()
+    first = await submit(backend, MemoryStore())
+
+    await stop_and_wait(backend, first.ref, sleep=no_wait)
+
+    assert backend.looks == []
+
+
+async def test_a_job_that_a_finalizer_keeps_is_stopped_when_its_pods_stay_away() -> None:
+    """Somebody's finalizer may keep the object for ever."""
+
+    class Kept(ScriptedBackend):
+        async def delete(self, ref: JobRef) -> None:
+            self.deleted.append(ref)
+
+    backend = Kept()
+    first = await submit(backend, MemoryStore())
+
+    await stop_and_wait(backend, first.ref, sleep=no_wait)
+
+    assert backend.deleted == [first.ref]
+    assert backend.jobs
+
+
 async def test_our_dying_job_is_waited_for_before_the_next_attempt() -> None:
     """Two live jobs for one task never exist."""
     backend = ScriptedBackend()
