@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import recorder
@@ -27,6 +27,7 @@ from ptjob_provider.core.identity import (
 )
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.outputs import notes, problems, report_text
+from ptjob_provider.core.rank0_log import TAIL_LINES, TAIL_WIDTH, Rank0Log
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.submission import inspect_outputs
 
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.backend import Backend, Observation
     from ptjob_provider.core.identity import JobRef
-    from ptjob_provider.core.logs import LogCursor, LogLine
+    from ptjob_provider.core.logs import LogCursor
     from ptjob_provider.core.outputs import OutputReport
+    from ptjob_provider.core.rank0_log import Sink
     from ptjob_provider.core.submission import Submission
 
 logger = logging.getLogger(__name__)
@@ -65,23 +67,6 @@ _WAKE_INTERVAL = timedelta(seconds=30)
 
 _MOMENT = timedelta(milliseconds=100)
 """Left to the operator itself to see that a job is past its deadline."""
-
-_TAIL_LINES = 200
-_TAIL_WIDTH = 500
-"""What is kept of rank 0's last lines while it runs, and read of another replica's that failed first."""
-
-
-class Sink(Protocol):
-    """Where what is seen goes while a job is followed: the task's log."""
-
-    def line(self, line: LogLine) -> None:
-        """Take one line of rank 0's log."""
-
-    def notice(self, text: str) -> None:
-        """Take one sentence about the job."""
-
-    async def room(self) -> None:
-        """Return when more lines can be taken; whoever reads the log waits meanwhile, and nobody else."""
 
 
 async def follow(
@@ -116,7 +101,7 @@ async def follow(
         backend=backend,
         submission=submission,
         sink=sink,
-        start=cursor,
+        log=Rank0Log(backend, submission, sink=sink, start=cursor, mask=mask),
         deadline=deadline,
         limits=limits or Limits(),
         keep_running_pods=keep_running_pods or hands_off,
@@ -125,17 +110,6 @@ async def follow(
         clock=clock,
     )
     return await follower.run()
-
-
-async def catch_up(backend: Backend, submission: Submission, *, sink: Sink, cursor: LogCursor | None) -> None:
-    """Hand over the lines after the cursor that are there now; says so if they cannot be read any more."""
-    try:
-        async for line in backend.logs(submission.ref, submission.rank0, since=cursor, follow=False):
-            sink.line(line)
-            await sink.room()
-    except ClusterError as error:
-        last = f"the last line that was read is of {cursor.timestamp}" if cursor else "no line had been read"
-        sink.notice(f"{submission.ref}: the rest of rank 0's log cannot be read any more ({error}); {last}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +128,7 @@ class _Follower:
     backend: Backend
     submission: Submission
     sink: Sink
-    start: LogCursor | Callable[[], Awaitable[LogCursor | None]] | None
+    log: Rank0Log
     deadline: datetime | None
     limits: Limits
     keep_running_pods: bool
@@ -163,16 +137,12 @@ class _Follower:
     clock: Callable[[], datetime]
     record: recorder.Record | None = None
     status: JobStatus = field(default_factory=lambda: JobStatus(phase=JobPhase.PENDING))
-    cursor: LogCursor | None = None
-    pump: asyncio.Task[None] | None = None
-    is_reading: bool = False
     noted: Diagnosis | None = None
     deleted: bool = False
     due: datetime | None = None
     woken_at: datetime | None = None
     waiting: WaitingNotice = field(default_factory=WaitingNotice)
     last_words: LastWords = field(init=False)
-    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
 
     def __post_init__(self) -> None:
         self.last_words = LastWords(besides=self.submission.rank0)
@@ -188,10 +158,7 @@ class _Follower:
                 end = await self._until_end(watch)
                 await self._settle(end)
         finally:
-            if self.pump is not None:
-                self.pump.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await self.pump
+            await self.log.end()
         return await self._conclude(end)
 
     async def _settle(self, end: _End) -> None:
@@ -201,7 +168,7 @@ class _Follower:
         elif not self.keep_running_pods:
             await self._stop_leftovers()
         if self._has_begun:
-            await self._drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT)
+            await self.log.drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT)
             if end.outcome is Outcome.FAILED and not end.stop:
                 await self._look_again()
 
@@ -254,8 +221,8 @@ class _Follower:
         self._say_changes(before, self.record, pytorchjob.read_status(seen.job))
         if self.status.phase.is_terminal:  # what ran until then; the operator stops it at the same moment
             self.record = replace(self.record, running=before.running or self.record.running)
-        if self.pump is None and self._has_log(self.record):
-            self.pump = asyncio.create_task(self._pump_log())
+        if self._has_log(self.record):
+            self.log.begin()
         if self.record.terminations != before.terminations and not self.hands_off:
             await self._annotate(RECORD_ANNOTATION, recorder.to_text(self.record))
 
@@ -323,31 +290,6 @@ class _Follower:
         ended = (end.replica for end in record.terminations)
         return rank0 in record.running or rank0 in record.finished or rank0 in ended
 
-    async def _pump_log(self) -> None:
-        self.cursor = await self.start() if callable(self.start) else self.start
-        self.is_reading = True
-        try:
-            async for line in self.backend.logs(self.ref, self.submission.rank0, since=self.cursor):
-                self.sink.line(line)
-                self.cursor = line.cursor
-                if not line.notice:
-                    self.tail.append(self.mask(line.text)[:_TAIL_WIDTH])
-                await self.sink.room()
-        except ClusterError as error:
-            self.sink.notice(f"{self.ref}: rank 0's log cannot be read any more: {error}")
-
-    async def _drain(self, seconds: float) -> None:
-        """Wait for the end of the log as long as lines come; the time counts from where its place is known."""
-        self.pump = self.pump or asyncio.create_task(self._pump_log())
-        progresses = True
-        while progresses and not self.pump.done():
-            before = self.is_reading, self.cursor
-            await asyncio.wait({self.pump}, timeout=seconds)
-            progresses = not self.is_reading or before != (self.is_reading, self.cursor)
-        if not self.pump.done():
-            last = self.cursor.timestamp if self.cursor else "none was read"
-            self.sink.notice(f"{self.ref}: the end of rank 0's log was waited for {seconds:.0f} s; last line: {last}")
-
     # --- the end ------------------------------------------------------------------------------------------------------
 
     async def _stop(self) -> None:
@@ -370,7 +312,7 @@ class _Follower:
         try:
             report = await self._inspect()
         except OutputsNotVerified as error:
-            return Conclusion(outcome=Outcome.UNVERIFIED, status=self.status, cursor=self.cursor, detail=str(error))
+            return Conclusion(outcome=Outcome.UNVERIFIED, status=self.status, cursor=self.log.cursor, detail=str(error))
         not_before = parse_instant(self.submission.first_started_at) or self.clock()
         found = problems(report, self.submission.outputs, not_before=not_before) if report else ()
         if found:
@@ -378,7 +320,7 @@ class _Follower:
         for note in notes(report, self.submission.outputs) if report else ():
             self.sink.notice(f"{self.ref}: {note}")
         result = self._result(self.status, report, None)
-        return Conclusion(outcome=Outcome.SUCCEEDED, status=self.status, result=result, cursor=self.cursor)
+        return Conclusion(outcome=Outcome.SUCCEEDED, status=self.status, result=result, cursor=self.log.cursor)
 
     async def _look_again(self) -> None:
         """See how the other replicas ended: the one whose end was seen first may only have followed the real cause."""
@@ -402,7 +344,7 @@ class _Follower:
 
     async def _diagnose(self) -> Diagnosis:
         """Read more of the log that matters than the record holds, if it can be read."""
-        tails = {self.submission.rank0: tuple(self.tail)}
+        tails = {self.submission.rank0: tuple(self.log.tail)}
         record, ranks = self.record or recorder.Record(), self.submission.ranks
         first = diagnoses.diagnose(record, self.status, ranks=ranks, tails=tails)
         if not first.replica or first.replica in tails:
@@ -411,21 +353,21 @@ class _Follower:
         return diagnoses.diagnose(record, self.status, ranks=ranks, tails=tails)
 
     async def _last_lines(self, replica: str) -> tuple[str, ...]:
-        last: deque[str] = deque(maxlen=_TAIL_LINES)
+        last: deque[str] = deque(maxlen=TAIL_LINES)
         with contextlib.suppress(ClusterError):
             async for line in self.backend.logs(self.ref, replica, follow=False):
                 if not line.notice:
-                    last.append(self.mask(line.text)[:_TAIL_WIDTH])
+                    last.append(self.mask(line.text)[:TAIL_WIDTH])
         return tuple(last)
 
     def _failure(self, outcome: Outcome, why: Diagnosis, report: OutputReport | None = None) -> Conclusion:
         why = self._with_tail(why)
         status = replace(self.status, phase=JobPhase.FAILED)
         result = self._result(status, report, why)
-        return Conclusion(outcome=outcome, status=status, diagnosis=why, result=result, cursor=self.cursor)
+        return Conclusion(outcome=outcome, status=status, diagnosis=why, result=result, cursor=self.log.cursor)
 
     def _with_tail(self, why: Diagnosis) -> Diagnosis:
-        return why if why.log_tail else replace(why, log_tail=tuple(self.tail), tail_of=self.submission.rank0)
+        return why if why.log_tail else replace(why, log_tail=tuple(self.log.tail), tail_of=self.submission.rank0)
 
     async def _inspect(self) -> OutputReport | None:
         report = None if self.hands_off else await inspect_outputs(self.backend, self.submission)

@@ -24,7 +24,8 @@ from ptjob_provider.core.errors import (
 from ptjob_provider.core.identity import OVERDUE_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION, JobRef, Manifest
 from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.outputs import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs, read_report
-from ptjob_provider.core.runner import catch_up, follow
+from ptjob_provider.core.rank0_log import catch_up
+from ptjob_provider.core.runner import follow
 from ptjob_provider.core.status import JobPhase, JobStatus
 from ptjob_provider.core.submission import Submission
 

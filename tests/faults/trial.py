@@ -16,7 +16,8 @@ from faults.schedule import Schedule, Story
 from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.runner import catch_up, follow
+from ptjob_provider.core.rank0_log import catch_up
+from ptjob_provider.core.runner import follow
 from ptjob_provider.core.submission import ensure_submitted
 
 if TYPE_CHECKING:

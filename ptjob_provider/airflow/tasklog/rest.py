@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.airflow.tasklog.keeping import CURSOR_KEY
 from ptjob_provider.airflow.tasklog.place import start
 from ptjob_provider.airflow.tasklog.sink import TaskLog
-from ptjob_provider.core.runner import catch_up
+from ptjob_provider.core.rank0_log import catch_up
 
 if TYPE_CHECKING:
     from ptjob_provider.airflow.event import JobEvent

@@ -49,7 +49,7 @@ _LINES_IN_A_ROW = 10
 
 
 class TaskLog:
-    """A sink (`runner.Sink`) on a logger. `cursor` is the place of the last line that the logger was given.
+    """A sink (`rank0_log.Sink`) on a logger. `cursor` is the place of the last line that the logger was given.
 
     Records are written in the context that this is made in: Airflow's logger takes from it whose log they belong to.
 

@@ -21,6 +21,7 @@ from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import paths
 from ptjob_provider.core.kubernetes.podlog import losses, runs
 from ptjob_provider.core.kubernetes.podlog.pace import Pace
+from ptjob_provider.core.kubernetes.podlog.pacing import Doubtful, paced
 from ptjob_provider.core.kubernetes.podlog.reading import LogReader, NodeRefused
 from ptjob_provider.core.kubernetes.podlog.replica import Replica
 
@@ -59,10 +60,6 @@ _REFUSED = (ClusterUnavailable, InvalidSpec, JobNotFound, NodeRefused)
 
 class _AnotherRun(Exception):
     """What is served is the log of a later run, of which the status had not told yet."""
-
-
-class _Doubtful(Exception):
-    """The stream was read so slowly that the kubelet may have left a file out."""
 
 
 class _Lost(Exception):
@@ -167,7 +164,7 @@ class ReplicaLog:
                 for line in lines:
                     yield line
                 continue
-            with suppress(_Doubtful):
+            with suppress(Doubtful):
                 async for line in self._stream(run):
                     yield line
                 if await self._replica.has_ended(run) or await self._replica.ends_before(run, self._pause()):
@@ -177,14 +174,14 @@ class ReplicaLog:
         """Yield lines of one follow stream; a part of a line at its end is left for the next one.
 
         Raises:
-            _Doubtful: it may have left something out; it has to be opened again at once.
+            Doubtful: it may have left something out; it has to be opened again at once.
         """
         self._has_all = False
         pace = Pace(asyncio.get_running_loop().time())
         with suppress(*_REFUSED, _AnotherRun):  # the status decides whether it is opened again
             async with (
                 self._open(run, follow="true") as chunks,
-                aclosing(self._lines(run, _paced(chunks, pace), pace=pace)) as lines,
+                aclosing(self._lines(run, paced(chunks, pace), pace=pace)) as lines,
             ):
                 async for line in lines:
                     yield line
@@ -306,7 +303,7 @@ class ReplicaLog:
         async for chunk in chunks:
             for line in reader.feed(chunk):
                 if pace is not None and pace.skips_before(line.timestamp):
-                    raise _Doubtful
+                    raise Doubtful
                 yield line
         self._unfinished = list(reader.finish())
         for line in self._unfinished if run.ended else ():
@@ -389,26 +386,6 @@ class ReplicaLog:
         pod = await self._replica.pod()
         has_pod = pod is not None and pod["metadata"]["uid"] == run.pod_uid
         return losses.lost(self._name, self._since(run) or losses.start_of_run(run), has_pod=has_pod)
-
-
-async def _paced(chunks: AsyncGenerator[bytes, None], pace: Pace) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks of a stream as they come, and take note of how.
-
-    Raises:
-        _Doubtful: another file may have been begun without the kubelet's noticing.
-    """
-    clock = asyncio.get_running_loop().time
-    while True:
-        began = clock()
-        try:
-            async with asyncio.timeout(pace.patience(began)):
-                chunk = await anext(chunks, None)
-        except TimeoutError:
-            raise _Doubtful from None
-        if chunk is None:
-            return
-        pace.take(len(chunk), waited=clock() - began, now=clock())
-        yield chunk
 
 
 def _whole_second(timestamp: str) -> str:
