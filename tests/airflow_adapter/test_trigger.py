@@ -558,6 +558,34 @@ async def test_a_trigger_that_wrongly_took_itself_for_the_first_owns_up(
     assert any("up to 2026-11-20T10:00:01Z are repeated above" in text for text in log_of(made))
 
 
+async def test_after_a_kill_before_anything_was_on_record_repeated_lines_are_in_a_marked_block(
+    backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """The first life told of the log at once; it was killed before Airflow had answered it."""
+    show(backend, "Succeeded")
+    backend.lines = [line(1), line(2)]
+    made = trigger(deferred_at="2026-11-20T09:59:58+00:00")
+
+    await fired(made)
+
+    mark, *lines = log_of(made)
+    assert "may be repeated here: a reader that was killed soon after the beginning" in mark
+    assert lines == ["line 1", "line 2"]
+
+
+async def test_a_log_that_began_long_after_the_deferral_has_no_reader_that_is_not_on_record(
+    backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """A job that waited in a queue while its triggerer was replaced; nothing is marked."""
+    show(backend, "Succeeded")
+    backend.lines = [line(1), line(2)]
+    made = trigger(deferred_at="2026-11-20T09:00:00+00:00")
+
+    await fired(made)
+
+    assert log_of(made) == ["line 1", "line 2"]
+
+
 async def test_a_short_deferral_is_not_ended_before_the_workers_own_end(
     backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:

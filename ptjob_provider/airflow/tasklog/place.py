@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.airflow.tasklog.keeping import keepers
@@ -29,6 +31,9 @@ _LAST_LINES = 2.0
 """Seconds that a triggerer's end waits for lines which have not had their turn; a later life reads the rest again."""
 
 
+_UNRECORDED = "a reader that was killed soon after the beginning may have told them"
+
+
 class PlaceInLog:
     """Where a trigger is in its task's log; what `keeping.Keeper` keeps.
 
@@ -48,6 +53,7 @@ class PlaceInLog:
         self.uid = uid
         self._logger = logger
         self._age = age
+        self._age_at_birth = age()
         self._keeper = keepers.get()
         self.has_begun = False
         self._owning_up: asyncio.Task[None] | None = None
@@ -69,7 +75,10 @@ class PlaceInLog:
         before = await self._earlier_life()
         cursor, why_repeated = start(before, self.uid, self._keeper.name)
         self.has_begun = True
-        self.sink.go_on(cursor, why_repeated=why_repeated)
+        if before is None and YOUTH <= self._age_at_birth < math.inf:
+            self.sink.go_on(None, why_repeated=_UNRECORDED, if_printed_before=self._end_of_youth())
+        else:
+            self.sink.go_on(cursor, why_repeated=why_repeated)
         self._keeper.add(self)
         await self._go_on_record(before, cursor)
         return cursor
@@ -101,6 +110,10 @@ class PlaceInLog:
     def _stop_owning_up(self) -> None:
         if self._owning_up is not None:
             self._owning_up.cancel()
+
+    def _end_of_youth(self) -> str:
+        """Return the time until which a life told of the log at once, before it was on record."""
+        return (datetime.now(UTC) - timedelta(seconds=self._age() - YOUTH)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def _own_up(self) -> None:
         """Say so if an earlier life has told the beginning of the log, although this one took itself for the first."""

@@ -71,23 +71,29 @@ class TaskLog:
         self._is_queued = False
         self._written: asyncio.Event | None = None
         self._repeats_until = ""
+        self._doubt: tuple[str, str] | None = None
         self.cursor: LogCursor | None = None
 
-    def go_on(self, cursor: LogCursor | None, *, why_repeated: str = "") -> None:
+    def go_on(self, cursor: LogCursor | None, *, why_repeated: str = "", if_printed_before: str = "") -> None:
         """Go on after the last line that was given to the logger in an earlier life.
 
         Args:
             cursor: its place.
             why_repeated: why more lines than the cursor says may be in the log; empty if there are none.
+            if_printed_before: RFC 3339; there are none if the next line was printed later than this. Empty: there may
+                be some whenever it was printed.
         """
         self.cursor = cursor
         self._standstills = self._pulse.standstills() if self._pulse else 0
-        if why_repeated:
+        if why_repeated and if_printed_before:
+            self._doubt = why_repeated, if_printed_before
+        elif why_repeated:
             self._mark_repeats(why_repeated)
 
     def line(self, line: LogLine) -> None:
         """Take one line, or one piece of a long one."""
         self._mark_a_standstill()
+        self._settle_a_doubt(line)
         if self._repeats_until and line.timestamp[:19] > self._repeats_until[:19]:
             self._repeats_until = ""
             self.notice("── from here on nothing is repeated ──")
@@ -171,6 +177,13 @@ class TaskLog:
         if standstills > self._standstills:
             self._standstills = standstills
             self._mark_repeats("this process stood still, and another may have gone on")
+
+    def _settle_a_doubt(self, line: LogLine) -> None:
+        if self._doubt is not None:
+            why, before = self._doubt
+            self._doubt = None
+            if line.timestamp[:19] <= before[:19]:
+                self._mark_repeats(why)
 
     def _mark_repeats(self, why: str) -> None:
         until = datetime.now(UTC) + timedelta(seconds=TOLD_LATE)
