@@ -115,8 +115,9 @@ class World:
             seen = self.box.version
             gone = [pod for number, pod in self._gone or () if number > told]
             told = self._number_of_gone
+            is_gone = self._packed is None  # it may go while what was yielded is looked at
             yield self._observation(gone)
-            if self._packed is None:
+            if is_gone:
                 return
             if gone:
                 yield self._observation([])
