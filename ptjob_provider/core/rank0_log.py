@@ -47,7 +47,7 @@ class Rank0Log:
         mask: takes known secrets out of what is kept.
 
     Attributes:
-        cursor: the last line that the sink was given; None if there was none.
+        cursor: the last line that a sink was given, as far as that is known; None if there was none.
         tail: the last lines, masked.
     """
 
@@ -61,7 +61,7 @@ class Rank0Log:
         self._mask = mask
         self._reading: asyncio.Task[None] | None = None
         self._knows_place = False
-        self.cursor: LogCursor | None = None
+        self.cursor: LogCursor | None = None if callable(start) else start
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
 
     def begin(self) -> None:
