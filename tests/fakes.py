@@ -26,6 +26,7 @@ class ScriptedBackend:
         submits: for each create in turn what happens: "ok" (the default), "lost" (created, no answer), "refused".
         pods_stay: how often `pods_gone` says no after a delete.
         worlds: what `watch` yields, one after the other; then it waits for ever.
+        seconds_to_first_world: how long it takes to find out what there is.
         lines: what rank 0 has written; the log ends after them unless `log_hangs`.
         seconds_between_lines: how slowly it writes.
         report: what is found at the declared outputs, or the error that looking gives.
@@ -36,6 +37,7 @@ class ScriptedBackend:
         self.submits: list[str] = []
         self.pods_stay = 0
         self.worlds: list[Observation] = []
+        self.seconds_to_first_world = 0.0
         self.lines: list[LogLine] = []
         self.seconds_between_lines = 0.0
         self.log_error: ClusterError | None = None
@@ -84,6 +86,7 @@ class ScriptedBackend:
 
     async def watch(self, ref: JobRef) -> AsyncIterator[Observation]:
         """Show the scripted worlds, then nothing more; who asks again sees the last one at once."""
+        await asyncio.sleep(self.seconds_to_first_world)
         for world in self.worlds[self.shown :] or self.worlds[-1:]:
             self.shown += 1
             yield world

@@ -201,10 +201,12 @@ class _Follower:
 
     def _patience(self) -> float:
         """Return the seconds until something is due although nothing changes."""
+        if self.record is None:
+            return _LONGEST
         now = self.clock()
         instants = [self.deadline, self.waiting.due(), self._wakes_operator_at()]
         if not self.hands_off:
-            instants.append(diagnoses.ends_at(self.record or recorder.Record(), now=now, limits=self.limits))
+            instants.append(diagnoses.ends_at(self.record, now=now, limits=self.limits))
         left = [(instant - now).total_seconds() for instant in instants if instant is not None]
         return max(0.0, min([_LONGEST, *left]))
 
@@ -273,7 +275,9 @@ class _Follower:
         if self.status.phase.is_terminal:
             succeeded = self.status.phase is JobPhase.SUCCEEDED
             return _End(outcome=Outcome.SUCCEEDED if succeeded else Outcome.FAILED)
-        return None if self.hands_off else self._end_by_us(record, self.clock())
+        if self.hands_off or self.record is None:  # whoever has not seen the job does not know that it has not ended
+            return None
+        return self._end_by_us(record, self.clock())
 
     def _end_by_us(self, record: recorder.Record, now: datetime) -> _End | None:
         if self.deadline is not None and now >= self.deadline:

@@ -291,6 +291,28 @@ async def test_a_deadline_stops_the_job_and_tells_the_last_lines() -> None:
         raise_for(submission(), conclusion)
 
 
+async def test_a_job_that_succeeded_while_nobody_followed_is_no_timeout() -> None:
+    """Whoever comes after the deadline, as after an outage of all triggerers, looks before anything is decided."""
+    backend = ScriptedBackend()
+    backend.seconds_to_first_world = 0.05
+    backend.worlds = [Observation(job=job("Running", "Succeeded"))]
+
+    conclusion = await follow(backend, submission(), sink=ListSink(), deadline=NOON, clock=lambda: NOON)
+
+    assert (conclusion.outcome, backend.deleted) == (Outcome.SUCCEEDED, [])
+
+
+async def test_a_log_that_was_not_read_any_more_keeps_its_place() -> None:
+    """The job was deleted between two followers; nobody tells its log from the beginning."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=None)]
+    [line] = written("epoch 1")
+
+    conclusion = await follow(backend, submission(), sink=ListSink(), cursor=line.cursor)
+
+    assert conclusion.cursor == line.cursor
+
+
 @pytest.mark.parametrize("hands_off", [False, True])
 async def test_a_job_past_its_own_deadline_is_brought_to_the_operators_mind(*, hands_off: bool) -> None:
     """The operator looks at a job when it changes: until it has looked ours is changed now and then, nobody else's."""
