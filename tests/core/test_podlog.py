@@ -140,6 +140,28 @@ async def test_a_run_whose_log_was_taken_for_the_next_ones_is_read_late() -> Non
     ]
 
 
+async def test_a_run_that_ended_in_the_second_in_which_the_next_ones_lines_came_is_read_late() -> None:
+    """Whole seconds do not tell whose line it was that was told first; the log of the run that is over does."""
+    node = ScriptedNode(runs=[run(2.0, 3.1, began=2, ended=False), run(3.6, 3.9, began=3)], told=1)
+
+    assert await texts(node) == [
+        "at 3.6",
+        "at 3.9",
+        f"[{REPLICA}: what follows was written before {at(3.6)}, by the run before (told late)]",
+        "at 2.0",
+        "at 3.1",
+    ]
+
+
+async def test_a_run_whose_only_lines_came_in_the_second_in_which_it_ended_is_told_once() -> None:
+    """Its lines were its own, although the next run began before the second was over."""
+    first = run(3.1, 3.2, began=3, ended=False)
+    node = ScriptedNode(runs=[first], told=1)
+    node.then = [lambda node: node.runs.append(run(3.6, began=3))]
+
+    assert await texts(node) == ["at 3.1", "at 3.2", "at 3.6"]
+
+
 async def test_a_clock_that_was_set_back_makes_no_gap() -> None:
     """What was written before comes again behind it: twice, but nothing is said to be missing."""
     node = ScriptedNode(runs=[run(30.0, 5.0, ended=False)])

@@ -70,3 +70,9 @@ def _is_stamp(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def whole_second(timestamp: str) -> str:
+    """Cut an RFC 3339 instant to its second, as the server does on its way to the kubelet."""
+    head, dot, tail = timestamp.partition(".")
+    return head + tail.lstrip("0123456789") if dot else timestamp

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from ptjob_provider.core.kubernetes import paths
 from ptjob_provider.core.kubernetes.podlog import losses, runs
 from ptjob_provider.core.kubernetes.podlog.pace import Pace
 from ptjob_provider.core.kubernetes.podlog.pacing import Doubtful, paced
-from ptjob_provider.core.kubernetes.podlog.reading import LogReader, NodeRefused
+from ptjob_provider.core.kubernetes.podlog.reading import LogReader, NodeRefused, whole_second
 from ptjob_provider.core.kubernetes.podlog.replica import Replica
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class ReplicaLog:
         pace = Pace(asyncio.get_running_loop().time())
         with suppress(*_REFUSED, _AnotherRun):  # the status decides whether it is opened again
             async with (
-                self._open(run, follow="true") as chunks,
+                self._open(self._since(run), follow="true") as chunks,
                 aclosing(self._lines(run, paced(chunks, pace), pace=pace)) as lines,
             ):
                 async for line in lines:
@@ -240,7 +241,7 @@ class ReplicaLog:
     async def _late(self, run: Run, is_previous: bool) -> AsyncGenerator[LogLine, None]:  # noqa: FBT001 - of a pair
         """Yield a run after its end; from its start where lines of the next run were taken for its first ones."""
         mistaken, later = self._first or (self._place_in(run) if is_previous else None), self._read
-        if mistaken is None or not run.was_over_before(mistaken.timestamp):
+        if mistaken is None or not await self._is_of_a_later_run(mistaken, run, is_previous=is_previous):
             async for line in self._read_to_end(run, is_previous=is_previous):
                 yield line
             return
@@ -253,6 +254,17 @@ class ReplicaLog:
                 yield line
         finally:
             self._read = later
+
+    async def _is_of_a_later_run(self, place: LogCursor, run: Run, *, is_previous: bool) -> bool:
+        """Whether a line was told as one of this run and cannot be; the log decides where whole seconds do not."""
+        if run.was_over_before(place.timestamp) or not (is_previous and run.may_be_over_before(place.timestamp)):
+            return run.was_over_before(place.timestamp)
+        reader = LogReader(run, place)
+        async with self._client.log_streams.reading(), self._open(place, previous="true") as chunks:
+            async for chunk in chunks:
+                deque(reader.feed(chunk), maxlen=0)
+        deque(reader.finish(), maxlen=0)
+        return reader.has_reached is not True
 
     async def _read_to_end(self, run: Run, *, is_previous: bool = False) -> AsyncGenerator[LogLine, None]:
         """Yield what is there after the last line that was read."""
@@ -270,7 +282,7 @@ class ReplicaLog:
         query = {"previous": "true"} if is_previous else {}
         async with (
             self._client.log_streams.reading(),
-            self._open(run, **query) as chunks,
+            self._open(self._since(run), **query) as chunks,
             aclosing(self._lines(run, chunks, is_previous=is_previous)) as lines,
         ):
             async for line in lines:
@@ -313,9 +325,8 @@ class ReplicaLog:
         self._read, self._failures = line.cursor, 0
         self._is_unsteady = self._is_unsteady or reader.is_unsteady
 
-    def _open(self, run: Run, **query: str) -> Any:
-        since = self._since(run)
-        first = {"sinceTime": _whole_second(since.timestamp)} if since else {}
+    def _open(self, since: LogCursor | None, **query: str) -> Any:
+        first = {"sinceTime": whole_second(since.timestamp)} if since else {}
         return self._client.stream(
             self._path, silence=_SILENCE, container=pytorchjob.CONTAINER, timestamps="true", **first, **query
         )
@@ -386,9 +397,3 @@ class ReplicaLog:
         pod = await self._replica.pod()
         has_pod = pod is not None and pod["metadata"]["uid"] == run.pod_uid
         return losses.lost(self._name, self._since(run) or losses.start_of_run(run), has_pod=has_pod)
-
-
-def _whole_second(timestamp: str) -> str:
-    """Cut an RFC 3339 instant to its second, as the server does on its way to the kubelet."""
-    head, dot, tail = timestamp.partition(".")
-    return head + tail.lstrip("0123456789") if dot else timestamp

@@ -42,6 +42,10 @@ class Run:
         """Whether a line of this instant was certainly written after the run: by more than what whole seconds hide."""
         return bool(self.finished_at) and nanoseconds(timestamp) >= nanoseconds(self.finished_at) + _SECOND
 
+    def may_be_over_before(self, timestamp: str) -> bool:
+        """Whether a line of this instant may have been written after the run, as far as whole seconds tell."""
+        return bool(self.finished_at) and nanoseconds(timestamp) >= nanoseconds(self.finished_at)
+
     def is_same(self, other: Run | None) -> bool:
         """Whether the other is this run, at whatever moment it was seen."""
         mine = (self.pod_uid, self.restart_count)
