@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
+_AT_ONCE = 50
+"""How many followers are shown their job in one turn of the loop: each unpacks it, and thousands may begin at once."""
+
 _UNLABELLED_INTERVAL = 30.0
 """Seconds between looks at a job that has lost the label by which it was watched."""
 
@@ -49,6 +52,7 @@ class Board:
         self._pods: dict[str, dict[str, bytes]] = {}
         self._ended: set[str] = set()
         self._reasons = Reasons(selection.namespace)
+        self._turn = asyncio.Semaphore(_AT_ONCE)
         self._tasks: asyncio.TaskGroup
         self._client: Client
 
@@ -94,13 +98,25 @@ class Board:
 
     async def _begin(self, world: World) -> None:
         """Show a world all that is known; what is not known here is asked for."""
+        async with self._turn:
+            await asyncio.sleep(0)
+            is_done = self._worlds.get(world.ref.uid) is not world or self._begin_with_what_is_kept(world)
+        if not is_done:
+            await self._begin_with_what_is_asked_for(world)
+
+    def _begin_with_what_is_kept(self, world: World) -> bool:
+        """Show a world what was kept while nobody followed its job; returns whether the job was."""
         uid = world.ref.uid
         kept = self._jobs.pop(uid, None)
-        for pod in self._pods.pop(uid, {}).values():
-            world.show_pod(unpacked(pod))
-        if kept is not None:
+        for pod, found in self._pods.pop(uid, {}).items():
+            if pod not in world.pods:
+                world.show_pod(unpacked(found))
+        if kept is not None and not world.is_known:  # what was told since the follower came is newer
             self._show(world, unpacked(kept))
-            return
+        return kept is not None
+
+    async def _begin_with_what_is_asked_for(self, world: World) -> None:
+        uid = world.ref.uid
         job = await self._asked(world)
         if job is not None and not self._selection.has(job):
             del self._worlds[uid]
