@@ -27,7 +27,9 @@ _LONGEST_LINE = 64 * 1024 * 1024
 _PATIENCE = 120.0
 _IS_QUIET = 0.15
 """Of a core, over `_QUIET_FOR` seconds: a contender that uses less has finished what it begins with."""
-_QUIET_FOR = 2.0
+_QUIET_FOR = 7.0
+"""Longer than a trigger of ours waits until it says in its log why its job does not run yet."""
+
 _LOOK = 0.1
 
 
