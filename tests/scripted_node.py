@@ -55,6 +55,7 @@ class ScriptedNode:
         runs: of the pod's container, oldest first; the node keeps the last two.
         uid: of the pod; None: it is gone.
         told: how many runs the pod's status tells of; it may be behind.
+        forgets: whether the node has only the last run any more.
         refusals: for each request in turn: what is raised, or served instead of the log.
         asked: the queries that came.
         then: for each request in turn: what happens once it has been answered.
@@ -63,6 +64,7 @@ class ScriptedNode:
     runs: list[ScriptedRun]
     uid: str | None = "pod"
     told: int = 0
+    forgets: bool = False
     refusals: list[Exception | bytes | None] = field(default_factory=list)
     asked: list[dict[str, str]] = field(default_factory=list)
     then: list[Callable[[ScriptedNode], None]] = field(default_factory=list)
@@ -83,7 +85,7 @@ class ScriptedNode:
             self.then.pop(0)(self)
 
     def _served(self, query: dict[str, str]) -> bytes:
-        if self.uid is None or ("previous" in query and len(self.runs) < 2):
+        if self.uid is None or ("previous" in query and (self.forgets or len(self.runs) < 2)):
             raise JobNotFound("gone", code=404)
         run = self.runs[-2 if "previous" in query else -1]
         since = nanoseconds(query.get("sinceTime", at(0)))
@@ -99,7 +101,7 @@ class ScriptedNode:
             return None
         known = self.runs[: self.told or None]
         states = [_state(run, is_over=run.ended or run is not known[-1]) for run in known]
-        last = {"lastState": states[-2]} if len(states) > 1 else {}
+        last = {"lastState": states[-2]} if len(states) > 1 and not self.forgets else {}
         status = {"name": "pytorch", "restartCount": len(known) - 1, "state": states[-1], **last}
         phase = "Succeeded" if known[-1].ended and self.told == 0 else "Running"
         return {
@@ -109,8 +111,10 @@ class ScriptedNode:
         }
 
     def last_state(self, _uid: str) -> Manifest | None:
-        """Return nothing: nobody saw the pod end."""
-        return None
+        """Return what the world saw of a pod whose log the node has partly removed; else nobody saw it end."""
+        known = self.runs[: self.told or None]
+        status = {"name": "pytorch", "restartCount": len(known) - 1, "state": _state(known[-1], is_over=True)}
+        return {"metadata": {"uid": self.uid}, "status": {"containerStatuses": [status]}} if self.forgets else None
 
     async def job(self) -> Manifest:
         """Return a job that runs, or has succeeded with its pod gone."""

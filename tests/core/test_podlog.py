@@ -153,6 +153,40 @@ async def test_a_run_that_ended_in_the_second_in_which_the_next_ones_lines_came_
     ]
 
 
+async def test_a_run_whose_log_was_taken_for_the_next_ones_and_is_gone_is_told() -> None:
+    """The node keeps the last run only of a container that will not run again."""
+    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False), run(9.0, 9.5, began=9)], told=1)
+    node.then = [lambda node: setattr(node, "forgets", True)]
+
+    assert await texts(node) == [
+        "at 9.0",
+        "at 9.5",
+        gone("2026-11-20T10:00:02Z", "2026-11-20T10:00:09Z", "its container had been started again"),
+    ]
+
+
+async def test_a_run_that_was_told_and_is_gone_is_no_loss() -> None:
+    """Its stream had ended with it, and what the next run writes is new."""
+    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False)], told=1)
+
+    def go_on(node: ScriptedNode) -> None:
+        node.runs.append(run(9.0, 9.5, began=9))
+        node.forgets = True
+
+    node.then = [go_on]
+
+    assert await texts(node) == ["at 2.0", "at 3.0", "at 9.0", "at 9.5"]
+
+
+async def test_whoever_goes_on_after_lines_that_were_told_late_repeats_nothing() -> None:
+    """The last of them stands behind everything that was told before."""
+    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False), run(9.0, 9.5, began=9)], told=1)
+
+    told = await followed(node)
+
+    assert await texts(node, told[-1].cursor) == []
+
+
 async def test_a_run_whose_only_lines_came_in_the_second_in_which_it_ended_is_told_once() -> None:
     """Its lines were its own, although the next run began before the second was over."""
     first = run(3.1, 3.2, began=3, ended=False)

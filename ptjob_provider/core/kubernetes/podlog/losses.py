@@ -23,6 +23,23 @@ def start_of_pod(pod: Manifest) -> LogCursor:
     return _before_first(meta["uid"], 0, pod["status"].get("startTime") or meta["creationTimestamp"])
 
 
+def is_skipped(read: LogCursor, last: Run | None, oldest: Run) -> bool:
+    """Whether something was written after the last line that was read and before the oldest run that is kept.
+
+    Args:
+        read: the place of that line.
+        last: the run that was read to its end last; None if none was.
+        oldest: which the node still has.
+    """
+    if last is not None and last.pod_uid == oldest.pod_uid:
+        return oldest.restart_count > last.restart_count + 1
+    if last is not None and last.pod_uid == read.pod_uid:
+        return oldest.restart_count > 0
+    if read.pod_uid == oldest.pod_uid:
+        return oldest.restart_count > read.restart_count and oldest.began_after(read.timestamp)
+    return True
+
+
 def rotated(replica: str, place: LogCursor, until: str) -> LogLine:
     """Say that the lines behind a place are not in the newest file any more."""
     return _gap(replica, place, until, "its log had been rotated")

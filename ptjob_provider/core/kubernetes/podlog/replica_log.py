@@ -27,7 +27,7 @@ from ptjob_provider.core.kubernetes.podlog.reading import LogReader, NodeRefused
 from ptjob_provider.core.kubernetes.podlog.replica import Replica
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterator
 
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.kubernetes.board.world import World
@@ -80,6 +80,7 @@ class ReplicaLog:
         self._unfinished: list[LogLine] = []
         self._first: LogCursor | None = None
         self._belated: LogCursor | None = None
+        self._unchecked: Run | None = None
         self._has_all = False
         self._is_unsteady = False
         self._failures = 0
@@ -141,7 +142,7 @@ class ReplicaLog:
 
     async def _follow_run(self, run: Run) -> AsyncGenerator[LogLine, None]:
         """Yield a run's lines until it has ended and all of them were read, or what is lost is said."""
-        self._has_all, self._unfinished, self._first, self._belated = False, [], None, None
+        self._begin_run()
         if not run.ended:
             async with self._client.log_streams.place() as place:
                 async for line in self._while_it_lasts(run, place):
@@ -154,7 +155,12 @@ class ReplicaLog:
                 yield line
             if not self._has_all or not self._replica.was_seen_ending(run):
                 yield await self._loss(run)
+            elif self._first is not None:
+                self._unchecked = run
         self._last = run
+
+    def _begin_run(self) -> None:
+        self._has_all, self._unfinished, self._first, self._belated = False, [], None, None
 
     async def _while_it_lasts(self, run: Run, place: Place) -> AsyncGenerator[LogLine, None]:
         """Yield lines as they come over a stream or, as long as none is free, turn by turn."""
@@ -228,7 +234,7 @@ class ReplicaLog:
         before = runs.before(pod, run)
         oldest = before or run
         read = self._read or losses.start_of_pod(pod)
-        if self._is_skipped(read, oldest):
+        if losses.is_skipped(read, self._last, oldest):
             yield losses.skipped(self._name, read, oldest)
         if before is None or self._is_told(before):
             return
@@ -240,20 +246,27 @@ class ReplicaLog:
 
     async def _late(self, run: Run, is_previous: bool) -> AsyncGenerator[LogLine, None]:  # noqa: FBT001 - of a pair
         """Yield a run after its end; from its start where lines of the next run were taken for its first ones."""
-        mistaken, later = self._first or (self._place_in(run) if is_previous else None), self._read
+        mistaken, read = self._first or (self._place_in(run) if is_previous else None), self._read
         if mistaken is None or not await self._is_of_a_later_run(mistaken, run, is_previous=is_previous):
             async for line in self._read_to_end(run, is_previous=is_previous):
                 yield line
             return
+        self._first, later = mistaken, replace(read or mistaken, restart_count=run.restart_count + 1)
+        last: LogLine | None = None
         self._read = self._belated
         try:
             async for line in self._read_to_end(run, is_previous=is_previous):
                 if self._belated is None:
-                    yield losses.belated(self._name, losses.start_of_run(run), mistaken.timestamp)
-                self._belated = line.cursor
-                yield line
+                    self._belated = losses.start_of_run(run)
+                    yield losses.belated(self._name, self._belated, mistaken.timestamp)
+                if last is not None:
+                    self._belated = last.cursor
+                    yield last
+                last = line
         finally:
             self._read = later
+        if last is not None:
+            yield replace(last, cursor=later)  # whoever goes on behind it has been told the later lines
 
     async def _is_of_a_later_run(self, place: LogCursor, run: Run, *, is_previous: bool) -> bool:
         """Whether a line was told as one of this run and cannot be; the log decides where whole seconds do not."""
@@ -301,10 +314,14 @@ class ReplicaLog:
         async for line in self._all_of(run, reader, chunks, pace):
             if place is not None and reader.has_reached is False:
                 yield await self._rotated(run, place, line.timestamp, is_previous=is_previous)
+            for notice in self._mistold(run, reader):
+                yield notice
             place = None
             self._first = line.cursor if since is None and self._first is None else self._first
             self._take(line, reader)
             yield line
+        for notice in self._mistold(run, reader):
+            yield notice
         is_complete = self._has_all or is_previous or not run.ended
         if place is not None and reader.has_reached is None and not is_complete:
             yield await self._rotated(run, place, "its end")
@@ -369,17 +386,6 @@ class ReplicaLog:
         read = self._read
         return read is not None and read.pod_uid == run.pod_uid and read.restart_count > run.restart_count
 
-    def _is_skipped(self, read: LogCursor, oldest: Run) -> bool:
-        """Whether something was written after the last line that was read and before the oldest run that is kept."""
-        last = self._last
-        if last is not None and last.pod_uid == oldest.pod_uid:
-            return oldest.restart_count > last.restart_count + 1
-        if last is not None and last.pod_uid == read.pod_uid:
-            return oldest.restart_count > 0
-        if read.pod_uid == oldest.pod_uid:
-            return oldest.restart_count > read.restart_count and oldest.began_after(read.timestamp)
-        return True
-
     # --- what is lost
 
     async def _rotated(self, run: Run, place: LogCursor, until: str, *, is_previous: bool = False) -> LogLine:
@@ -391,6 +397,14 @@ class ReplicaLog:
         if not is_previous and await self._replica.is_replaced(run):
             raise _AnotherRun
         return losses.rotated(self._name, place, until)
+
+    def _mistold(self, run: Run, reader: LogReader) -> Iterator[LogLine]:
+        """Say that the run before was never read, where the lines that were told as its are this one's."""
+        if self._unchecked is None or self._read is None or reader.has_reached is None:
+            return
+        unread, self._unchecked = losses.start_of_run(self._unchecked), None
+        if reader.has_reached:
+            yield replace(losses.skipped(self._name, unread, run), cursor=self._read)
 
     async def _loss(self, run: Run) -> LogLine:
         """Say that the end of a run is gone."""
