@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 REPLICA = "digits-master-0"
 JOB = {
     "metadata": {"name": "digits", "namespace": "team", "uid": "job"},
-    "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "restartPolicy": "OnFailure"}}},
+    "spec": {
+        "pytorchReplicaSpecs": {
+            "Master": {"replicas": 1, "restartPolicy": "OnFailure", "template": {"spec": {"containers": []}}}
+        }
+    },
     "status": {"conditions": [{"type": "Running", "status": "True"}]},
 }
 

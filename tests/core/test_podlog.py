@@ -127,9 +127,10 @@ async def test_a_run_that_is_not_told_yet_is_no_gap() -> None:
     assert await texts(node, place(2.0)) == ["at 3.0", "at 9.0"]
 
 
-async def test_a_run_whose_log_was_taken_for_the_next_ones_is_read_late() -> None:
-    """The first stream is opened in the moment in which the status still tells of the run that is over."""
-    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False), run(9.0, 9.5, began=9)], told=1)
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_run_whose_log_was_taken_for_the_next_ones_is_read_late(*, ended: bool) -> None:
+    """It is opened in the moment in which the status still tells of the run before, as running or as over."""
+    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=ended), run(9.0, 9.5, began=9)], told=1)
 
     assert await texts(node) == [
         "at 9.0",
@@ -153,9 +154,10 @@ async def test_a_run_that_ended_in_the_second_in_which_the_next_ones_lines_came_
     ]
 
 
-async def test_a_run_whose_log_was_taken_for_the_next_ones_and_is_gone_is_told() -> None:
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_run_whose_log_was_taken_for_the_next_ones_and_is_gone_is_told(*, ended: bool) -> None:
     """The node keeps the last run only of a container that will not run again."""
-    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False), run(9.0, 9.5, began=9)], told=1)
+    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=ended), run(9.0, 9.5, began=9)], told=1)
     node.then = [lambda node: setattr(node, "forgets", True)]
 
     assert await texts(node) == [

@@ -155,9 +155,7 @@ class ReplicaLog:
                 yield line
             if not self._has_all or not self._replica.was_seen_ending(run):
                 yield await self._loss(run)
-            elif self._first is not None:
-                self._unchecked = run
-        self._last = run
+        self._last, self._unchecked = run, run if self._first is not None else None
 
     def _begin_run(self) -> None:
         self._has_all, self._unfinished, self._first, self._belated = False, [], None, None
@@ -236,13 +234,16 @@ class ReplicaLog:
         read = self._read or losses.start_of_pod(pod)
         if losses.is_skipped(read, self._last, oldest):
             yield losses.skipped(self._name, read, oldest)
-        if before is None or self._is_told(before):
+        is_told = before is not None and self._is_told(before)
+        if before is None or (is_told and not before.is_same(self._unchecked)):
             return
         try:
             async for line in self._rest(before):
                 yield line
+            self._unchecked = None
         except _Lost:
-            yield losses.skipped(self._name, self._since(before) or losses.start_of_run(before), run)
+            if not is_told:
+                yield losses.skipped(self._name, self._since(before) or losses.start_of_run(before), run)
 
     async def _late(self, run: Run, is_previous: bool) -> AsyncGenerator[LogLine, None]:  # noqa: FBT001 - of a pair
         """Yield a run after its end; from its start where lines of the next run were taken for its first ones."""
@@ -250,6 +251,7 @@ class ReplicaLog:
         if mistaken is None or not await self._is_of_a_later_run(mistaken, run, is_previous=is_previous):
             async for line in self._read_to_end(run, is_previous=is_previous):
                 yield line
+            self._first = None if is_previous else self._first
             return
         self._first, later = mistaken, replace(read or mistaken, restart_count=run.restart_count + 1)
         last: LogLine | None = None
@@ -265,6 +267,7 @@ class ReplicaLog:
                 last = line
         finally:
             self._read = later
+        self._first = None
         if last is not None:
             yield replace(last, cursor=later)  # whoever goes on behind it has been told the later lines
 
