@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from installed import ROOT, Installed, install
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytest_plugins = ["cluster.fixtures"]
+
+settings.register_profile("on any machine", deadline=None)  # a busy one takes what it takes
+settings.load_profile("on any machine")
 
 
 @pytest.fixture(scope="session")

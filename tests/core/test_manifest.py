@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -159,7 +159,6 @@ def test_a_document_that_explodes_is_refused_before_it_does(bomb: str) -> None:
         load("\n".join(levels))
 
 
-@settings(deadline=None)
 @given(st.dictionaries(TEXTS, VALUES, max_size=5))
 def test_a_dumped_manifest_is_read_back_as_the_same_values(extra: dict[str, Any]) -> None:
     """Whatever the values, our own loader and PyYAML's read from the dump exactly what was dumped."""

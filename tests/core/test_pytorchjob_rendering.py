@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -133,7 +133,6 @@ JSON = st.recursive(
 EXTRA = st.dictionaries(st.text(max_size=8).map(lambda text: f"x-{text}"), JSON, max_size=3)
 
 
-@settings(deadline=None)
 @given(st.lists(EXTRA, min_size=9, max_size=9))
 def test_no_field_that_nobody_here_knows_is_ever_lost(extras: list[dict[str, Any]]) -> None:
     """Random fields at every level of a manifest come through with their values."""

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -340,7 +340,6 @@ def _places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | in
 PLACES = _places(recorded("manifest-rich"))[1:]
 
 
-@settings(deadline=None)
 @given(st.sampled_from(PLACES), JSON, st.sets(st.sampled_from(sorted(FIELDS))))
 def test_nothing_but_an_invalid_spec_comes_out_of_a_broken_manifest(
     path: tuple[str | int, ...], value: object, names: set[str]

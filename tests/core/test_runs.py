@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ptjob_provider.core.kubernetes.podlog import runs
+from ptjob_provider.core.kubernetes.podlog import losses, runs
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -135,3 +135,27 @@ def test_a_run_is_the_same_at_any_moment() -> None:
     assert run.is_same(runs.newest(pod(ended(SECOND))))
     assert not run.is_same(later)
     assert not run.is_same(None)
+
+
+def a_run(pod_uid: str, count: int) -> runs.Run:
+    """Return a run of a pod."""
+    return runs.Run(pod_uid=pod_uid, restart_count=count, started_at=SECOND, ended=True)
+
+
+@pytest.mark.parametrize(
+    ("read", "last", "oldest", "expected"),
+    [
+        (a_run("a", 0), a_run("a", 0), a_run("a", 1), False),
+        (a_run("a", 0), a_run("a", 0), a_run("a", 2), True),
+        (a_run("a", 3), a_run("a", 3), a_run("b", 0), False),
+        (a_run("a", 3), a_run("a", 3), a_run("b", 1), True),
+        (a_run("a", 0), None, a_run("b", 0), True),
+        (a_run("a", 1), None, a_run("a", 1), False),
+    ],
+    ids=["the next run", "a later run", "the next pod", "a later run of it", "a pod half read", "the run half read"],
+)
+def test_something_was_written_unread_between_two_runs_that_do_not_follow_each_other(
+    read: runs.Run, last: runs.Run | None, oldest: runs.Run, *, expected: bool
+) -> None:
+    """Restart counts say whether there was a run in between; a new pod, whether the old one was read to its end."""
+    assert losses.is_skipped(losses.start_of_run(read), last, oldest) is expected

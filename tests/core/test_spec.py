@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -200,7 +200,6 @@ def test_a_wrong_field_is_refused_by_its_name_and_value_and_with_what_is_allowed
     assert told in refusal(**{field: value})
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(JOB_FIELDS),

@@ -142,7 +142,7 @@ class Drawn:
                 assume(False)  # noqa: FBT003 - "draw another one" in hypothesis' words
             return condition(job, manifest)
 
-        how = settings(max_examples=NUMBER, database=None, deadline=None)
+        how = settings(max_examples=NUMBER, database=None)
         return find(self._strategy, meets, settings=how, random=Random(SEED))  # noqa: S311 - the same ones each time
 
 
