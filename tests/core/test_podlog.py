@@ -180,6 +180,22 @@ async def test_a_run_that_was_told_and_is_gone_is_no_loss() -> None:
     assert await texts(node) == ["at 2.0", "at 3.0", "at 9.0", "at 9.5"]
 
 
+async def test_a_run_that_is_read_in_several_answers_tells_of_no_loss_of_the_one_before() -> None:
+    """Its own lines are found again in each of them; those of the run before were told as long as that lasted."""
+    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False)], told=1)
+
+    def go_on(node: ScriptedNode) -> None:
+        node.runs.append(run(9.0, began=9, ended=False))
+        node.forgets = True
+
+    def end(node: ScriptedNode) -> None:
+        node.runs[-1].ended = True
+
+    node.then = [go_on, end]
+
+    assert await texts(node) == ["at 2.0", "at 3.0", "at 9.0"]
+
+
 async def test_whoever_goes_on_after_lines_that_were_told_late_repeats_nothing() -> None:
     """The last of them stands behind everything that was told before."""
     node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False), run(9.0, 9.5, began=9)], told=1)

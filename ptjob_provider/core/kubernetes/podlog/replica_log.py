@@ -314,6 +314,8 @@ class ReplicaLog:
         """Yield the new lines of one answer; where lines before them are gone, a notice that says so comes first."""
         since, place, self._unfinished = self._since(run), self._expected(run), []
         reader = LogReader(run, since)
+        if since is None or self._place_in(run) is not None:  # a place that was carried over is in doubt, no other
+            self._unchecked = None
         async for line in self._all_of(run, reader, chunks, pace):
             if place is not None and reader.has_reached is False:
                 yield await self._rotated(run, place, line.timestamp, is_previous=is_previous)
