@@ -71,6 +71,14 @@ async def test_lines_that_were_rotated_away_are_told() -> None:
     assert await texts(node, place(2.5)) == [gone(at(2.5), at(9.0), "its log had been rotated"), "at 9.0", "at 9.5"]
 
 
+async def test_a_file_that_begins_right_behind_the_last_line_may_be_missing_nothing() -> None:
+    """The kubelet does not rotate twice within three seconds; whether the old file ended there, nobody says."""
+    [notice, line] = await texts(ScriptedNode(runs=[run(5.4)]), place(2.5))
+
+    assert f"between {at(2.5)} and {at(5.4)}, if anything, was gone" in notice
+    assert line == "at 5.4"
+
+
 async def test_a_file_that_was_rotated_at_the_end_is_told() -> None:
     """Nothing came behind the cursor's line, and that is gone too: what was between it and the end cannot be known."""
     assert await texts(ScriptedNode(runs=[run()]), place(2.5)) == [gone(at(2.5), "its end", "its log had been rotated")]

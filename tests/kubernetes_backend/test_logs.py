@@ -199,10 +199,13 @@ async def test_what_was_rotated_away_is_told_with_its_time(world: World, proxy: 
     await reader.end()
 
     told = [(notice, *around(reader.lines, notice)) for notice in reader.notices]
-    between = [(number_of(before), number_of(after)) for _, before, after in told]
-    assert jumps(reader.lines, 400_000) == [(before, after) for before, after in between if after != before + 1] != []
-    for notice, before, after in told:  # one where a file ended exactly behind what was read: nobody can know that
-        assert f"between {before.timestamp} and {after.timestamp} was gone at the node" in notice.text
+    gone = [(number_of(before), number_of(after)) for notice, before, after in told if "if anything" not in notice.text]
+    doubted = [(number_of(before), number_of(after)) for _, before, after in told]
+    assert gone
+    assert set(gone) <= set(jumps(reader.lines, 400_000)) <= set(doubted)
+    for notice, before, after in told:  # most often one; the kubelet may begin another file while this one is read
+        assert f"between {before.timestamp} and {after.timestamp}" in notice.text
+        assert "was gone at the node" in notice.text
         assert nanoseconds(before.timestamp) < nanoseconds(after.timestamp)
 
 

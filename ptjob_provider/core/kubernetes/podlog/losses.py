@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.core.logs import LogCursor, LogLine, nanoseconds
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.podlog.runs import Run
+
+_ROTATION = 3_000_000_000
+"""Nanoseconds between two rotations of one log, at least."""
 
 
 def start_of_run(run: Run) -> LogCursor:
@@ -41,8 +44,17 @@ def is_skipped(read: LogCursor, last: Run | None, oldest: Run) -> bool:
 
 
 def rotated(replica: str, place: LogCursor, until: str) -> LogLine:
-    """Say that the lines behind a place are not in the newest file any more."""
-    return _gap(replica, place, until, "its log had been rotated")
+    """Say that the lines behind a place are not in the newest file any more, or may not be.
+
+    Where the file begins within three seconds of the place, no whole file lies between them: the kubelet rotates no
+    sooner (`containerLogMonitorInterval`, at least 3 s). Its predecessor may have ended with the very line.
+
+    Args:
+        replica: whose log it is.
+        place: the last line that was read.
+        until: the timestamp of the first one that is there; or in words, that there is none.
+    """
+    return _gap(replica, place, until, "its log had been rotated", is_certain=not _is_soon(place.timestamp, until))
 
 
 def skipped(replica: str, place: LogCursor, until: Run) -> LogLine:
@@ -63,8 +75,12 @@ def belated(replica: str, place: LogCursor, before: str) -> LogLine:
     return _notice(f"{replica}: what follows was written before {before}, by the run before (told late)", place)
 
 
-def _gap(replica: str, place: LogCursor, until: str, why: str) -> LogLine:
-    what = f"{replica}: what it wrote between {place.timestamp} and {until}"
+def _is_soon(timestamp: str, until: str) -> bool:
+    return until[:1].isdigit() and nanoseconds(until) - nanoseconds(timestamp) < _ROTATION
+
+
+def _gap(replica: str, place: LogCursor, until: str, why: str, *, is_certain: bool = True) -> LogLine:
+    what = f"{replica}: what it wrote between {place.timestamp} and {until}" + ("" if is_certain else ", if anything,")
     return _notice(f"{what} was gone at the node before it could be read ({why})", place)
 
 

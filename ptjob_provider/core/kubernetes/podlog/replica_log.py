@@ -23,6 +23,7 @@ from ptjob_provider.core.kubernetes import paths
 from ptjob_provider.core.kubernetes.podlog import losses, runs
 from ptjob_provider.core.kubernetes.podlog.pace import Pace
 from ptjob_provider.core.kubernetes.podlog.pacing import Doubtful, paced
+from ptjob_provider.core.kubernetes.podlog.position import Position
 from ptjob_provider.core.kubernetes.podlog.reading import LogReader, NodeRefused, whole_second
 from ptjob_provider.core.kubernetes.podlog.replica import Replica
 
@@ -75,23 +76,21 @@ class ReplicaLog:
         self._replica = Replica(world, ref, replica)
         self._path = paths.pod_log(ref.namespace, replica)
         self._name = replica
-        self._read: LogCursor | None = None
-        self._last: Run | None = None
+        self._at = Position()
         self._unfinished: list[LogLine] = []
         self._first: LogCursor | None = None
         self._belated: LogCursor | None = None
         self._unchecked: Run | None = None
         self._has_all = False
-        self._is_unsteady = False
         self._failures = 0
 
     async def follow(self, since: LogCursor | None) -> AsyncGenerator[LogLine, None]:
         """Yield the lines after the cursor until the container will write no more; see `Backend.logs`."""
-        self._read = since
+        self._at.read = since
         while True:
             pod = await self._replica.pod()
             run = runs.newest(pod)
-            if pod is not None and run is not None and not run.is_same(self._last):
+            if pod is not None and run is not None and not run.is_same(self._at.last):
                 async for line in self._missed(pod, run):
                     yield line
                 async for line in self._follow_run(run):
@@ -107,7 +106,7 @@ class ReplicaLog:
         Raises:
             JobNotFound: the pod is gone, and its log with it.
         """
-        self._read = since
+        self._at.read = since
         pod = await self._replica.pod()
         if pod is None and (since is not None or await self._replica.has_begun()):
             raise JobNotFound(f"{self._replica}: the pod is gone, and its log with it")
@@ -155,7 +154,7 @@ class ReplicaLog:
                 yield line
             if not self._has_all or not self._replica.was_seen_ending(run):
                 yield await self._loss(run)
-        self._last, self._unchecked = run, run if self._first is not None else None
+        self._at.last, self._unchecked = run, run if self._first is not None else None
 
     def _begin_run(self) -> None:
         self._has_all, self._unfinished, self._first, self._belated = False, [], None, None
@@ -185,7 +184,7 @@ class ReplicaLog:
         pace = Pace(asyncio.get_running_loop().time())
         with suppress(*_REFUSED, _AnotherRun):  # the status decides whether it is opened again
             async with (
-                self._open(self._since(run), follow="true") as chunks,
+                self._open(self._at.since(run), follow="true") as chunks,
                 aclosing(self._lines(run, paced(chunks, pace), pace=pace)) as lines,
             ):
                 async for line in lines:
@@ -231,10 +230,10 @@ class ReplicaLog:
         """Yield the rest of the run before this one, if nobody has read it; the node keeps no older ones."""
         before = runs.before(pod, run)
         oldest = before or run
-        read = self._read or losses.start_of_pod(pod)
-        if losses.is_skipped(read, self._last, oldest):
+        read = self._at.read or losses.start_of_pod(pod)
+        if losses.is_skipped(read, self._at.last, oldest):
             yield losses.skipped(self._name, read, oldest)
-        is_told = before is not None and self._is_told(before)
+        is_told = before is not None and self._at.is_told(before)
         if before is None or (is_told and not before.is_same(self._unchecked)):
             return
         try:
@@ -243,11 +242,11 @@ class ReplicaLog:
             self._unchecked = None
         except _Lost:
             if not is_told:
-                yield losses.skipped(self._name, self._since(before) or losses.start_of_run(before), run)
+                yield losses.skipped(self._name, self._at.since(before) or losses.start_of_run(before), run)
 
     async def _late(self, run: Run, is_previous: bool) -> AsyncGenerator[LogLine, None]:  # noqa: FBT001 - of a pair
         """Yield a run after its end; from its start where lines of the next run were taken for its first ones."""
-        mistaken, read = self._first or (self._place_in(run) if is_previous else None), self._read
+        mistaken, read = self._first or (self._at.place_in(run) if is_previous else None), self._at.read
         if mistaken is None or not await self._is_of_a_later_run(mistaken, run, is_previous=is_previous):
             async for line in self._read_to_end(run, is_previous=is_previous):
                 yield line
@@ -255,7 +254,7 @@ class ReplicaLog:
             return
         self._first, later = mistaken, replace(read or mistaken, restart_count=run.restart_count + 1)
         last: LogLine | None = None
-        self._read = self._belated
+        self._at.read = self._belated
         try:
             async for line in self._read_to_end(run, is_previous=is_previous):
                 if self._belated is None:
@@ -266,7 +265,7 @@ class ReplicaLog:
                     yield last
                 last = line
         finally:
-            self._read = later
+            self._at.read = later
         self._first = None
         if last is not None:
             yield replace(last, cursor=later)  # whoever goes on behind it has been told the later lines
@@ -298,7 +297,7 @@ class ReplicaLog:
         query = {"previous": "true"} if is_previous else {}
         async with (
             self._client.log_streams.reading(),
-            self._open(self._since(run), **query) as chunks,
+            self._open(self._at.since(run), **query) as chunks,
             aclosing(self._lines(run, chunks, is_previous=is_previous)) as lines,
         ):
             async for line in lines:
@@ -312,9 +311,9 @@ class ReplicaLog:
         self, run: Run, chunks: AsyncGenerator[bytes, None], *, pace: Pace | None = None, is_previous: bool = False
     ) -> AsyncGenerator[LogLine, None]:
         """Yield the new lines of one answer; where lines before them are gone, a notice that says so comes first."""
-        since, place, self._unfinished = self._since(run), self._expected(run), []
+        since, place, self._unfinished = self._at.since(run), self._at.expected(run), []
         reader = LogReader(run, since)
-        if since is None or self._place_in(run) is not None:  # a place that was carried over is in doubt, no other
+        if since is None or self._at.place_in(run) is not None:  # a place that was carried over is in doubt, no other
             self._unchecked = None
         async for line in self._all_of(run, reader, chunks, pace):
             if place is not None and reader.has_reached is False:
@@ -323,7 +322,8 @@ class ReplicaLog:
                 yield notice
             place = None
             self._first = line.cursor if since is None and self._first is None else self._first
-            self._take(line, reader)
+            self._at.take(line.cursor, is_unsteady=reader.is_unsteady)
+            self._failures = 0
             yield line
         for notice in self._mistold(run, reader):
             yield notice
@@ -343,10 +343,6 @@ class ReplicaLog:
         for line in self._unfinished if run.ended else ():
             yield line
 
-    def _take(self, line: LogLine, reader: LogReader) -> None:
-        self._read, self._failures = line.cursor, 0
-        self._is_unsteady = self._is_unsteady or reader.is_unsteady
-
     def _open(self, since: LogCursor | None, **query: str) -> Any:
         first = {"sinceTime": whole_second(since.timestamp)} if since else {}
         return self._client.stream(
@@ -357,39 +353,6 @@ class ReplicaLog:
         """Wait before the server is asked again: longer from failure to failure, and not all readers at once."""
         if self._failures:
             await asyncio.sleep(min(2.0 ** (self._failures - 1), _LONGEST_PAUSE) * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, keeps no secret
-
-    # --- places
-
-    def _since(self, run: Run) -> LogCursor | None:
-        """Return the last line that was read as a place in this run; None if it is not of this pod, or before it."""
-        read = self._read
-        if read is None or read.pod_uid != run.pod_uid or read.restart_count > run.restart_count:
-            return None
-        if read.restart_count < run.restart_count and run.began_after(read.timestamp):
-            return None
-        return replace(read, restart_count=run.restart_count)
-
-    def _expected(self, run: Run) -> LogCursor | None:
-        """Return the line that an answer must begin with if nothing is missing; None if that cannot be told.
-
-        A place that was carried over may be the run's before; one of a notice is no line's; and where the node's clock
-        was set back, later timestamps stand before it.
-        """
-        read = self._read
-        if read is None or self._is_unsteady or read.ordinal < 0:
-            return None
-        return self._place_in(run)
-
-    def _place_in(self, run: Run) -> LogCursor | None:
-        """Return the last line that was read if it was told as one of this run's."""
-        read = self._read
-        return read if read and (read.pod_uid, read.restart_count) == (run.pod_uid, run.restart_count) else None
-
-    def _is_told(self, run: Run) -> bool:
-        if self._last is not None and self._last.pod_uid == run.pod_uid:
-            return self._last.restart_count >= run.restart_count
-        read = self._read
-        return read is not None and read.pod_uid == run.pod_uid and read.restart_count > run.restart_count
 
     # --- what is lost
 
@@ -405,14 +368,14 @@ class ReplicaLog:
 
     def _mistold(self, run: Run, reader: LogReader) -> Iterator[LogLine]:
         """Say that the run before was never read, where the lines that were told as its are this one's."""
-        if self._unchecked is None or self._read is None or reader.has_reached is None:
+        if self._unchecked is None or self._at.read is None or reader.has_reached is None:
             return
         unread, self._unchecked = losses.start_of_run(self._unchecked), None
         if reader.has_reached:
-            yield replace(losses.skipped(self._name, unread, run), cursor=self._read)
+            yield replace(losses.skipped(self._name, unread, run), cursor=self._at.read)
 
     async def _loss(self, run: Run) -> LogLine:
         """Say that the end of a run is gone."""
         pod = await self._replica.pod()
         has_pod = pod is not None and pod["metadata"]["uid"] == run.pod_uid
-        return losses.lost(self._name, self._since(run) or losses.start_of_run(run), has_pod=has_pod)
+        return losses.lost(self._name, self._at.since(run) or losses.start_of_run(run), has_pod=has_pod)
