@@ -43,6 +43,7 @@ PURE = (
     "kubernetes/paths",
     "kubernetes/podlog/losses",
     "kubernetes/podlog/pace",
+    "kubernetes/podlog/position",
     "kubernetes/podlog/reading",
     "kubernetes/podlog/runs",
     "kubernetes/probe_answer",
