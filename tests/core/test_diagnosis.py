@@ -192,6 +192,17 @@ class TestRoot:
         assert (found.cause, found.retryable) == (Cause.PREEMPTED, True)
         assert found.summary == f"{WORKER} (rank 1) was preempted (PreemptionByScheduler): to make room"
 
+    def test_of_two_removals_in_one_second_the_one_that_says_why_counts(self) -> None:
+        """The operator deletes the others in the same second, and its word on that may not have come yet."""
+        swept = Removal(replica=MASTER, pod_uid="m", asked_at=TEN_SECONDS_LATER)
+        evicted = Removal(
+            replica=WORKER, pod_uid="w", asked_at=TEN_SECONDS_LATER, disruption="EvictionByEvictionAPI: drained"
+        )
+
+        found = judged(removals=(swept, evicted))
+
+        assert (found.cause, found.replica) == (Cause.EVICTED, WORKER)
+
     def test_a_removal_does_not_explain_a_failure_of_its_own(self) -> None:
         """Neither what raised by itself nor what lost its connection before."""
         removal = Removal(replica=WORKER, pod_uid="w", asked_at=TEN_SECONDS_LATER)

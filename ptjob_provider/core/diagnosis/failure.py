@@ -91,8 +91,12 @@ def _gave_up(record: Record, root: Suspect, ranks: Mapping[str, int]) -> Diagnos
 
 
 def _first_removal(record: Record, root: Suspect | None) -> Removal | None:
-    """Find the pod that was taken away, where no replica failed by itself before."""
-    first = min(record.removals, key=lambda one: one.asked_at, default=None)
+    """Find the pod that was taken away, where no replica failed by itself before.
+
+    Instants have whole seconds, and the operator's word on the pods that it then deletes may come late: of two in one
+    second the one that says why was first.
+    """
+    first = min(record.removals, key=lambda one: (one.asked_at, not one.disruption), default=None)
     if first is None or root is None:
         return first
     return first if root.is_consequence and first.asked_at <= root.end.ended_at else None
