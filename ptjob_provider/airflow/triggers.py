@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from ptjob_provider.airflow import asking
+from ptjob_provider.airflow.collector import collectors
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
@@ -91,7 +92,8 @@ class PyTorchJobTrigger(BaseTrigger):
         """Follow the job to its end."""
         submission = Submission.from_dict(self.submission)
         try:
-            event = JobEvent(submission=submission, conclusion=await self._follow(submission))
+            with collectors.get().one_more():
+                event = JobEvent(submission=submission, conclusion=await self._follow(submission))
         except PTJobError as error:
             self.log.warning("%s", error)
             event = JobEvent(submission=submission, error=str(error), retryable=error.retryable)
