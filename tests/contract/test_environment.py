@@ -143,6 +143,7 @@ async def test_a_read_only_mount_cannot_be_written(world: World) -> None:
 
 async def test_mounts_may_lie_in_one_another(world: World) -> None:
     """The longer path wins; a single file can be mounted, read-only too."""
+    script = "cat /one; (echo x > /one) 2>/dev/null || echo no"  # the shell's own complaint goes another way
     pod = {"volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("outer", "inner")]}
     write = [{"name": "outer", "mountPath": "/data"}, {"name": "inner", "mountPath": "/data/in"}]
     read = [{"name": "inner", "mountPath": "/one", "subPath": "file", "readOnly": True}]
@@ -153,9 +154,7 @@ async def test_mounts_may_lie_in_one_another(world: World) -> None:
         world.job("one", ["sh", "-c", "cat /one; echo x > /one || echo no"], container={"volumeMounts": read}, pod=pod)
     )
 
-    text = await world.text(ref, "one-master-0")
-    assert "inner" in text
-    assert text[-1] == "no"
+    assert await world.text(ref, "one-master-0") == ["inner", "no"]
 
 
 async def test_an_empty_dir_is_new_for_each_pod(world: World) -> None:

@@ -16,7 +16,8 @@ SLEEP = "import time; time.sleep(60)"
 
 async def test_an_exit_code_and_the_end_of_the_log_are_seen(world: World) -> None:
     """The failing replica's status has its code and its last lines."""
-    _, seen = await world.run(world.job("code", "print('before'); raise ValueError('no such class')"))
+    program = "import sys; print('before', file=sys.stderr); raise ValueError('no such class')"
+    _, seen = await world.run(world.job("code", program))
 
     ended = terminations(seen, "code-master-0")[-1]
     assert (ended["exitCode"], ended["reason"]) == (1, "Error")
