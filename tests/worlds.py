@@ -13,13 +13,20 @@ from ptjob_provider.core.kinds import pytorchjob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from ptjob_provider.core.backend import Backend, Observation
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.logs import LogCursor, LogLine
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds after which a test says what it waited for in vain."""
+
+STATE: dict[str, Any] = {
+    "container": {"volumeMounts": [{"name": "state", "mountPath": "/state"}]},
+    "pod": {"volumes": [{"name": "state", "persistentVolumeClaim": {"claimName": "state"}}]},
+}
+"""A claim at /state, in which a test releases what it holds."""
 
 
 @dataclass(kw_only=True)
@@ -34,11 +41,13 @@ class World:
         soon: seconds within which a stopped job's processes are gone.
         first_kept_run: of three runs of one container, the first whose log can still be read after the last.
         prepare: makes what a manifest needs, such as its claims, and adapts it to the back-end's clocks.
+        claim: says where the files of a claim that is mounted are on this machine.
         refs: what was submitted.
     """
 
     backend: Backend
     image: str
+    claim: Callable[[str], Path]
     namespace: str = "default"
     patience: float = PATIENCE
     soon: float = 5.0
@@ -52,10 +61,10 @@ class World:
         self.refs.append(ref)
         return ref
 
-    async def run(self, manifest: Manifest) -> tuple[JobRef, list[Observation]]:
-        """Submit a job and return all that was observed until it ended."""
+    async def run(self, manifest: Manifest, *, is_held: bool = False) -> tuple[JobRef, list[Observation]]:
+        """Submit a job and return all that was observed until it ended; one that is held goes on once it is watched."""
         ref = await self.submit(manifest)
-        return ref, await self.observe(ref, has_ended)
+        return ref, await self.observe(ref, self._releasing(has_ended) if is_held else has_ended)
 
     async def observe(self, ref: JobRef, until: Callable[[Observation], bool]) -> list[Observation]:
         """Return the observations up to the first one of which `until` holds."""
@@ -66,6 +75,10 @@ class World:
                 if until(observation):
                     return seen
         raise AssertionError(f"the watch ended before what was waited for: {seen[-1]}")
+
+    def release(self, name: str = "go") -> None:
+        """Let programs go on that wait for this file below /state."""
+        (self.claim("state") / name).touch()
 
     async def lines(self, ref: JobRef, replica: str, since: LogCursor | None = None) -> list[LogLine]:
         """Follow a replica's log to its end."""
@@ -98,6 +111,17 @@ class World:
             await self.backend.delete(ref)
         for ref in self.refs:
             await self.gone(ref)
+
+    def _releasing(self, until: Callable[[Observation], bool]) -> Callable[[Observation], bool]:
+        """Return the same question, which releases the job when it is first seen to run."""
+        releases = iter([self.release])
+
+        def asked(observation: Observation) -> bool:
+            if is_running(observation) and (release := next(releases, None)):
+                release()
+            return until(observation)
+
+        return asked
 
     def job(
         self,
@@ -141,6 +165,12 @@ def replica(
     first = {"name": "pytorch", "image": image, "command": command, "terminationMessagePolicy": "FallbackToLogsOnError"}
     template = {"spec": {"containers": [{**first, **(container or {})}], **(pod or {})}}
     return {"replicas": count, "template": template, **({"restartPolicy": policy} if policy else {})}
+
+
+def held(program: str = "", *, until: str = "go") -> str:
+    """Return a Python program that begins when its test releases it; its job has STATE."""
+    waits = f"import pathlib, time\nwhile not pathlib.Path('/state/{until}').exists(): time.sleep(0.05)\n"
+    return waits + textwrap.dedent(program)
 
 
 def condition(job: Manifest | None, kind: str) -> Manifest | None:

@@ -29,7 +29,8 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 def _on_this_machine(folder: Path) -> World:
     config = LocalConfig(root=folder / "root", restart_backoff=0.2, environment=environment())
-    return World(backend=LocalBackend(config), image="example.org/train:1")
+    claims = config.claims_of("default")
+    return World(backend=LocalBackend(config), image="example.org/train:1", claim=lambda name: claims / name)
 
 
 def _on_cluster(request: pytest.FixtureRequest) -> World:
@@ -40,6 +41,7 @@ def _on_cluster(request: pytest.FixtureRequest) -> World:
         backend=KubernetesBackend(config_of(account)),
         image=request.getfixturevalue("digits_image"),
         namespace=namespace,
+        claim=lambda name: cluster.volume(name, namespace=namespace),
         patience=PATIENCE,
         soon=20.0,
         first_kept_run=2,

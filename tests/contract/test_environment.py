@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from worlds import condition, is_running
+from worlds import STATE, condition, has_ended, is_running
 
 if TYPE_CHECKING:
     from worlds import World
@@ -16,10 +16,6 @@ HERE = "; import pathlib; pathlib.Path('/state', os.environ['RANK']).touch()"
 UNTIL_WORKERS = "; import pathlib, time; [time.sleep(0.1) for _ in range(900) if not pathlib.Path('/state/2').exists()]"
 """On a cluster a worker waits for its master's name before it begins: a master that has ended has none."""
 
-STATE = {
-    "container": {"volumeMounts": [{"name": "state", "mountPath": "/state"}]},
-    "pod": {"volumes": [{"name": "state", "persistentVolumeClaim": {"claimName": "state"}}]},
-}
 MASTER = {"PYTHONUNBUFFERED", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_NODE_RANK", "PET_MASTER_ADDR"}
 STATIC = MASTER | {"PET_MASTER_PORT", "PET_NPROC_PER_NODE", "PET_NNODES"}
 WATCHED = ("PET_", "MASTER_", "RANK", "WORLD_SIZE", "PYTHONUNBUFFERED")
@@ -101,7 +97,7 @@ async def test_two_jobs_at_once_do_not_meet(world: World) -> None:
         server.bind(("", int(os.environ["MASTER_PORT"])))
         server.listen()
         print("listening", flush=True)
-        time.sleep(60)
+        time.sleep(600)
     """
     refs = [await world.submit(world.job(name, listen)) for name in ("left", "right", "middle")]
 
@@ -143,16 +139,14 @@ async def test_a_read_only_mount_cannot_be_written(world: World) -> None:
 
 async def test_mounts_may_lie_in_one_another(world: World) -> None:
     """The longer path wins; a single file can be mounted, read-only too."""
-    script = "cat /one; (echo x > /one) 2>/dev/null || echo no"  # the shell's own complaint goes another way
     pod = {"volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("outer", "inner")]}
     write = [{"name": "outer", "mountPath": "/data"}, {"name": "inner", "mountPath": "/data/in"}]
     read = [{"name": "inner", "mountPath": "/one", "subPath": "file", "readOnly": True}]
     command = ["sh", "-c", "echo outer > /data/file; echo inner > /data/in/file"]
+    script = "cat /one; (echo x > /one) 2>/dev/null || echo no"  # the shell's own complaint goes another way
     await world.run(world.job("nested", command, container={"volumeMounts": write}, pod=pod))
 
-    ref, _ = await world.run(
-        world.job("one", ["sh", "-c", "cat /one; echo x > /one || echo no"], container={"volumeMounts": read}, pod=pod)
-    )
+    ref, _ = await world.run(world.job("one", ["sh", "-c", script], container={"volumeMounts": read}, pod=pod))
 
     assert await world.text(ref, "one-master-0") == ["inner", "no"]
 
@@ -188,11 +182,15 @@ async def test_an_interpreter_is_found_inside_a_shell(world: World) -> None:
 
 async def test_sidecars_run_beside_the_training(world: World) -> None:
     """The pod has succeeded when all its containers have."""
-    beside = {"name": "beside", "image": world.image, "command": ["sh", "-c", "sleep 3"]}
-    manifest = world.job("pair", "print('trained')")
-    manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"].append(beside)
+    waits = {"command": ["sh", "-c", "until [ -e /state/go ]; do sleep 0.1; done"], **STATE["container"]}
+    manifest = world.job("pair", "print('trained')", pod=STATE["pod"])
+    containers = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
+    containers.append({"name": "beside", "image": world.image, **waits})
+    ref = await world.submit(manifest)
 
-    ref, seen = await world.run(manifest)
+    seen = await world.observe(ref, is_running)
+    world.release()
+    seen += await world.observe(ref, has_ended)
 
     assert {c["name"] for c in seen[-1].pods[0]["status"]["containerStatuses"]} == {"pytorch", "beside"}
     assert await world.text(ref, "pair-master-0") == ["trained"]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
 
-from worlds import condition, has_ended, is_running, terminations
+from worlds import STATE, condition, has_ended, held, is_running, terminations
 
 if TYPE_CHECKING:
     from worlds import World
 
-SLEEP = "import time; time.sleep(60)"
+SLEEP = "import time; time.sleep(600)"
 
 
 async def test_an_exit_code_and_the_end_of_the_log_are_seen(world: World) -> None:
@@ -100,10 +101,11 @@ async def test_a_job_past_its_deadline_has_failed(world: World) -> None:
 
 async def test_without_a_master_all_workers_have_to_succeed(world: World) -> None:
     """One that is still running keeps the job running."""
-    program = "import os, time; time.sleep(4.0 if os.environ['HOSTNAME'].endswith('1') else 0)"
-    ref = await world.submit(world.job("workers", worker=program, workers=2))
+    program = f"import os\nif os.environ['HOSTNAME'].endswith('1'):\n{textwrap.indent(held(), '    ')}"
+    ref = await world.submit(world.job("workers", worker=program, workers=2, **STATE))
 
     half = await world.observe(ref, lambda one: {p["status"]["phase"] for p in one.pods} == {"Succeeded", "Running"})
+    world.release()
     seen = await world.observe(ref, has_ended)
 
     assert condition(half[-1].job, "Running")
@@ -114,7 +116,7 @@ async def test_without_a_master_all_workers_have_to_succeed(world: World) -> Non
 
 async def test_an_elastic_job_has_succeeded_with_its_first_worker(world: World) -> None:
     """That is the operator's rule for a job with an elastic policy and no master."""
-    program = "import os, time; time.sleep(60 if os.environ['HOSTNAME'].endswith('1') else 0)"
+    program = "import os, time; time.sleep(600 if os.environ['HOSTNAME'].endswith('1') else 0)"
     manifest = world.job(
         "elastic", worker=program, workers=2, spec={"elasticPolicy": {"minReplicas": 1, "maxReplicas": 2}}
     )

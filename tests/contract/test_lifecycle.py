@@ -9,18 +9,22 @@ import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobNotFound
 from ptjob_provider.core.identity import JobRef
-from worlds import condition, has_ended, is_running, terminations, types
+from worlds import STATE, condition, has_ended, held, is_running, terminations, types
 
 if TYPE_CHECKING:
     from worlds import World
 
-SLEEP = "import time; print('up'); time.sleep(60)"
-BRIEF = "import time; time.sleep(1.5); print('done')"
+SLEEP = "import time; print('up'); time.sleep(600)"
+IGNORES = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up')\n"
 
 
 async def test_a_job_whose_master_succeeds_has_succeeded(world: World) -> None:
     """Conditions, times and counts are those that training-operator writes."""
-    ref, seen = await world.run(world.job("ok", BRIEF, BRIEF))
+    ref = await world.submit(world.job("ok", held("print('done')"), held(), **STATE))
+
+    seen = await world.observe(ref, lambda one: condition(one.job, "Running") is not None)
+    world.release()
+    seen += await world.observe(ref, has_ended)
 
     job = await world.backend.get("PyTorchJob", world.namespace, "ok")
     assert JobRef.of(job) == ref
@@ -159,8 +163,7 @@ async def test_deleting_a_running_job_ends_its_processes(world: World) -> None:
 
 async def test_a_process_that_ignores_sigterm_is_killed(world: World) -> None:
     """Nobody keeps a deleted job alive."""
-    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(60)"
-    ref = await world.submit(world.job("stubborn", stubborn))
+    ref = await world.submit(world.job("stubborn", IGNORES + "import time; time.sleep(600)"))
     await world.line(ref, "stubborn-master-0", "up")
 
     await world.backend.delete(ref)
@@ -170,8 +173,8 @@ async def test_a_process_that_ignores_sigterm_is_killed(world: World) -> None:
 
 async def test_a_job_that_is_being_deleted_still_has_its_name(world: World) -> None:
     """A new job never starts beside the old one's processes."""
-    slow = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(60)"
-    ref = await world.submit(world.job("slow", slow))
+    pod = {**STATE["pod"], "terminationGracePeriodSeconds": 100}
+    ref = await world.submit(world.job("slow", IGNORES + held(), container=STATE["container"], pod=pod))
     await world.line(ref, "slow-master-0", "up")
 
     await world.backend.delete(ref)
@@ -179,3 +182,4 @@ async def test_a_job_that_is_being_deleted_still_has_its_name(world: World) -> N
     assert not await world.backend.pods_gone(ref)
     with pytest.raises(JobAlreadyExists):
         await world.submit(world.job("slow", "pass"))
+    world.release()

@@ -8,32 +8,28 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.errors import JobNotFound
-from worlds import condition, has_ended, is_running, terminations, types
+from worlds import STATE, condition, has_ended, held, is_running, terminations, types
 
 if TYPE_CHECKING:
     from ptjob_provider.core.backend import Observation
     from worlds import World
 
-SLEEP = "import time; time.sleep(60)"
-FAIL_TWICE = """
-    import pathlib, sys
+SLEEP = "import time; time.sleep(600)"
+FAIL_TWICE = held("""
+    import sys
     count = pathlib.Path("/state/count")
     runs = int(count.read_text()) if count.exists() else 0
     count.write_text(str(runs + 1))
     print("run", runs)
     sys.exit({code} if runs < 2 else 0)
-"""
-STATE = {
-    "container": {"volumeMounts": [{"name": "state", "mountPath": "/state"}]},
-    "pod": {"volumes": [{"name": "state", "persistentVolumeClaim": {"claimName": "state"}}]},
-}
+""")
 
 
 async def test_on_failure_restarts_in_place_until_it_succeeds(world: World) -> None:
     """The pod stays, its restarts are counted, the job runs on, and every end was seen."""
     manifest = world.job("retry", FAIL_TWICE.format(code=1), policy="OnFailure", **STATE)
 
-    ref, seen = await world.run(manifest)
+    ref, seen = await world.run(manifest, is_held=True)
 
     assert condition(seen[-1].job, "Succeeded")
     assert [end["exitCode"] for end in terminations(seen, "retry-master-0")] == [1, 1, 0]
@@ -44,7 +40,7 @@ async def test_on_failure_restarts_in_place_until_it_succeeds(world: World) -> N
 
 async def test_no_policy_means_on_failure(world: World) -> None:
     """The operator's default."""
-    _, seen = await world.run(world.job("default", FAIL_TWICE.format(code=1), policy=None, **STATE))
+    _, seen = await world.run(world.job("default", FAIL_TWICE.format(code=1), policy=None, **STATE), is_held=True)
 
     assert condition(seen[-1].job, "Succeeded")
 
@@ -94,7 +90,7 @@ async def test_exit_code_makes_a_new_pod_after_a_signal(world: World) -> None:
     """A code of 128 or more is retried in a new pod of the same name, and the job says Restarting meanwhile."""
     manifest = world.job("fresh", FAIL_TWICE.format(code=138), policy="ExitCode", **STATE)
 
-    ref, seen = await world.run(manifest)
+    ref, seen = await world.run(manifest, is_held=True)
 
     assert condition(seen[-1].job, "Succeeded")
     assert [end["exitCode"] for end in terminations(seen, "fresh-master-0")] == [138, 138, 0]
@@ -124,12 +120,14 @@ async def test_always_restarts_after_success_too(world: World) -> None:
 
 async def test_a_suspended_job_starts_nothing_until_it_is_resumed(world: World) -> None:
     """Suspended has no pods; resuming starts the clock and the pods."""
-    ref = await world.submit(world.job("later", "import time; time.sleep(1.5); print('now')", suspend=True))
+    ref = await world.submit(world.job("later", held("print('now')"), suspend=True, **STATE))
     asleep = await world.observe(ref, lambda one: condition(one.job, "Suspended") is not None)
     await asyncio.sleep(0.5)
     still = await world.backend.get("PyTorchJob", world.namespace, "later")
 
     await world.backend.patch(ref, {"spec": {"runPolicy": {"suspend": False}}})
+    await world.observe(ref, lambda one: condition(one.job, "Running") is not None)
+    world.release()
     seen = await world.observe(ref, has_ended)
 
     assert asleep[-1].pods == []
@@ -159,7 +157,7 @@ async def test_suspending_a_running_job_removes_its_pods(world: World) -> None:
 
 async def test_a_job_is_gone_after_its_time_to_live(world: World) -> None:
     """Counted from its end."""
-    ref, _ = await world.run(world.job("mayfly", "pass", ttlSecondsAfterFinished=1))
+    ref, _ = await world.run(world.job("mayfly", "pass", ttlSecondsAfterFinished=5))
     await world.backend.get("PyTorchJob", world.namespace, "mayfly")
 
     seen = await world.observe(ref, lambda one: one.job is None)
