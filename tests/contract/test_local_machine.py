@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
 import sys
 import time
@@ -23,19 +24,19 @@ from ptjob_provider.core.local.files import JobFiles
 from ptjob_provider.core.local.lost import is_supervised
 from ptjob_provider.core.local.processes import ProcessId
 from ptjob_provider.core.outputs import ResolvedOutput, ResolvedOutputs
-from worlds import World, condition, has_ended, is_running, terminations
+from worlds import PATIENCE, World, condition, has_ended, is_running, terminations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-SLEEP = "import time; print('up', flush=True); time.sleep(60)"
-CANARY = "canary-7f3a9c"
+SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+CANARY = f"canary-{secrets.token_hex(8)}"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ESCAPE = """
     import os, subprocess, sys, time
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     print("up", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -46,7 +47,8 @@ async def machine(tmp_path: Path) -> AsyncIterator[Callable[..., World]]:
 
     def make(**config: Any) -> World:
         fields = {"root": tmp_path / "root", "restart_backoff": 0.2, "environment": environment(), **config}
-        worlds.append(World(backend=LocalBackend(LocalConfig(**fields)), image="example.org/train:1"))
+        made, claims = LocalConfig(**fields), tmp_path / "root/claims/default"
+        worlds.append(World(backend=LocalBackend(made), image="example.org/train:1", claim=lambda name: claims / name))
         return worlds[-1]
 
     yield make
@@ -147,7 +149,7 @@ async def test_a_process_that_leaves_its_group_goes_with_the_job(machine: Callab
 async def test_what_a_replica_leaves_behind_ends_with_it(machine: Callable[..., World]) -> None:
     """As a container's other processes end with its first."""
     world = machine()
-    program = ESCAPE.replace("time.sleep(60)\n", "", 1).replace("    time.sleep(60)\n", "")
+    program = ESCAPE.replace("time.sleep(600)\n", "", 1).replace("    time.sleep(600)\n", "")
 
     ref, seen = await world.run(world.job("remains", program))
 
@@ -254,7 +256,7 @@ async def test_a_secret_is_in_no_file(machine: Callable[..., World], tmp_path: P
         import os, sys, time, pathlib
         same = {os.environ["TOKEN"], os.environ["ALL_token"], sys.argv[1], pathlib.Path(os.environ["FILE"]).read_text()}
         print(len(same), len(os.environ["TOKEN"]), os.environ["MODE"], os.environ.get("NONE"), flush=True)
-        time.sleep(60)
+        time.sleep(600)
     """
     container["env"] = [*env, {"name": "FILE", "value": "/secret/token"}]
     pod = {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}
@@ -553,9 +555,9 @@ async def test_an_elastic_torchrun_meets_at_the_jobs_own_port(machine: Callable[
     pytest.importorskip("torch")
     world = machine()
     program = """
-        import torch.distributed as dist
+        import os, torch.distributed as dist
         dist.init_process_group("gloo")
-        print("world", dist.get_world_size(), flush=True)
+        os.write(1, f"world {dist.get_world_size()}\\n".encode())  # whole: others may write to this pipe, too
         dist.barrier()
         dist.destroy_process_group()
     """
@@ -662,12 +664,20 @@ def output(path: str) -> ResolvedOutput:
 def files_with(text: str, *roots: Path) -> list[str]:
     """Return the regular files below the roots that contain the text."""
     found = [path for root in roots for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
-    return [str(path) for path in found if text.encode() in path.read_bytes()]
+    return [str(path) for path in found if text.encode() in content(path)]
+
+
+def content(path: Path) -> bytes:
+    """Return what a file holds; nothing if it has gone meanwhile, as one that is written anew may."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 async def until(condition_holds: Callable[[], bool]) -> None:
     """Return when it holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not condition_holds():  # noqa: ASYNC110 - other processes make it hold
             await asyncio.sleep(0.05)
 
