@@ -100,6 +100,7 @@ class _Shared(Generic[S]):
         self.users = 0
         self._key = key
         self._siblings = _opened()
+        self._ending: asyncio.TimerHandle | None = None
         self._task = asyncio.create_task(self._run(), name="ptjob-hub")
 
     async def _run(self) -> None:
@@ -112,8 +113,10 @@ class _Shared(Generic[S]):
             self._close()
 
     async def leave(self, linger: float) -> None:
+        if self._ending is not None:
+            self._ending.cancel()  # it counts from one who left before
         if linger:
-            asyncio.get_running_loop().call_later(linger, self._end_unless_used)
+            self._ending = asyncio.get_running_loop().call_later(linger, self._end_unless_used)
         else:
             self._end_unless_used()
             await asyncio.wait({self._task})

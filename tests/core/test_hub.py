@@ -81,6 +81,20 @@ async def test_a_source_may_be_kept_for_the_next_one() -> None:
     assert first is second
 
 
+async def test_a_source_is_kept_for_its_time_after_the_last_who_left() -> None:
+    """Whoever left before does not shorten that."""
+    async with joined("a", Ticker, linger=0.05) as first:
+        await asyncio.sleep(0)
+    async with joined("a", Ticker, linger=60):
+        pass
+    await asyncio.sleep(0.1)  # longer than the first one's time
+    async with joined("a", Ticker) as last:
+        assert not first.has_ended
+
+    assert last is first
+    assert last.has_ended
+
+
 async def test_a_source_that_breaks_is_told_to_all_who_wait_and_opened_anew_by_the_next() -> None:
     """Nobody waits for news that will not come."""
     async with joined("a", Ticker) as broken, asyncio.TaskGroup() as tasks:
