@@ -110,7 +110,7 @@ class Cluster:
         """End a component as a crash would; its pods and files stay."""
         pid = self.pid(name)
         os.kill(pid, signal.SIGKILL)
-        wait_until(f"{name} to end", lambda: not Path(f"/proc/{pid}").exists(), timeout=10)
+        wait_until(f"{name} to end", lambda: not Path(f"/proc/{pid}").exists(), timeout=60)
 
     def start(self, *names: str) -> None:
         """Start components that do not run."""
@@ -127,7 +127,7 @@ class Cluster:
         """Return once a component that was started answers.
 
         Raises:
-            ClusterFailed: it ended or did not answer within a minute; with the end of its log.
+            ClusterFailed: it ended or did not answer within three minutes; with the end of its log.
         """
         self._wait(name, lambda: self._answers(name), alive=(name,))
 
@@ -234,7 +234,7 @@ class Cluster:
         for name, text in component.files.items():
             write(self.layout.home / name, text)
         self.machine.spawn(component.argv, log=f"{component.name}.log")
-        wait_until(f"{component.name} to start", lambda: self.machine.find(component.program), timeout=10)
+        wait_until(f"{component.name} to start", lambda: self.machine.find(component.program), timeout=60)
 
     def _import_images(self) -> None:
         self._wait("containerd", self._containerd_answers, alive=("containerd",))
@@ -246,7 +246,7 @@ class Cluster:
         for image in (images.pause(self.programs), images.alpine()):
             self.images.ensure(image)
 
-    def _wait(self, what: str, check: Callable[[], object], *, alive: Sequence[str], timeout: float = 60) -> None:
+    def _wait(self, what: str, check: Callable[[], object], *, alive: Sequence[str], timeout: float = 180) -> None:
         def check_alive() -> None:
             running = {process.argv[0] for process in self.machine.processes()}
             for name in alive:

@@ -14,6 +14,7 @@ import pytest
 from cluster import boot, training_image
 from cluster.boot import Cluster
 from cluster.layout import Layout
+from cluster.operators import wait_for_training_operator
 from cluster.shell import ClusterFailed, Progress, last_lines, locked
 from cluster.tenants import hardened_namespace_in, namespace_in
 
@@ -81,7 +82,8 @@ def hardened_namespace(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture
 def own_namespace(own_cluster: Cluster) -> Iterator[str]:
-    """Have an empty namespace in the second cluster."""
+    """Have an empty namespace in the second cluster, whose operator judges jobs again if a test killed the kubelet."""
+    wait_for_training_operator(own_cluster.kubectl)
     with namespace_in(own_cluster) as name:
         yield name
 

@@ -76,7 +76,7 @@ class Machine:
         started = ["sh", "-c", 'exec >"$0" 2>&1 </dev/null; exec setsid --fork "$@"', str(log), *holder]
         run(started, env=bare_environment(self.layout.home), timeout=10)
         try:
-            first = wait_until("the machine's first process", lambda: self.first_pid, timeout=10)
+            first = wait_until("the machine's first process", lambda: self.first_pid, timeout=60)
         except ClusterFailed as error:
             raise ClusterFailed(f"{error}: {log.read_text().strip()}") from error
         self._make_cgroups()
@@ -115,10 +115,10 @@ class Machine:
         first = self.first_pid
         if first is not None:
             os.kill(first, signal.SIGKILL)
-            wait_until("the cluster's processes to end", lambda: not _is_alive(first), timeout=60)
+            wait_until("the cluster's processes to end", lambda: not _is_alive(first), timeout=120)
         with contextlib.suppress(ClusterFailed):
             run(["ip", "link", "delete", self.layout.link], timeout=10)
-        wait_until("the cluster's control groups to empty", self._remove_cgroups, timeout=30)
+        wait_until("the cluster's control groups to empty", self._remove_cgroups, timeout=120)
         if left := self.leftovers():
             raise ClusterFailed("the cluster left behind: " + ", ".join(left))
 
