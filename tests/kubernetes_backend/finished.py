@@ -7,7 +7,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from cluster.shell import wait_until
-from cluster_world import config_of
+from cluster_world import PATIENCE, config_of
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.probe_pod import PROBE_LABEL, ProbeOptions
@@ -62,7 +62,7 @@ def job(namespace: str, image: str, *command: str, container: Manifest | None = 
 def prepared_volume(cluster: Cluster, namespace: str, *modes: str) -> Path:
     """Have the claim bound, and the folder that jobs see open to every user; return that folder."""
     cluster.kubectl.apply(claim(namespace, *modes))
-    root = wait_until("the claim to be bound", lambda: bound_volume(cluster, namespace), timeout=60)
+    root = wait_until("the claim to be bound", lambda: bound_volume(cluster, namespace), timeout=PATIENCE)
     out = root / "out"
     out.mkdir()
     for folder in (root, out):
@@ -119,7 +119,7 @@ def look(
 
 
 def no_probe_is_left(cluster: Cluster, finished: Manifest) -> None:
-    wait_until("the probe pod to be gone", lambda: not probes(cluster, finished), timeout=30)
+    wait_until("the probe pod to be gone", lambda: not probes(cluster, finished), timeout=PATIENCE)
 
 
 def began(finished: Manifest) -> datetime:

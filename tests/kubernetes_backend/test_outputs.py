@@ -216,7 +216,7 @@ def test_a_full_quota_is_told_and_one_that_frees_itself_is_waited_for(
     fill_quota(cluster, namespace)
 
     with pytest.raises(OutputsNotVerified) as caught:
-        look(cluster, finished, options=ProbeOptions(timeout=3))
+        look(cluster, finished, options=ProbeOptions(timeout=10))
     report = asyncio.run(look_while_quota_is_freed(cluster, finished))
 
     assert "exceeded quota: full" in str(caught.value)
@@ -233,7 +233,7 @@ def fill_quota(cluster: Cluster, namespace: str) -> None:
     def counted() -> object:
         return cluster.kubectl.get("resourcequota", "full", namespace=namespace).get("status", {}).get("used")
 
-    wait_until("the quota to be counted", counted, timeout=30)
+    wait_until("the quota to be counted", counted, timeout=PATIENCE)
 
 
 async def look_while_quota_is_freed(cluster: Cluster, finished: Manifest) -> OutputReport:
@@ -250,9 +250,9 @@ def test_an_image_that_cannot_be_pulled_is_told(cluster: Cluster, namespace: str
     finished = succeeded(cluster, job(namespace, digits_image, *WRITE))
 
     with pytest.raises(OutputsNotVerified) as caught:
-        look(cluster, finished, options=ProbeOptions(image="python:3", image_prefix="127.0.0.1:9/mirror/", timeout=6))
+        look(cluster, finished, options=ProbeOptions(image="python:3", image_prefix="127.0.0.1:9/mirror/", timeout=30))
 
-    assert "gave no answer within 6 s" in str(caught.value)
+    assert "gave no answer within 30 s" in str(caught.value)
     assert "127.0.0.1:9/mirror/python:3" in str(caught.value)
     assert "set `[ptjob] probe_image`" in str(caught.value)
 
@@ -264,7 +264,7 @@ def test_a_model_that_takes_too_long_to_read_is_told(cluster: Cluster, namespace
     os.truncate(volume / "model.pt", LARGE)
 
     with pytest.raises(OutputsNotVerified, match=r"was still reading; raise `\[ptjob\] probe_timeout`"):
-        look(cluster, finished, options=ProbeOptions(timeout=8))
+        look(cluster, finished, options=ProbeOptions(timeout=40))  # to begin reading, on a busy machine too
 
 
 def test_whoever_is_cancelled_while_looking_leaves_no_pod(cluster: Cluster, namespace: str, digits_image: str) -> None:
@@ -275,7 +275,7 @@ def test_whoever_is_cancelled_while_looking_leaves_no_pod(cluster: Cluster, name
 
     async def stopped() -> None:
         looking = asyncio.create_task(inspected(cluster, finished, ResolvedOutputs(model=MODEL), QUICK))
-        await asyncio.to_thread(wait_until, "the probe pod", lambda: probes(cluster, finished), timeout=30)
+        await asyncio.to_thread(wait_until, "the probe pod", lambda: probes(cluster, finished), timeout=PATIENCE)
         looking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await looking
@@ -293,7 +293,7 @@ def test_the_probe_goes_with_its_job(cluster: Cluster, namespace: str, digits_im
 
     async def deleted() -> OutputReport:
         looking = asyncio.create_task(inspected(cluster, finished, ResolvedOutputs(model=MODEL), QUICK))
-        await asyncio.to_thread(wait_until, "the probe pod", lambda: probes(cluster, finished), timeout=30)
+        await asyncio.to_thread(wait_until, "the probe pod", lambda: probes(cluster, finished), timeout=PATIENCE)
         await asyncio.to_thread(cluster.kubectl, "delete", "pytorchjob", "train", "--namespace", namespace)
         return await looking
 
@@ -347,7 +347,7 @@ def test_a_probe_that_no_node_takes_is_told(own_cluster: Cluster, own_namespace:
     own_cluster.kubectl("delete", "pod", "train-master-0", "--namespace", own_namespace)
     own_cluster.kubectl("label", "node", NODE, "pool-")
     with pytest.raises(OutputsNotVerified) as caught:
-        look(own_cluster, finished, options=ProbeOptions(timeout=5))
+        look(own_cluster, finished, options=ProbeOptions(timeout=20))
 
     assert "Unschedulable: 0/1 nodes are available" in str(caught.value)
     assert "free 100m CPU and 128Mi on a node" in str(caught.value)
