@@ -28,7 +28,7 @@ from ptjob_provider.core.runner import follow
 from ptjob_provider.core.submission import ensure_submitted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cluster.boot import Cluster
     from cluster.kubectl import Kubectl
@@ -38,8 +38,11 @@ if TYPE_CHECKING:
     from ptjob_provider.core.submission import Submission
 
 OWNER = Owner(instance="test", ids={"task_id": "train"}, labels={})
-PATIENCE = 180.0
-STOP_PATIENCE = 60.0
+PATIENCE = 600.0
+STOP_PATIENCE = 180.0
+MORE_TIME = 3
+"""Times the limits of the recordings, for six jobs that start at once beside other work."""
+
 AT_ONCE = 6
 """How many jobs fail at the same time on a machine of two cores."""
 
@@ -71,6 +74,8 @@ OURS = {
     *("pod-sidecar", "pod-unschedulable-memory", "job-quota-memory", "job-admission-refused"),
 }
 """Those that never end by themselves: they are ended by a limit, and deleted."""
+
+pytestmark = pytest.mark.timeout(3600)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,13 +127,18 @@ async def _fail(cluster: Cluster, name: str, failure: Failure) -> Ended:
         submission = await _submitted(backend, failure.training_job(namespace))
         acting = asyncio.create_task(_act(backend, submission.ref, cluster, failure.acts))
         try:
-            conclusion = await follow(backend, submission, sink=sink, limits=Limits(**failure.limits))
+            conclusion = await follow(backend, submission, sink=sink, limits=patient(failure.limits))
         finally:
             acting.cancel()
         second = None if _was_stopped(sink.notices) else await _read_again(backend, submission.ref)
         await _until_nothing_runs(backend, submission.ref)
         running = await asyncio.to_thread(_running, cluster.kubectl, namespace)
         return Ended(ref=submission.ref, conclusion=conclusion, notices=sink.notices, second=second, running=running)
+
+
+def patient(limits: Mapping[str, float]) -> Limits:
+    """Return the limits with more time to start; a number of restarts stays what it is."""
+    return Limits(**{name: MORE_TIME * limit if name.endswith("_timeout") else limit for name, limit in limits.items()})
 
 
 async def _submitted(backend: KubernetesBackend, job: TrainingJob) -> Submission:
