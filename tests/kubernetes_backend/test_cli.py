@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 IDS = {"dag_id": "digits", "task_id": "train", "run_id": "manual__1"}
 OWNER = Owner(instance="production", ids=IDS, labels={"try_number": "2"})
 FAILS = 'echo "rank $RANK begins"; [ $RANK = 1 ] && echo "ValueError: loss is nan" >&2 && exit 3; sleep 600'
-SPEAKS = 'for n in 1 2 3; do echo "rank $RANK line $n"; done; sleep 3; echo "rank $RANK ends"; [ $RANK = 0 ] || sleep 9'
+SPEAKS = """
+for n in 1 2 3; do echo "rank $RANK line $n"; done
+until [ -e /tmp/go ]; do sleep 0.1; done
+sleep 3
+echo "rank $RANK ends"
+"""
 
 # A command ends while a connection that it does not need any more may still be shaking hands; its process ends with it.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
@@ -65,6 +70,12 @@ class Terminal:
     def backend(self) -> KubernetesBackend:
         return KubernetesBackend(config_of(self.cluster.layout.kubeconfig))
 
+    def release(self, pod: str) -> None:
+        """Let a replica that speaks go on, once it has said its lines."""
+        there = ("--namespace", self.namespace)
+        wait_until("its lines", lambda: "line 3" in self.cluster.kubectl("logs", pod, *there), timeout=PATIENCE)
+        self.cluster.kubectl("exec", pod, *there, "--", "touch", "/tmp/go")  # noqa: S108 - in a pod
+
     def pods(self) -> list[str]:
         """Return the names of all pods that have ever been made and are there."""
         return sorted(pod["metadata"]["name"] for pod in self.cluster.kubectl.list("pods", namespace=self.namespace))
@@ -85,7 +96,8 @@ def test_a_failed_jobs_story_is_told_after_its_pods_are_gone(terminal: Terminal)
     submission = terminal.submit("bad", FAILS)
     name = submission.ref.name
     terminal.follow(submission)
-    terminal.cluster.kubectl("delete", "pods", "--all", "--namespace", terminal.namespace, "--wait=true")
+    everything = ("delete", "pods", "--all", "--namespace", terminal.namespace, "--wait=true")
+    terminal.cluster.kubectl(*everything, timeout=PATIENCE)
 
     listed = terminal.ptjob("list").output.splitlines()
     shown = terminal.ptjob("get", name).output
@@ -131,18 +143,18 @@ def test_looking_at_a_succeeded_job_starts_no_pod_unless_it_is_asked_to(terminal
 
 def test_logs_of_each_replica_are_read_and_followed_to_the_end(terminal: Terminal) -> None:
     """Rank 0's without a choice; `-t` begins late, `-f` goes on."""
-    script = (
-        'for n in 1 2 3; do echo "rank $RANK line $n"; done; sleep 3; echo "rank $RANK ends"; [ $RANK = 1 ] && sleep 9'
-    )
-    submission = terminal.submit("speaks", script)
+    submission = terminal.submit("speaks", SPEAKS)
     name = submission.ref.name
 
-    followed = terminal.ptjob("logs", name, "-f").stdout.splitlines()
+    terminal.release(f"{name}-worker-0")
     worker = terminal.ptjob("logs", name, "-i", "worker-0", "-t", "1", "-f", "-n", terminal.namespace)
+    terminal.release(f"{name}-master-0")
+    followed = terminal.ptjob("logs", name, "-f").stdout.splitlines()
 
     assert followed == [*(f"rank 0 line {number}" for number in (1, 2, 3)), "rank 0 ends"]
     assert worker.exit_code == 0
-    assert worker.stdout.splitlines()[-1] in {"rank 1 line 3", "rank 1 ends"}
+    assert worker.stdout.splitlines()[-1] == "rank 1 ends"
+    assert "rank 1 line 1" not in worker.stdout
 
 
 def test_live_jobs_are_listed_with_their_owners_and_deleted_by_name(terminal: Terminal) -> None:
