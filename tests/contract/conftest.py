@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,7 +42,7 @@ def _on_cluster(request: pytest.FixtureRequest) -> World:
         backend=KubernetesBackend(config_of(account)),
         image=request.getfixturevalue("digits_image"),
         namespace=namespace,
-        claim=lambda name: cluster.volume(name, namespace=namespace),
+        claim=partial(cluster.volume, namespace=namespace),
         patience=PATIENCE,
         soon=20.0,
         first_kept_run=2,

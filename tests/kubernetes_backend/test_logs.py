@@ -7,7 +7,9 @@ missing where the node had thrown it away, and then the log says between which i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextlib import aclosing
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +57,7 @@ async def make_world(cluster: Cluster, namespace: str, proxy: FaultProxy) -> Asy
                 backend=KubernetesBackend(proxy.config(**settings)),
                 image=INIT_IMAGE,
                 namespace=namespace,
+                claim=partial(cluster.volume, namespace=namespace),
                 patience=2 * PATIENCE,
                 prepare=Tenant(cluster, namespace).prepare,
             )
@@ -187,14 +190,16 @@ async def test_a_stream_that_lasts_loses_nothing_to_rotation(world: World) -> No
     assert (jumps(reader.lines, 300_000), [notice.text for notice in reader.notices]) == ([], [])
 
 
-async def test_what_was_rotated_away_is_told_with_its_time(world: World, proxy: FaultProxy) -> None:
+async def test_what_was_rotated_away_is_told_with_its_time(world: World, proxy: FaultProxy, cluster: Cluster) -> None:
     """Nobody could read for a while in which the kubelet began a new file; what that has is read, the rest is named."""
     ref = await world.submit(filling(world, "lost", megabytes=40, seconds=60))
     reader = Reader(world, ref)
     await reader.has(10_000)
+    before = files_of_log(cluster, ref)
+    assert before
     proxy.is_down = True
     proxy.reset_all()
-    await asyncio.sleep(35.0)
+    await until(lambda: files_of_log(cluster, ref) - before)
     proxy.is_down = False
     await reader.end()
 
@@ -225,11 +230,13 @@ async def test_a_reader_that_was_away_is_told_what_was_rotated_meanwhile(world: 
 
 async def test_runs_that_nobody_could_read_are_told_with_their_time(world: World) -> None:
     """The node keeps the log of the present run and of the one before; the first of three was never read to its end."""
-    ref = await world.submit(restarting(world, "loop", policy="OnFailure", code=1))
+    ref = await world.submit(restarting(world, "loop", policy="OnFailure", code=1, is_held_in_the_last=True))
     first = await world.line(ref, "loop-master-0", "run 0 line 3")
     await world.line(ref, "loop-master-0", "run 2 line 60")
 
     reader = Reader(world, ref, since=first.cursor)
+    await reader.has(101)  # the node forgets the run before the last when that ends
+    world.release()
     await reader.end()
 
     assert reader.lines[0].notice
@@ -240,14 +247,21 @@ async def test_runs_that_nobody_could_read_are_told_with_their_time(world: World
 
 
 async def test_logs_beyond_the_limit_of_streams_are_whole_and_advance(
-    make_world: Callable[..., World], proxy: FaultProxy
+    make_world: Callable[..., World], proxy: FaultProxy, cluster: Cluster
 ) -> None:
     """One stream for three jobs: the others are read in turns, and get the stream when it is free."""
     world = make_world(max_log_streams=1)
-    jobs = [counting(world, f"turn-{number}", count=100 + 100 * number, pause=0.3) for number in range(3)]
+    ends = ("until [ -e /tmp/go ]; do sleep 0.1; done", ":", ":")
+    jobs = [
+        counting(world, f"turn-{number}", count=100 + 100 * number, pause=0.3, then=then)
+        for number, then in enumerate(ends)
+    ]
     readers = [Reader(world, await world.submit(jobs[0]))]
     await readers[0].has(1)
     readers += [Reader(world, await world.submit(job)) for job in jobs[1:]]
+    for reader in readers:
+        await reader.has(1)
+    cluster.kubectl("exec", "turn-0-master-0", "--namespace", world.namespace, "--", "touch", "/tmp/go")  # noqa: S108
     await readers[0].end()
     early = [len(reader.lines) for reader in readers]
     for reader in readers:
@@ -307,12 +321,13 @@ def counting(world: World, name: str, *, count: int, pause: float, then: str = "
     return world.job(name, ["sh", "-c", program])
 
 
-def restarting(world: World, name: str, *, policy: str, code: int) -> Manifest:
-    """Build a job that writes a hundred lines and fails, twice, before it succeeds."""
+def restarting(world: World, name: str, *, policy: str, code: int, is_held_in_the_last: bool = False) -> Manifest:
+    """Build a job that writes a hundred lines and fails, twice, before it succeeds; there it may be held at line 80."""
+    waits = "[ $run$i = 280 ] && until [ -e /state/go ]; do sleep 0.1; done" if is_held_in_the_last else ":"
     program = f"""
         run=$(cat /state/run 2>/dev/null || echo 0)
         echo $((run+1)) > /state/run
-        i=0; while [ $i -lt 100 ]; do echo run $run line $i; i=$((i+1)); sleep 0.05; done
+        i=0; while [ $i -lt 100 ]; do echo run $run line $i; i=$((i+1)); sleep 0.05; {waits}; done
         [ $run -lt 2 ] && exit {code}; exit 0
     """
     return world.job(name, ["sh", "-c", program], policy=policy, **STATE)
@@ -346,6 +361,21 @@ def around(lines: list[LogLine], notice: LogLine) -> tuple[LogLine, LogLine]:
     """Return the lines before and after a notice."""
     place = lines.index(notice)
     return lines[place - 1], lines[place + 1]
+
+
+def files_of_log(cluster: Cluster, ref: JobRef) -> set[int]:
+    """Return the file to which the node writes rank 0's log, by its number; none while it begins another one."""
+    with contextlib.suppress(FileNotFoundError):
+        folders = (cluster.layout.logs / "pods").glob(f"{ref.namespace}_{ref.name}-master-0_*")
+        return {(folder / "pytorch" / "0.log").stat().st_ino for folder in folders}
+    return set()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Return when it holds."""
+    async with asyncio.timeout(2 * PATIENCE):
+        while not holds():  # noqa: ASYNC110 - the node tells nobody
+            await asyncio.sleep(0.2)
 
 
 def log_requests(proxy: FaultProxy) -> list[str]:
