@@ -122,7 +122,7 @@ class Lab:
         """Return once there is neither the job nor a pod of it."""
         until(
             lambda: ref.uid not in self.jobs() and not self.pods(ref),
-            timeout=90,
+            timeout=PATIENCE,
             what=f"the end of {ref}",
             interval=0.5,
         )

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from airflow_cluster.conftest import PATIENCE
 from ptjob_provider.cli import main
+from task_run import until
 
 if TYPE_CHECKING:
     from airflow_cluster.conftest import Lab
@@ -89,7 +90,7 @@ def test_marking_a_deferred_task_deletes_its_job(lab: Lab, runs: dict[str, TaskR
     task.mark(state)
 
     lab.wait_until_gone(ref)
-    assert f"{ref} was deleted: its task is {state}" in task.text()
+    until(lambda: f"{ref} was deleted: its task is {state}" in task.text(), timeout=PATIENCE, what=task.text)
     assert task.state == state
 
 
