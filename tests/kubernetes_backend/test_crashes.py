@@ -118,14 +118,14 @@ async def test_rank_0_deleted_in_mid_training_is_a_failure_and_attempt_2_resumes
     """The operator fails the job; the next attempt is told its checkpoints and goes on at most one epoch earlier."""
     backend, store = KubernetesBackend(config_of(cluster.layout.kubeconfig)), MemoryStore()
     Tenant(cluster, namespace).claim("runs")
-    first = await training(backend, namespace, digits_image, store)
+    first = await training(backend, namespace, digits_image, store, epochs=500)  # it does not end before its pod
     sink = ListSink()
     delete = ("delete", "pod", first.rank0, "--namespace", namespace, "--wait=false", "--grace-period=1")
 
     failed = await followed_to_epoch(backend, first, sink, epoch=4, then=lambda: cluster.kubectl(*delete))
     conclude_attempt(store)
     again = ListSink()
-    second = await training(backend, namespace, digits_image, store)
+    second = await training(backend, namespace, digits_image, store, epochs=max(epochs(sink)) + 4)
     async with asyncio.timeout(PATIENCE * 2):
         done = await follow(backend, second, sink=again)
 
@@ -139,13 +139,15 @@ async def test_rank_0_deleted_in_mid_training_is_a_failure_and_attempt_2_resumes
     assert await backend.pods_gone(first.ref)
 
 
-async def training(backend: KubernetesBackend, namespace: str, image: str, store: MemoryStore) -> Submission:
+async def training(
+    backend: KubernetesBackend, namespace: str, image: str, store: MemoryStore, *, epochs: int
+) -> Submission:
     """Submit a training of the digits with checkpoints."""
     job = TrainingJob.parse(
         name="digits",
         namespace=namespace,
         image=image,
-        args=["--epochs", "12"],
+        args=["--epochs", str(epochs)],
         workers=2,
         volumes=["runs:/runs"],
         model="pvc://runs/digits/model.pt",
