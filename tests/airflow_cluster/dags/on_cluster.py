@@ -46,7 +46,7 @@ with dag("defer_0"):
     training(deferrable=True, retries=0)
 
 with dag("defer_timeout"):
-    training(deferrable=True, retries=0, execution_timeout=timedelta(seconds=120))
+    training(deferrable=True, retries=0, execution_timeout=timedelta(seconds=180))
 
 with dag("defer_secret"):
     training(deferrable=True, retries=0, env={name.upper(): reference for name, reference in SECRETS.items()})
