@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 GRACE = 2
 """Seconds between SIGTERM and SIGKILL: a program that is PID 1 ignores the first, and 30 s would be waited for."""
 
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 
 def config_of(kubeconfig: Path) -> ClusterConfig:
