@@ -344,8 +344,8 @@ def test_a_probe_that_no_node_takes_is_told(own_cluster: Cluster, own_namespace:
     write = ("sh", "-c", "echo parameters > /data/model.pt")
     finished = succeeded(own_cluster, job(own_namespace, INIT_IMAGE, *write, nodeSelector={"pool": "training"}))
 
+    own_cluster.kubectl("label", "node", NODE, "pool-")  # the scheduler hears of it while the pod goes
     own_cluster.kubectl("delete", "pod", "train-master-0", "--namespace", own_namespace)
-    own_cluster.kubectl("label", "node", NODE, "pool-")
     with pytest.raises(OutputsNotVerified) as caught:
         look(own_cluster, finished, options=ProbeOptions(timeout=20))
 
