@@ -75,7 +75,7 @@ async def test_a_job_that_the_namespace_forbids_is_ended_with_what_it_must_chang
     """Without its security contexts: the server's sentence, said while it waits and at the end, and no retry."""
     tenant = Tenant(cluster, hardened_namespace)
 
-    _, conclusion, sink = await tenant.run(image=INIT_IMAGE, command=["true"], limits=Limits(start_timeout=30.0))
+    _, conclusion, sink = await tenant.run(image=INIT_IMAGE, command=["true"], limits=Limits(start_timeout=15.0))
 
     assert conclusion.diagnosis is not None
     assert (conclusion.diagnosis.cause, conclusion.diagnosis.retryable) == (Cause.FORBIDDEN, False)
