@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from worlds import World
 
 SLEEP = "import time; print('up'); time.sleep(600)"
+OBEYS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); " + SLEEP
+"""As the first process of a container a program has to say so, else it would be killed after its grace."""
+
 IGNORES = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up')\n"
 
 
@@ -147,7 +150,9 @@ async def test_two_watchers_see_the_same_end(world: World) -> None:
 
 async def test_deleting_a_running_job_ends_its_processes(world: World) -> None:
     """Within five seconds nothing runs, the name is free, and a watcher has seen it go."""
-    ref = await world.submit(world.job("deleted", SLEEP, SLEEP))
+    ref = await world.submit(world.job("deleted", OBEYS, OBEYS))
+    for pod in ("deleted-master-0", "deleted-worker-0"):
+        await world.line(ref, pod, "up")
     await world.observe(ref, lambda one: is_running(one, replicas=2))
     watching = asyncio.create_task(world.observe(ref, lambda one: one.job is None))
 
