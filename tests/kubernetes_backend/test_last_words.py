@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 WAITS = "until [ -e /state/go ]; do sleep 0.2; done"
-DIES_ONCE = "[ -e /state/died ] && exit 0; touch /state/died; echo step 7; echo the disk is full >&2; exit 3"
+DIES_ONCE = "[ -e /state/died ] && exit 0; touch /state/died; echo step 7 >&2; echo the disk is full >&2; exit 3"
 STATE: dict[str, Any] = {
     "container": {"volumeMounts": [{"name": "state", "mountPath": "/state"}]},
     "pod": {"volumes": [{"name": "state", "emptyDir": {}}]},
