@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ class FakeComms:
         state: what it says of the task; None: it never answers.
         refuses: it raises instead, as when the API server is away.
         hangs: a trigger's question is never answered, as while a triggerer stops.
-        xcoms: what was set, by key; `history` has every write.
+        xcoms: what was set, by key; `history` has every write, `written_at` its second of the monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -34,6 +35,7 @@ class FakeComms:
         self.hangs = False
         self.xcoms: dict[str, Any] = {}
         self.history: list[tuple[str, Any]] = []
+        self.written_at: list[float] = []
         self.questions: list[Any] = []
         self.release = threading.Event()
 
@@ -61,6 +63,7 @@ class FakeComms:
         if isinstance(message, SetXCom):
             self.xcoms[message.key] = message.value
             self.history.append((message.key, message.value))
+            self.written_at.append(time.monotonic())
             return None
         if isinstance(message, GetXCom):
             return XComResult(key=message.key, value=self.xcoms.get(message.key))
