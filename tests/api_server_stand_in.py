@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +27,12 @@ class StandInApiServer:
 
     Attributes:
         script: codes, or a code with a body or with seconds for `Retry-After`.
-        requests: the request lines that came.
+        requests: the request lines that came, `came_at` the second of the monotonic clock for each.
     """
 
     script: list[Any] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    came_at: list[float] = field(default_factory=list)
     url: str = ""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     busy: int = 0
@@ -55,6 +57,7 @@ class StandInApiServer:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             self.requests.append(head.splitlines()[0])
+            self.came_at.append(time.monotonic())
             await self._answer(writer)
         writer.close()
         with contextlib.suppress(ConnectionError):

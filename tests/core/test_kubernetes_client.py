@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api_server_stand_in import RESET, SILENT, stand_in_api_server
+from api_server_stand_in import RESET, SILENT, StandInApiServer, stand_in_api_server
 from ptjob_provider.core.errors import (
     ClusterError,
     ClusterUnavailable,
@@ -49,7 +50,7 @@ async def test_a_server_that_asks_for_patience_gets_it() -> None:
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
     """After the time limit of each try, as unavailable; a retry of the task may help."""
-    async with stand_in_api_server(SILENT, SILENT) as server, lease(server.config(timeout=0.2, attempts=2)) as client:
+    async with stand_in_api_server(SILENT, SILENT) as server, lease(server.config(timeout=1.0, attempts=2)) as client:
         with pytest.raises(ClusterUnavailable, match="read pods in team") as raised:
             await client.get(PODS)
 
@@ -59,12 +60,12 @@ async def test_a_server_that_never_answers_is_given_up() -> None:
 
 async def test_an_address_where_nobody_listens_is_unavailable() -> None:
     """The text says which."""
-    async with stand_in_api_server() as server:
-        config = server.config(attempts=1)
-
-    async with lease(config) as client:
-        with pytest.raises(ClusterUnavailable, match=r"Cannot connect to host 127\.0\.0\.1"):
-            await client.get(PODS)
+    with socket.socket() as bound:  # keeps the port from whoever else asks for one
+        bound.bind(("127.0.0.1", 0))
+        nobody = StandInApiServer(url=f"http://127.0.0.1:{bound.getsockname()[1]}")
+        async with lease(nobody.config(attempts=1)) as client:
+            with pytest.raises(ClusterUnavailable, match=r"Cannot connect to host 127\.0\.0\.1"):
+                await client.get(PODS)
 
 
 @pytest.mark.parametrize("bad", [403, 400, 404, 422])

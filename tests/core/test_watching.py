@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from contextlib import aclosing
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from api_server_stand_in import stand_in_api_server
@@ -15,8 +15,10 @@ from ptjob_provider.core.kubernetes.client import lease
 if TYPE_CHECKING:
     from typing import Any
 
+    from api_server_stand_in import StandInApiServer
     from ptjob_provider.core.kubernetes.board.watching import News
 
+PATIENCE = 60.0
 PODS = paths.pods("team")
 REFUSED = (400, {"kind": "Status", "message": "sendInitialEvents is forbidden for watch"})
 
@@ -31,13 +33,21 @@ def said(each: News) -> str:
     return each.name if isinstance(each, Mark) else f"{type(each).__name__} {each.object['metadata']['uid']}"
 
 
-async def news_within(watch: Watch, seconds: float) -> list[str]:
-    """Return all that is told in this time."""
+async def news_until(watch: Watch, server: StandInApiServer, requests: int) -> list[str]:
+    """Return all that is told until the server has been asked so often."""
     told: list[str] = []
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds), aclosing(watch.news()) as news:
+
+    async def listen() -> None:
+        async with aclosing(watch.news()) as news:
             async for each in news:
-                told.append(said(each))  # noqa: PERF401 - what came before the time was over counts
+                told.append(said(each))  # noqa: PERF401 - what came before it was cancelled counts
+
+    listening = asyncio.create_task(listen())
+    async with asyncio.timeout(PATIENCE):
+        while len(server.requests) < requests:  # noqa: ASYNC110 - the stand-in tells nobody
+            await asyncio.sleep(0.01)
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
     return told
 
 
@@ -45,7 +55,7 @@ async def test_a_server_that_does_not_stream_lists_is_asked_page_by_page() -> No
     """It refuses the first question and is not asked so again; the watch goes on from the list's version."""
     script = (REFUSED, page("a", more="next"), page("b"))
     async with stand_in_api_server(*script) as server, lease(server.config()) as client:
-        told = await news_within(Watch(client, PODS), 2)
+        told = await news_until(Watch(client, PODS), server, 4)
         is_asked_again = client.streams_lists
 
     assert told == ["BEGIN", "BEGIN", "Present a", "Present b", "COMPLETE"]
@@ -56,8 +66,10 @@ async def test_a_server_that_does_not_stream_lists_is_asked_page_by_page() -> No
 
 
 async def test_a_server_that_ends_every_watch_at_once_is_not_stormed() -> None:
-    """The pauses grow: a handful of questions in three seconds, not thousands."""
+    """The pauses grow: after the refusal, the list and the first watch, each is twice as long as the one before."""
     async with stand_in_api_server(REFUSED, page("a")) as server, lease(server.config()) as client:
-        await news_within(Watch(client, PODS), 3)
+        await news_until(Watch(client, PODS), server, 6)
 
-    assert 3 < len(server.requests) < 12
+    pauses = [later - earlier for earlier, later in pairwise(server.came_at[:6])]
+    least = [0.1, 0.0, 0.25, 0.5, 1.0]  # the list is followed by its watch at once
+    assert all(pause >= some for pause, some in zip(pauses, least, strict=True)), pauses
