@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from ptjob_provider.airflow.tasklog import CONTINUES
 from ptjob_provider.core.identity import JobRef
@@ -12,8 +15,6 @@ from ptjob_provider.core.local.processes import marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import psutil
 
     from demo.stack import Stack
 
@@ -38,7 +39,7 @@ class TaskRun:
         """Its state."""
         return self.now["state"]
 
-    def wait(self, *states: str, timeout: float = 90) -> str:
+    def wait(self, *states: str, timeout: float = 240) -> str:
         """Return its state once it is one of these, final ones by default."""
         try:
             return self.stack.api.wait_for_task(
@@ -47,7 +48,7 @@ class TaskRun:
         except TimeoutError as error:
             raise AssertionError(f"{self.dag_id}: {error}\n{self.text(self.now['try_number'])}") from error
 
-    def wait_for_line(self, text: str, *, attempt: int = 1, timeout: float = 60) -> None:
+    def wait_for_line(self, text: str, *, attempt: int = 1, timeout: float = 180) -> None:
         """Return once a line of the log begins with the text."""
         until(
             lambda: any(line.startswith(text) for line in self.lines(attempt)),
@@ -92,9 +93,9 @@ class TaskRun:
 
     def process(self) -> psutil.Process:
         """Return the process that runs it in a worker."""
-        title = f"airflow worker -- {self.now['id']}"
+        wanted = f"airflow worker -- {self.now['id']}"
         workers = self.stack["scheduler"].processes()
-        return next(process for process in workers if " ".join(process.cmdline()).startswith(title))
+        return next(process for process in workers if title(process).startswith(wanted))
 
 
 def joined(lines: list[str]) -> list[str]:
@@ -111,13 +112,20 @@ def joined(lines: list[str]) -> list[str]:
     return found
 
 
+def title(process: psutil.Process) -> str:
+    """Return what a process calls itself; nothing if it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
+
+
 def runs(ref: JobRef) -> bool:
     """Whether a process of the job is alive, wherever it went."""
     return bool(marked(f"{ref.uid}/"))
 
 
 def until(
-    probe: Callable[[], Any], *, timeout: float = 30, what: str | Callable[[], str] = "it", interval: float = 0.1
+    probe: Callable[[], Any], *, timeout: float = 120, what: str | Callable[[], str] = "it", interval: float = 0.1
 ) -> float:
     """Return the seconds it took until the probe's answer was true."""
     began = time.monotonic()

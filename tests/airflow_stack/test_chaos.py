@@ -29,7 +29,7 @@ from demo.stack import COMPONENTS
 from ptjob_provider.core.identity import label_value
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.local import LocalBackend, LocalConfig
-from task_run import runs, until
+from task_run import runs, title, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ BEGUN = re.compile(r"trigger .* starting")
 WORKER = re.compile(r"airflow worker -- [0-9a-f-]{36}")
 REPEATED = re.compile(r"── lines up to (\S{19})\S* (?:may be|are) repeated")
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture(scope="module")
@@ -200,13 +200,6 @@ def disturb(lab: Lab, how: Restart | Kill | Freeze, victim: str, rng: random.Ran
 def workers(lab: Lab) -> list[psutil.Process]:
     """Return the processes that run a task; an idle one of the executor holds the lock of its queue, and all hang."""
     return [process for process in lab.stack["scheduler"].processes() if WORKER.match(title(process))]
-
-
-def title(process: psutil.Process) -> str:
-    """Return what a process calls itself; nothing if it has ended."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return " ".join(process.cmdline())
-    return ""
 
 
 def go_through(lab: Lab, how: Restart | Kill | Freeze) -> list[Training]:

@@ -52,6 +52,7 @@ def test_the_schedules_run_trains_live_and_is_summed_up_and_nothing_is_left(tmp_
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.timeout(660)
 def test_a_component_that_cannot_start_is_shown_with_its_log_and_the_others_are_stopped(tmp_path: Path) -> None:
     """Somebody whose port is taken sees what the API server said, and nothing goes on running."""
     with socket.socket() as taken:
@@ -59,7 +60,7 @@ def test_a_component_that_cannot_start_is_shown_with_its_log_and_the_others_are_
         taken.listen()
         port = taken.getsockname()[1]
         command = [sys.executable, "-m", "demo", "--folder", str(tmp_path), "--port", str(port)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
 
     assert done.returncode == 1
     assert "the demonstration failed: api-server has ended" in done.stdout
