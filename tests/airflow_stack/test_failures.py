@@ -14,6 +14,8 @@ from task_run import TaskRun, runs, until
 if TYPE_CHECKING:
     from airflow_stack.conftest import Lab
 
+pytestmark = pytest.mark.timeout(900)
+
 FAILURES: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
     "a Python exception on rank 1": (
         ["raise_on", "1"],
@@ -47,7 +49,7 @@ FAILURES: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
     ),
     "a hang past the job's deadline": (
         ["hang"],
-        {"workers": 2, "active_deadline_seconds": 4},
+        {"workers": 2, "active_deadline_seconds": 12},
         ["master-0 (rank 0)", "active_deadline_seconds", "Raise active_deadline_seconds="],
         "rank 0 waits for its peers",
     ),
@@ -85,7 +87,7 @@ def failed(lab: Lab) -> dict[str, TaskRun]:
         for number, (name, (args, conf, _, _)) in enumerate(FAILURES.items())
     }
     for task in tasks.values():
-        task.wait(timeout=180)
+        task.wait()
     return tasks
 
 
@@ -119,7 +121,7 @@ def test_a_lost_supervisor_is_retried_and_training_goes_on_from_its_checkpoint(l
 
     supervisor_of(ref.name).kill()
 
-    until(lambda: task.now["try_number"] == 2, timeout=60, what=task.text)
+    until(lambda: task.now["try_number"] == 2, what=task.text)
     assert task.wait() == "success"
     assert not runs(ref)
     assert [line for line in task.lines(2) if line.startswith("attempt ")] == [f"attempt 2 step {n}" for n in (3, 4, 5)]

@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 LINES = 50_000
 
+pytestmark = pytest.mark.timeout(900)
+
 
 @pytest.mark.parametrize("mode", ["wait", "defer"])
 def test_a_line_is_readable_within_two_seconds_of_being_printed(lab: Lab, mode: str) -> None:
@@ -43,7 +45,7 @@ def test_every_line_of_a_fast_and_ugly_log_is_there_exactly_once_and_in_order(la
     """50,000 numbered lines, one of 2 MB, bytes that are no UTF-8: nothing is lost, doubled or moved."""
     task = lab.start(f"{mode}_0", "lines", str(LINES))
 
-    assert task.wait(timeout=180) == "success"
+    assert task.wait() == "success"
 
     lines = task.lines()
     assert [line for line in lines if line.startswith("line ")] == [

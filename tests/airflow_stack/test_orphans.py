@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 WAITS = {"wait_0": "running", "defer_0": "deferred"}
 
+pytestmark = pytest.mark.timeout(900)
+
 
 def started(lab: Lab, dag_id: str, name: str) -> TaskRun:
     """Start a job that waits for a file, and return once its log is there."""
@@ -95,7 +97,7 @@ def test_a_job_that_its_task_has_left_behind_is_found_and_stopped(lab: Lab, aban
         assert [found["name"] for found in maintenance.xcom()] == [ref.name]
 
     assert lived
-    until(lambda: not runs(ref), timeout=30, what="the job's end")
+    until(lambda: not runs(ref), what="the job's end")
     assert content(lab.work) == before
     assert ref.name in said
     assert task.run_id in said
@@ -122,7 +124,7 @@ def test_a_dry_run_only_says_what_it_finds(lab: Lab) -> None:
     assert listed == f"{ref.name}\n"
     assert runs(ref)
     maintain(lab)
-    until(lambda: not runs(ref), timeout=30, what="the job's end")
+    until(lambda: not runs(ref), what="the job's end")
 
 
 def test_a_job_whose_run_was_deleted_is_stopped(lab: Lab) -> None:
@@ -134,7 +136,7 @@ def test_a_job_whose_run_was_deleted_is_stopped(lab: Lab) -> None:
     found = maintain(lab).xcom()
 
     assert [(each["name"], each["why"]) for each in found] == [(ref.name, "its task instance is gone")]
-    until(lambda: not runs(ref), timeout=30, what="the job's end")
+    until(lambda: not runs(ref), what="the job's end")
 
 
 def test_a_job_that_its_task_only_submitted_is_left_to_run(lab: Lab) -> None:
@@ -149,4 +151,4 @@ def test_a_job_that_its_task_only_submitted_is_left_to_run(lab: Lab) -> None:
     assert found == []
     assert runs(ref)
     lab.release("fired")
-    until(lambda: not runs(ref), timeout=30, what="the job's end")
+    until(lambda: not runs(ref), what="the job's end")

@@ -21,6 +21,8 @@ WAITS = {"wait": "running", "defer": "deferred"}
 DECIDED = ("Server indicated the task shouldn't be running anymore", "Trigger cancelled by user action")
 GONE_WITHIN = 5.0
 
+pytestmark = pytest.mark.timeout(900)
+
 
 def started(lab: Lab, dag_id: str, name: str) -> TaskRun:
     """Start a job that waits for a file, and return once its log is there."""
@@ -44,7 +46,7 @@ def test_marking_a_task_stops_its_job_and_leaves_the_mark(lab: Lab, mode: str, s
     ref = task.ref
 
     task.mark(state)
-    until(lambda: not runs(ref), timeout=30, what="the job's end")
+    until(lambda: not runs(ref), what="the job's end")
     gone_at = time.time()
 
     until(lambda: f"was deleted: {'its' if mode == 'defer' else 'the'} task is {state}" in task.text())
@@ -79,7 +81,7 @@ def test_execution_timeout_stops_the_job_and_is_retried_as_a_new_attempt(lab: La
     task.wait_for_line("tick 0001")
     ref = task.ref
 
-    until(lambda: not runs(ref), timeout=30, what="the job's end")
+    until(lambda: not runs(ref), what="the job's end")
 
     until(task.errors, what=task.text)
     assert task.errors()[0].splitlines()[0].startswith(f"{ref} ")

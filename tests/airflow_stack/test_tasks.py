@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from task_run import TaskRun, runs
+from task_run import TaskRun, runs, until
 
 if TYPE_CHECKING:
     from airflow_stack.conftest import Lab
 
 MODES = ["wait", "defer"]
+
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -38,7 +40,7 @@ def test_each_mapped_task_has_a_job_of_its_own(lab: Lab, mode: str) -> None:
     """`.expand()` makes as many jobs, and one of them may fail alone."""
     run_id = lab.stack.api.trigger(f"{mode}_mapped")
     tasks = [TaskRun(lab.stack, f"{mode}_mapped", run_id, "train", index) for index in range(3)]
-    lab.stack.api.wait_for_run(f"{mode}_mapped", run_id, timeout=120)
+    lab.stack.api.wait_for_run(f"{mode}_mapped", run_id)
 
     assert [task.state for task in tasks] == ["success", "failed", "success"]
     assert len({task.ref.name for task in tasks}) == 3
@@ -52,7 +54,7 @@ def test_without_waiting_the_task_ends_and_the_job_goes_on(lab: Lab) -> None:
     assert task.wait() == "success"
 
     assert task.xcom()["job"] == task.ref.to_dict()
-    assert runs(task.ref)
+    until(lambda: runs(task.ref), what="the job's beginning")
     lab.release("forgotten")
 
 
@@ -75,6 +77,7 @@ def test_a_sensor_that_is_killed_leaves_the_job_alone(lab: Lab, mode: str) -> No
     """The job is not its own."""
     job = lab.start("fire_and_forget", "wait_for", f"spared-{mode}")
     job.wait()
+    until(lambda: runs(job.ref), what="the job's beginning")
     sensor = lab.start(f"{mode}_sensor", task_id="watch", job_name=job.ref.name)
     sensor.wait("deferred" if mode == "defer" else "running")
 

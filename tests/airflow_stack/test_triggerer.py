@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from airflow_stack.conftest import Lab
 
+pytestmark = pytest.mark.timeout(900)
+
 
 def deferred(lab: Lab, name: str) -> TaskRun:
     """Start a deferred job that waits for a file, and return once its log is there."""
@@ -48,7 +50,7 @@ def test_a_stopped_triggerer_leaves_the_job_alone_and_the_next_one_goes_on_where
     lab.stack["triggerer"].start()
     lab.stack.wait_healthy(["triggerer"])
     seen = len(ticks(task))
-    until(lambda: len(ticks(task)) > seen + 1, timeout=60, what=task.text)
+    until(lambda: len(ticks(task)) > seen + 1, what=task.text)
 
     assert alive
     assert took < 20  # Airflow waits 30 s for a trigger that does not end
@@ -66,8 +68,8 @@ def test_after_a_killed_triggerer_lines_may_repeat_in_a_marked_block_and_none_is
     lab.stack["triggerer"].kill()
     lab.stack["triggerer"].start()
     lab.stack.wait_healthy(["triggerer"])
-    task.wait_for_line("── lines up to", timeout=90)
-    task.wait_for_line("── from here on nothing is repeated", timeout=30)
+    task.wait_for_line("── lines up to")
+    task.wait_for_line("── from here on nothing is repeated")
 
     assert runs(ref)
     found = finish(lab, task, "bereaved")
@@ -96,10 +98,10 @@ def test_a_triggerer_that_was_frozen_and_replaced_does_not_touch_the_job_when_it
     lab.stack["triggerer"].freeze()
     lab.stack.add("triggerer", "triggerer-2")
     seen = len(ticks(task))
-    until(lambda: len(ticks(task)) > seen + 1, timeout=90, what=task.text)
+    until(lambda: len(ticks(task)) > seen + 1, what=task.text)
 
     lab.stack["triggerer"].thaw()
-    until(lambda: f"{ref} is kept: its task is deferred" in task.text(), timeout=40, what=task.text)
+    until(lambda: f"{ref} is kept: its task is deferred" in task.text(), what=task.text)
 
     assert runs(ref)
     assert task.state == "deferred"

@@ -43,7 +43,7 @@ for mode, deferrable in MODES.items():
             training(deferrable=deferrable, retries=retries)
 
     with dag(f"{mode}_timeout"):
-        training(deferrable=deferrable, retries=1, execution_timeout=timedelta(seconds=6))
+        training(deferrable=deferrable, retries=1, execution_timeout=timedelta(seconds=20))
 
     with dag(f"{mode}_secret"):
         training(
