@@ -47,7 +47,7 @@ def namespace_in(cluster: Cluster, *, labels: Mapping[str, str] | None = None) -
     wait_until(
         f"the service account of {name}",
         lambda: cluster.kubectl.get("serviceaccount", "default", namespace=name),
-        timeout=30,
+        timeout=120,
     )
     try:
         yield name

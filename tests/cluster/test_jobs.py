@@ -32,7 +32,7 @@ def pytorchjob(name: str, namespace: str, *, script: str = "", image: str = INIT
     }
 
 
-def ending(cluster: Cluster, namespace: str, name: str, *, timeout: float = 90) -> str:
+def ending(cluster: Cluster, namespace: str, name: str, *, timeout: float = 300) -> str:
     """Wait for a job's verdict and return it."""
 
     def verdict() -> str:
@@ -59,7 +59,8 @@ def test_the_verdict_follows_the_exit_code(cluster: Cluster, namespace: str, cod
 
 def test_replicas_find_each_other_by_name(cluster: Cluster, namespace: str) -> None:
     """The worker's look-up of the master's service gives its address, and bytes travel over the pod network."""
-    script = 'if [ "$RANK" = 0 ]; then echo hello | nc -l -p 9999 -w 60; else sleep 1; nc "$MASTER_ADDR" 9999; fi'
+    listen, ask = "echo hello | nc -l -p 9999 -w 240", 'until nc "$MASTER_ADDR" 9999; do sleep 0.2; done'
+    script = f'if [ "$RANK" = 0 ]; then {listen}; else {ask}; fi'
 
     cluster.kubectl.apply(pytorchjob("talk", namespace, script=script))
     seen = ending(cluster, namespace, "talk")
@@ -85,8 +86,9 @@ def test_a_pod_reaches_the_cluster_and_nothing_else(cluster: Cluster, namespace:
     """A pod talks to the API server's service but not to this machine, and no route leads further."""
     with socket.create_server((cluster.layout.host_address, 0)) as listener:
         port = listener.getsockname()[1]
-        reach = "timeout 5 nc -w 3"
-        script = f"{reach} {API_SERVICE} 443 </dev/null && ! {reach} {cluster.layout.host_address} {port} </dev/null"
+        reached = f"timeout 90 nc -w 60 {API_SERVICE} 443 </dev/null"
+        not_reached = f"! timeout 5 nc -w 3 {cluster.layout.host_address} {port} </dev/null"
+        script = f"{reached} && {not_reached}"
         cluster.kubectl.apply(pytorchjob("leave", namespace, script=script))
         seen = ending(cluster, namespace, "leave")
 
@@ -107,4 +109,4 @@ def test_the_digits_image_trains_on_two_replicas(
     """DDP over gloo and the pod network: the image, the operator's environment and the network fit each other."""
     cluster.kubectl.apply(pytorchjob("digits", namespace, image=digits_image, container=start))
 
-    assert ending(cluster, namespace, "digits", timeout=180) == "Succeeded"
+    assert ending(cluster, namespace, "digits", timeout=600) == "Succeeded"

@@ -33,7 +33,7 @@ def test_a_restarted_component_is_a_new_process_on_the_same_store(own_cluster: C
 
     own_cluster.restart(name)
     uid = wait_until(
-        "the namespace", lambda: own_cluster.kubectl.get("namespace", "default")["metadata"]["uid"], timeout=30
+        "the namespace", lambda: own_cluster.kubectl.get("namespace", "default")["metadata"]["uid"], timeout=120
     )
 
     assert own_cluster.pid(name) != before[0]
@@ -43,13 +43,13 @@ def test_a_restarted_component_is_a_new_process_on_the_same_store(own_cluster: C
 def test_a_pod_outlives_its_kubelet(own_cluster: Cluster, own_namespace: str) -> None:
     """A kubelet that comes back finds the pod running and starts nothing anew, as on any node."""
     own_cluster.kubectl("run", "sleep", f"--image={INIT_IMAGE}", f"--namespace={own_namespace}", "--", "sleep", "600")
-    before = wait_until("the pod to run", lambda: started(own_cluster, own_namespace), timeout=60)
+    before = wait_until("the pod to run", lambda: started(own_cluster, own_namespace), timeout=180)
 
     own_cluster.restart("kubelet")
     answer = wait_until(
         "the kubelet to reach the pod",
         lambda: own_cluster.kubectl("exec", "sleep", f"--namespace={own_namespace}", "--", "echo", "still here"),
-        timeout=60,
+        timeout=180,
     )
 
     assert answer == "still here\n"
@@ -61,12 +61,12 @@ def test_two_replicas_run_in_a_hardened_namespace_when_the_operator_is_told_how(
     with hardened_namespace_in(own_cluster) as namespace:
         job = two_replicas(namespace)
         submit(own_cluster, job)
-        refused = wait_until("the worker to be refused", lambda: refusal(own_cluster, namespace), timeout=60)
+        refused = wait_until("the worker to be refused", lambda: refusal(own_cluster, namespace), timeout=180)
         own_cluster.kubectl("delete", "pytorchjob", "two", "--namespace", namespace)
 
         operators.restrict_init_containers(own_cluster.kubectl)
         submit(own_cluster, job)
-        wait_until("both replicas to end well", lambda: is_over(own_cluster, namespace), timeout=90)
+        wait_until("both replicas to end well", lambda: is_over(own_cluster, namespace), timeout=300)
 
     assert 'container "init-pytorch" must set' in refused
 
@@ -104,7 +104,7 @@ def submit(cluster: Cluster, job: dict[str, Any]) -> None:
         cluster.kubectl.apply(job)
         return True
 
-    wait_until("the operator's webhook to let the job in", is_created, timeout=60)
+    wait_until("the operator's webhook to let the job in", is_created, timeout=180)
 
 
 def refusal(cluster: Cluster, namespace: str) -> str | None:

@@ -94,7 +94,9 @@ def test_down_leaves_nothing_after_the_first_process_was_killed(second: Cluster,
     before = footprint()
     second.up(tell)
     second.kubectl.apply(POD)
-    wait_until("the pod to run", lambda: second.kubectl.get("pod", "sleep")["status"]["phase"] == "Running", timeout=60)
+    wait_until(
+        "the pod to run", lambda: second.kubectl.get("pod", "sleep")["status"]["phase"] == "Running", timeout=180
+    )
     first = second.machine.first_pid
     assert first is not None
 
@@ -114,7 +116,7 @@ def test_a_held_cluster_goes_down_when_whoever_held_it_was_killed(second: Cluste
         access = holder.stdout.readline()
         held = second.machine.first_pid
         holder.stdin.close()
-        code = holder.wait(timeout=60)
+        code = holder.wait(timeout=240)
 
     assert access == f"export KUBECONFIG={second.layout.kubeconfig}\n"
     assert held is not None

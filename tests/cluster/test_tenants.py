@@ -59,7 +59,7 @@ def test_other_rules_take_effect_for_a_kubeconfig_that_is_there(cluster: Cluster
             return "cannot list" in str(error)
         return False
 
-    assert wait_until("the verb to be taken away", denied, timeout=10)
+    assert wait_until("the verb to be taken away", denied, timeout=60)
 
 
 def test_a_hardened_namespace_refuses_an_ordinary_pod_and_gives_limits_to_a_restricted_one(
@@ -82,7 +82,7 @@ def test_a_hardened_namespace_refuses_an_ordinary_pod_and_gives_limits_to_a_rest
         )
     cluster.kubectl.apply(pod(hardened_namespace, securityContext=restricted))
 
-    seen = wait_until("the restricted pod to run", lambda: running(cluster, hardened_namespace), timeout=30)
+    seen = wait_until("the restricted pod to run", lambda: running(cluster, hardened_namespace), timeout=180)
     (container,) = seen["spec"]["containers"]
     assert container["resources"]["limits"] == {"cpu": "500m", "memory": "512Mi"}
 
@@ -94,7 +94,7 @@ def test_gpus_are_there_for_the_scheduler_and_gone_afterwards(cluster: Cluster, 
         placed = wait_until(
             "the pod to be placed",
             lambda: cluster.kubectl.get("pod", "sleep", namespace=namespace)["spec"].get("nodeName"),
-            timeout=30,
+            timeout=180,
         )
 
     assert placed == NODE
