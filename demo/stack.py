@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ import psutil
 
 from demo.processes import Component, StackFailed, end_processes, is_same, session_processes
 from demo.rest import AirflowApi
+from ptjob_provider.core.local.devices import PortReservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -273,11 +273,10 @@ def kept_secret(home: Path) -> str:
 
 
 def free_port() -> int:
-    """Return a TCP port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a TCP port that nobody listens on now, and that Linux gives to no outgoing connection until we do."""
+    reservation = PortReservation()
+    reservation.close()
+    return reservation.port
 
 
 def pid_file(home: Path) -> Path:

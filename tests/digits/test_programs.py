@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ptjob_provider.core.local.devices import PortReservation
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 DIGITS = Path(__file__).parents[2] / "docker" / "digits"
 TRAIN = DIGITS / "train.py"
@@ -68,17 +70,21 @@ def run(*command: str | Path, env: Mapping[str, str] | None = None) -> Ended:
     return end(start(*command, env=env))
 
 
-def start_ranks(*command: str | Path) -> list[subprocess.Popen[str]]:
-    """Start two processes that find each other as the pods of a PyTorchJob do, rank 0 first."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    return [start(*command, env={**world, "RANK": rank}) for rank in ("0", "1")]
+@contextlib.contextmanager
+def started_ranks(*command: str | Path) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start two processes that find each other as the pods of a PyTorchJob do, rank 0 first; the port is theirs."""
+    reservation = PortReservation()
+    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reservation.port), "WORLD_SIZE": "2"}
+    try:
+        yield [start(*command, env={**world, "RANK": rank}) for rank in ("0", "1")]
+    finally:
+        reservation.close()
 
 
 def run_ranks(*command: str | Path) -> list[Ended]:
     """Run two processes that find each other to their end, rank 0 first."""
-    return [end(process) for process in start_ranks(*command)]
+    with started_ranks(*command) as ranks:
+        return [end(process) for process in ranks]
 
 
 def points(log_dir: Path, tag: str) -> dict[int, float]:
@@ -198,15 +204,14 @@ def test_torchrun_starts_it_as_well() -> None:
 
 def test_a_killed_rank_ends_the_other() -> None:
     """Whoever waits for it in vain fails too, within seconds, so that the job fails instead of hanging."""
-    first, second = start_ranks(TRAIN, "--epochs", "100000", "--log-interval", "1")
-    assert first.stdout is not None
-    while "step 1/" not in first.stdout.readline():
-        pass
+    with started_ranks(TRAIN, "--epochs", "100000", "--log-interval", "1") as (first, second):
+        assert first.stdout is not None
+        assert any("step 1/" in line for line in first.stdout)
 
-    second.kill()
+        second.kill()
 
-    assert end(first, timeout=60).code == 1
-    assert end(second).code == -9
+        assert end(first, timeout=60).code == 1
+        assert end(second).code == -9
 
 
 def test_nccl_without_a_gpu_is_refused_with_the_way_out() -> None:
