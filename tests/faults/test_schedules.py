@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SEEDS = range(1, 51)
 
+pytestmark = pytest.mark.timeout(3600)
+
 
 @pytest.fixture(scope="session")
 def trials(request: pytest.FixtureRequest, cluster: Cluster, tell: Callable[[str], None]) -> Mapping[int, Evidence]:

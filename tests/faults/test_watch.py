@@ -19,6 +19,7 @@ from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.status import JobPhase
 from worlds import has_ended
 
 if TYPE_CHECKING:
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.backend import Observation
     from ptjob_provider.core.identity import JobRef
 
-pytestmark = pytest.mark.usefixtures("impatient")
-
-PATIENCE = 60.0
+PATIENCE = 180.0
 FOLLOWERS = 10
 OPEN = 4
 """Watches that all followers of a namespace share: of its jobs and their pods, and of the first follower's own."""
@@ -40,6 +39,7 @@ NO_STREAMED_LISTS = Fault(harm=Harm.REFUSE, code=400, traffic=Traffic.WATCH)
 """A server that does not stream lists says so; they are asked for page by page then."""
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_half_open_watch_is_found_and_opened_again(server: ApiServer) -> None:
     """What happened while nothing came through is told, although no connection ever broke."""
     ref = await a_job(server)
@@ -83,9 +83,8 @@ async def test_an_expired_credential_is_loaded_anew_once(server: ApiServer) -> N
         await server.annotate_job(ref.name, "with a new credential")
 
         await seen(watch, text_is("with a new credential"), "a change after the credential was renewed")
-        lists = [asked for asked in proxy.asked if asked.traffic is Traffic.REQUEST]
-        watches = [asked for asked in proxy.asked if asked.traffic is Traffic.WATCH]
-        assert (len(lists), len(watches)) == (3, 4), by_kind(proxy.asked)
+        await until_asked(proxy, Traffic.WATCH, 4)
+        assert [len(of(proxy, traffic)) for traffic in (Traffic.REQUEST, Traffic.WATCH)] == [3, 4], by_kind(proxy.asked)
 
 
 @pytest.mark.parametrize("traffic", [Traffic.REQUEST, Traffic.WATCH])
@@ -140,7 +139,8 @@ async def test_a_failure_that_a_follower_was_not_told_any_more_is_told_to_the_ne
     async with FaultProxy(server, late).running() as proxy:
         async with following(proxy, ref) as watch:
             await anext(watch)
-            await until_failed(server, ref)
+            await until(server, ref, lambda phase: phase.is_terminal)
+            await asyncio.sleep(0.3)
 
         async with following(proxy, ref) as watch:
             await seen(watch, has_ended, "the failure of which the first follower left too early to hear")
@@ -184,11 +184,14 @@ def both_watches(**what: object) -> list[Fault]:
 
 
 async def a_job(server: ApiServer, script: str = "") -> JobRef:
-    """Create a job of ours that runs the script; without one it waits."""
+    """Create a job of ours that runs the script; without one it waits, and the operator has said so."""
     what = {"image": INIT_IMAGE, "command": ["sh", "-c", script], "suspend": not script, "shared_memory": "1Mi"}
     job = TrainingJob.parse(name="j", namespace=server.namespace, **what)
     owner = Owner(instance="faults", ids={"task_id": secrets.token_hex(8)}, labels={})
-    return await server.create_job(pytorchjob.render(job, owner=owner, attempt=1).manifest)
+    ref = await server.create_job(pytorchjob.render(job, owner=owner, attempt=1).manifest)
+    if not script:  # of a job about which nothing is said, events are asked for
+        await until(server, ref, lambda phase: phase is JobPhase.SUSPENDED)
+    return ref
 
 
 @contextlib.asynccontextmanager
@@ -202,12 +205,23 @@ async def watched(
         assert not proxy.to_come
 
 
-async def until_failed(server: ApiServer, ref: JobRef) -> None:
-    """Return a moment after the job has failed."""
+async def until(server: ApiServer, ref: JobRef, holds: Callable[[JobPhase], bool]) -> None:
+    """Return when that holds of the job's phase."""
     async with asyncio.timeout(PATIENCE):
-        while not pytorchjob.read_status(await server.job(ref.name)).phase.is_terminal:  # noqa: ASYNC110 - as above
+        while not holds(pytorchjob.read_status(await server.job(ref.name)).phase):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.1)
-    await asyncio.sleep(0.3)
+
+
+def of(proxy: FaultProxy, traffic: Traffic) -> list[Asked]:
+    """Return what was asked for of this kind."""
+    return [asked for asked in proxy.asked if asked.traffic is traffic]
+
+
+async def until_asked(proxy: FaultProxy, traffic: Traffic, number: int) -> None:
+    """Return when as much of this kind was asked for: watches are opened beside each other, in no fixed order."""
+    async with asyncio.timeout(PATIENCE / 2):
+        while len(of(proxy, traffic)) < number:  # noqa: ASYNC110 - the proxy tells nobody
+            await asyncio.sleep(0.05)
 
 
 async def until_harmed(proxy: FaultProxy) -> None:
@@ -232,7 +246,7 @@ async def ten(proxy: FaultProxy, refs: list[JobRef]) -> AsyncIterator[list[Async
         watches = [await stack.enter_async_context(following(proxy, ref)) for ref in refs]
         for watch in watches:
             await anext(watch)
-        await asyncio.sleep(1.0)
+        await until_asked(proxy, Traffic.WATCH, OPEN)
         yield watches
 
 

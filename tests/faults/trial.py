@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.submission import Submission
 
-LIMIT = 150.0
+LIMIT = 400.0
 """Seconds after which a trial has failed."""
 
 MOST_LIVES = 10
 REQUEST_TIMEOUT = 2.0
 """Seconds that the client gives an answer: a stall must be found within a trial."""
 
-_LEFT_TIMEOUT = 20.0
+_LEFT_TIMEOUT = 60.0
 _INTERVAL = 0.3
 
 
