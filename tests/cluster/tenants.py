@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cluster.boot import Cluster
+    from cluster.kubectl import Kubectl
+
+ABOUT_ONESELF = {"authentication.k8s.io", "authorization.k8s.io"}
+"""Where every account may ask who it is and what it may do."""
 
 RESTRICTED = {
     "pod-security.kubernetes.io/enforce": "restricted",
@@ -93,7 +97,8 @@ def service_account(
 ) -> Path:
     """Have a service account that may do what the rules of a Role say, there and nothing else; return its kubeconfig.
 
-    Called again with other rules it changes what the account may do, at once for everybody who has the file.
+    Called again with other rules it changes what the account may do, for everybody who has the file. It has taken
+    effect when this returns: the API server's authorizer learns of it a moment after it was written.
     """
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
@@ -106,4 +111,24 @@ def service_account(
     )
     token = cluster.kubectl("create", "token", name, "--namespace", namespace, "--duration", "2h").strip()
     access = pki.kubeconfig(cluster.layout, {"token": token}, namespace=namespace)
-    return write(cluster.layout.home / "accounts" / f"{namespace}-{name}.kubeconfig", json.dumps(access, indent=1))
+    path = write(cluster.layout.home / "accounts" / f"{namespace}-{name}.kubeconfig", json.dumps(access, indent=1))
+    kubectl, wanted = cluster.kubectl_as(path), _comparable(rules)
+    wait_until(f"the rules of {namespace}/{name}", lambda: _rules_in_effect(kubectl, namespace) == wanted, timeout=60)
+    return path
+
+
+def _rules_in_effect(kubectl: Kubectl, namespace: str) -> list[dict[str, list[str]]]:
+    """Return what the authorizer says that whoever asks may do, but for asking about themselves."""
+    review = {
+        "kind": "SelfSubjectRulesReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"namespace": namespace},
+    }
+    said = json.loads(kubectl("create", "--filename", "-", "--output", "json", stdin=json.dumps(review)))
+    found = said["status"]["resourceRules"]
+    return _comparable([rule for rule in found if not ABOUT_ONESELF & set(rule.get("apiGroups") or ())])
+
+
+def _comparable(rules: Sequence[Mapping[str, Any]]) -> list[dict[str, list[str]]]:
+    parts = ("apiGroups", "resources", "resourceNames", "verbs")
+    return sorted(({part: sorted(rule.get(part) or ()) for part in parts} for rule in rules), key=str)
