@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,12 @@ class Machine:
     def submit(self, name: str, program: str, **fields: object) -> str:
         """Start a job of two replicas and return its name."""
         return asyncio.run(self._submit(name, program, fields)).name
+
+    def wait_for_line(self, name: str, text: str) -> None:
+        """Return when both replicas of the job have written this."""
+        for rank in ("0", "1"):
+            while text not in self.ptjob("logs", name, "-i", rank).stdout:
+                time.sleep(0.05)
 
     def finish(self, name: str) -> None:
         """Return when the job has ended."""

@@ -177,8 +177,7 @@ def test_following_prints_what_is_written_until_the_container_ends(machine: Mach
 def test_a_deleted_job_is_gone_and_its_claims_are_not(machine: Machine) -> None:
     """Deleting stops the processes and removes the job; what it had written stays."""
     name = machine.submit("good", "open('/data/kept', 'w').write('x')\n" + RUNS_ON, volumes=["data:/data"])
-    while "begun" not in machine.ptjob("logs", name).stdout:
-        time.sleep(0.05)
+    machine.wait_for_line(name, "begun")
 
     result = machine.ptjob("delete", name)
 
