@@ -23,7 +23,7 @@ class Installed:
         return self.folder / "bin" / "python"
 
     def run(
-        self, *command: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout: float = 120
+        self, *command: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout: float = 300
     ) -> str:
         """Run a program of the environment (`python`, `ptjob`, `airflow`) outside the tree and return what it printed.
 

@@ -6,6 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 from installed import ROOT
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ import json
 from shortest import dag
 print(json.dumps({"dag": dag.dag_id, "tasks": {task.task_id: type(task).__name__ for task in dag.tasks}}))
 """
+
+pytestmark = pytest.mark.timeout(900)
 
 
 def block(language: str) -> str:

@@ -8,6 +8,8 @@ import re
 import zipfile
 from typing import TYPE_CHECKING
 
+import pytest
+
 from installed import install
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ print(json.dumps({"version": provider.version, "data": provider.data}))
 ROOT = "from ptjob_provider.airflow.config import Settings; print(Settings.load().local.root)"
 DEFAULT = "import os; from ptjob_provider.cli.place import airflow_home; print(airflow_home(os.environ) / 'ptjob')"
 WHERE = "import ptjob_provider.airflow.operators as module; print(module.__file__)"
+
+pytestmark = pytest.mark.timeout(900)
 
 
 def metadata(wheel: Path) -> email.message.Message:
