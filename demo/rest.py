@@ -31,7 +31,9 @@ class AirflowApi:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._client = httpx.Client(base_url=url, timeout=30, trust_env=False)
+        # A connection that is kept may be closed by the server in the very moment in which it is used again.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._client = httpx.Client(base_url=url, timeout=120, trust_env=False, limits=limits)
         self._token = ""
 
     def close(self) -> None:
