@@ -113,7 +113,7 @@ class Server:
         """Return once it answers and has its database.
 
         Raises:
-            ClusterFailed: it ended, or did not answer within a minute.
+            ClusterFailed: it ended, or did not answer in time.
         """
         argv = [self.programs / "createdb", "--host=127.0.0.1", f"--port={self.port}", f"--username={OWNER}", OWNER]
         env = {**self._env(), "PGPASSWORD": self.password}
@@ -126,7 +126,7 @@ class Server:
             if process.poll() is not None:
                 raise ClusterFailed(f"PostgreSQL has ended:\n{last_lines((self.folder / 'log').read_text())}")
 
-        wait_until("PostgreSQL", create, timeout=60, alive=check_alive)
+        wait_until("PostgreSQL", create, timeout=240, alive=check_alive)
 
     def _as_user(self, program: str, *arguments: str) -> list[str]:
         argv = [str(self.programs / program), *arguments]

@@ -127,7 +127,7 @@ class Cluster:
         """Return once a component that was started answers.
 
         Raises:
-            ClusterFailed: it ended or did not answer within three minutes; with the end of its log.
+            ClusterFailed: it ended or did not answer in time; with the end of its log.
         """
         self._wait(name, lambda: self._answers(name), alive=(name,))
 
@@ -246,7 +246,7 @@ class Cluster:
         for image in (images.pause(self.programs), images.alpine()):
             self.images.ensure(image)
 
-    def _wait(self, what: str, check: Callable[[], object], *, alive: Sequence[str], timeout: float = 180) -> None:
+    def _wait(self, what: str, check: Callable[[], object], *, alive: Sequence[str], timeout: float = 240) -> None:
         def check_alive() -> None:
             running = {process.argv[0] for process in self.machine.processes()}
             for name in alive:

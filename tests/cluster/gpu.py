@@ -37,4 +37,4 @@ def _say(cluster: Cluster, count: str | None) -> None:
         seen = cluster.kubectl.get("node", NODE)["status"]
         return all(seen[part].get(RESOURCE) == count for part in status)
 
-    wait_until(f"the node to say {RESOURCE} {count or 'no more'}", adopted, timeout=60)
+    wait_until(f"the node to say {RESOURCE} {count or 'no more'}", adopted, timeout=180)

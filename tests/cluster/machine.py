@@ -74,7 +74,7 @@ class Machine:
         log = self.layout.logs / "machine.log"
         holder = ["unshare", *NAMESPACES, "--fork", "--mount-proc", str(pause), str(self.layout.home)]
         started = ["sh", "-c", 'exec >"$0" 2>&1 </dev/null; exec setsid --fork "$@"', str(log), *holder]
-        run(started, env=bare_environment(self.layout.home), timeout=10)
+        run(started, env=bare_environment(self.layout.home), timeout=60)
         try:
             first = wait_until("the machine's first process", lambda: self.first_pid, timeout=60)
         except ClusterFailed as error:
@@ -92,7 +92,7 @@ class Machine:
         """Start a program inside that goes on when we end; its output is appended to a file of the log folder."""
         script = 'log=$1; shift; setsid "$@" >>"$log" 2>&1 </dev/null &'
         words = [*self._enter(), "sh", "-c", script, "sh", str(HOME / "log" / log), *argv]
-        run(words, env=bare_environment(HOME, **(env or {})), timeout=30)
+        run(words, env=bare_environment(HOME, **(env or {})), timeout=120)
 
     def processes(self) -> list[Process]:
         """Return everything that runs inside, the first process too."""
@@ -115,9 +115,9 @@ class Machine:
         first = self.first_pid
         if first is not None:
             os.kill(first, signal.SIGKILL)
-            wait_until("the cluster's processes to end", lambda: not _is_alive(first), timeout=120)
+            wait_until("the cluster's processes to end", lambda: not _is_alive(first), timeout=180)
         with contextlib.suppress(ClusterFailed):
-            run(["ip", "link", "delete", self.layout.link], timeout=10)
+            run(["ip", "link", "delete", self.layout.link], timeout=60)
         wait_until("the cluster's control groups to empty", self._remove_cgroups, timeout=120)
         if left := self.leftovers():
             raise ClusterFailed("the cluster left behind: " + ", ".join(left))
@@ -151,9 +151,9 @@ class Machine:
 
     def _link(self, first: int) -> None:
         link, host, node = self.layout.link, self.layout.host_address, self.layout.node_address
-        run(["ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(first)], timeout=10)
-        run(["ip", "address", "add", f"{host}/30", "dev", link], timeout=10)
-        run(["ip", "link", "set", link, "up"], timeout=10)
+        run(["ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(first)], timeout=60)
+        run(["ip", "address", "add", f"{host}/30", "dev", link], timeout=60)
+        run(["ip", "link", "set", link, "up"], timeout=60)
         self._script(
             f"hostname {NODE}",
             "ip link set lo up",
@@ -174,7 +174,7 @@ class Machine:
             ["nsenter", "--target", str(first), *NAMESPACES, "sh", "-e"],
             stdin="\n".join(lines),
             env=bare_environment(Path("/")),
-            timeout=30,
+            timeout=120,
         )
 
     def _make_cgroups(self) -> None:

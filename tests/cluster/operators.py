@@ -62,11 +62,11 @@ def wait_for_training_operator(kubectl: Kubectl) -> None:
     """Return once the operator runs and its webhook judges jobs.
 
     Raises:
-        ClusterFailed: not within four minutes.
+        ClusterFailed: not in time.
     """
     job = json.dumps(_PROBE_JOB)
     create = ("create", "--dry-run=server", "--filename", "-")
-    wait_until("the training operator's webhook", lambda: kubectl(*create, stdin=job), timeout=240)
+    wait_until("the training operator's webhook", lambda: kubectl(*create, stdin=job), timeout=300)
 
 
 def restrict_init_containers(kubectl: Kubectl) -> None:
@@ -82,7 +82,7 @@ def restrict_init_containers(kubectl: Kubectl) -> None:
     change = {"spec": {"template": {"spec": {"volumes": [volume], "containers": [container]}}}}
     there = ("--namespace", OPERATOR_NAMESPACE)
     kubectl("patch", "deployment", OPERATOR, *there, "--patch", json.dumps(change))
-    kubectl("rollout", "status", f"deployment/{OPERATOR}", *there, "--timeout=240s", timeout=250)
+    kubectl("rollout", "status", f"deployment/{OPERATOR}", *there, "--timeout=300s", timeout=310)
     wait_for_training_operator(kubectl)
 
 
