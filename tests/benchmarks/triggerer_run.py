@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -98,9 +99,9 @@ async def triggerer(order: Sequence[dict[str, Any]], scratch: Path) -> AsyncIter
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(20):
                 await process.wait()
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its runner outlives it
+        await process.wait()
         hearing.cancel()
 
 
