@@ -82,7 +82,9 @@ async def follow(
     mask: Callable[[str], str] = str,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Conclusion:
-    """Wait until the job has ended, and say how; nothing of it runs afterwards, but cancelling leaves it as it is.
+    """Wait until the job has ended, and say how; cancelling leaves it as it is.
+
+    Afterwards nothing of it runs, but for the grace that the replicas of a job have which had to be deleted.
 
     Args:
         backend: where the job is.
