@@ -131,6 +131,7 @@ def test_a_job_whose_run_was_deleted_is_stopped(lab: Lab) -> None:
     """The task instance is gone, and with it whoever could wait."""
     task = abandoned_by_a_killed_worker(lab)
     ref = task.ref
+    lab.stack.api.wait_for_run(task.dag_id, task.run_id)  # it ends a moment after its task; before, it stays
     lab.stack.api.delete_run(task.dag_id, task.run_id)
 
     found = maintain(lab).xcom()
