@@ -10,7 +10,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import JobNotFound
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound
 from ptjob_provider.core.kubernetes.podlog import LogStreams
 from ptjob_provider.core.logs import nanoseconds
 
@@ -59,7 +59,8 @@ class ScriptedNode:
         runs: of the pod's container, oldest first; the node keeps the last two.
         uid: of the pod; None: it is gone.
         told: how many runs the pod's status tells of; it may be behind.
-        forgets: whether the node has only the last run any more.
+        forgets: whether the node has only the last run any more, and the status tells of no other.
+        removes: the same, before the status says so.
         refusals: for each request in turn: what is raised, or served instead of the log.
         asked: the queries that came.
         then: for each request in turn: what happens once it has been answered.
@@ -69,6 +70,7 @@ class ScriptedNode:
     uid: str | None = "pod"
     told: int = 0
     forgets: bool = False
+    removes: bool = False
     refusals: list[Exception | bytes | None] = field(default_factory=list)
     asked: list[dict[str, str]] = field(default_factory=list)
     then: list[Callable[[ScriptedNode], None]] = field(default_factory=list)
@@ -91,6 +93,8 @@ class ScriptedNode:
     def _served(self, query: dict[str, str]) -> bytes:
         if self.uid is None or ("previous" in query and (self.forgets or len(self.runs) < 2)):
             raise JobNotFound("gone", code=404)
+        if "previous" in query and self.removes:
+            raise InvalidSpec("previous terminated container not found")
         run = self.runs[-2 if "previous" in query else -1]
         since = nanoseconds(query.get("sinceTime", at(0)))
         return b"".join(
@@ -116,9 +120,10 @@ class ScriptedNode:
 
     def last_state(self, _uid: str) -> Manifest | None:
         """Return what the world saw of a pod whose log the node has partly removed; else nobody saw it end."""
+        is_known = self.forgets or self.removes
         known = self.runs[: self.told or None]
         status = {"name": "pytorch", "restartCount": len(known) - 1, "state": _state(known[-1], is_over=True)}
-        return {"metadata": {"uid": self.uid}, "status": {"containerStatuses": [status]}} if self.forgets else None
+        return {"metadata": {"uid": self.uid}, "status": {"containerStatuses": [status]}} if is_known else None
 
     async def job(self) -> Manifest:
         """Return a job that runs, or has succeeded with its pod gone."""

@@ -175,6 +175,18 @@ async def test_a_run_whose_log_was_taken_for_the_next_ones_and_is_gone_is_told(*
     ]
 
 
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_run_whose_log_was_taken_for_the_next_ones_and_cannot_be_read_is_told(*, ended: bool) -> None:
+    """The status still tells of it; that the lines of the next one came whole says nothing of its own."""
+    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=ended), run(9.0, 9.5, began=9)], told=1, removes=True)
+
+    told = await followed(node)
+
+    lost = gone("2026-11-20T10:00:02Z", "2026-11-20T10:00:09Z", "its container had been started again")
+    assert [line.text for line in told] == ["at 9.0", "at 9.5", lost.strip("[]")]
+    assert await texts(node, told[-1].cursor) == []
+
+
 async def test_a_run_that_was_told_and_is_gone_is_no_loss() -> None:
     """Its stream had ended with it, and what the next run writes is new."""
     node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False)], told=1)

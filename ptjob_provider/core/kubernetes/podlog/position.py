@@ -58,9 +58,13 @@ class Position:
         read = self.read
         return read if read and (read.pod_uid, read.restart_count) == (run.pod_uid, run.restart_count) else None
 
+    def behind(self, run: Run) -> LogCursor | None:
+        """Return the last line that was read if it was told as one of a later run of the same pod."""
+        read = self.read
+        return read if read and read.pod_uid == run.pod_uid and read.restart_count > run.restart_count else None
+
     def is_told(self, run: Run) -> bool:
         """Whether this run, or a later one of its pod, was read."""
         if self.last is not None and self.last.pod_uid == run.pod_uid:
             return self.last.restart_count >= run.restart_count
-        read = self.read
-        return read is not None and read.pod_uid == run.pod_uid and read.restart_count > run.restart_count
+        return self.behind(run) is not None

@@ -82,6 +82,7 @@ class ReplicaLog:
         self._belated: LogCursor | None = None
         self._unchecked: Run | None = None
         self._has_all = False
+        self._is_untold = False
         self._failures = 0
 
     async def follow(self, since: LogCursor | None) -> AsyncGenerator[LogLine, None]:
@@ -152,12 +153,13 @@ class ReplicaLog:
         except _Lost:
             for line in self._unfinished:
                 yield line
-            if not self._has_all or not self._replica.was_seen_ending(run):
+            if self._is_untold or not self._has_all or not self._replica.was_seen_ending(run):
                 yield await self._loss(run)
+            self._first = None if self._is_untold else self._first
         self._at.last, self._unchecked = run, run if self._first is not None else None
 
     def _begin_run(self) -> None:
-        self._has_all, self._unfinished, self._first, self._belated = False, [], None, None
+        self._has_all, self._is_untold, self._unfinished, self._first, self._belated = False, False, [], None, None
 
     async def _while_it_lasts(self, run: Run, place: Place) -> AsyncGenerator[LogLine, None]:
         """Yield lines as they come over a stream or, as long as none is free, turn by turn."""
@@ -241,7 +243,9 @@ class ReplicaLog:
                 yield line
             self._unchecked = None
         except _Lost:
-            if not is_told:
+            if self._is_untold:
+                yield await self._loss(before)
+            elif not is_told:
                 yield losses.skipped(self._name, self._at.since(before) or losses.start_of_run(before), run)
 
     async def _late(self, run: Run, is_previous: bool) -> AsyncGenerator[LogLine, None]:  # noqa: FBT001 - of a pair
@@ -252,6 +256,7 @@ class ReplicaLog:
                 yield line
             self._first = None if is_previous else self._first
             return
+        self._is_untold = True
         self._first, later = mistaken, replace(read or mistaken, restart_count=run.restart_count + 1)
         last: LogLine | None = None
         self._at.read = self._belated
@@ -266,7 +271,7 @@ class ReplicaLog:
                 last = line
         finally:
             self._at.read = later
-        self._first = None
+        self._first, self._is_untold = None, False
         if last is not None:
             yield replace(last, cursor=later)  # whoever goes on behind it has been told the later lines
 
@@ -375,7 +380,12 @@ class ReplicaLog:
             yield replace(losses.skipped(self._name, unread, run), cursor=self._at.read)
 
     async def _loss(self, run: Run) -> LogLine:
-        """Say that the end of a run is gone."""
+        """Say that the end of a run is gone; up to the next one, where that was told already."""
         pod = await self._replica.pod()
-        has_pod = pod is not None and pod["metadata"]["uid"] == run.pod_uid
-        return losses.lost(self._name, self._at.since(run) or losses.start_of_run(run), has_pod=has_pod)
+        is_there = pod is not None and pod["metadata"]["uid"] == run.pod_uid
+        newest, place = runs.newest(pod) if is_there else None, self._at.since(run) or losses.start_of_run(run)
+        if self._is_untold and newest is not None and not newest.is_same(run):
+            said = losses.skipped(self._name, place, newest)
+        else:
+            said = losses.lost(self._name, place, has_pod=is_there)
+        return replace(said, cursor=self._at.behind(run) or said.cursor)
