@@ -28,10 +28,11 @@ class Collector:
     Args:
         many: below so many triggers it does nothing; and so many, at least, end before anything is taken back.
         interval: seconds between two times while triggers begin.
-        calm: seconds after the last beginning until the last time: a trigger's objects grow until it waits.
+        calm: seconds after the last beginning until the last time: each still says what its job waits for, and that
+            takes as long as the log's ceiling has it take.
     """
 
-    def __init__(self, *, many: int = 500, interval: float = 1.0, calm: float = 10.0) -> None:
+    def __init__(self, *, many: int = 500, interval: float = 1.0, calm: float = 30.0) -> None:
         self._many = many
         self._interval = interval
         self._calm = calm
