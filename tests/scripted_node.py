@@ -10,7 +10,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import InvalidSpec, JobNotFound
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound
 from ptjob_provider.core.kubernetes.podlog import LogStreams
 from ptjob_provider.core.logs import nanoseconds
 
@@ -62,6 +62,7 @@ class ScriptedNode:
         forgets: whether the node has only the last run any more, and the status tells of no other.
         removes: the same, before the status says so.
         refusals: for each request in turn: what is raised, or served instead of the log.
+        breaks: for each request in turn: after how many bytes its answer breaks, if it does.
         asked: the queries that came.
         then: for each request in turn: what happens once it has been answered.
     """
@@ -72,6 +73,7 @@ class ScriptedNode:
     forgets: bool = False
     removes: bool = False
     refusals: list[Exception | bytes | None] = field(default_factory=list)
+    breaks: list[int | None] = field(default_factory=list)
     asked: list[dict[str, str]] = field(default_factory=list)
     then: list[Callable[[ScriptedNode], None]] = field(default_factory=list)
     log_streams: LogStreams = field(default_factory=lambda: LogStreams(1))
@@ -86,7 +88,8 @@ class ScriptedNode:
         refusal = self.refusals.pop(0) if self.refusals else None
         if isinstance(refusal, Exception):
             raise refusal
-        yield _chunks(self._served(query) if refusal is None else refusal)
+        end = self.breaks.pop(0) if self.breaks else None
+        yield _chunks(self._served(query) if refusal is None else refusal, end)
         if self.then:
             self.then.pop(0)(self)
 
@@ -147,6 +150,8 @@ def _whole(second: float) -> str:
     return at(second)[:19] + "Z"
 
 
-async def _chunks(data: bytes) -> AsyncGenerator[bytes, None]:
-    for start in range(0, len(data), 100):
+async def _chunks(data: bytes, end: int | None) -> AsyncGenerator[bytes, None]:
+    for start in range(0, len(data[:end]), 100):
         yield data[start : start + 100]
+    if end is not None:
+        raise ClusterUnavailable("the connection broke")

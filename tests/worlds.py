@@ -7,12 +7,13 @@ import textwrap
 import time
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.kinds import pytorchjob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ptjob_provider.core.backend import Backend, Observation
@@ -80,10 +81,17 @@ class World:
         """Let programs go on that wait for this file below /state."""
         (self.claim("state") / name).touch()
 
-    async def lines(self, ref: JobRef, replica: str, since: LogCursor | None = None) -> list[LogLine]:
-        """Follow a replica's log to its end."""
-        async with asyncio.timeout(self.patience):
-            return [line async for line in self.backend.logs(ref, replica, since=since)]
+    async def lines(
+        self, ref: JobRef, replica: str, since: LogCursor | None = None, *, release_at: str | None = None
+    ) -> list[LogLine]:
+        """Follow a replica's log to its end; the program may be held until a line of this text has come."""
+        found = []
+        async with asyncio.timeout(self.patience), aclosing(self.backend.logs(ref, replica, since=since)) as lines:
+            async for line in lines:
+                found.append(line)
+                if line.text == release_at:
+                    self.release()
+        return found
 
     async def text(self, ref: JobRef, replica: str) -> list[str]:
         """Return what a replica wrote, as far as it can be read."""
@@ -171,6 +179,12 @@ def held(program: str = "", *, until: str = "go") -> str:
     """Return a Python program that begins when its test releases it; its job has STATE."""
     waits = f"import pathlib, time\nwhile not pathlib.Path('/state/{until}').exists(): time.sleep(0.05)\n"
     return waits + textwrap.dedent(program)
+
+
+def differences(found: Sequence[str], expected: Sequence[str]) -> list[tuple[int, str | None, str | None]]:
+    """Return the first five places at which two long logs differ: number, what is there, what should be."""
+    pairs = enumerate(zip_longest(found, expected))
+    return list(islice(((number, *pair) for number, pair in pairs if pair[0] != pair[1]), 5))
 
 
 def condition(job: Manifest | None, kind: str) -> Manifest | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from worlds import STATE, has_ended
+from worlds import STATE, differences, has_ended, held
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,19 +38,26 @@ async def test_a_line_can_be_read_while_it_is_written(world: World) -> None:
 
 
 async def test_many_lines_come_once_and_in_order(world: World) -> None:
-    """50,000 numbered lines, none lost, none twice."""
-    ref = await world.submit(world.job("many", "for number in range(50_000): print('line', number)"))
+    """50,000 numbered lines, none lost, none twice.
 
-    text = await world.text(ref, "many-master-0")
+    Whoever prints them ends when they have come: two seconds after a process has ended, containerd's shim throws away
+    what it has not taken over yet (39,727 of 50,000 lines had reached the node's file, on a busy machine).
+    """
+    program = f"for number in range(50_000): print('line', number, flush=number == 49_999)\n{held()}"
+    ref = await world.submit(world.job("many", program, **STATE))
 
-    assert text == [f"line {number}" for number in range(50_000)]
+    lines = await world.lines(ref, "many-master-0", release_at="line 49999")
+
+    expected = [f"line {number}" for number in range(50_000)]
+    assert differences([line.text for line in lines], expected) == []
 
 
 async def test_a_line_of_two_megabytes_arrives_whole(world: World) -> None:
     """In pieces that join to what was printed."""
-    ref = await world.submit(world.job("long", "print('x' * 2_000_000 + 'end'); print('after')"))
+    program = f"print('x' * 2_000_000 + 'end'); print('after', flush=True)\n{held()}"
+    ref = await world.submit(world.job("long", program, **STATE))
 
-    lines = await world.lines(ref, "long-master-0")
+    lines = await world.lines(ref, "long-master-0", release_at="after")
 
     assert max(len(line.text) for line in lines) <= 64 * 1024
     assert "".join(line.text for line in lines[:-1]) == "x" * 2_000_000 + "end"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kubernetes.podlog import ReplicaLog, replica_log
+from ptjob_provider.core.kubernetes.podlog import LogStreams, ReplicaLog, replica_log
 from ptjob_provider.core.logs import LogCursor
 from scripted_node import REPLICA, ScriptedNode, ScriptedRun, at
 
@@ -297,6 +298,24 @@ async def test_words_of_the_kubelet_are_no_line() -> None:
 async def test_the_rest_of_a_log_is_asked_for_again(refusal: Exception) -> None:
     """A server that is away at the end of a run costs no line."""
     assert await texts(ScriptedNode(runs=[run(2.0)], refusals=[refusal, refusal])) == ["at 2.0"]
+
+
+async def test_lines_that_came_before_an_answer_broke_are_told() -> None:
+    """And what comes behind them is asked for: the rest of a log is no less because it came in two answers."""
+    seconds = [2 + number / 100 for number in range(40)]
+    node = ScriptedNode(runs=[run(*seconds)], breaks=[1000, 300, None])
+
+    assert await texts(node) == [f"at {second}" for second in seconds]
+
+
+async def test_lines_of_a_turn_that_broke_are_told() -> None:
+    """Whoever waits for a stream reads what is there now; its next turn goes on behind that."""
+    seconds = [2 + number / 100 for number in range(40)]
+    node = ScriptedNode(runs=[run(*seconds, ended=False)], breaks=[1000], log_streams=LogStreams(0))
+    async with asyncio.timeout(60), aclosing(log_of(node).follow(None)) as lines:
+        found = [(await anext(lines)).text for _ in seconds]
+
+    assert found == [f"at {second}" for second in seconds]
 
 
 @pytest.mark.parametrize(("failures", "is_read"), [(4, True), (5, False)])

@@ -297,19 +297,27 @@ class ReplicaLog:
     # --- one request
 
     async def _portion(self, run: Run, *, is_previous: bool = False) -> tuple[list[LogLine], bool]:
-        """Return the next lines that are there, and whether they are all."""
+        """Return the next lines that are there, and whether they are all.
+
+        Lines that came before the answer broke are returned: they count as read, and what is behind them is asked for.
+        """
         found, size = [], 0
         query = {"previous": "true"} if is_previous else {}
-        async with (
-            self._client.log_streams.reading(),
-            self._open(self._at.since(run), **query) as chunks,
-            aclosing(self._lines(run, chunks, is_previous=is_previous)) as lines,
-        ):
-            async for line in lines:
-                found.append(line)
-                size += len(line.text) + _WEIGHT
-                if size >= _PORTION:
-                    return found, False
+        try:
+            async with (
+                self._client.log_streams.reading(),
+                self._open(self._at.since(run), **query) as chunks,
+                aclosing(self._lines(run, chunks, is_previous=is_previous)) as lines,
+            ):
+                async for line in lines:
+                    found.append(line)
+                    size += len(line.text) + _WEIGHT
+                    if size >= _PORTION:
+                        return found, False
+        except (*_REFUSED, _AnotherRun):
+            if not found:
+                raise
+            return found, False
         return found, True
 
     async def _lines(
