@@ -31,7 +31,8 @@ the Kubernetes of the tests (docs/test-cluster.md): a real API server on a real 
   (`apiserver_flowcontrol_dispatched_requests_total`); readers of logs by `apiserver_request_total` and
   `apiserver_longrunning_requests`.
 - **Time to event** is from the moment the change of the status is sent, so it holds the server's own commit; *over a
-  watch* is from the moment a bare watch in a process of its own, which parses nothing, has the same event.
+  watch* is from the moment a bare watch in a process of its own, which parses nothing, has the same event; a
+  dash where that watch's one connection had ended before.
 - **Logs and the last table** run in Airflow's own triggerer - supervisor, runner, socket and log files - that gets its
   triggers from a file instead of a database; a line has arrived when it is in its task's log file."""
 

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import meter, report
 from benchmarks.results import Results, Target, targets
+from benchmarks.waiting import since_seen
 
 METRICS = """\
 # HELP apiserver_request_total Counter of apiserver requests.
@@ -30,6 +31,13 @@ def test_a_percentile_is_one_of_the_values(percent: float, expected: float) -> N
 def test_a_percentile_of_nothing_is_no_number() -> None:
     """A contender that saw nothing has no latency of zero."""
     assert math.isnan(meter.percentile([], 99))
+
+
+def test_an_ending_is_not_compared_with_an_earlier_one_of_the_same_job() -> None:
+    """A bare watch whose connection has ended still has those of the contenders before."""
+    known, sent = {"a": 11.5, "b": 12.5, "c": 13.5}, {"a": 11.0, "b": 12.0, "c": 13.0}
+
+    assert since_seen(known, {"a": 11.25, "b": 2.0}, sent) == [0.25]
 
 
 def test_a_metric_is_added_up_over_the_labels_that_are_not_asked_for() -> None:

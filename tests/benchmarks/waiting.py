@@ -23,7 +23,7 @@ from benchmarks.process import Kind, running
 from ptjob_provider.core.submission import Submission
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.apiserver import ApiServer
@@ -215,9 +215,17 @@ async def _endings(contender: Contender, crowd: Crowd, plan: Plan, reference: Co
     return {
         "end_lag": lag,
         "since_sent": [at - sent[name] for name, at in known.items() if name in sent],
-        "since_seen": [at - seen[name] for name, at in known.items() if name in seen],
+        "since_seen": since_seen(known, seen, sent),
         "missed": len(chosen) - len(known),
     }
+
+
+def since_seen(known: Mapping[str, float], seen: Mapping[str, float], sent: Mapping[str, float]) -> list[float]:
+    """Return how long after the bare watch each ending was known; what that saw before it was sent is an earlier one.
+
+    Its one connection may end in the middle of a run: then there is nothing to compare with.
+    """
+    return [at - seen[name] for name, at in known.items() if sent.get(name, math.inf) <= seen.get(name, -math.inf)]
 
 
 def spread(objects: Sequence[Manifest], number: int) -> Sequence[Manifest]:
