@@ -30,17 +30,26 @@ class Collector:
         interval: seconds between two times while triggers begin.
         calm: seconds after the last beginning until the last time: each still says what its job waits for, and that
             takes as long as the log's ceiling has it take.
+        quiet: seconds without an end after which something is taken back: Python looks through it then, and whose job
+            ends meanwhile would wait for that.
+        longest: seconds after which it is taken back although they go on ending.
     """
 
-    def __init__(self, *, many: int = 500, interval: float = 1.0, calm: float = 30.0) -> None:
+    def __init__(
+        self, *, many: int = 500, interval: float = 1.0, calm: float = 30.0, quiet: float = 2.0, longest: float = 60.0
+    ) -> None:
         self._many = many
         self._interval = interval
         self._calm = calm
+        self._quiet = quiet
+        self._longest = longest
         self._alive = 0
         self._ended = 0
         self._is_aside = False
         self._calm_at = 0.0
         self._next: asyncio.TimerHandle | None = None
+        self._ended_at = 0.0
+        self._back: asyncio.TimerHandle | None = None
 
     @contextlib.contextmanager
     def one_more(self) -> Iterator[None]:
@@ -68,8 +77,18 @@ class Collector:
                 self._next = loop.call_later(self._interval, self._while_they_begin)
 
     def _end(self) -> None:
+        loop = asyncio.get_running_loop()
         self._ended += 1
-        if self._is_aside and self._ended >= max(self._many, self._alive):
+        self._ended_at = loop.time()
+        if self._is_aside and self._back is None and self._ended >= max(self._many, self._alive):
+            self._back = loop.call_later(self._quiet, self._when_quiet, loop.time() + self._longest)
+
+    def _when_quiet(self, latest: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._back = None
+        if min(self._ended_at + self._quiet, latest) > loop.time():
+            self._back = loop.call_later(self._quiet, self._when_quiet, latest)
+        else:
             self._take_back()
 
     def _put_aside(self) -> None:
