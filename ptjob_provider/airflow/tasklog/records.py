@@ -26,6 +26,9 @@ BURST = 0.05
 STEP = 0.02
 """Seconds between two rounds of turns while somebody waits."""
 
+LOOK = 0.005
+"""Seconds between two looks whether what was written has left; a job's event waits for that."""
+
 LONGEST_STEP = 0.01
 """Seconds after which a round ends, whoever waits."""
 
@@ -115,7 +118,8 @@ class Ceiling:
     def _wake(self) -> None:
         if self._timer is None:  # in a context of its own: it works for all, not for the job that came first
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(STEP, self._step, context=contextvars.Context())
+            pause = LOOK if self._leaving else STEP
+            self._timer = loop.call_later(pause, self._step, context=contextvars.Context())
 
     def _step(self) -> None:
         self._timer = None
