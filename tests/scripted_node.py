@@ -59,6 +59,8 @@ class ScriptedNode:
         runs: of the pod's container, oldest first; the node keeps the last two.
         uid: of the pod; None: it is gone.
         told: how many runs the pod's status tells of; it may be behind.
+        is_late: whether nothing is told of the pod before it is asked for.
+        has_ended: whether the job has succeeded; one whose pod is gone has.
         forgets: whether the node has only the last run any more, and the status tells of no other.
         removes: the same, before the status says so.
         refusals: for each request in turn: what is raised, or served instead of the log.
@@ -70,6 +72,8 @@ class ScriptedNode:
     runs: list[ScriptedRun]
     uid: str | None = "pod"
     told: int = 0
+    is_late: bool = False
+    has_ended: bool = False
     forgets: bool = False
     removes: bool = False
     refusals: list[Exception | bytes | None] = field(default_factory=list)
@@ -108,7 +112,7 @@ class ScriptedNode:
 
     async def pod(self, _name: str) -> Manifest | None:
         """Return the pod as its status tells."""
-        if self.uid is None:
+        if self.uid is None or self.is_late:
             return None
         known = self.runs[: self.told or None]
         states = [_state(run, is_over=run.ended or run is not known[-1]) for run in known]
@@ -130,8 +134,12 @@ class ScriptedNode:
 
     async def job(self) -> Manifest:
         """Return a job that runs, or has succeeded with its pod gone."""
-        is_over = self.uid is None
+        is_over = self.uid is None or self.has_ended
         return {**JOB, "status": {"conditions": [{"type": "Succeeded" if is_over else "Running", "status": "True"}]}}
+
+    async def ask_for_pods(self) -> None:
+        """Tell of all there is."""
+        self.is_late, self.told = False, 0
 
     async def change(self, _timeout: float) -> None:
         """Tell of all runs a moment later."""

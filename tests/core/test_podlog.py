@@ -280,6 +280,20 @@ async def test_a_run_that_the_node_has_removed_is_told(since: LogCursor | None, 
     ]
 
 
+async def test_a_pod_that_is_told_after_its_jobs_end_is_read() -> None:
+    """Pods are watched over another connection than jobs, which may be the one that is opened again."""
+    node = ScriptedNode(runs=[run(2.0, 3.0)], is_late=True, has_ended=True)
+
+    assert await texts(node) == ["at 2.0", "at 3.0"]
+
+
+async def test_a_pod_that_nobody_has_told_of_is_asked_for_before_it_is_said_to_be_gone() -> None:
+    """By whoever looks once, too."""
+    node = ScriptedNode(runs=[run(2.0, 3.0)], is_late=True, has_ended=True)
+
+    assert [line.text async for line in log_of(node).snapshot(None)] == ["at 2.0", "at 3.0"]
+
+
 async def test_a_pod_that_was_replaced_while_nobody_read_is_told() -> None:
     """What it wrote after the last line went with it."""
     found = await texts(ScriptedNode(runs=[run(9.0, began=8)]), place(2.0, pod_uid="another"))

@@ -78,7 +78,7 @@ class Board:
         await self._box.until(lambda: self._complete == {"jobs", "pods"})
         world = self._worlds.get(ref.uid)
         if world is None:
-            world = self._worlds[ref.uid] = World(ref)
+            world = self._worlds[ref.uid] = World(ref, self._ask_for_pods)
             self._tasks.create_task(self._telling_followers(world, self._begin(world)))
         world.users += 1
         try:
@@ -152,11 +152,11 @@ class Board:
         return job if job["metadata"]["uid"] == ref.uid else None
 
     async def _ask_for_pods(self, world: World) -> None:
-        """Have the pods that were not told because the job is not live, or not ours."""
+        """Have the pods that were not told: the job is not live, or not ours, or news of them is late."""
         ref = world.ref
         query = {"labelSelector": pytorchjob.pod_selector(ref.name)}
         for pod in await self._until_answered(lambda: self._client.items(paths.pods(ref.namespace), **query)):
-            if is_pod_of(pod, ref) and pod["metadata"]["uid"] not in world.pods:
+            if is_pod_of(pod, ref):
                 world.show_pod(_stripped(pod))
 
     async def _telling_followers(self, world: World, work: Coroutine[Any, Any, None]) -> None:

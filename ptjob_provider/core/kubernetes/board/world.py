@@ -19,7 +19,7 @@ from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from ptjob_provider.core.identity import JobRef, Manifest
 
@@ -36,9 +36,15 @@ _VAGUE = {"ContainerCreating", "PodInitializing", ""}
 
 
 class World:
-    """One job. A job that waits is kept packed, for that is a twentieth of what its objects would take."""
+    """One job. A job that waits is kept packed, for that is a twentieth of what its objects would take.
+
+    Args:
+        ref: the job.
+        asks: shows the world the job's pods as the server has them now. None: there is no job to ask about.
+    """
 
     __slots__ = (
+        "_asks",
         "_events",
         "_gone",
         "_has_started",
@@ -53,8 +59,9 @@ class World:
         "users",
     )
 
-    def __init__(self, ref: JobRef) -> None:
+    def __init__(self, ref: JobRef, asks: Callable[[World], Awaitable[None]] | None = None) -> None:
         self.ref = ref
+        self._asks = asks
         self.box = Mailbox()
         self.is_known = False
         self.users = 0
@@ -82,8 +89,12 @@ class World:
         self.box.ring()
 
     def show_pod(self, pod: Manifest) -> None:
-        """Take a pod as it is now."""
-        self._pods[pod["metadata"]["uid"]] = pod
+        """Take a pod as it is now; what is known to be gone, or as it was later, stays."""
+        uid = pod["metadata"]["uid"]
+        is_gone = any(uid == lost["metadata"]["uid"] for _, lost in self._gone or ())
+        if is_gone or _version(pod) < _version(self._pods.get(uid)):
+            return
+        self._pods[uid] = pod
         if self.is_known:
             self.box.ring()
 
@@ -132,6 +143,15 @@ class World:
         """Return the last state of a pod that was seen, gone or not; None if it was not seen lately."""
         gone = (pod for _, pod in reversed(self._gone or ()) if pod["metadata"]["uid"] == uid)
         return self._pods.get(uid) or next(gone, None)
+
+    async def ask_for_pods(self) -> None:
+        """Have the pods as the server has them now: news of them may come later than news of the job.
+
+        Raises:
+            ClusterError: the server refuses to tell. One that does not answer is asked again.
+        """
+        if self._asks is not None:
+            await self._asks(self)
 
     async def job(self) -> Manifest | None:
         """Return the job as it is now; None if it is gone."""
@@ -192,6 +212,10 @@ class World:
     def _observation(self, gone: list[Manifest]) -> Observation:
         pods = [*gone, *self._pods.values()]
         return Observation(job=self.read_job(), pods=pods, events=list(self._events.values()))
+
+
+def _version(pod: Manifest | None) -> int:
+    return int(pod["metadata"].get("resourceVersion") or 0) if pod else 0
 
 
 def packed(found: Manifest) -> bytes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes.podlog import runs
 from ptjob_provider.core.status import JobPhase
@@ -33,6 +35,7 @@ class Replica:
         self._world = world
         self._ref = ref
         self._name = name
+        self._has_asked = False
 
     def __str__(self) -> str:
         """Return namespace and name."""
@@ -41,6 +44,12 @@ class Replica:
     async def pod(self) -> Manifest | None:
         """Return its pod as it is now; None if there is none."""
         return await self._world.pod(self._name)
+
+    async def pod_at_server(self) -> Manifest | None:
+        """Return its pod as the server has it now, or is known to have had it."""
+        with contextlib.suppress(ClusterError):
+            await self._world.ask_for_pods()
+        return await self.pod()
 
     async def change(self) -> None:
         """Return after the next change, or after a moment."""
@@ -77,7 +86,10 @@ class Replica:
             await asyncio.gather(waiting, ending, return_exceptions=True)
 
     async def is_over(self, pod: Manifest | None) -> bool:
-        """Whether the training container will not run again, in this pod or in another."""
+        """Whether the training container will not run again, in this pod or in another, and all of it is known."""
+        return await self._seems_over(pod) and not await self._is_more_known(pod)
+
+    async def _seems_over(self, pod: Manifest | None) -> bool:
         job = await self._world.job()
         if job is None:
             return pod is None or runs.has_stopped(pod)
@@ -87,6 +99,17 @@ class Replica:
         return runs.has_stopped(pod) and (
             is_finished or pod["status"].get("phase") == "Succeeded" or self._policy(job) == "Never"
         )
+
+    async def _is_more_known(self, pod: Manifest | None) -> bool:
+        """Whether the server knows more of the pods of a job that has ended than was told; it is asked once.
+
+        Jobs and pods are watched over two connections: while one is opened again, the other may tell of the end of a
+        job whose pod was never seen. A pod that has succeeded is the last one.
+        """
+        if self._has_asked or (pod is not None and pod["status"].get("phase") == "Succeeded"):
+            return False
+        self._has_asked = True
+        return await self.pod_at_server() != pod
 
     async def has_begun(self) -> bool:
         """Whether its pod must have been there: the job has a replica of this name, and has run."""

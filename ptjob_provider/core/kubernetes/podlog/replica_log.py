@@ -110,7 +110,9 @@ class ReplicaLog:
         self._at.read = since
         pod = await self._replica.pod()
         if pod is None and (since is not None or await self._replica.has_begun()):
-            raise JobNotFound(f"{self._replica}: the pod is gone, and its log with it")
+            pod = await self._replica.pod_at_server()
+            if pod is None:
+                raise JobNotFound(f"{self._replica}: the pod is gone, and its log with it")
         run = runs.newest(pod)
         if pod is None or run is None:
             return
