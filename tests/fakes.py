@@ -136,7 +136,9 @@ class ScriptedBackend:
         self.pods_stay -= 1
         return self.pods_stay < 0
 
-    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime) -> OutputReport:
+    async def inspect_outputs(
+        self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False
+    ) -> OutputReport:
         """Return or raise what the script says."""
         if isinstance(self.report, Exception):
             raise self.report

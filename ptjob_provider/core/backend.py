@@ -88,10 +88,13 @@ class Backend(Protocol):
     async def pods_gone(self, ref: JobRef) -> bool:
         """Whether no container of this job (this uid) runs any more."""
 
-    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime) -> OutputReport:
+    async def inspect_outputs(
+        self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False
+    ) -> OutputReport:
         """Look at the declared outputs where they are, and say what is there; what it means is not decided here.
 
         Scalars are read from event files that were modified at `since` or later; older ones are an earlier training's.
+        With `curves`, the points of scalars are told as well as their last values.
 
         Raises:
             OutputsNotVerified: they could not be looked at.

@@ -124,6 +124,7 @@ class OutputFacts:
         modified_at: the newest modification of those files, in seconds since 1970; 0 if nothing is there.
         last_step: the greatest step of a scalar; None without scalars.
         scalars: the last value of each tag; NaN, Infinity and -Infinity are these texts, which `float()` reads.
+        curves: points of each scalar as [step, value], by step; only if they were asked for.
         problem: what stood in the way of looking; "" if nothing did.
     """
 
@@ -135,6 +136,7 @@ class OutputFacts:
     modified_at: float = 0.0
     last_step: int | None = None
     scalars: Mapping[str, float | str] = field(default_factory=dict)
+    curves: Mapping[str, Sequence[Sequence[float | str]]] = field(default_factory=dict)
     problem: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -165,7 +167,9 @@ class OutputReport:
 
 
 def report_text(report: OutputReport) -> str:
-    """Write the report for an annotation, which holds little: without the scalars if they are many hundreds."""
+    """Write the report for an annotation, which holds little: no curves, and no scalars if they are many hundreds."""
+    if report.tfevents is not None:
+        report = replace(report, tfevents=replace(report.tfevents, curves={}))
     text = json.dumps(report.to_dict(), separators=(",", ":"))
     if len(text) <= _MAX_REPORT or report.tfevents is None:
         return text

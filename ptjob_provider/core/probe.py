@@ -4,7 +4,7 @@ One file, the standard library only, Python 3.6 or newer: it runs in the job's o
 < request.json > report.json`, and the local back-end imports it. So it imports nothing of this package:
 
     request  {"model": path or null, "tfevents": path or null, "roots": {"model": directory, "tfevents": directory},
-              "since": seconds since 1970 or null}
+              "since": seconds since 1970 or null, "curves": whether curves are wanted}
     report   {"model": facts or null, "tfevents": facts or null}      facts: the fields of `outputs.OutputFacts`
 
 Nothing outside an output's root is read, whatever links there are; no link to a directory is followed.
@@ -14,9 +14,9 @@ A model's sha256 is that of the file. A directory's is that of the list of its f
 
 Of tfevents, the last value of each scalar is reported, by step and then by wall time, whichever file it is in: a
 resumed training goes on in another one. A directory below is a run of its own, as in TensorBoard: its tags begin with
-its path.
-Files that were not modified since `since` are earlier trainings' and not read. Values that JSON has no number for are
-the texts NaN, Infinity and -Infinity. At most MAX_TAGS tags are reported, the first by name.
+its path. Files that were not modified since `since` are earlier trainings' and not read. Values that JSON has no number
+for are the texts NaN, Infinity and -Infinity. At most MAX_TAGS tags are reported, the first by name. Curves are lists
+of [step, value] of the first MAX_CURVES tags, thinned out evenly to MAX_POINTS points, of which the last one is there.
 """
 # Paths are bytes, as a file's name need not be text; pathlib has no such paths.
 # ruff: noqa: PTH114, PTH116, PTH118, PTH119, PTH120, PTH123
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import IO
 
-MAX_TAGS = 200
+MAX_TAGS, MAX_CURVES, MAX_POINTS = 200, 20, 200
 _MAX_TAG_LENGTH = 256
 _MAX_RECORD = 16 * 1024 * 1024  # greater ones hold images or embeddings
 _MAX_TROUBLES = 5
@@ -55,7 +55,8 @@ def inspect(request: "dict[str, Any]") -> "dict[str, Any]":
         OSError: a root, or the way to an output, cannot be looked at.
         ValueError: the request is none.
     """
-    readers = {"model": _Model(), "tfevents": _Events(request.get("since") or 0.0)}  # type: dict[str, _Model | _Events]
+    events = _Events(request.get("since") or 0.0, with_curves=bool(request.get("curves")))
+    readers = {"model": _Model(), "tfevents": events}  # type: dict[str, _Model | _Events]
     return {
         name: _look(request[name], request["roots"][name], reader) if request.get(name) else None
         for name, reader in readers.items()
@@ -66,8 +67,7 @@ class _Troubles:
     """What stood in the way of looking: the first few, and how many more there were."""
 
     def __init__(self) -> None:
-        self._texts = []  # type: list[str]
-        self._more = 0
+        self._texts, self._more = [], 0  # type: list[str], int
 
     def add(self, name: bytes, what: object) -> None:
         if len(self._texts) < _MAX_TROUBLES:
@@ -83,9 +83,7 @@ class _Model:
     """Takes the digest of a model's file or files."""
 
     def __init__(self) -> None:
-        self._only = ""
-        self._list = hashlib.sha256()
-        self._whole = True
+        self._only, self._whole, self._list = "", True, hashlib.sha256()
 
     def wants(self, _name: bytes) -> bool:
         return True
@@ -104,11 +102,31 @@ class _Model:
         return {"sha256": digest if self._only and self._whole else ""}
 
 
-class _Events:
-    """Takes the last scalars of event files."""
+class _Curve:
+    """The points of one scalar: every one until they are too many, then every second one, every fourth one."""
 
-    def __init__(self, since: float) -> None:
-        self._since = since
+    def __init__(self) -> None:
+        self._points, self._count, self._stride = [], 0, 1  # type: list[tuple[int, float, float]], int, int
+
+    def add(self, point: "tuple[int, float, float]") -> None:
+        if self._count % self._stride == 0:
+            self._points.append(point)
+        self._count += 1
+        if len(self._points) >= 2 * MAX_POINTS:
+            self._points, self._stride = self._points[::2], 2 * self._stride
+
+    def facts(self, last: "tuple[int, float, float]") -> "list[list[Any]]":
+        newest = {step: value for step, _, value in sorted([*self._points, last], key=lambda point: point[:2])}
+        backwards = sorted(newest.items(), reverse=True)[:: -(-len(newest) // MAX_POINTS)]
+        return [[step, _json_number(value)] for step, value in reversed(backwards)]
+
+
+class _Events:
+    """Takes the last scalars of event files, and their curves if they are wanted."""
+
+    def __init__(self, since: float, *, with_curves: bool = False) -> None:
+        self._since, self._with_curves = since, with_curves
+        self._curves = {}  # type: dict[str, _Curve]
         self._last = {}  # type: dict[str, tuple[int, float, float]]
         self._last_step = None  # type: int | None
 
@@ -130,7 +148,8 @@ class _Events:
 
     def facts(self, *, is_dir: bool) -> "dict[str, Any]":  # noqa: ARG002 - as _Model has it
         scalars = {tag: _json_number(self._last[tag][2]) for tag in sorted(self._last)}
-        return {"last_step": self._last_step, "scalars": scalars}
+        curves = {tag: self._curves[tag].facts(self._last[tag]) for tag in sorted(self._curves)[:MAX_CURVES]}
+        return {"last_step": self._last_step, "scalars": scalars, "curves": curves}
 
     def _take(self, run: bytes, step: int, wall_time: float, scalars: "list[tuple[bytes, float]]") -> None:
         for name, value in scalars:
@@ -141,9 +160,11 @@ class _Events:
 
     def _keep(self, tag: str, last: "tuple[int, float, float]") -> None:
         before = self._last.get(tag)
-        if before is None or last[:2] >= before[:2]:
-            self._last[tag] = last
+        self._last[tag] = last if before is None else max(last, before, key=lambda point: point[:2])
+        if self._with_curves:
+            self._curves.setdefault(tag, _Curve()).add(last)
         if len(self._last) > MAX_TAGS:
+            self._curves.pop(max(self._last), None)
             del self._last[max(self._last)]
 
 
@@ -182,7 +203,7 @@ def _read(top: bytes, root: bytes, reader: "_Model | _Events", *, is_dir: bool) 
 
 def _facts(**found: "Any") -> "dict[str, Any]":
     nothing = {"exists": False, "is_dir": False, "files": 0, "bytes": 0, "sha256": "", "modified_at": 0.0}
-    return {**nothing, "last_step": None, "scalars": {}, "problem": "", **found}
+    return {**nothing, "last_step": None, "scalars": {}, "curves": {}, "problem": "", **found}
 
 
 def _files(top: bytes, reader: "_Model | _Events", troubles: _Troubles) -> "Iterator[tuple[bytes, bytes]]":
@@ -221,15 +242,13 @@ def _is_inside(path: bytes, root: bytes) -> bool:
 
 
 def _bytes(path: str) -> bytes:
-    """Return the path as bytes, whatever the image's locale is."""
     if not path.startswith("/"):
         raise ValueError(f"not an absolute path: {path!r}")
-    return path.encode("utf-8", "surrogateescape")
+    return path.encode("utf-8", "surrogateescape")  # whatever the image's locale is
 
 
 def _text(name: bytes) -> str:
-    """Return text that every database takes."""
-    return name.decode("utf-8", "replace").replace("\0", "\ufffd")
+    return name.decode("utf-8", "replace").replace("\0", "\ufffd")  # which every database takes
 
 
 def _json_number(value: float) -> "float | str":

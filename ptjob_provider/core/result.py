@@ -81,7 +81,8 @@ def build_result(
     """Return the result as plain JSON values.
 
     `model` is {uri, claim, path, container_path, bytes, sha256} and `tfevents` {uri, claim, path, container_path,
-    last_step, scalars: {tag: value}}; either is None if it was not declared or not found. Instants are RFC 3339 texts.
+    last_step, scalars: {tag: value}}, with curves: {tag: [[step, value], …]} if they were asked for; either is None if
+    it was not declared or not found. Instants are RFC 3339 texts.
     """
     fields = status.to_dict()
     return {
@@ -102,4 +103,5 @@ def _place(output: ResolvedOutput | None, facts: OutputFacts | None, wanted: tup
     if output is None or facts is None or not facts.exists:
         return None
     found = facts.to_dict()
-    return {**output.to_dict(), **{name: found[name] for name in wanted}}
+    curves = {"curves": found["curves"]} if found["curves"] else {}
+    return {**output.to_dict(), **{name: found[name] for name in wanted}, **curves}

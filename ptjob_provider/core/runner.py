@@ -79,6 +79,7 @@ async def follow(
     limits: Limits | None = None,
     keep_running_pods: bool = False,
     hands_off: bool = False,
+    curves: bool = False,
     mask: Callable[[str], str] = str,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Conclusion:
@@ -96,6 +97,7 @@ async def follow(
         limits: when a job that cannot get on is stopped.
         keep_running_pods: leave replicas running that the operator leaves running after the job's end.
         hands_off: somebody else's job: it is neither changed nor stopped, and its outputs are not looked at.
+        curves: have the points of the scalars in the result, not only their last values.
         mask: takes known secrets out of what programs said, before that is quoted, shortened or written on the job.
         clock: the wall clock.
     """
@@ -108,6 +110,7 @@ async def follow(
         limits=limits or Limits(),
         keep_running_pods=keep_running_pods or hands_off,
         hands_off=hands_off,
+        curves=curves,
         mask=mask,
         clock=clock,
     )
@@ -135,6 +138,7 @@ class _Follower:
     limits: Limits
     keep_running_pods: bool
     hands_off: bool
+    curves: bool
     mask: Callable[[str], str]
     clock: Callable[[], datetime]
     record: recorder.Record | None = None
@@ -376,7 +380,7 @@ class _Follower:
         return why if why.log_tail else replace(why, log_tail=tuple(self.log.tail), tail_of=self.submission.rank0)
 
     async def _inspect(self) -> OutputReport | None:
-        report = None if self.hands_off else await inspect_outputs(self.backend, self.submission)
+        report = None if self.hands_off else await inspect_outputs(self.backend, self.submission, curves=self.curves)
         if report is not None:
             await self._annotate(REPORT_ANNOTATION, report_text(report))
         return report

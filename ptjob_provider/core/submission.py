@@ -346,8 +346,8 @@ class _Submitter:
         )
 
 
-async def inspect_outputs(backend: Backend, submission: Submission) -> OutputReport | None:
-    """Look at the outputs that the job was told to write; None if there are none to look at.
+async def inspect_outputs(backend: Backend, submission: Submission, *, curves: bool = False) -> OutputReport | None:
+    """Look at the outputs that the job was told to write, with curves if they are wanted; None if there are none.
 
     Raises:
         OutputsNotVerified: they could not be looked at.
@@ -356,7 +356,7 @@ async def inspect_outputs(backend: Backend, submission: Submission) -> OutputRep
     if outputs.model is None and outputs.tfevents is None:
         return None
     since = datetime.fromisoformat(submission.first_started_at) - CLOCK_SKEW
-    return await backend.inspect_outputs(submission.ref, outputs, since=since)
+    return await backend.inspect_outputs(submission.ref, outputs, since=since, curves=curves)
 
 
 def conclude_attempt(store: AttemptStore) -> None:

@@ -391,6 +391,15 @@ def test_parts_that_could_not_be_read_are_said() -> None:
     assert found == ("model pvc://digits/out/model.pt: a link was not followed",)
 
 
+def test_curves_are_no_part_of_what_is_noted_on_the_job() -> None:
+    """They may be many, and whoever looks later is told the last values."""
+    tfevents = OutputFacts(exists=True, scalars={"loss": 0.5}, curves={"loss": [[1, 2.0], [2, 0.5]]})
+
+    noted = read_report(report_text(OutputReport(tfevents=tfevents)))
+
+    assert noted == OutputReport(tfevents=OutputFacts(exists=True, scalars={"loss": 0.5}))
+
+
 def test_a_report_of_very_many_scalars_is_noted_without_them() -> None:
     """An annotation holds little; size and digest are what counts."""
     scalars = {f"layer/{number}/gradient": 0.123456789 for number in range(3000)}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -77,8 +78,9 @@ def look_at_model(path: Path, root: Path) -> OutputFacts:
     return OutputFacts.from_dict(report["model"])
 
 
-def look_at_events(path: Path, root: Path, since: float | None = None) -> OutputFacts:
-    request = {"model": None, "tfevents": str(path), "roots": {"tfevents": str(root)}, "since": since}
+def look_at_events(path: Path, root: Path, since: float | None = None, *, curves: bool = False) -> OutputFacts:
+    places = {"model": None, "tfevents": str(path), "roots": {"tfevents": str(root)}}
+    request = {**places, "since": since, "curves": curves}
     return OutputFacts.from_dict(probe.inspect(request)["tfevents"])
 
 
@@ -538,6 +540,43 @@ def test_the_number_of_tags_is_bounded(tmp_path: Path) -> None:
     found = scalars_of(tmp_path, *values, event(3, scalar("a" * 300, 1.0)))
 
     assert found == dict.fromkeys(tags[: probe.MAX_TAGS], 2.0)
+
+
+def test_curves_are_told_to_whom_asks_for_them(tmp_path: Path) -> None:
+    """Points by step; what a resumed training writes again takes the place of what it had written; NaN is a text."""
+    write(tmp_path / "events.tfevents.1", *(event(step, scalar("loss", 4.0 / step)) for step in (1, 2, 4)))
+    again = [(4, 0.5), (8, math.nan)]
+    write(tmp_path / "events.tfevents.2", *(event(step, scalar("loss", value), wall_time=2.0) for step, value in again))
+
+    assert look_at_events(tmp_path, tmp_path).curves == {}
+    assert look_at_events(tmp_path, tmp_path, curves=True).curves == {
+        "loss": [[1, 4.0], [2, 2.0], [4, 0.5], [8, "NaN"]]
+    }
+
+
+@pytest.mark.parametrize("count", [1, probe.MAX_POINTS, probe.MAX_POINTS + 1, 5 * probe.MAX_POINTS + 3])
+def test_a_long_curve_is_thinned_out_evenly_and_keeps_its_end(tmp_path: Path, count: int) -> None:
+    """A training of a million steps is told in as many points as a picture shows."""
+    write(tmp_path / "events.tfevents.1", *(event(step, scalar("loss", float(step))) for step in range(count)))
+
+    (points,) = look_at_events(tmp_path, tmp_path, curves=True).curves.values()
+
+    steps = [step for step, _ in points]
+    gaps = [after - before for before, after in itertools.pairwise(steps)]
+    assert steps[-1] == count - 1
+    assert min(count, probe.MAX_POINTS / 4) <= len(steps) <= probe.MAX_POINTS
+    assert not gaps or max(gaps) <= 2 * min(gaps[:-1] or gaps)
+
+
+def test_the_number_of_curves_is_bounded(tmp_path: Path) -> None:
+    """The first ones by name, as with scalars."""
+    tags = [f"tag-{index:03}" for index in range(probe.MAX_TAGS + 5)]
+    write(tmp_path / "events.tfevents.1", event(1, *(scalar(tag, 1.0) for tag in tags)))
+
+    facts = look_at_events(tmp_path, tmp_path, curves=True)
+
+    assert list(facts.curves) == tags[: probe.MAX_CURVES]
+    assert len(facts.scalars) == probe.MAX_TAGS
 
 
 def test_the_check_sum_is_that_of_the_format() -> None:

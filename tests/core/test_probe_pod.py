@@ -117,6 +117,7 @@ def test_the_pod_looks_where_the_training_code_wrote() -> None:
         "tfevents": "/data/logs/a",
         "roots": {"model": "/data", "tfevents": "/data/logs"},
         "since": SINCE.timestamp(),
+        "curves": False,
     }
 
 

@@ -131,7 +131,9 @@ class KubernetesBackend:
             pods = await client.items(paths.pods(ref.namespace), labelSelector=selector)
         return all(pod["status"].get("phase") in ENDED for pod in pods if is_pod_of(pod, ref))
 
-    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime) -> OutputReport:
+    async def inspect_outputs(
+        self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False
+    ) -> OutputReport:
         """Look at the outputs from inside the cluster, by a pod that mounts their claims; see `inspection`."""
         async with lease(self._config) as client:
             try:
@@ -140,4 +142,4 @@ class KubernetesBackend:
                 raise OutputsNotVerified(f"{ref}: the job cannot be read any more: {error}") from error
             if JobRef.of(job) != ref:
                 raise OutputsNotVerified(f"{ref}: another job has the name now")
-            return await inspect(client, job, outputs, since=since, options=self._probe)
+            return await inspect(client, job, outputs, since=since, curves=curves, options=self._probe)

@@ -49,7 +49,7 @@ _LOG_READS = 3
 
 
 async def inspect(
-    client: Client, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, options: ProbeOptions
+    client: Client, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, curves: bool, options: ProbeOptions
 ) -> OutputReport:
     """Say what is at the outputs' places; the pod that looked is deleted afterwards, also when this is cancelled.
 
@@ -58,6 +58,7 @@ async def inspect(
         job: the finished job's object.
         outputs: what to look at.
         since: scalars are read from event files that were modified then or later.
+        curves: whether their points are wanted.
         options: image and time limit.
 
     Raises:
@@ -69,7 +70,7 @@ async def inspect(
     probe = _Probe(client, job["metadata"]["namespace"], name)
     try:
         async with asyncio.timeout(options.timeout):
-            return await probe.look(job, outputs, since=since, options=options)
+            return await probe.look(job, outputs, since=since, curves=curves, options=options)
     except TimeoutError:
         raise OutputsNotVerified(await probe.delay(options.timeout)) from None
     except OutputsNotVerified:
@@ -102,13 +103,20 @@ class _Probe:
         return f"the probe pod {self._namespace}/{self._name}"
 
     async def look(
-        self, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, options: ProbeOptions
+        self, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, curves: bool, options: ProbeOptions
     ) -> OutputReport:
         """Create the pod, wait for its end and return its report."""
         rank0 = await self._rank0(job)
         on_its_node = await self._holds_one_node(outputs)
         manifest = probe_pod(
-            job, rank0, outputs, name=self._name, since=since, on_its_node=on_its_node, options=options
+            job,
+            rank0,
+            outputs,
+            name=self._name,
+            since=since,
+            curves=curves,
+            on_its_node=on_its_node,
+            options=options,
         )
         await self._create(manifest)
         await self._wait()

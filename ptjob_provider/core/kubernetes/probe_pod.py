@@ -109,6 +109,7 @@ def probe_pod(
     *,
     name: str,
     since: datetime,
+    curves: bool = False,
     on_its_node: bool,
     options: ProbeOptions,
 ) -> Manifest:
@@ -120,6 +121,7 @@ def probe_pod(
         outputs: what to look at.
         name: of the pod.
         since: scalars are read from event files that were modified then or later.
+        curves: whether their points are wanted.
         on_its_node: a claim can only be mounted on the node on which rank 0 ran, if that is known.
         options: image and time limit.
 
@@ -127,7 +129,8 @@ def probe_pod(
         OutputsNotVerified: an output is in no claim that rank 0 mounts.
     """
     trainer, places = podtemplate.find_container(rank0, pytorchjob.CONTAINER), _places(rank0, outputs)
-    spec, program, request = rank0["spec"], _program(trainer, options), _request(outputs, places, since)
+    request = {**_places_asked(outputs, places), "since": since.timestamp(), "curves": curves}
+    spec, program = rank0["spec"], _program(trainer, options)
     for_pod, for_container = _security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
     found = {
         **_SHORT_LIFE,
@@ -183,10 +186,10 @@ def _literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def _request(outputs: ResolvedOutputs, places: Mapping[str, Mount], since: datetime) -> Manifest:
+def _places_asked(outputs: ResolvedOutputs, places: Mapping[str, Mount]) -> Manifest:
     paths = {name: output.container_path for name, output in _declared(outputs).items()}
     roots = {name: mount.mount_path for name, mount in places.items()}
-    return {**paths, "roots": roots, "since": since.timestamp()}
+    return {**paths, "roots": roots}
 
 
 # --- what it sees

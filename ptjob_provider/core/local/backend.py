@@ -91,11 +91,13 @@ class LocalBackend:
         """Whether nothing of the job runs; see `Backend.pods_gone`."""
         return await asyncio.to_thread(self._store.pods_gone, ref)
 
-    async def inspect_outputs(self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime) -> OutputReport:
+    async def inspect_outputs(
+        self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False
+    ) -> OutputReport:
         """Look at the outputs in their claims' directories; see `Backend.inspect_outputs`."""
-        return await asyncio.to_thread(self._inspect, ref, outputs, since)
+        return await asyncio.to_thread(self._inspect, ref, outputs, {"since": since.timestamp(), "curves": curves})
 
-    def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, since: datetime) -> OutputReport:
+    def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, wanted: Mapping[str, Any]) -> OutputReport:
         claims = self._config.claims_of(ref.namespace)
         declared = {"model": outputs.model, "tfevents": outputs.tfevents}
         try:
@@ -103,7 +105,7 @@ class LocalBackend:
             request = {
                 **{name: str(path) for name, (_, path) in places.items()},
                 "roots": {name: str(root) for name, (root, _) in places.items()},
-                "since": since.timestamp(),
+                **wanted,
             }
             return OutputReport.from_dict(probe.inspect(request))
         except (OSError, InvalidSpec) as error:
