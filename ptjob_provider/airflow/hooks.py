@@ -21,7 +21,7 @@ from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_incluster_config
 
 from ptjob_provider.airflow import asking
-from ptjob_provider.airflow.config import SECTION, Settings, max_log_streams, probe_options
+from ptjob_provider.airflow.config import SECTION, SECTION_OPTIONS, Settings, max_log_streams
 from ptjob_provider.airflow.kubeconfig import secrets_in
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, ConnectionMissing, local_backend
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
@@ -125,7 +125,7 @@ class PyTorchJobHook(KubernetesHook):
         """Return the back-end of the cluster that the connection leads to."""
         from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - takes over a second
 
-        return KubernetesBackend(self.cluster_config(), probe=probe_options())
+        return KubernetesBackend(self.cluster_config(), probe=SECTION_OPTIONS.probe())
 
     def cluster_config(self) -> ClusterConfig:
         """Return how to reach the cluster, as arguments and connection say together.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptjob_provider.airflow.config import job_template
+from ptjob_provider.airflow.config import SECTION_OPTIONS
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds.layers import with_changes
 from ptjob_provider.core.spec import Installation
@@ -22,7 +22,7 @@ def load_installation() -> Installation:
     Raises:
         InvalidSpec: the job template cannot be understood.
     """
-    return Installation(template=job_template(), change_pod=_pod_mutation())
+    return Installation(template=SECTION_OPTIONS.job_template(), change_pod=_pod_mutation())
 
 
 def _pod_mutation() -> Callable[[Manifest], Manifest] | None:

@@ -1,0 +1,132 @@
+"""What an installation says about running jobs, read from options that are texts, wherever an adapter keeps them.
+
+Importing it loads no back-end; what a function here is asked for, it loads.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.spec import job_template as read_template
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
+    from ptjob_provider.core.local import ImageStandIn, LocalConfig
+    from ptjob_provider.core.spec import TrainingJob
+
+BACKENDS = ("kubernetes", "local")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options, as an adapter has them.
+
+    Attributes:
+        text: returns an option's text by its name; "" where nothing is said and there is no default.
+        title: returns an option as a person writes it, for errors.
+    """
+
+    text: Callable[[str], str]
+    title: Callable[[str], str]
+
+    def backend(self) -> str:
+        """Return one of BACKENDS.
+
+        Raises:
+            InvalidSpec: it is another word.
+        """
+        word = self.text("backend").lower()
+        if word not in BACKENDS:
+            raise InvalidSpec.of(self.title("backend"), word, one_of(BACKENDS))
+        return word
+
+    def job_template(self) -> TrainingJob | None:
+        """Return what is put under every job; None if nothing is.
+
+        Raises:
+            InvalidSpec: it cannot be read, or has a field that only one job can have.
+        """
+        if not self.text("job_template"):
+            return None
+        return read_template(self._document("job_template"), field=self.title("job_template"))
+
+    def probe(self) -> ProbeOptions:
+        """Return how outputs are looked at inside a cluster.
+
+        Raises:
+            InvalidSpec: the time limit is no number of seconds above 0.
+        """
+        from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions  # noqa: PLC0415 - only where jobs run there
+
+        try:
+            timeout = float(self.text("probe_timeout"))
+        except ValueError:
+            raise InvalidSpec.of(self.title("probe_timeout"), self.text("probe_timeout"), "seconds") from None
+        return ProbeOptions(image=self.text("probe_image"), image_prefix=self.text("image_prefix"), timeout=timeout)
+
+    def local(self, *, default_root: Path, environ: Mapping[str, str]) -> LocalConfig:
+        """Return how jobs run on this machine.
+
+        Args:
+            default_root: where they live if no option says it.
+            environ: of this process; jobs inherit paths and the language from it.
+
+        Raises:
+            InvalidSpec: an option cannot be understood; the text names it.
+        """
+        from ptjob_provider.core.local import LocalConfig, base_environment  # noqa: PLC0415 - only for local jobs
+
+        return LocalConfig(
+            root=self._path("local_root") or default_root,
+            claims=self._path("local_claims"),
+            images={image: self._stand_in(image, value) for image, value in self._document("local_images").items()},
+            python=self.text("local_python") or None,
+            gpus=_gpus(self.text("local_gpus")),
+            secrets=self._tables("local_secrets"),
+            config_maps=self._tables("local_config_maps"),
+            environment=base_environment(environ),
+        )
+
+    def _path(self, name: str) -> Path | None:
+        text = self.text(name)
+        return Path(text).expanduser() if text else None
+
+    def _stand_in(self, image: str, value: Any) -> ImageStandIn:
+        from ptjob_provider.core.local import ImageStandIn  # noqa: PLC0415 - as above
+
+        fields = {"context": value} if isinstance(value, str) else value
+        if not isinstance(fields, dict) or "context" not in fields or not set(fields) <= {"context", "python"}:
+            allowed = "a directory, or a map with context and python"
+            raise InvalidSpec.of(self.title("local_images"), {image: value}, allowed)
+        return ImageStandIn(context=Path(fields["context"]).expanduser(), python=fields.get("python"))
+
+    def _tables(self, name: str) -> dict[str, dict[str, str]]:
+        tables = self._document(name)
+        for table, entries in tables.items():
+            if not isinstance(entries, dict):
+                raise InvalidSpec(f"{self.title(name)}: {table} has to be a map of key to value")
+        return {table: {key: str(value) for key, value in entries.items()} for table, entries in tables.items()}
+
+    def _document(self, name: str) -> Mapping[str, Any]:
+        """Read JSON, or a JSON or YAML file. Its values may be secret: no error repeats them."""
+        text = self.text(name) or "{}"
+        try:
+            found = json.loads(text) if text.startswith("{") else yaml.safe_load(Path(text).expanduser().read_text())
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            why = f"{type(error).__name__}; give JSON, or the path of a JSON or YAML file"
+            raise InvalidSpec(f"{self.title(name)}: {why}") from None
+        if not isinstance(found, dict):
+            raise InvalidSpec(f"{self.title(name)}: a map is needed")
+        return found
+
+
+def _gpus(text: str) -> Any:
+    return int(text) if text.isdecimal() else text
