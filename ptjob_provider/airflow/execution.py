@@ -12,18 +12,13 @@ from ptjob_provider.airflow import asking
 from ptjob_provider.airflow.installation import load_installation
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID
 from ptjob_provider.airflow.masking import masked
-from ptjob_provider.airflow.stopping import (
-    Fate,
-    OnFinishAction,
-    act_on_finished,
-    delete_if_unfinished,
-    fate_in_worker,
-)
+from ptjob_provider.airflow.stopping import Fate, fate_in_worker
 from ptjob_provider.airflow.store import TaskStateAttemptStore
 from ptjob_provider.airflow.tasklog import TaskLog, add_rest_of_log
 from ptjob_provider.airflow.waiting import ToldToStop, Waiting, alarm_put_off
 from ptjob_provider.core.conclusion import Conclusion, deadline_after, raise_for
 from ptjob_provider.core.errors import ClusterError, JobFailed, JobNotFound, JobTimedOut, PTJobError
+from ptjob_provider.core.finishing import OnFinishAction, act_on_finished, delete_if_unfinished
 from ptjob_provider.core.identity import JobRef, Owner, is_owned_by
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.orphans import LeaveRunning, marked

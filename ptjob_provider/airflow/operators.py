@@ -19,11 +19,11 @@ from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink
 from ptjob_provider.airflow.pod_operator import PodOperatorNames
 from ptjob_provider.airflow.pod_secrets import with_secrets
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
-from ptjob_provider.airflow.stopping import OnFinishAction
 from ptjob_provider.airflow.templates import ObjectTemplates
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.airflow.waiting import Waiting
 from ptjob_provider.core.diagnosis import Limits
+from ptjob_provider.core.finishing import OnFinishAction
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.orphans import LeaveRunning

@@ -15,10 +15,11 @@ from ptjob_provider.airflow.collector import collectors
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
-from ptjob_provider.airflow.stopping import Fate, delete_if_unfinished, fate_in_trigger
+from ptjob_provider.airflow.stopping import Fate, fate_in_trigger
 from ptjob_provider.airflow.tasklog import PlaceInLog, ceilings
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.finishing import delete_if_unfinished
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.submission import Submission

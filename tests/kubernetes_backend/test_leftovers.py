@@ -14,8 +14,8 @@ from cluster.images import INIT_IMAGE
 from cluster.shell import wait_until
 from cluster_world import PATIENCE, config_of
 from kubernetes_backend.finished import prepared_volume
-from ptjob_provider.airflow.stopping import OnFinishAction, act_on_finished, delete_if_unfinished
 from ptjob_provider.cli import main
+from ptjob_provider.core.finishing import OnFinishAction, act_on_finished, delete_if_unfinished
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import KubernetesBackend
