@@ -322,3 +322,17 @@ def test_a_typed_variable_that_the_operator_replaces_is_refused(name: str, role:
 
     with pytest.raises(InvalidSpec, match=f"{role}env.{name}: training-operator sets it"):
         render(workers=2, **values)
+
+
+def test_an_owner_in_the_cluster_is_one_of_the_jobs_owners() -> None:
+    """When it goes the job goes; what the manifest says of other owners stays, and the specification is the same."""
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "team", "uid": "uid-1"}
+    step = {"apiVersion": "v1", "kind": "Pod", "name": "run-step", "uid": "uid-2", "blockOwnerDeletion": False}
+    manifest = recorded("manifest-args-only")
+    manifest["metadata"]["ownerReferences"] = [other]
+    owned = replace(OWNER, reference=step)
+
+    assert render(manifest=manifest, owner=owned).manifest["metadata"]["ownerReferences"] == [other, step]
+    assert render(owner=owned).manifest["metadata"]["ownerReferences"] == [step]
+    assert "ownerReferences" not in render().manifest["metadata"]
+    assert render(owner=owned).spec_hash == render().spec_hash

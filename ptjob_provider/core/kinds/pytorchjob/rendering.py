@@ -63,9 +63,9 @@ def render(
 ) -> Rendered:
     """Return the object of one attempt.
 
-    What was asked for gets a name and namespace, the owner's labels (on the pods too) and annotations, the `PTJOB_*`
-    variables first in the training container, mounts for declared outputs whose claim is not mounted, and the last
-    lines of failing containers in their pod's status - and nothing else.
+    What was asked for gets a name, namespace and owner, the owner's labels (on the pods too) and annotations, the
+    `PTJOB_*` variables first in the training container, mounts for declared outputs whose claim is not mounted, and the
+    last lines of failing containers in their pod's status - and nothing else.
 
     Args:
         job: what was asked for.
@@ -92,11 +92,20 @@ def render(
     labels = owner_labels(named["metadata"]["name"], owner, attempt)
     variables = {_ATTEMPT_ENV: str(attempt)} | _output_variables(outputs)
     ours = map_templates(asked, lambda template: _ours(template, labels, variables))
-    manifest = podtemplate.with_metadata(ours, labels=labels, annotations=annotations)
+    manifest = _owned(podtemplate.with_metadata(ours, labels=labels, annotations=annotations), owner)
     if installation.change_pod is not None:
         manifest = _with_changed_pods(manifest, installation.change_pod)
         validate(manifest)
     return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest)
+
+
+def _owned(manifest: Manifest, owner: Owner) -> Manifest:
+    """Return the manifest with the owner's object as one more of its owners."""
+    if owner.reference is None:
+        return manifest
+    meta = manifest["metadata"]
+    references = [*(meta.get("ownerReferences") or []), dict(owner.reference)]
+    return {**manifest, "metadata": {**meta, "ownerReferences": references}}
 
 
 def _with_changed_pods(manifest: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
