@@ -6,7 +6,6 @@ Importing it loads no Kubernetes client: DAG files are parsed all day.
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -24,7 +23,7 @@ from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.airflow.waiting import Waiting
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.finishing import OnFinishAction
-from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.identity import Owner, stem_of
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.orphans import LeaveRunning
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
@@ -221,7 +220,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
     def _job(self, namespace: str | None = None) -> TrainingJob:
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
         if fields["name"] is None and fields["manifest"] is None:
-            fields["name"] = _stem(self.task_id)
+            fields["name"] = stem_of(self.task_id)
         job = TrainingJob.parse(**fields).in_namespace(namespace)
         return with_secrets(job, self.secrets or (), self.configmaps or ())
 
@@ -235,9 +234,3 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
             deferred_at=datetime.now(UTC).isoformat(),
         )
         self.defer(trigger=trigger, method_name="execute_complete")
-
-
-def _stem(task_id: str) -> str:
-    """Make a task id the beginning of an object's name."""
-    safe = re.sub(r"[^a-z0-9]+", "-", task_id.lower()).strip("-")
-    return safe if safe[:1].isalpha() else f"job-{safe}".rstrip("-")

@@ -99,6 +99,12 @@ def object_name(stem: str, owner: Owner, attempt: int) -> str:
     return f"{readable}-{digest}"
 
 
+def stem_of(task: str) -> str:
+    """Make a task's name the beginning of an object's name."""
+    safe = re.sub(r"[^a-z0-9]+", "-", task.lower()).strip("-")
+    return safe if safe[:1].isalpha() else f"job-{safe}".rstrip("-")
+
+
 def check_name(name: str, *, field: str = "name", max_length: int = 63) -> str:
     """Return the name unchanged if it is a DNS-1035 label.
 

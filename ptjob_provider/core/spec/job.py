@@ -294,8 +294,12 @@ class TrainingJob:
 
     def in_namespace(self, namespace: str | None) -> TrainingJob:
         """Return the job in this namespace, unless it or its manifest names one."""
-        named = self.namespace or ((self.manifest or {}).get("metadata") or {}).get("namespace")
-        return self if named or namespace is None else replace(self, namespace=namespace)
+        return self if self.named_namespace or namespace is None else replace(self, namespace=namespace)
+
+    @property
+    def named_namespace(self) -> str | None:
+        """The namespace that the job or its manifest names; None if neither does."""
+        return self.namespace or ((self.manifest or {}).get("metadata") or {}).get("namespace")
 
     @property
     def pods(self) -> int:
