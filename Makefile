@@ -7,10 +7,10 @@ help: ## say what can be made
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 .PHONY: env
-env: env-airflow env-kfp ## make .venv and .venv-kfp, or bring them up to date
+env: env-airflow env-kfp env-kfp-oldest ## make .venv, .venv-kfp and .venv-kfp-oldest, or bring them up to date
 
-.PHONY: env-airflow env-kfp env-bench
-env-airflow env-kfp env-bench: env-%:
+.PHONY: env-airflow env-kfp env-kfp-oldest env-bench
+env-airflow env-kfp env-kfp-oldest env-bench: env-%:
 	@scripts/environment.sh $*
 
 .PHONY: demo
@@ -20,6 +20,10 @@ demo: env-airflow ## a real Airflow trains a model by schedule, here and now (UI
 .PHONY: demo-cluster
 demo-cluster: env-airflow ## the same DAG file on a real Kubernetes on this machine (root, Go; the first time takes 15 minutes)
 	@PYTHONPATH=tests .venv/bin/python -m cluster run -- .venv/bin/python -m demo --kubeconfig $(if $(UI),--ui)
+
+.PHONY: demo-kfp
+demo-kfp: env-kfp ## Kubeflow Pipelines' own runner trains, evaluates and promotes a model on this machine
+	@.venv-kfp/bin/python -m demo.kfp
 
 .PHONY: test
 test: env ## everything that must hold: formatting, types, import contracts, all tests in both environments
@@ -59,4 +63,4 @@ constraints: ## compile constraints/*.txt anew from pyproject.toml
 
 .PHONY: clean
 clean: ## remove what the words above have made in this folder
-	rm -rf .venv .venv-kfp .venv-bench .demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .venv-kfp .venv-kfp-oldest .venv-bench .demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

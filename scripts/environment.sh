@@ -2,7 +2,8 @@
 # Makes this project's virtual environments, or brings them up to date; a second run does nothing.
 #
 #   scripts/environment.sh airflow       .venv       what `make demo` and most tests use
-#   scripts/environment.sh kfp           .venv-kfp   the core next to Kubeflow Pipelines' pins
+#   scripts/environment.sh kfp           .venv-kfp   Kubeflow Pipelines and its pins, and what `make demo-kfp` trains with
+#   scripts/environment.sh kfp-oldest    .venv-kfp-oldest   the oldest Kubeflow Pipelines that is supported
 #   scripts/environment.sh bench         .venv-bench what `make bench` measures beside us, and what draws its plot
 #   scripts/environment.sh wheel FOLDER REQUIREMENT...   a fresh environment for a test of the built wheel
 #   scripts/environment.sh constraints   compile constraints/*.txt anew from pyproject.toml
@@ -76,18 +77,21 @@ environment() {
   printf '%s' "$wanted" >"$folder/made-of"
 }
 
-# compile CONSTRAINTS EXTRAS GROUP...
+# compile CONSTRAINTS EXTRAS GROUP...: the newest versions that fit together, within the limits on standard input
 compile() {
   local target="$1" extras fresh
   read -ra extras <<<"$2"
   shift 2
   fresh="$(mktemp)"
   "$UV" pip compile --quiet --upgrade --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
-    "${extras[@]/#/--extra=}" "${@/#/--group=}" pyproject.toml >"$fresh"
+    --constraints - "${extras[@]/#/--extra=}" "${@/#/--group=}" pyproject.toml >"$fresh"
   { printf '# Versions that are tested together; compiled by `make constraints`.\n' && cat "$fresh"; } >"$target"
   rm -f "$fresh"
   say "── $target: $(grep -c == "$target") packages"
 }
+
+# What pyproject.toml names as the oldest kfp.
+oldest_kfp() { sed -nE 's/^  "(kfp[a-z-]*)>=([0-9.]+).*/\1==\2/p' pyproject.toml; }
 
 # wheel FOLDER REQUIREMENT...: everything is in uv's cache when .venv has been made; a registry is only the second choice.
 wheel() {
@@ -102,7 +106,8 @@ wheel() {
 
 case "${1:-}" in
   airflow) environment .venv constraints/airflow.txt airflow,demo test lint stack ;;
-  kfp) environment .venv-kfp constraints/kfp.txt kfp test ;;
+  kfp) environment .venv-kfp constraints/kfp.txt kfp,demo test ;;
+  kfp-oldest) environment .venv-kfp-oldest constraints/kfp-oldest.txt kfp test ;;
   bench) environment .venv-bench constraints/bench.txt "" bench ;;
   wheel)
     shift
@@ -111,9 +116,11 @@ case "${1:-}" in
   constraints)
     adopt_pip_settings
     install_uv
-    compile constraints/airflow.txt "airflow demo" test lint stack
-    compile constraints/kfp.txt kfp test
-    compile constraints/bench.txt "" bench
+    compile constraints/airflow.txt "airflow demo" test lint stack </dev/null
+    # Asked for no newest one, the resolver takes an older kfp rather than the versions that this one pins.
+    printf '%s\n' 'kfp>=2.17' 'kfp-kubernetes>=2.17' | compile constraints/kfp.txt "kfp demo" test
+    oldest_kfp | compile constraints/kfp-oldest.txt kfp test
+    compile constraints/bench.txt "" bench </dev/null
     ;;
-  *) die "usage: scripts/environment.sh airflow|kfp|bench|wheel|constraints" ;;
+  *) die "usage: scripts/environment.sh airflow|kfp|kfp-oldest|bench|wheel|constraints" ;;
 esac
