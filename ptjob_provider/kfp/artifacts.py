@@ -1,0 +1,156 @@
+"""What a step hands on: a finished job's result → the step's artifacts and output parameters."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, one_of
+from ptjob_provider.kfp.curves import page
+from ptjob_provider.kfp.mounted import place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.local import LocalConfig
+
+
+class ModelArtifact(StrEnum):
+    """How the model is handed on."""
+
+    REFERENCE = "reference"
+    """The artifact's address is the model's, `pvc://claim/path`; nothing is copied, and a consumer mounts the claim."""
+    COPY = "copy"
+    """The bytes are in the run's artifact store, where any component reads them as a file."""
+
+    @classmethod
+    def parse(cls, word: str) -> Self:
+        """Read the argument.
+
+        Raises:
+            InvalidSpec: there is no such way.
+        """
+        try:
+            return cls(word)
+        except ValueError:
+            raise InvalidSpec.of("model_artifact", word, one_of(cls)) from None
+
+
+class StepOutputs(NamedTuple):
+    """The output parameters; an address, claim or path of what was not declared is ""."""
+
+    job_name: str
+    model_uri: str
+    model_claim: str
+    model_path: str
+    tfevents_uri: str
+    scalars: dict[str, float | str]
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifacts:
+    """The step's output artifacts, as the component's function gets them: each has a uri, a path and metadata."""
+
+    model: Any
+    metrics: Any
+    curves: Any
+    report: Any
+
+    def write(
+        self, result: Mapping[str, Any], *, model_artifact: ModelArtifact, local: LocalConfig | None
+    ) -> StepOutputs:
+        """Write all of them and return the output parameters.
+
+        Args:
+            result: of `core.result`, of a job that has succeeded.
+            model_artifact: how the model is handed on.
+            local: how jobs run on this machine; None on a cluster.
+
+        Raises:
+            OutputsNotVerified: the model could not be copied.
+            UnsupportedByBackend: the step does not see it.
+        """
+        job, model, tfevents = result["job"], result["model"], result["tfevents"]
+        scalars = dict(tfevents["scalars"]) if tfevents else {}
+        self._write_model(result, model_artifact, local)
+        for tag, value in scalars.items():
+            self.metrics.log_metric(tag, value)
+        title = f"{job['namespace']}/{job['name']}"
+        _write(self.curves.path, page(title, (tfevents or {}).get("curves", {})))
+        _write(self.report.path, report(result))
+        return StepOutputs(
+            job_name=job["name"],
+            model_uri=model["uri"] if model else "",
+            model_claim=model["claim"] if model else "",
+            model_path=model["path"] if model else "",
+            tfevents_uri=tfevents["uri"] if tfevents else "",
+            scalars=scalars,
+            result=_without_curves(result),
+        )
+
+    def _write_model(self, result: Mapping[str, Any], model_artifact: ModelArtifact, local: LocalConfig | None) -> None:
+        model = result["model"]
+        if model is None:
+            return
+        self.model.metadata.update({key: model[key] for key in ("uri", "claim", "path", "bytes", "sha256")})
+        if model_artifact is ModelArtifact.COPY:
+            source = place_of(model["uri"], namespace=result["job"]["namespace"], local=local)
+            _copy(source, Path(self.model.path))
+        else:
+            self.model.uri = model["uri"]
+
+
+def report(result: Mapping[str, Any]) -> str:
+    """Return what a person wants to know of a finished job, as Markdown."""
+    job, model, tfevents = result["job"], result["model"], result["tfevents"]
+    facts = {
+        "job": f"{job['namespace']}/{job['name']}, attempt {result['attempt']}",
+        "ran": f"{result['run_seconds']:.1f} s after {result['queue_seconds']:.1f} s of waiting",
+        "restarts": str(result["restarts"]),
+        "GPU seconds": f"{result['gpu_seconds']:.0f}, {result['gpu_seconds_lost']:.0f} of them lost to restarts",
+        "model": f"{model['uri']}, {model['bytes']:,} bytes, sha256 {model['sha256']}" if model else "none declared",
+        "tfevents": f"{tfevents['uri']}, last step {tfevents['last_step']}" if tfevents else "none declared",
+    }
+    scalars = {tag: _number(value) for tag, value in (tfevents["scalars"] if tfevents else {}).items()}
+    return "\n".join(
+        [*_table("training", "", facts), "", *(_table("scalar", "last value", scalars) if scalars else ())]
+    )
+
+
+def _table(name: str, value: str, rows: Mapping[str, str]) -> list[str]:
+    return [f"| {name} | {value} |", "|---|---|", *(f"| {_cell(key)} | {_cell(text)} |" for key, text in rows.items())]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _number(value: float | str) -> str:
+    number = float(value)
+    return f"{number:.6g}" if math.isfinite(number) else str(value)
+
+
+def _without_curves(result: Mapping[str, Any]) -> dict[str, Any]:
+    tfevents = result["tfevents"] and {key: part for key, part in result["tfevents"].items() if key != "curves"}
+    return {**result, "tfevents": tfevents}
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source, target)
+    except OSError as error:
+        raise OutputsNotVerified(f"the model {source} could not be copied to {target}: {error}") from error
+
+
+def _write(path: str, text: str) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text, encoding="utf-8")

@@ -1,0 +1,103 @@
+"""What of a step is decided when its pipeline is compiled: the author's arguments → the component's inputs."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Optional
+
+from kfp.dsl.pipeline_channel import PipelineChannel
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.manifest import load_manifest, load_object
+from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
+from ptjob_provider.core.wire import to_wire
+from ptjob_provider.kfp import launcher
+from ptjob_provider.kfp.numbers import marked, unmarked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_STRUCTURED = {
+    name
+    for name, parameter in inspect.signature(launcher.pytorchjob).parameters.items()
+    if parameter.annotation in (Optional[list], Optional[dict])  # noqa: UP045 - as `launcher` writes them
+}
+"""The inputs that are lists and maps; all others are texts."""
+
+_CHANNEL = "{{channel:"
+_TEXT_TYPES = ("String", "str")
+_WHERE_OUTPUTS_ARE = ("volumes", "volume_mounts", "working_dir", "pod_template", "manifest", "model")
+
+
+def component_inputs(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a call of the component.
+
+    Args:
+        given: arguments of `pytorchjob_op` that are not None. Pipeline values may stand anywhere in them.
+
+    Raises:
+        InvalidSpec: a manifest or pod template cannot be read, or a job that holds no pipeline value is wrong.
+    """
+    inputs = {name: _input(name, to_wire(value)) for name, value in given.items()}
+    if not any(map(_is_open, inputs.values())):
+        _check(inputs)
+    if isinstance(inputs.get("env"), list):
+        inputs["env_objects"] = inputs.pop("env")
+    return inputs
+
+
+def claim_of_model(inputs: Mapping[str, Any]) -> str:
+    """Return the claim that the model will be on.
+
+    Raises:
+        InvalidSpec: it is not known when the pipeline is compiled, or no model is declared.
+    """
+    known = {name: inputs[name] for name in _WHERE_OUTPUTS_ARE if name in inputs}
+    if "model" not in known or isinstance(known["model"], PipelineChannel):
+        allowed = "a model whose claim is known when the pipeline is compiled: model='pvc://claim/…'"
+        raise InvalidSpec.of("model_artifact", "copy", allowed)
+    job = TrainingJob.parse(name="job", image="image", **known)
+    rendered = pytorchjob.render(job, owner=Owner(instance="", ids={}, labels={}), attempt=1)
+    assert rendered.outputs.model is not None  # noqa: S101 - it is declared
+    return rendered.outputs.model.claim
+
+
+def _input(name: str, value: Any) -> Any:
+    if isinstance(value, PipelineChannel):
+        return value if name in _STRUCTURED or value.channel_type in _TEXT_TYPES else marked(str(value))
+    if name == "manifest":
+        value = load_manifest(_texts(value))
+    elif name == "pod_template":
+        value = load_object(_texts(value), field=name)
+    return marked(_texts(value)) if name in _STRUCTURED else marked(_text(value))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+        value = int(value) if value.is_integer() else value
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _texts(value: Any) -> Any:
+    """Return a list or map with every pipeline value in it as its text, which kfp finds there."""
+    if isinstance(value, dict):
+        return {key: _texts(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_texts(item) for item in value]
+    return str(value) if isinstance(value, PipelineChannel) else value
+
+
+def _is_open(value: Any) -> bool:
+    """Whether a pipeline value decides a part of it."""
+    return isinstance(value, PipelineChannel) or _CHANNEL in repr(value)
+
+
+def _check(inputs: Mapping[str, Any]) -> None:
+    fields = {name: unmarked(value) for name, value in inputs.items() if name in JOB_FIELDS}
+    if "manifest" not in fields:
+        fields.setdefault("name", "job")
+    TrainingJob.parse(**fields)

@@ -1,0 +1,178 @@
+"""`pytorchjob_op`: a distributed PyTorch training job as one step of a pipeline.
+
+    @dsl.pipeline
+    def training(epochs: int = 12):
+        train = pytorchjob_op(
+            name="digits", image="digits", args=["--epochs", epochs], workers=2, model="pvc://models/digits.pt"
+        )
+
+It maps arguments to the inputs of the component in `launcher`; what runs in the pod is `step`.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kfp import dsl
+from kfp.dsl import TaskConfigField, TaskConfigPassthrough
+from kfp.dsl.pipeline_channel import PipelineChannel
+
+from ptjob_provider import __version__
+from ptjob_provider.kfp import launcher
+from ptjob_provider.kfp.artifacts import ModelArtifact
+from ptjob_provider.kfp.compiling import claim_of_model, component_inputs
+from ptjob_provider.kfp.handover import mount_claim
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+    from typing import TypeAlias
+
+    Text: TypeAlias = str | PipelineChannel
+    Number: TypeAlias = int | float | str | PipelineChannel
+    Switch: TypeAlias = bool | str | PipelineChannel
+    Seconds: TypeAlias = float | timedelta | str | PipelineChannel
+    Items: TypeAlias = Sequence[Any] | PipelineChannel
+    Map: TypeAlias = Mapping[str, Any] | PipelineChannel
+
+STEP_IMAGE = os.environ.get("PTJOB_STEP_IMAGE") or f"ghcr.io/ptjob-provider/step:{__version__}"
+"""The step's image where none is named: that of $PTJOB_STEP_IMAGE when a pipeline is compiled, such as a mirror's. It
+has kfp and this package in it, so it serves other components as well."""
+
+_IDS = {
+    "pipeline_run_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER,
+    "pipeline_task_name": dsl.PIPELINE_TASK_NAME_PLACEHOLDER,
+    "pipeline_task_id": dsl.PIPELINE_TASK_ID_PLACEHOLDER,
+}
+
+
+def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at TrainingJob
+    *,
+    name: Text | None = None,
+    namespace: Text | None = None,
+    image: Text | None = None,
+    command: Items | None = None,
+    args: Items | None = None,
+    workers: Number | None = None,
+    nproc_per_node: Number | None = None,
+    gpus: Number | None = None,
+    gpu_resource: Text | None = None,
+    cpu: Number | None = None,
+    memory: Text | None = None,
+    container_resources: Any = None,
+    shared_memory: Switch | None = None,
+    env: Map | Sequence[Any] | None = None,
+    env_from: Items | None = None,
+    volumes: Items | None = None,
+    volume_mounts: Items | None = None,
+    working_dir: Text | None = None,
+    restart_policy: Text | None = None,
+    clean_pod_policy: Text | None = None,
+    backoff_limit: Number | None = None,
+    active_deadline_seconds: Seconds | None = None,
+    ttl_seconds_after_finished: Seconds | None = None,
+    suspend: Switch | None = None,
+    elastic_policy: Map | None = None,
+    node_selector: Map | None = None,
+    tolerations: Items | None = None,
+    affinity: Any = None,
+    priority_class_name: Text | None = None,
+    scheduler_name: Text | None = None,
+    queue_name: Text | None = None,
+    gang: Switch | None = None,
+    service_account_name: Text | None = None,
+    image_pull_secrets: Items | None = None,
+    image_pull_policy: Text | None = None,
+    host_network: Switch | None = None,
+    security_context: Any = None,
+    container_security_context: Any = None,
+    init_containers: Items | None = None,
+    termination_grace_period_seconds: Seconds | None = None,
+    labels: Map | None = None,
+    annotations: Map | None = None,
+    master: Map | None = None,
+    worker: Map | None = None,
+    pod_template: Any = None,
+    model: Text | None = None,
+    tfevents: Text | None = None,
+    checkpoints: Text | None = None,
+    manifest: Map | str | os.PathLike[str] | None = None,
+    model_artifact: str | None = None,
+    timeout: Seconds | None = None,
+    exact_name: bool | None = None,
+    on_finish_action: str | None = None,
+    keep_running_pods: bool | None = None,
+    start_timeout: Seconds | None = None,
+    queue_timeout: Seconds | None = None,
+    crash_loop_limit: Number | None = None,
+    step_image: Text | None = None,
+) -> dsl.PipelineTask:
+    """Add a step that submits a training job, shows rank 0's log, and succeeds when the job and its outputs do.
+
+    Every field of `core.spec.TrainingJob` is a parameter, with the name, the units and the meaning that it has in
+    `PyTorchJobOperator`. A pipeline's parameters and other steps' outputs are taken wherever a value is: as a whole,
+    inside texts (`f"--lr={lr}"`), in lists and in maps. Objects of the Kubernetes client are taken where the wire has a
+    map; a manifest or pod template that is a YAML text or a file is read when the pipeline is compiled.
+
+    What is set on the returned task is set on the job's pods, under what is said here: `set_cpu_limit`,
+    `set_memory_limit`, `set_accelerator_limit`, `set_env_variable`, `kubernetes.mount_pvc`, `add_toleration`,
+    `add_node_selector`, `add_node_affinity`. Nothing of the step is cached, unless `set_caching_options` says so.
+
+    Outputs: the artifacts `trained_model`, `metrics` (the last scalars), `curves` (drawn, HTML) and `report`; the texts
+    `job_name`, `model_uri`, `model_claim`, `model_path` and `tfevents_uri`; `scalars` (tag to value) and `result` (all
+    of it, as Airflow's XCom has it).
+
+    Args:
+        name: beginning of the job's name. None: the manifest's, else the task's name.
+        namespace: where the job runs. None: the step's own namespace; in another one nothing owns the job, see
+            docs/kubeflow-pipelines.md.
+        model_artifact: `reference` (None): the artifact's address is `pvc://claim/path`, and a consumer mounts the
+            claim (see `handover.mount_model`). `copy`: the bytes go to the run's artifact store, where any component
+            reads them; the step mounts the claim, which several nodes must be able to mount, or one node has both.
+        timeout: seconds (or a timedelta) that one try of the step waits; then it stops the job and fails. None: no end.
+        exact_name: keep the name literally, without the hash that makes two runs distinct.
+        on_finish_action: what becomes of the job's object: `keep_job` (None), `delete_job`, `delete_succeeded_job`.
+        keep_running_pods: leave replicas running that the operator leaves running after a failure.
+        start_timeout: seconds for images, volumes and init containers; None: 1200.
+        queue_timeout: seconds to wait for a place; None: without end.
+        crash_loop_limit: restarts in a row after which the job is stopped; None: 5.
+        step_image: image of the step itself. None: STEP_IMAGE.
+
+    Raises:
+        InvalidSpec: a value that is known when the pipeline is compiled is wrong; the text names it.
+    """
+    given = {field: value for field, value in locals().items() if value is not None}
+    chosen = given.pop("step_image", STEP_IMAGE)
+    copies = ModelArtifact.parse(model_artifact or ModelArtifact.REFERENCE) is ModelArtifact.COPY
+    inputs = component_inputs(given)
+    image = STEP_IMAGE if isinstance(chosen, PipelineChannel) else chosen
+    task = component(image, sees_model=copies)(**_IDS, **inputs)
+    task.set_caching_options(enable_caching=False)
+    if chosen is not image:
+        task.set_container_image(chosen)
+    if copies:
+        mount_claim(task, claim_of_model(inputs))
+    return task
+
+
+@cache
+def component(image: str, *, sees_model: bool = False) -> Any:
+    """Return the component as kfp knows it, such as for `Compiler().compile(component(STEP_IMAGE), "component.yaml")`.
+
+    Args:
+        image: of the step.
+        sees_model: what is mounted in the step is mounted in the job's pods as well, not instead.
+    """
+    passed_on = [
+        TaskConfigField.RESOURCES,
+        TaskConfigField.ENV,
+        TaskConfigField.KUBERNETES_AFFINITY,
+        TaskConfigField.KUBERNETES_TOLERATIONS,
+        TaskConfigField.KUBERNETES_NODE_SELECTOR,
+        TaskConfigPassthrough(field=TaskConfigField.KUBERNETES_VOLUMES, apply_to_task=sees_model),
+    ]
+    return dsl.component(
+        launcher.pytorchjob, base_image=image, install_kfp_package=False, task_config_passthroughs=passed_on
+    )

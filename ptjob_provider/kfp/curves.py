@@ -1,0 +1,126 @@
+"""Curves of a training's scalars as one HTML page that loads nothing: a chart for each tag, drawn as SVG. Pure."""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Points = Sequence[tuple[float, float]]
+
+WIDTH, HEIGHT = 460, 240
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 12, 28
+_TICKS = 4
+_NICE_STEPS = (1, 2, 5, 10)
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 14px system-ui, sans-serif; margin: 1.5rem; }
+h1 { font-size: 1.1rem; } h2 { font-size: .95rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
+main { display: flex; flex-wrap: wrap; gap: 1.5rem; }
+figure { margin: 0; max-width: 460px; } figcaption { color: GrayText; }
+svg { max-width: 100%; height: auto; font-size: 11px; }
+svg text { fill: currentColor; } svg .grid { stroke: currentColor; opacity: .15; }
+svg .curve { fill: none; stroke: #2f6fde; stroke-width: 1.8; } svg circle { fill: #2f6fde; }
+"""
+
+
+def page(title: str, curves: Mapping[str, Sequence[Sequence[float | str]]]) -> str:
+    """Return the page.
+
+    Args:
+        title: whose curves these are.
+        curves: of each tag its points as [step, value], by step; NaN and the infinities are texts, and gaps.
+    """
+    figures = "\n".join(_figure(tag, points) for tag, points in curves.items())
+    said = figures or "<p>The training has written no scalars.</p>"
+    name = html.escape(title)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+        f"<style>{_STYLE}</style></head>\n<body><h1>{name}</h1>\n<main>\n{said}\n</main></body></html>\n"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Axis:
+    """One direction of a chart: which values it shows, and between which pixels."""
+
+    ticks: Sequence[float]
+    begin: float
+    end: float
+
+    @classmethod
+    def over(cls, values: Sequence[float], *, begin: float, end: float) -> _Axis:
+        return cls(ticks=_ticks(min(values), max(values)), begin=begin, end=end)
+
+    def place(self, value: float) -> float:
+        low, high = self.ticks[0], self.ticks[-1]
+        return self.begin + (value - low) / (high - low) * (self.end - self.begin)
+
+
+def _figure(tag: str, points: Sequence[Sequence[float | str]]) -> str:
+    whole = [(float(step), float(value)) for step, value in points]
+    finite = [(step, value) for step, value in whole if math.isfinite(value)]
+    title = f"<h2>{html.escape(tag)}</h2>"
+    if not finite:
+        return f"<figure>{title}<figcaption>no value of it is a number</figcaption></figure>"
+    lowest, highest = min(finite, key=lambda point: point[1]), max(finite, key=lambda point: point[1])
+    caption = (
+        f"last {whole[-1][1]:.6g} at step {whole[-1][0]:.0f}; "
+        f"lowest {lowest[1]:.6g} at {lowest[0]:.0f}, highest {highest[1]:.6g} at {highest[0]:.0f}"
+    )
+    return f"<figure>{title}{_chart(tag, whole, finite)}<figcaption>{caption}</figcaption></figure>"
+
+
+def _chart(tag: str, whole: Points, finite: Points) -> str:
+    x = _Axis.over([step for step, _ in whole], begin=_LEFT, end=WIDTH - _RIGHT)
+    y = _Axis.over([value for _, value in finite], begin=HEIGHT - _BOTTOM, end=_TOP)
+    drawn = [*_grid(x, y), *(_line(piece, x, y) for piece in _pieces(whole)), *(_dot(point, x, y) for point in finite)]
+    name = html.escape(tag, quote=True)
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">{"".join(drawn)}</svg>'
+
+
+def _grid(x: _Axis, y: _Axis) -> Iterator[str]:
+    for value in y.ticks:
+        at = y.place(value)
+        yield f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
+        yield f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{value:.6g}</text>'
+    for step in x.ticks:
+        yield f'<text x="{x.place(step):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{step:.6g}</text>'
+
+
+def _pieces(points: Points) -> Iterator[Points]:
+    """Yield the curve's pieces: it is broken where a value is no number."""
+    piece: list[tuple[float, float]] = []
+    for point in [*points, (0.0, math.nan)]:
+        if math.isfinite(point[1]):
+            piece.append(point)
+        elif piece:
+            yield piece
+            piece = []
+
+
+def _line(piece: Points, x: _Axis, y: _Axis) -> str:
+    places = " ".join(f"{x.place(step):.1f},{y.place(value):.1f}" for step, value in piece)
+    return f'<polyline class="curve" points="{places}"/>'
+
+
+def _dot(point: tuple[float, float], x: _Axis, y: _Axis) -> str:
+    step, value = point
+    said = f"step {step:.0f}: {value:.6g}"
+    return f'<circle cx="{x.place(step):.1f}" cy="{y.place(value):.1f}" r="2"><title>{said}</title></circle>'
+
+
+def _ticks(low: float, high: float) -> Sequence[float]:
+    """Return round numbers, evenly spaced, of which the first is not above `low` and the last not below `high`."""
+    if low == high:
+        low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
+    rough = (high - low) / _TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(nice * power for nice in _NICE_STEPS if nice * power >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [index * step for index in range(first, last + 1)]

@@ -1,0 +1,138 @@
+"""Where a step runs and where its job will: the step's environment → `Place`. The only reader of that environment.
+
+Kubeflow Pipelines tells a step its pod (`KFP_POD_NAME`, `KFP_POD_UID`) and, if the step has retries, which of them this
+is (`KFP_RETRY_INDEX`). What an installation wants of all its jobs it says by `PTJOB_*` variables of the step's image or
+of the process that runs a pipeline on one machine: the options of Airflow's section `[ptjob]`, in capitals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.options import Options
+from ptjob_provider.provider_info import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.local import LocalConfig
+    from ptjob_provider.core.spec import TrainingJob
+
+INSTANCE = "kubeflow-pipelines"
+"""Tells jobs of pipelines from those of other orchestrators in the same namespace."""
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_DEFAULT_ROOT = "~/ptjob"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """The pod that a step runs in."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def as_owner(self) -> dict[str, str | bool]:
+        """The pod as a meta/v1 OwnerReference that holds up no deletion of it."""
+        return {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": self.uid, "blockOwnerDeletion": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where jobs run.
+
+    Attributes:
+        backend: runs them.
+        namespace: of jobs that name none: the step's own. None: `default`.
+        instance: this installation's name, part of the name of every job.
+        is_repeated: whether the pipeline's engine has started this step again by itself.
+        template: what is put under every job; None if nothing is.
+        pod: the step's; None on one machine.
+        local: how jobs run on this machine; None on a cluster.
+    """
+
+    backend: Backend
+    namespace: str | None
+    instance: str
+    is_repeated: bool
+    template: TrainingJob | None
+    pod: Pod | None = None
+    local: LocalConfig | None = None
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What nobody may read in a log: the values that this machine may hand to jobs as secrets."""
+        tables = self.local.secrets.values() if self.local else ()
+        return tuple(value for table in tables for value in table.values())
+
+
+def find_place(environ: Mapping[str, str], *, service_account: Path = _SERVICE_ACCOUNT) -> Place:
+    """Return where this step is.
+
+    Args:
+        environ: of this process.
+        service_account: where a pod finds its namespace and its token.
+
+    Raises:
+        InvalidSpec: an option cannot be understood; the text names it.
+    """
+    options, local = _options(environ), local_config(environ)
+    namespace = None if local else _namespace(service_account)
+    return Place(
+        backend=_local_backend(local) if local else _cluster_backend(options, in_cluster=namespace is not None),
+        namespace=namespace,
+        instance=options.text("instance") or INSTANCE,
+        is_repeated=environ.get("KFP_RETRY_INDEX", "0") not in {"", "0"},
+        template=options.job_template(),
+        pod=_pod(environ, namespace),
+        local=local,
+    )
+
+
+def local_config(environ: Mapping[str, str]) -> LocalConfig | None:
+    """Return how jobs run on this machine; None if they run on a cluster.
+
+    Raises:
+        InvalidSpec: an option cannot be understood; the text names it.
+    """
+    options = _options(environ)
+    if options.backend() != "local":
+        return None
+    return options.local(default_root=Path(_DEFAULT_ROOT).expanduser(), environ=environ)
+
+
+def _options(environ: Mapping[str, str]) -> Options:
+    def variable(name: str) -> str:
+        return f"PTJOB_{name.upper()}"
+
+    return Options(
+        text=lambda name: environ.get(variable(name), OPTIONS[name]["default"]).strip(),
+        title=variable,
+    )
+
+
+def _namespace(service_account: Path) -> str | None:
+    file = service_account / "namespace"
+    return file.read_text().strip() if file.is_file() else None
+
+
+def _pod(environ: Mapping[str, str], namespace: str | None) -> Pod | None:
+    name, uid = environ.get("KFP_POD_NAME"), environ.get("KFP_POD_UID")
+    return Pod(namespace=namespace, name=name, uid=uid) if namespace and name and uid else None
+
+
+def _local_backend(config: LocalConfig) -> Backend:
+    from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - only where jobs run locally
+
+    return LocalBackend(config)
+
+
+def _cluster_backend(options: Options, *, in_cluster: bool) -> Backend:
+    from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend  # noqa: PLC0415 - takes a second
+
+    return KubernetesBackend(ClusterConfig(in_cluster=in_cluster), probe=options.probe())

@@ -1,0 +1,159 @@
+"""What a step is asked for: the component's inputs as they arrive → `Request`. Every number is put right again here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+from ptjob_provider.core.diagnosis import Limits
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.finishing import OnFinishAction
+from ptjob_provider.core.identity import stem_of
+from ptjob_provider.core.kinds.layers import laid_over
+from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND
+from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
+from ptjob_provider.core.spec.literals import boolean, integer, is_unset
+from ptjob_provider.kfp.artifacts import ModelArtifact
+from ptjob_provider.kfp.numbers import unmarked
+from ptjob_provider.kfp.task_config import pod_template
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+IDS = ("pipeline_run_id", "pipeline_task_name", "pipeline_task_id")
+"""What tells one step from all others. The last one is the id of the graph around the task, which differs from one
+iteration of a loop to the next; the task's name does not, and neither differs from run to run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the component was asked for.
+
+    Attributes:
+        job: the training.
+        ids: who asks, see IDS.
+        timeout: how long this try waits before it stops the job; None waits without end.
+        limits: when a job that cannot get on is stopped.
+        exact_name: keep the job's name literally.
+        keep_running_pods: leave replicas running that the operator leaves running after the job's end.
+        on_finish_action: what becomes of the job's object.
+        model_artifact: how the model is handed on.
+        settings: what was set on the step, as a pod template for the job; None if nothing was.
+    """
+
+    job: TrainingJob
+    ids: Mapping[str, str]
+    timeout: timedelta | None
+    limits: Limits
+    exact_name: bool
+    keep_running_pods: bool
+    on_finish_action: OnFinishAction
+    model_artifact: ModelArtifact
+    settings: Mapping[str, Any] | None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        """Read the inputs by their names; one that is None, or missing, says nothing.
+
+        Raises:
+            InvalidSpec: one is wrong; the text names it.
+        """
+        ids = {name: _id(name, given.get(name)) for name in IDS}
+        values = {name: unmarked(_told(value, ids)) for name, value in given.items() if name != "task_config"}
+        return cls(
+            job=_job(values, ids["pipeline_task_name"]),
+            ids=ids,
+            timeout=_timeout(values.get("timeout")),
+            limits=_limits(values),
+            exact_name=_switch("exact_name", values),
+            keep_running_pods=_switch("keep_running_pods", values),
+            on_finish_action=OnFinishAction.parse(values.get("on_finish_action") or OnFinishAction.KEEP_JOB),
+            model_artifact=ModelArtifact.parse(values.get("model_artifact") or ModelArtifact.REFERENCE),
+            settings=pod_template(given.get("task_config")),
+        )
+
+    def template(self, installation: TrainingJob | None) -> TrainingJob | None:
+        """Return what is put under the job: the installation's template, and over it what was set on the step."""
+        if self.settings is None:
+            return installation
+        under = installation or TrainingJob.parse(manifest={"apiVersion": API_VERSION, "kind": KIND})
+        settings = {"metadata": {}, **laid_over(under.pod_template or {}, self.settings)}
+        return replace(under, pod_template=settings)
+
+
+def _job(values: Mapping[str, Any], task_name: str) -> TrainingJob:
+    fields = {name: values.get(name) for name in JOB_FIELDS}
+    if is_unset(fields["name"]) and fields["manifest"] is None:
+        fields["name"] = stem_of(task_name)
+    if values.get("env_objects") is not None:
+        if fields["env"] is not None:
+            raise InvalidSpec.of("env_objects", "set", "left out where env is set")
+        fields["env"] = values["env_objects"]
+    return TrainingJob.parse(**fields)
+
+
+def _id(name: str, value: Any) -> str:
+    """Read one id; a placeholder that nobody has replaced would be the same for every run."""
+    if is_unset(value) or "{{" in str(value):
+        raise InvalidSpec.of(name, value, f"the placeholder of Kubeflow Pipelines for it: dsl.{_PLACEHOLDERS[name]}")
+    return str(value)
+
+
+def _told(value: Any, ids: Mapping[str, str]) -> Any:
+    """Return the value with the ids in place of their placeholders, wherever they stand.
+
+    Kubeflow Pipelines replaces a placeholder only where it is a whole input, not in `f"/data/{…_PLACEHOLDER}"`.
+    """
+    if isinstance(value, dict):
+        return {key: _told(item, ids) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_told(item, ids) for item in value]
+    if isinstance(value, str):
+        for name, text in ids.items():
+            value = value.replace(_WRITTEN[name], text)
+    return value
+
+
+_PLACEHOLDERS = {
+    "pipeline_run_id": "PIPELINE_JOB_ID_PLACEHOLDER",
+    "pipeline_task_name": "PIPELINE_TASK_NAME_PLACEHOLDER",
+    "pipeline_task_id": "PIPELINE_TASK_ID_PLACEHOLDER",
+}
+_WRITTEN = {
+    "pipeline_run_id": "{{$.pipeline_job_uuid}}",
+    "pipeline_task_name": "{{$.pipeline_task_name}}",
+    "pipeline_task_id": "{{$.pipeline_task_uuid}}",
+}
+
+
+def _limits(values: Mapping[str, Any]) -> Limits:
+    given: dict[str, Any] = {}
+    for name in ("start_timeout", "queue_timeout"):
+        if (seconds := _seconds(name, values.get(name))) is not None:
+            given[name] = seconds
+    if not is_unset(values.get("crash_loop_limit")):
+        given["crash_loop_limit"] = integer(0)("crash_loop_limit", values["crash_loop_limit"])
+    return Limits(**given)
+
+
+def _timeout(value: Any) -> timedelta | None:
+    seconds = _seconds("timeout", value)
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _seconds(name: str, value: Any) -> float | None:
+    if is_unset(value):
+        return None
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise InvalidSpec.of(name, value, "a number of seconds above 0")
+    return seconds
+
+
+def _switch(name: str, values: Mapping[str, Any]) -> bool:
+    return False if is_unset(values.get(name)) else boolean(name, values[name])

@@ -1,0 +1,78 @@
+"""Rank 0's lines and sentences about the job → the step's standard output, where Kubeflow Pipelines shows them live."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import TextIO
+
+    from ptjob_provider.core.logs import LogLine
+
+MASK = "***"
+_SHORTEST_SECRET = 4
+"""Characters; masking shorter ones would take letters out of words."""
+
+
+class Masking:
+    """Takes known secrets out of texts; a secret that contains another one is taken out first."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        found = {line for secret in secrets for line in (secret, *secret.splitlines()) if len(line) >= _SHORTEST_SECRET}
+        self._secrets = sorted(found, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        """Return the text without them."""
+        for secret in self._secrets:
+            text = text.replace(secret, MASK)
+        return text
+
+
+class StepLog:
+    """A sink (`rank0_log.Sink`): lines as they were written, sentences of ours behind a dash; each is out at once.
+
+    Args:
+        mask: takes known secrets out.
+        stream: where it goes. None: standard output as it is now.
+
+    Attributes:
+        mask: as given.
+    """
+
+    def __init__(self, mask: Masking, stream: TextIO | None = None) -> None:
+        self.mask = mask
+        self._stream = stream or sys.stdout
+        self._is_in_a_line = False
+
+    def line(self, line: LogLine) -> None:
+        """Print one line, or one piece of a long one."""
+        if line.notice:
+            self.notice(line.text)
+            return
+        self._print(self.mask(line.text), end="" if line.continues else "\n")
+        self._is_in_a_line = line.continues
+
+    def notice(self, text: str) -> None:
+        """Print one sentence about the job; it begins a line of its own."""
+        self._begin_line()
+        self._print(f"── {self.mask(text)}", end="\n")
+
+    def failure(self, text: str) -> None:
+        """Print why the step fails: the first line is the whole story."""
+        self._begin_line()
+        self._print(self.mask(text), end="\n")
+
+    async def room(self) -> None:
+        """Let the signal that ends the step be heard between two lines; whoever reads the output sets the pace."""
+        await asyncio.sleep(0)
+
+    def _begin_line(self) -> None:
+        if self._is_in_a_line:
+            self._print("", end="\n")
+            self._is_in_a_line = False
+
+    def _print(self, text: str, *, end: str) -> None:
+        print(text, end=end, file=self._stream, flush=True)

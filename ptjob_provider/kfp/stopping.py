@@ -1,0 +1,114 @@
+"""What a step does when it is told to stop: one deletion of its job, before anything else.
+
+Terminating a run sends SIGTERM to the step's processes, and about a second later its container is gone: Argo's first
+process polls once a second whether its child has ended, and then leaves. So nothing is printed, asked or awaited
+before the deletion is on its way. What it cannot do is done by the job's owner, the step's pod, when that goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from typing import TYPE_CHECKING, TypeVar
+
+from ptjob_provider.core.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.identity import JobRef
+
+T = TypeVar("T")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_CREATE_GRACE = 0.5
+"""Seconds that a create which is under way may still take before it is known what to delete."""
+
+_DELETE_TIMEOUT = 5.0
+"""Seconds after which the deletion is given up: on one machine a step that is interrupted must end, too."""
+
+_WARM_INTERVAL = 10.0
+"""Seconds between two looks at the job that keep a connection open: the HTTP client closes it after fifteen idle ones,
+and a new one costs the deletion a TLS handshake."""
+
+
+class ToldToStop(Exception):
+    """The step was told to stop.
+
+    Attributes:
+        said: what became of its job, as a clause.
+    """
+
+    def __init__(self, deleted: JobRef | None) -> None:
+        self.said = f"{deleted} was deleted" if deleted else "whether its job was deleted is not known"
+        super().__init__(self.said)
+
+
+class Stopping:
+    """Runs one step's work, and knows what to delete when the step is told to stop."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._job: asyncio.Future[JobRef] = asyncio.get_running_loop().create_future()
+
+    def knows(self, ref: JobRef) -> None:
+        """Delete this job from now on."""
+        if not self._job.done():
+            self._job.set_result(ref)
+
+    async def run(self, work: Coroutine[None, None, T]) -> T:
+        """Return what the work returns.
+
+        Raises:
+            ToldToStop: at SIGTERM or SIGINT; the job's deletion was asked for first, and then the work was cancelled.
+        """
+        told = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, told.set)
+        main, waiting = asyncio.create_task(work), asyncio.create_task(told.wait())
+        try:
+            await asyncio.wait({main, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if main.done():
+                return main.result()
+            raise ToldToStop(await self._delete())
+        finally:
+            await _cancel(main, waiting)
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    @contextlib.asynccontextmanager
+    async def warm(self) -> AsyncIterator[None]:
+        """Keep a connection to the job's back-end open meanwhile."""
+        looking = asyncio.create_task(self._look())
+        try:
+            yield
+        finally:
+            await _cancel(looking)
+
+    async def _look(self) -> None:
+        ref = await asyncio.shield(self._job)
+        while True:
+            with contextlib.suppress(ClusterError):
+                await self._backend.get(ref.kind, ref.namespace, ref.name)
+            await asyncio.sleep(_WARM_INTERVAL)
+
+    async def _delete(self) -> JobRef | None:
+        try:
+            async with asyncio.timeout(None if self._job.done() else _CREATE_GRACE):
+                ref = await asyncio.shield(self._job)
+            async with asyncio.timeout(_DELETE_TIMEOUT):
+                await self._backend.delete(ref)
+        except (TimeoutError, ClusterError):
+            return None
+        return ref
+
+
+async def _cancel(*tasks: asyncio.Task[object]) -> None:
+    for task in tasks:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task
