@@ -1,0 +1,113 @@
+"""Train on handwritten digits, evaluate the model, and promote it if it is better than the champion.
+
+Training and evaluation are PyTorchJobs, so this file runs unchanged wherever jobs run: on a cluster with Kubeflow
+Pipelines, or on one machine with `kfp.local` and PTJOB_BACKEND=local.
+
+To make it yours:
+
+- `IMAGE`: your training image, here the one of `docker/digits`. Its program finds where to write in PTJOB_MODEL_PATH,
+  PTJOB_TFEVENTS_DIR and PTJOB_CHECKPOINT_DIR, or is told by arguments.
+- `CLAIM`: your claim. The steps that compare and promote mount it, too: it is ReadWriteMany, or all share a node.
+- `workers` counts pods, rank 0 included. On GPUs: `gpus=1` and the argument `--backend=nccl`.
+
+`python digits.py` writes `digits.yaml`, which the page and the client of Kubeflow Pipelines take.
+"""
+
+from kfp import compiler, dsl
+
+from ptjob_provider.kfp.component import STEP_IMAGE, pytorchjob_op
+from ptjob_provider.kfp.handover import mount_claim, mount_model
+
+IMAGE = "digits"
+CLAIM = "digits"
+VOLUMES = [f"{CLAIM}:/data"]
+RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
+
+
+@dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
+def compare(scalars: dict, champion: str) -> str:
+    """Say whether these scalars are `better` or `not better` than the champion's; the first model is better.
+
+    Args:
+        scalars: of the evaluation.
+        champion: address of the champion's directory.
+    """
+    import json  # noqa: PLC0415 - only this function's source is in the pipeline
+
+    from ptjob_provider.kfp.mounted import find_output  # noqa: PLC0415 - as above
+
+    kept = find_output(champion) / "scalars.json"
+    before = json.loads(kept.read_text())["held_out/accuracy"] if kept.is_file() else None
+    print(f"accuracy {scalars['held_out/accuracy']}, the champion's: {before}")
+    return "better" if before is None or scalars["held_out/accuracy"] > before else "not better"
+
+
+@dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
+def promote(model: dsl.Input[dsl.Model], scalars: dict, champion: str) -> str:
+    """Make the model the champion, and return where it is.
+
+    Args:
+        model: by reference.
+        scalars: of its evaluation.
+        champion: address of the champion's directory.
+    """
+    import json  # noqa: PLC0415 - only this function's source is in the pipeline
+    import shutil  # noqa: PLC0415 - as above
+
+    from ptjob_provider.kfp.mounted import find_output  # noqa: PLC0415 - as above
+
+    folder = find_output(champion)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(find_output(model.uri), folder / "model.pt")
+    (folder / "scalars.json").write_text(json.dumps(scalars))
+    print(f"{model.uri} is the champion now: {champion}/model.pt")
+    return f"{champion}/model.pt"
+
+
+@dsl.pipeline(name="digits")
+def digits(epochs: int = 12, lr: float = 0.003, workers: int = 2, champion: str = f"pvc://{CLAIM}/champion") -> None:
+    """Train, evaluate, and promote if better.
+
+    Args:
+        epochs: in all.
+        lr: learning rate.
+        workers: pods of the training.
+        champion: address of the directory of the best model so far.
+    """
+    train = pytorchjob_op(
+        name="digits",
+        image=IMAGE,
+        args=["--epochs", epochs, "--lr", lr],
+        workers=workers,
+        cpu=1,
+        memory="2Gi",
+        volumes=VOLUMES,
+        model=f"/data/models/{RUN}/model.pt",
+        tfevents=f"/data/logs/{RUN}/train",
+        checkpoints=f"/data/checkpoints/{RUN}",
+    )
+    # For what a retry can help, such as a lost machine; tries may begin until a day has passed.
+    train.set_retry(num_retries=2, backoff_max_duration="86400s")
+
+    evaluate = pytorchjob_op(
+        name="digits-evaluate",
+        image=IMAGE,
+        command=["python", "evaluate.py"],
+        args=[f"--model_path=/data/{train.outputs['model_path']}"],
+        cpu=1,
+        memory="2Gi",
+        volumes=VOLUMES,
+        tfevents=f"/data/logs/{RUN}/evaluate",
+    )
+
+    compared = compare(scalars=evaluate.outputs["scalars"], champion=champion)
+    compared.set_caching_options(enable_caching=False)
+    mount_claim(compared, CLAIM)
+    with dsl.If(compared.output == "better"):
+        promoted = promote(model=train.outputs["trained_model"], scalars=evaluate.outputs["scalars"], champion=champion)
+        promoted.set_caching_options(enable_caching=False)
+        mount_model(promoted, train)
+
+
+if __name__ == "__main__":
+    compiler.Compiler().compile(digits, "digits.yaml")

@@ -1,0 +1,54 @@
+"""Hand the model on by reference: nothing is copied, and the next step mounts the claim.
+
+`mount_model` mounts it in any task, and `model_path` is where that task's program finds the model. On one machine
+nothing is mounted: a component in an image with ptjob-provider finds the model in both cases by `find_output`.
+
+`python digits_reference.py` writes `digits_reference.yaml`.
+"""
+
+from kfp import compiler, dsl
+
+from ptjob_provider.kfp.component import STEP_IMAGE, pytorchjob_op
+from ptjob_provider.kfp.handover import mount_model
+
+IMAGE = "digits"
+RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
+
+
+@dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
+def check(model: dsl.Input[dsl.Model]) -> str:
+    """Return the SHA-256 of the model's file, which must be the one that was told with it."""
+    import hashlib  # noqa: PLC0415 - only this function's source is in the pipeline
+
+    from ptjob_provider.kfp.mounted import find_output  # noqa: PLC0415 - as above
+
+    digest = hashlib.sha256(find_output(model.uri).read_bytes()).hexdigest()
+    print(f"{model.uri}: sha256 {digest}")
+    if digest != model.metadata["sha256"]:
+        raise ValueError(f"{model.uri} is not the model that was trained: sha256 {model.metadata['sha256']}")
+    return digest
+
+
+@dsl.pipeline(name="digits-reference")
+def digits_reference(epochs: int = 2) -> None:
+    """Train, and read the model where the training has written it.
+
+    Args:
+        epochs: in all.
+    """
+    train = pytorchjob_op(
+        name="digits",
+        image=IMAGE,
+        args=["--epochs", epochs],
+        cpu=1,
+        memory="2Gi",
+        model=f"pvc://digits/models/{RUN}/model.pt",
+        tfevents=f"pvc://digits/logs/{RUN}",
+    )
+    checked = check(model=train.outputs["trained_model"])
+    checked.set_caching_options(enable_caching=False)
+    mount_model(checked, train)
+
+
+if __name__ == "__main__":
+    compiler.Compiler().compile(digits_reference, "digits_reference.yaml")

@@ -1,0 +1,72 @@
+"""Train once per learning rate, side by side, and keep the model with the best accuracy.
+
+Every training is a job of its own, with its own name, log and result; `dsl.Collected` brings the results together.
+
+To make it yours: loop over whatever differs (arguments, images, numbers of workers). Paths need the loop's value where
+trainings must not write over each other's files.
+
+`python digits_sweep.py` writes `digits_sweep.yaml`.
+"""
+
+from kfp import compiler, dsl
+
+from ptjob_provider.kfp.component import STEP_IMAGE, pytorchjob_op
+from ptjob_provider.kfp.handover import mount_claim
+
+IMAGE = "digits"
+CLAIM = "digits"
+LEARNING_RATES = [0.0003, 0.003, 0.03]
+RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
+
+
+@dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
+def keep_best(results: list, best: str) -> str:
+    """Copy the model with the best accuracy, and return where it was.
+
+    Args:
+        results: of the trainings.
+        best: address to copy it to.
+    """
+    import shutil  # noqa: PLC0415 - only this function's source is in the pipeline
+
+    from ptjob_provider.kfp.mounted import find_output  # noqa: PLC0415 - as above
+
+    def accuracy(result: dict) -> float:
+        return float(result["tfevents"]["scalars"]["held_out/accuracy"])
+
+    for result in results:
+        print(f"{result['model']['uri']}: accuracy {accuracy(result):.4f}")
+    uri = str(max(results, key=accuracy)["model"]["uri"])
+    find_output(best).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(find_output(uri), find_output(best))
+    print(f"best is {uri}, kept as {best}")
+    return uri
+
+
+@dsl.pipeline(name="digits-sweep")
+def digits_sweep(epochs: int = 4, best: str = f"pvc://{CLAIM}/best/model.pt") -> None:
+    """Train with each learning rate and keep the best.
+
+    Args:
+        epochs: of each training.
+        best: address to keep the best model at.
+    """
+    with dsl.ParallelFor(LEARNING_RATES, parallelism=2) as rate:
+        train = pytorchjob_op(
+            name="digits-sweep",
+            image=IMAGE,
+            args=["--epochs", epochs, f"--lr={rate}"],
+            workers=2,
+            cpu=1,
+            memory="2Gi",
+            volumes=[f"{CLAIM}:/data"],
+            model=f"/data/models/{RUN}/{rate}/model.pt",
+            tfevents=f"/data/logs/{RUN}/{rate}",
+        )
+    kept = keep_best(results=dsl.Collected(train.outputs["result"]), best=best)
+    kept.set_caching_options(enable_caching=False)
+    mount_claim(kept, CLAIM)
+
+
+if __name__ == "__main__":
+    compiler.Compiler().compile(digits_sweep, "digits_sweep.yaml")
