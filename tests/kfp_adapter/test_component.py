@@ -1,0 +1,213 @@
+"""What a pipeline's author writes, and what is compiled of it. kfp reads annotations as objects, not as texts."""
+
+import inspect
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kfp import compiler, components, dsl, kubernetes
+from kubernetes import client
+
+from kfp_adapter.compiled import compile_pipeline, inputs, request
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.spec import JOB_FIELDS
+from ptjob_provider.kfp.component import STEP_IMAGE, component, pytorchjob_op
+from ptjob_provider.kfp.handover import model_path, mount_model
+from same_fields import FIELDS, arguments, expected, rendered
+
+TASK = "pytorchjob"
+
+
+def compiled(tmp_path: Path, **given: Any) -> dict[str, Any]:
+    """Compile a pipeline of one step."""
+
+    def pipeline() -> None:
+        pytorchjob_op(**given)
+
+    return compile_pipeline(pipeline, tmp_path)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_the_component_makes_the_same_job_as_the_operator(field: str, tmp_path: Path) -> None:
+    """Whatever happens to numbers on the way: see `tests/same_fields.py`."""
+    pipeline = compiled(tmp_path, **arguments(field))
+
+    assert rendered(request(pipeline).job) == expected(field)
+
+
+def test_every_field_of_a_job_is_a_parameter_and_a_documented_input() -> None:
+    """The names are the operator's, and none was forgotten."""
+    parameters = inspect.signature(pytorchjob_op).parameters
+    described = component(STEP_IMAGE).component_spec.inputs
+
+    assert [name for name in JOB_FIELDS if name not in parameters] == []
+    assert [name for name, each in described.items() if not each.description and name != "task_config"] == []
+    assert set(parameters) - {"step_image"} <= set(described)
+
+
+def test_objects_of_the_kubernetes_client_are_taken(tmp_path: Path) -> None:
+    """Also where one of their parts is a pipeline's parameter."""
+
+    def pipeline(claim: str = "data") -> None:
+        source = client.V1PersistentVolumeClaimVolumeSource(claim_name=claim)
+        volume = client.V1Volume(name="data", persistent_volume_claim=source)
+        mount = client.V1VolumeMount(name="data", mount_path="/data")
+        variable = client.V1EnvVar(name="A", value="b")
+        pytorchjob_op(image="digits", volumes=[volume], volume_mounts=[mount], env=[variable])
+
+    found = inputs(compile_pipeline(pipeline, tmp_path))
+
+    name = "{{$.inputs.parameters['pipelinechannel--claim']}}"
+    assert found["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+    assert found["volume_mounts"] == [{"name": "data", "mountPath": "/data"}]
+    assert found["env_objects"] == [{"name": "A", "value": "b"}]
+
+
+def test_a_pipelines_values_are_taken_as_a_whole_and_inside(tmp_path: Path) -> None:
+    """Texts and lists arrive as they are; numbers are marked, because they would arrive as something else."""
+
+    def pipeline(epochs: int = 3, lr: float = 0.1, name: str = "digits", more: list = ["a"]) -> None:  # noqa: B006
+        pytorchjob_op(name=name, image="digits", workers=epochs, cpu=lr, args=["--epochs", epochs, f"--lr={lr}"])
+        pytorchjob_op(name=f"digits-{epochs}", image="digits", args=more, env={"LR": lr})
+
+    spec = compile_pipeline(pipeline, tmp_path)
+
+    first = inputs(spec)
+    value = "{{{{$.inputs.parameters['pipelinechannel--{}']}}}}".format
+    assert first["workers"] == f"<ptjob-int {value('epochs')}>"
+    assert first["cpu"] == f"<ptjob-float {value('lr')}>"
+    assert first["args"] == ["--epochs", f"<ptjob-int {value('epochs')}>", f"--lr={value('lr')}"]
+    second = spec["root"]["dag"]["tasks"]["pytorchjob-2"]["inputs"]["parameters"]
+    assert second["args"] == {"componentInputParameter": "more"}
+    assert second["name"]["runtimeValue"]["constant"] == f"digits-<ptjob-int {value('epochs')}>"
+
+
+def test_a_step_is_not_cached_and_its_image_can_be_chosen(tmp_path: Path) -> None:
+    """A cached training would be none; a mirror's image is one argument, or a pipeline's parameter."""
+
+    def pipeline(image: str = "mirror/step:2") -> None:
+        pytorchjob_op(image="digits")
+        pytorchjob_op(image="digits", step_image="mirror/step:1")
+        pytorchjob_op(image="digits", step_image=image)
+
+    spec = compile_pipeline(pipeline, tmp_path)
+
+    images = [each["container"]["image"] for each in spec["deploymentSpec"]["executors"].values()]
+    caching = [task["cachingOptions"] for task in spec["root"]["dag"]["tasks"].values()]
+    assert images == [STEP_IMAGE, "mirror/step:1", "{{$.inputs.parameters['pipelinechannel--image']}}"]
+    assert caching == [{}, {}, {}]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "image: None is not allowed"),
+        ({"image": "digits", "workers": 0}, "workers: '0'"),
+        ({"image": "digits", "command": "python train.py"}, "command: 'python train.py'"),
+        ({"manifest": {"kind": "Job"}}, "manifest.kind: 'Job'"),
+        ({"image": "digits", "model_artifact": "move"}, "model_artifact: 'move'.*reference, copy"),
+        ({"image": "digits", "model_artifact": "copy"}, "model_artifact: 'copy'.*known when the pipeline is compiled"),
+    ],
+)
+def test_what_is_known_to_be_wrong_is_refused_when_the_pipeline_is_compiled(
+    given: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    """Nobody has to start a run to read it."""
+    with pytest.raises(InvalidSpec, match=said):
+        compiled(tmp_path, **given)
+
+
+def test_a_manifest_is_read_from_its_file_when_the_pipeline_is_compiled(tmp_path: Path) -> None:
+    """The step's pod does not have the file."""
+    file = tmp_path / "job.yaml"
+    file.write_text("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec: {pytorchReplicaSpecs: {}}\n")
+
+    def pipeline(workers: int = 2) -> None:
+        pytorchjob_op(name="own", manifest=str(file), workers=workers)
+
+    assert inputs(compile_pipeline(pipeline, tmp_path))["manifest"]["spec"] == {"pytorchReplicaSpecs": {}}
+
+
+def test_spans_of_time_are_seconds(tmp_path: Path) -> None:
+    """A timedelta or a number of seconds, as for the operator."""
+    asked = request(compiled(tmp_path, image="digits", timeout=timedelta(hours=2), start_timeout=90, queue_timeout=1.5))
+
+    assert asked.timeout == timedelta(hours=2)
+    assert (asked.limits.start_timeout, asked.limits.queue_timeout) == (90, 1.5)
+
+
+@pytest.mark.parametrize(("model_artifact", "on_step"), [("reference", False), ("copy", True)])
+def test_what_is_set_on_the_step_goes_to_the_job(model_artifact: str, on_step: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """Volumes are the step's as well where it has to see one itself."""
+    spec = compiled(tmp_path, image="digits", model="pvc://models/m.pt", model_artifact=model_artifact)
+
+    passed = {
+        each["field"]: each.get("applyToTask", False)
+        for each in spec["components"][f"comp-{TASK}"]["taskConfigPassthroughs"]
+    }
+    assert passed == {
+        "RESOURCES": False,
+        "ENV": False,
+        "KUBERNETES_AFFINITY": False,
+        "KUBERNETES_TOLERATIONS": False,
+        "KUBERNETES_NODE_SELECTOR": False,
+        "KUBERNETES_VOLUMES": on_step,
+    }
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"model": "pvc://models/run/m.pt"},
+        {"model": "/data/run/m.pt", "volumes": ["models/sub:/data"]},
+        {"model": f"/data/{dsl.PIPELINE_JOB_ID_PLACEHOLDER}/m.pt", "volumes": ["models:/data"]},
+    ],
+)
+def test_a_step_that_copies_the_model_mounts_its_claim(given: dict[str, Any], tmp_path: Path) -> None:
+    """Whichever way the author has said where the model is written."""
+    spec = compiled(tmp_path, image="digits", model_artifact="copy", **given)
+
+    (mount,) = spec["platforms"]["kubernetes"]["deploymentSpec"]["executors"][f"exec-{TASK}"]["pvcMount"]
+    assert (mount["constant"], mount["mountPath"]) == ("models", "/mnt/outputs/model")
+
+
+def test_a_consumer_of_a_reference_mounts_the_claim_that_the_step_names(tmp_path: Path) -> None:
+    """The claim need not be known when the pipeline is compiled."""
+
+    def pipeline(model: str = "pvc://models/m.pt") -> None:
+        train = pytorchjob_op(image="digits", model=model)
+        consumer = pytorchjob_op(image="digits", args=[model_path(train)])
+        mount_model(consumer, train)
+
+    spec = compile_pipeline(pipeline, tmp_path)
+
+    (mount,) = spec["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-pytorchjob-2"]["pvcMount"]
+    assert mount["mountPath"] == "/mnt/outputs/model"
+    assert mount["pvcNameParameter"]["taskOutputParameter"]["outputParameterKey"] == "model_claim"
+    assert inputs(spec, "pytorchjob-2")["args"] == [
+        "/mnt/outputs/model/{{$.inputs.parameters['pipelinechannel--pytorchjob-model_path']}}"
+    ]
+
+
+def test_settings_of_the_step_can_be_chained(tmp_path: Path) -> None:
+    """What comes back is the task itself."""
+
+    def pipeline() -> None:
+        task = pytorchjob_op(image="digits").set_cpu_limit("4").set_retry(2)
+        kubernetes.add_toleration(task, key="gpu", operator="Exists")
+
+    task = compile_pipeline(pipeline, tmp_path)["root"]["dag"]["tasks"][TASK]
+    assert task["retryPolicy"]["maxRetryCount"] == 2
+
+
+def test_the_component_is_a_file_that_others_load(tmp_path: Path) -> None:
+    """Whoever writes no Python takes `component.yaml`; the three ids have to be given."""
+    file = tmp_path / "component.yaml"
+    compiler.Compiler().compile(component(STEP_IMAGE), str(file))
+
+    loaded = components.load_component_from_file(str(file))
+
+    required = {name for name, each in loaded.component_spec.inputs.items() if not each.optional}
+    assert required == {"pipeline_run_id", "pipeline_task_name", "pipeline_task_id"}
+    assert "description: Pods of the job, rank 0 included." in file.read_text()

@@ -1,0 +1,272 @@
+"""The step itself, on real processes: what comes out of a job that succeeds, fails, is deleted, or is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kfp_adapter.conftest import CANARY
+from ptjob_provider.core.identity import JobRef, attempt_of
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.kfp import step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kfp_adapter.conftest import LocalStep
+
+TRAINS = """
+import os, pathlib
+if path := os.environ.get("PTJOB_MODEL_PATH"):
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    pathlib.Path(path).write_text("weights")
+print("trained", os.environ["PTJOB_ATTEMPT"], flush=True)
+"""
+RAISES = "raise ValueError('the images are black')"
+HANGS = "import time; print('waiting', flush=True); time.sleep(300)"
+MODEL = "pvc://models/m.pt"
+
+MAIN = """
+import json, sys
+from types import SimpleNamespace
+from ptjob_provider.kfp.step import run
+given = json.loads(sys.argv[1])
+run({**given, **{name: SimpleNamespace() for name in ("trained_model", "metrics", "curves", "report")}})
+"""
+
+
+def jobs(local_step: LocalStep) -> list[dict[str, Any]]:
+    return list(asyncio.run(local_step.backend.list(pytorchjob.KIND, "default", {})))
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 20) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def started(local_step: LocalStep, program: str, **inputs: Any) -> subprocess.Popen[str]:
+    """Start a step as a process of its own."""
+    plain = {
+        name: value for name, value in local_step.given(program, **inputs).items() if name not in local_step.artifacts
+    }
+    command = [sys.executable, "-c", MAIN, json.dumps(plain)]
+    return subprocess.Popen(
+        command, env=local_step.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    said = ""
+    assert process.stdout is not None
+    for line in process.stdout:
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(said)
+
+
+def test_a_job_that_succeeds_is_handed_on_by_reference(
+    local_step: LocalStep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The artifact's address is the model's, rank 0's line is in the log, and the texts lead to the same place."""
+    outputs = local_step.run(TRAINS, model=MODEL)
+
+    said = capsys.readouterr().out.splitlines()
+    model = local_step.artifacts["trained_model"]
+    assert "trained 1" in said
+    assert said[-1] == f"── default/{outputs.job_name} succeeded"
+    assert (outputs.model_uri, outputs.model_claim, outputs.model_path) == (MODEL, "models", "m.pt")
+    assert (model.uri, model.metadata["bytes"]) == (MODEL, 7)
+    assert outputs.result["phase"] == "Succeeded"
+    assert json.loads(json.dumps(outputs)) == [*outputs]
+
+
+def test_a_model_is_copied_where_that_was_asked_for(local_step: LocalStep) -> None:
+    """The bytes are at the artifact's path, which kfp brings to the run's store."""
+    local_step.run(TRAINS, model=MODEL, model_artifact="copy")
+
+    model = local_step.artifacts["trained_model"]
+    assert Path(model.path).read_text() == "weights"
+    assert (model.uri, model.metadata["uri"]) == (model.path, MODEL)
+
+
+def test_a_job_that_fails_fails_the_step_and_the_diagnosis_comes_first(
+    local_step: LocalStep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of what is said after the job's end; the exit code tells that another try would not help."""
+    with pytest.raises(SystemExit) as ended:
+        local_step.run(RAISES)
+
+    _, _, why = capsys.readouterr().out.partition("is Failed")
+    assert ended.value.code == step.EXIT_FAILED
+    assert "failed: master-0 (rank 0) exited with code 1: ValueError: the images are black." in why.splitlines()[1]
+    assert "ValueError: the images are black" in why.rpartition("Last lines of")[2]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({"workers": "none"}, "workers: 'none'"),
+        ({"pipeline_run_id": "{{$.pipeline_job_uuid}}"}, "dsl.PIPELINE_JOB_ID_PLACEHOLDER"),
+        ({"timeout": "0"}, "timeout: '0'"),
+        ({"model_artifact": "move"}, "model_artifact: 'move'"),
+        ({"env": {"A": "b"}, "env_objects": []}, "env_objects"),
+    ],
+)
+def test_a_wrong_request_starts_nothing(
+    local_step: LocalStep, capsys: pytest.CaptureFixture[str], inputs: dict[str, Any], said: str
+) -> None:
+    """The text names the input."""
+    with pytest.raises(SystemExit) as ended:
+        local_step.run(TRAINS, **inputs)
+
+    assert ended.value.code == step.EXIT_USAGE
+    assert said in capsys.readouterr().out
+    wait_for(lambda: jobs(local_step) == [])
+
+
+def test_a_missing_model_fails_the_step(local_step: LocalStep, capsys: pytest.CaptureFixture[str]) -> None:
+    """A job that ends well without its output has not succeeded."""
+    with pytest.raises(SystemExit):
+        local_step.run("print('nothing written')", model=MODEL)
+
+    assert f"model {MODEL}" in capsys.readouterr().out
+
+
+def test_a_job_that_is_deleted_fails_the_step(local_step: LocalStep, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody else's deletion is no success and no reason to wait on."""
+
+    def delete() -> None:
+        wait_for(lambda: jobs(local_step))
+        (job,) = jobs(local_step)
+        asyncio.run(local_step.backend.delete(JobRef.of(job)))
+
+    deleting = threading.Thread(target=delete)
+    deleting.start()
+    with pytest.raises(SystemExit) as ended:
+        local_step.run(HANGS)
+    deleting.join()
+
+    assert ended.value.code == step.EXIT_FAILED
+    assert "was deleted" in capsys.readouterr().out
+
+
+def test_a_job_that_takes_too_long_is_stopped(local_step: LocalStep, capsys: pytest.CaptureFixture[str]) -> None:
+    """The step's own deadline; another try may help."""
+    with pytest.raises(SystemExit) as ended:
+        local_step.run(HANGS, timeout="1.5")
+
+    assert ended.value.code == step.EXIT_TRY_AGAIN
+    assert "timed out" in capsys.readouterr().out
+    wait_for(lambda: jobs(local_step) == [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_step_that_is_told_to_stop_deletes_its_job(local_step: LocalStep, number: signal.Signals) -> None:
+    """Nothing of the job runs when the step has ended, and the step has not succeeded."""
+    process = started(local_step, HANGS)
+    read_until(process, "waiting")
+
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=20)
+
+    assert process.returncode == step.EXIT_STOPPED, said
+    assert "was deleted" in said
+    wait_for(lambda: jobs(local_step) == [])
+
+
+def test_a_step_that_is_killed_and_started_again_adopts_the_job(local_step: LocalStep) -> None:
+    """One job, one training, whoever follows it."""
+    process = started(local_step, HANGS)
+    read_until(process, "waiting")
+    process.kill()
+    process.communicate()
+    (job,) = jobs(local_step)
+
+    again = started(local_step, HANGS)
+    said = read_until(again, "was adopted")
+    again.terminate()
+    again.communicate(timeout=20)
+
+    assert job["metadata"]["uid"] in said
+    wait_for(lambda: jobs(local_step) == [])
+
+
+def test_steps_of_other_runs_tasks_and_iterations_have_jobs_of_their_own(local_step: LocalStep) -> None:
+    """Any of the three ids tells two steps apart."""
+    others = [{}, {"pipeline_run_id": "run-2"}, {"pipeline_task_name": "train-2"}, {"pipeline_task_id": "8"}]
+
+    names = {local_step.run(TRAINS, **ids).job_name for ids in others}
+
+    assert len(names) == len(others)
+
+
+def test_a_repeated_step_does_not_train_again_what_cannot_succeed(
+    local_step: LocalStep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The engine's own retry tells the same once more; a person's trains again, as the next attempt."""
+    for environ in ({}, {"KFP_RETRY_INDEX": "1"}):
+        with pytest.raises(SystemExit):
+            local_step.run(RAISES, environ)
+    assert [attempt_of(job) for job in jobs(local_step)] == [1]
+    assert capsys.readouterr().out.count("failed: master-0 (rank 0) exited with code 1") == 2
+
+    with pytest.raises(SystemExit):
+        local_step.run(RAISES, {"KFP_RETRY_INDEX": "0"})
+    assert [attempt_of(job) for job in jobs(local_step)] == [2]
+
+
+def test_an_ended_job_is_deleted_where_that_was_asked_for(local_step: LocalStep) -> None:
+    """After its outputs are in."""
+    outputs = local_step.run(TRAINS, model=MODEL, on_finish_action="delete_job")
+
+    assert outputs.model_uri == MODEL
+    wait_for(lambda: jobs(local_step) == [])
+
+
+def test_placeholders_inside_texts_are_the_runs(local_step: LocalStep) -> None:
+    """Kubeflow Pipelines replaces only those that are a whole input."""
+    outputs = local_step.run(TRAINS, model="pvc://models/{{$.pipeline_job_uuid}}/{{$.pipeline_task_name}}.pt")
+
+    assert outputs.model_uri == "pvc://models/run-1/train.pt"
+
+
+@pytest.mark.parametrize("program", [TRAINS, RAISES])
+def test_a_secret_is_nowhere_in_log_and_outputs(
+    local_step: LocalStep, capsys: pytest.CaptureFixture[str], program: str
+) -> None:
+    """Whatever the program prints, and whether it fails."""
+    tells = f"import os; print('token', os.environ['TOKEN'], flush=True)\n{program}"
+    env = {"TOKEN": {"secret": "hub", "key": "token"}}
+
+    outputs: object = None
+    try:
+        outputs = local_step.run(tells.replace("are black", "are ' + os.environ['TOKEN'] + '"), env=env, model=MODEL)
+    except SystemExit:
+        assert program is RAISES
+
+    said = capsys.readouterr().out
+    files = [file.read_text() for file in (local_step.folder / "artifacts").rglob("*") if file.is_file()]
+    assert "token ***" in said
+    assert CANARY not in said + json.dumps(outputs) + "".join(files) + json.dumps(jobs(local_step))
+
+
+def test_neither_kfp_nor_airflow_is_needed(tmp_path: Path) -> None:
+    """The step's image may have any version of the one, and none of the other."""
+    program = "import sys, ptjob_provider.kfp.step; print(sorted({name.partition('.')[0] for name in sys.modules}))"
+
+    said = subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path, env={**os.environ}, text=True)
+
+    assert not {"kfp", "airflow", "kubernetes"} & set(json.loads(said.replace("'", '"')))
