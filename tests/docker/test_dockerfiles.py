@@ -58,6 +58,7 @@ class Image(NamedTuple):
 IMAGES = {
     "airflow": Image(ROOT / "docker" / "airflow" / "Dockerfile", ROOT),
     "digits": Image(ROOT / "docker" / "digits" / "Dockerfile", ROOT / "docker" / "digits"),
+    "step": Image(ROOT / "docker" / "step" / "Dockerfile", ROOT),
 }
 
 
@@ -90,7 +91,8 @@ def test_the_base_is_an_argument_with_an_official_default(image: Image) -> None:
     first, second, *_ = image.steps
 
     assert first[0] == "ARG"
-    assert first[1].startswith(("BASE_IMAGE=apache/airflow:3.", "BASE_IMAGE=pytorch/pytorch:2."))
+    official = ("apache/airflow:3.", "pytorch/pytorch:2.", "python:3.")
+    assert first[1].startswith(tuple(f"BASE_IMAGE={name}" for name in official))
     assert second[1].startswith("${BASE_IMAGE}")
 
 
@@ -113,6 +115,21 @@ def test_arguments_alone_start_a_training() -> None:
 def test_airflow_runs_as_a_user_that_kubernetes_can_judge() -> None:
     """`runAsNonRoot` needs a number, and it is the one of Airflow's own image."""
     assert dict(IMAGES["airflow"].steps)["USER"] == "50000:0"
+
+
+def test_a_step_runs_as_a_user_that_kubernetes_can_judge_and_writes_nowhere_else() -> None:
+    """Kubeflow Pipelines has what it runs write below /tmp first of all."""
+    steps = dict(IMAGES["step"].steps)
+
+    assert steps["USER"].split(":")[0].isdecimal()
+    assert steps["VOLUME"] == "/tmp"  # noqa: S108 - the image's
+
+
+def test_the_components_image_is_the_one_that_is_built() -> None:
+    """Whoever builds it as the file says has what compiled pipelines name."""
+    (built,) = [line for line in IMAGES["step"].file.read_text().splitlines() if "docker build" in line]
+
+    assert f"-t ghcr.io/ptjob-provider/step:{__version__} " in built
 
 
 def _files(context: Path, source: str) -> list[str]:
