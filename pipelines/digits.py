@@ -16,7 +16,7 @@ To make it yours:
 from kfp import compiler, dsl
 
 from ptjob_provider.kfp.component import STEP_IMAGE, pytorchjob_op
-from ptjob_provider.kfp.handover import mount_claim, mount_model
+from ptjob_provider.kfp.handover import mount_claim
 
 IMAGE = "digits"
 CLAIM = "digits"
@@ -106,7 +106,7 @@ def digits(epochs: int = 12, lr: float = 0.003, workers: int = 2, champion: str 
     with dsl.If(compared.output == "better"):
         promoted = promote(model=train.outputs["trained_model"], scalars=evaluate.outputs["scalars"], champion=champion)
         promoted.set_caching_options(enable_caching=False)
-        mount_model(promoted, train)
+        mount_claim(promoted, CLAIM)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 #   scripts/environment.sh kfp           .venv-kfp   Kubeflow Pipelines and its pins, and what `make demo-kfp` trains with
 #   scripts/environment.sh kfp-oldest    .venv-kfp-oldest   the oldest Kubeflow Pipelines that is supported
 #   scripts/environment.sh bench         .venv-bench what `make bench` measures beside us, and what draws its plot
-#   scripts/environment.sh wheel FOLDER REQUIREMENT...   a fresh environment for a test of the built wheel
+#   scripts/environment.sh wheel CONSTRAINTS FOLDER REQUIREMENT...   a fresh environment for a test of the built wheel
 #   scripts/environment.sh constraints   compile constraints/*.txt anew from pyproject.toml
 #
 # Packages come from the registry that pip uses on this machine, in the versions of constraints/*.txt. uv, which installs
@@ -93,14 +93,15 @@ compile() {
 # What pyproject.toml names as the oldest kfp.
 oldest_kfp() { sed -nE 's/^  "(kfp[a-z-]*)>=([0-9.]+).*/\1==\2/p' pyproject.toml; }
 
-# wheel FOLDER REQUIREMENT...: everything is in uv's cache when .venv has been made; a registry is only the second choice.
+# wheel CONSTRAINTS FOLDER REQUIREMENT...: everything is in uv's cache when the environment of these constraints has been
+# made; a registry is only the second choice.
 wheel() {
-  local folder="$1"
-  shift
+  local constraints="constraints/$1.txt" folder="$2"
+  shift 2
   adopt_pip_settings
   install_uv
   "$UV" venv --quiet --python "$PYTHON" "$folder"
-  local install=("$UV" pip install --quiet --python "$folder/bin/python" --constraints constraints/airflow.txt)
+  local install=("$UV" pip install --quiet --python "$folder/bin/python" --constraints "$constraints")
   "${install[@]}" --offline "$@" 2>/dev/null || "${install[@]}" "$@"
 }
 

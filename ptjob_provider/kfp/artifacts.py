@@ -90,7 +90,7 @@ class Artifacts:
             model_path=model["path"] if model else "",
             tfevents_uri=tfevents["uri"] if tfevents else "",
             scalars=scalars,
-            result=_without_curves(result),
+            result=_handed_on(result),
         )
 
     def _write_model(self, result: Mapping[str, Any], model_artifact: ModelArtifact, local: LocalConfig | None) -> None:
@@ -135,9 +135,10 @@ def _number(value: float | str) -> str:
     return f"{number:.6g}" if math.isfinite(number) else str(value)
 
 
-def _without_curves(result: Mapping[str, Any]) -> dict[str, Any]:
-    tfevents = result["tfevents"] and {key: part for key, part in result["tfevents"].items() if key != "curves"}
-    return {**result, "tfevents": tfevents}
+def _handed_on(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result without its curves, and without what is None: kfp hands no null on (2.17.0)."""
+    kept = {key: part for key, part in result.items() if part is not None and key != "curves"}
+    return {key: _handed_on(part) if isinstance(part, dict) else part for key, part in kept.items()}
 
 
 def _copy(source: Path, target: Path) -> None:

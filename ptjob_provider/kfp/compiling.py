@@ -83,9 +83,12 @@ def _text(value: Any) -> str:
 
 
 def _texts(value: Any) -> Any:
-    """Return a list or map with every pipeline value in it as its text, which kfp finds there."""
+    """Return a list or map with every pipeline value in it as its text, which kfp finds there.
+
+    A map's nulls go: kfp compiles none, and to the API server they say nothing.
+    """
     if isinstance(value, dict):
-        return {key: _texts(item) for key, item in value.items()}
+        return {key: _texts(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
         return [_texts(item) for item in value]
     return str(value) if isinstance(value, PipelineChannel) else value

@@ -122,7 +122,7 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
 
     Outputs: the artifacts `trained_model`, `metrics` (the last scalars), `curves` (drawn, HTML) and `report`; the texts
     `job_name`, `model_uri`, `model_claim`, `model_path` and `tfevents_uri`; `scalars` (tag to value) and `result` (all
-    of it, as Airflow's XCom has it).
+    of it, as Airflow's XCom has it, without what is null).
 
     Args:
         name: beginning of the job's name. None: the manifest's, else the task's name.

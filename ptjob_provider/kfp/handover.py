@@ -24,7 +24,8 @@ def mount_model(task: dsl.PipelineTask, train: dsl.PipelineTask) -> dsl.Pipeline
 
     Args:
         task: the consumer, in the namespace of the claim.
-        train: what `pytorchjob_op` returned.
+        train: what `pytorchjob_op` returned. Inside `dsl.If` and loops, when `train` is outside, this takes
+            kfp-kubernetes 2.17; with 2.16 use `mount_claim`.
     """
     return mount_claim(task, train.outputs["model_claim"])
 

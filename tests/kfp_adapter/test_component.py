@@ -121,7 +121,7 @@ def test_what_is_known_to_be_wrong_is_refused_when_the_pipeline_is_compiled(
 def test_a_manifest_is_read_from_its_file_when_the_pipeline_is_compiled(tmp_path: Path) -> None:
     """The step's pod does not have the file."""
     file = tmp_path / "job.yaml"
-    file.write_text("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec: {pytorchReplicaSpecs: {}}\n")
+    file.write_text("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec: {pytorchReplicaSpecs: {}, runPolicy: null}\n")
 
     def pipeline(workers: int = 2) -> None:
         pytorchjob_op(name="own", manifest=str(file), workers=workers)

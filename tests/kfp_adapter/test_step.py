@@ -90,6 +90,7 @@ def test_a_job_that_succeeds_is_handed_on_by_reference(
     assert (outputs.model_uri, outputs.model_claim, outputs.model_path) == (MODEL, "models", "m.pt")
     assert (model.uri, model.metadata["bytes"]) == (MODEL, 7)
     assert outputs.result["phase"] == "Succeeded"
+    assert None not in outputs.result.values()
     assert json.loads(json.dumps(outputs)) == [*outputs]
 
 

@@ -1,0 +1,206 @@
+"""Every file of pipelines/, copied beside the installed wheel: compiled, compared, and run as a person would try it."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import kfp
+import pytest
+import yaml
+from kfp import Client
+
+from installed import ROOT, install
+
+if TYPE_CHECKING:
+    from installed import Installed
+
+GOLDEN = Path(__file__).parent / "golden"
+PIPELINES = ["digits", "digits_copy", "digits_reference", "digits_sweep"]
+IS_OLDEST = kfp.__version__.startswith("2.16.")
+COMPONENT = """
+from kfp import compiler
+from ptjob_provider.kfp.component import STEP_IMAGE, component
+compiler.Compiler().compile(component(STEP_IMAGE), "component.yaml")
+"""
+RUN = """
+import importlib, json, sys
+from kfp import local
+local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root="artifacts")
+name, arguments = sys.argv[1:]
+sys.path.insert(0, "pipelines")
+getattr(importlib.import_module(name), name)(**json.loads(arguments))
+"""
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Author:
+    """A person with the wheel, kfp and a copy of the examples, whose jobs are processes of this machine."""
+
+    installed: Installed
+    folder: Path
+
+    @property
+    def claim(self) -> Path:
+        """The directory that is the claim `digits`."""
+        return self.folder / "jobs" / "claims" / "default" / "digits"
+
+    def compile(self, *arguments: str) -> None:
+        """Run Python in the folder."""
+        self.installed.run("python", *arguments, cwd=self.folder)
+
+    def run(self, name: str, **arguments: Any) -> subprocess.CompletedProcess[str]:
+        """Run a pipeline to its end; the trained programs have the PyTorch of `make demo`."""
+        trainer = {"context": str(self.folder / "digits"), "python": str(ROOT / ".venv" / "bin" / "python")}
+        settings = {
+            "PTJOB_BACKEND": "local",
+            "PTJOB_LOCAL_ROOT": str(self.folder / "jobs"),
+            "PTJOB_LOCAL_IMAGES": json.dumps({"digits": trainer}),
+        }
+        return subprocess.run(
+            [self.installed.python, "-c", RUN, name, json.dumps(arguments)],
+            cwd=self.folder,
+            env={**self.installed.environment({}), **settings},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def author(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Author:
+    folder = tmp_path_factory.mktemp("pipelines")
+    hidden = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "pipelines", folder / "pipelines", ignore=hidden)
+    shutil.copytree(ROOT / "docker" / "digits", folder / "digits", ignore=hidden)
+    constraints, extras = ("kfp-oldest", "kfp") if IS_OLDEST else ("kfp", "kfp,demo")
+    return Author(installed=install(f"{wheel}[{extras}]", folder / "venv", constraints=constraints), folder=folder)
+
+
+def find(pattern: str, text: str) -> tuple[str, ...]:
+    """Return the groups of the pattern's only match in a line."""
+    (match,) = re.finditer(pattern, text, re.MULTILINE)
+    return match.groups()
+
+
+def compared(name: str, text: str) -> str:
+    """Hold a compiled file against the one that was read before it was committed, without the version of the SDK."""
+    found = re.sub(r"^sdkVersion: .*\n", "", text, flags=re.MULTILINE)
+    file = GOLDEN / f"{name}.yaml"
+    if os.environ.get("PTJOB_WRITE_GOLDEN") and not IS_OLDEST:
+        file.write_text(found)
+    return found
+
+
+def without_our_component(text: str) -> str:
+    """Leave out what every step of ours has in common, which `component.yaml` shows."""
+    first, *more = yaml.safe_load_all(text)
+    for name in list(first["components"]):
+        if name.startswith("comp-pytorchjob"):
+            first["components"][name] = "see component.yaml"
+    for name, each in first["deploymentSpec"]["executors"].items():
+        if name.startswith("exec-pytorchjob"):
+            each["container"] = {"image": each["container"]["image"]}
+    return yaml.safe_dump_all([first, *more], sort_keys=True)
+
+
+def test_the_component_is_the_one_that_was_released(author: Author) -> None:
+    """A change of what others load is seen by whoever makes it: PTJOB_WRITE_GOLDEN=1 writes it anew."""
+    author.compile("-c", COMPONENT)
+
+    found = compared("component", (author.folder / "component.yaml").read_text())
+
+    assert found == (GOLDEN / "component.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_pipeline_is_compiled_to_what_was_read(author: Author, name: str) -> None:
+    """With the oldest and the newest kfp alike; 2.16 keeps no other time of retries than an hour."""
+    author.compile(f"pipelines/{name}.py")
+
+    found = compared(name, without_our_component((author.folder / f"{name}.yaml").read_text()))
+
+    read = (GOLDEN / f"{name}.yaml").read_text()
+    assert found == (read.replace("86400s", "3600s") if IS_OLDEST else read)
+
+
+def test_the_pipeline_trains_evaluates_and_promotes_what_is_better(author: Author) -> None:
+    """The champion is the model that was trained; a worse one does not take its place."""
+    first = author.run("digits", epochs=6)
+    champion = (author.claim / "champion" / "model.pt").read_bytes()
+    second = author.run("digits", epochs=1, workers=1, lr=0.0001)
+
+    assert (first.returncode, second.returncode) == (0, 0), first.stdout + second.stdout
+    assert "epoch 6/6" in first.stdout
+    assert "rank 0 of 1" in second.stdout
+    (path,) = find(r"pvc://digits/(\S+) is the champion now: pvc://digits/champion/model.pt$", first.stdout)
+    assert (author.claim / path).read_bytes() == champion
+    assert "is the champion now" not in second.stdout
+    assert (author.claim / "champion" / "model.pt").read_bytes() == champion
+
+
+@pytest.mark.skipif(IS_OLDEST, reason="runs with the newest kfp; this one is compared as it is compiled")
+def test_the_curves_are_a_page_that_loads_nothing(author: Author) -> None:
+    """What the step of a training has drawn: a chart for each scalar, and no address in it."""
+    ran = author.run("digits_reference")
+
+    assert ran.returncode == 0, ran.stdout
+    (page,) = (author.folder / "artifacts").glob("digits-reference-*/pytorchjob/curves")
+    text = page.read_text()
+    assert [tag for tag in ("train/loss", "held_out/accuracy") if f"<h2>{tag}</h2>" not in text] == []
+    assert not re.search(r"https?:|src=|@import|url\(", text)
+
+
+@pytest.mark.skipif(IS_OLDEST, reason="runs with the newest kfp; this one is compared as it is compiled")
+def test_a_stock_component_reads_a_model_that_was_copied(author: Author) -> None:
+    """It needs nothing of ours, and the bytes are those that were trained."""
+    ran = author.run("digits_copy")
+
+    assert ran.returncode == 0, ran.stdout
+    path, sha256 = find(r"\d+ parameters in (\S+), sha256 (\w+)$", ran.stdout)
+    assert hashlib.sha256(Path(path).read_bytes()).hexdigest() == sha256
+
+
+@pytest.mark.skipif(IS_OLDEST, reason="runs with the newest kfp; this one is compared as it is compiled")
+def test_the_sweep_keeps_the_best_of_its_trainings(author: Author) -> None:
+    """Every learning rate has a training, a model and an accuracy of its own."""
+    ran = author.run("digits_sweep", epochs=2)
+
+    assert ran.returncode == 0, ran.stdout
+    told = re.findall(r"pvc://digits/(\S+): accuracy (\S+)$", ran.stdout, re.MULTILINE)
+    (best,) = find(r"best is pvc://digits/(\S+), kept as pvc://digits/best/model.pt$", ran.stdout)
+    assert {Path(path).parent.name for path, _ in told} == {"0.0003", "0.003", "0.03"}
+    assert best == max(told, key=lambda pair: float(pair[1]))[0]
+    assert (author.claim / "best" / "model.pt").read_bytes() == (author.claim / best).read_bytes()
+
+
+def test_runs_are_started_by_what_the_client_takes(author: Author) -> None:
+    """Every night, or when data arrives: each call has arguments that this version of the client knows."""
+    namespace: dict[str, Any] = {"__name__": "start_runs"}
+    exec((author.folder / "pipelines" / "start_runs.py").read_text(), namespace)  # noqa: S102 - our own example
+    asked = []
+
+    class ClientStandIn:
+        def __getattr__(self, name: str) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                inspect.signature(getattr(Client, name)).bind(self, *args, **kwargs)
+                asked.append(name)
+                return type("Answer", (), {"experiment_id": "e", "run_id": "r"})()
+
+            return call
+
+    namespace["nightly"](ClientStandIn(), Path("digits.yaml"))
+
+    assert namespace["arrived"](ClientStandIn(), Path("digits.yaml"), {"epochs": "20"}) == "r"
+    assert asked == ["create_experiment", "create_recurring_run", "create_run_from_pipeline_package"]
