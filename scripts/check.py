@@ -18,6 +18,7 @@ from steps import ROOT, Step, run, run_beside, summary
 BIN = ROOT / ".venv" / "bin"
 PYTEST = (str(BIN / "python"), "-m", "pytest", "-q")
 PYTEST_KFP = (str(ROOT / ".venv-kfp" / "bin" / "python"), "-m", "pytest", "-q")
+PYTEST_KFP_OLDEST = (str(ROOT / ".venv-kfp-oldest" / "bin" / "python"), "-m", "pytest", "-q")
 COVERAGE = (str(BIN / "python"), "-m", "coverage")
 MEASURED = ("--cov", "--cov-report=")
 
@@ -26,6 +27,9 @@ ON_CLUSTER = ("-m", "cluster")
 
 EITHER_ENVIRONMENT = ("tests/core", "tests/contract", "tests/cli")
 """Need neither Airflow nor PyTorch, so they run in both environments, in one of them with coverage."""
+
+ONLY_KFP = ("tests/kfp_adapter",)
+"""What needs Kubeflow Pipelines, and is tried with the oldest and the newest that is supported."""
 
 ONLY_CLUSTER = ("tests/cluster", "tests/kubernetes_backend", "tests/airflow_cluster", "tests/faults")
 """What is only about the Kubernetes that `tests/cluster` builds and boots; other folders use it too."""
@@ -101,13 +105,15 @@ def preparing_step() -> Step:
 
 def machine_steps() -> list[Step]:
     """Return the steps that run the code here; tests that ask for the cluster are skipped where there is none."""
-    rest = tuple(f"--ignore={folder}" for folder in (*EITHER_ENVIRONMENT, *ONLY_CLUSTER))
+    rest = tuple(f"--ignore={folder}" for folder in (*EITHER_ENVIRONMENT, *ONLY_KFP, *ONLY_CLUSTER))
     pure = [f"{name}{end}" for name in PURE for end in (".py", "/*")]
     return [
         Step("core beside kfp", (*PYTEST_KFP, *WITHOUT_CLUSTER), is_test=True, folders=EITHER_ENVIRONMENT),
         Step("core beside Airflow", (*PYTEST, *WITHOUT_CLUSTER, *MEASURED), is_test=True, folders=EITHER_ENVIRONMENT),
         Step("every branch of the pure modules", covered(100, *pure)),
         Step("coverage of local", covered(BACKEND_COVERAGE, "local/*")),
+        Step("Kubeflow Pipelines", PYTEST_KFP, is_test=True, folders=ONLY_KFP),
+        Step("the oldest Kubeflow Pipelines", PYTEST_KFP_OLDEST, is_test=True, folders=ONLY_KFP),
         Step("adapters, examples, stack", (*PYTEST, *rest), is_test=True),
     ]
 

@@ -1,0 +1,86 @@
+"""The page of curves: what it shows, and that it is whole by itself."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptjob_provider.kfp.curves import HEIGHT, WIDTH, _ticks, page
+
+FINITE = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda value: value == 0 or abs(value) > 1e-9)
+
+
+def charts(text: str) -> list[ET.Element]:
+    """Return the drawings, which are well-formed XML."""
+    return [ET.fromstring(found) for found in re.findall(r"<svg.*?</svg>", text)]  # noqa: S314 - our own page
+
+
+def places(chart: ET.Element) -> list[tuple[float, float]]:
+    """Return where the points of all lines are."""
+    return [
+        (float(x), float(y))
+        for line in chart.iter("polyline")
+        for x, y in (pair.split(",") for pair in line.attrib["points"].split())
+    ]
+
+
+def test_there_is_a_chart_for_each_scalar_and_it_says_its_numbers() -> None:
+    """Last, lowest and highest, with their steps."""
+    text = page("ml/digits", {"loss": [[1, 2.5], [2, 0.5], [3, 0.75]], "accuracy": [[1, 0.5]]})
+
+    assert [len(places(chart)) for chart in charts(text)] == [3, 1]
+    assert "last 0.75 at step 3; lowest 0.5 at 2, highest 2.5 at 1" in text
+    assert "<title>step 2: 0.5</title>" in text
+
+
+def test_what_names_things_is_shown_and_not_run() -> None:
+    """A tag is a program's text."""
+    text = page("<b>", {"<script>&\"'": [[1, 1.0]]})
+
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    assert charts(text)
+
+
+def test_a_curve_is_broken_where_it_is_no_number() -> None:
+    """A loss of NaN is a gap, and is said if it is the last one."""
+    text = page("job", {"loss": [[1, 2.0], [2, "NaN"], [3, 1.0], [4, "Infinity"]]})
+
+    (chart,) = charts(text)
+    assert [line.attrib["points"].count(",") for line in chart.iter("polyline")] == [1, 1]
+    assert "last inf at step 4" in text
+
+
+@pytest.mark.parametrize(
+    ("curves", "said"), [({}, "no scalars"), ({"loss": [[1, "NaN"]]}, "no value of it is a number")]
+)
+def test_nothing_to_draw_is_said(curves: dict[str, list[list[float | str]]], said: str) -> None:
+    """An empty page would look like a broken one."""
+    assert said in page("job", curves)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), FINITE), min_size=1, max_size=20))
+def test_every_point_is_inside_its_chart(points: list[tuple[int, float]]) -> None:
+    """Whatever the values are."""
+    (chart,) = charts(page("job", {"loss": [[step, value] for step, value in sorted(points)]}))
+
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places(chart))
+
+
+@given(FINITE, FINITE)
+def test_ticks_enclose_the_values_and_are_few(one: float, other: float) -> None:
+    """Four or so, evenly spaced."""
+    low, high = sorted((one, other))
+
+    ticks = _ticks(low, high)
+
+    slack = 1e-6 * max(abs(low), abs(high), 1e-12)
+    assert ticks[0] <= low + slack
+    assert ticks[-1] >= high - slack
+    assert 2 <= len(ticks) <= 8
+    assert all(map(math.isfinite, ticks))

@@ -1,0 +1,87 @@
+"""What a step takes from its environment: where it is, and what the installation wants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.local import LocalBackend
+from ptjob_provider.kfp.place import INSTANCE, Pod, find_place
+
+POD = {"KFP_POD_NAME": "run-step-1", "KFP_POD_UID": "uid-1"}
+NOWHERE = Path("/nowhere")
+
+
+@pytest.fixture
+def service_account(tmp_path: Path) -> Path:
+    """Return what a pod has of its service account."""
+    (tmp_path / "namespace").write_text("team\n")
+    return tmp_path
+
+
+def test_in_a_pod_jobs_run_beside_it_and_it_can_own_them(service_account: Path) -> None:
+    """The namespace is the pod's, and so is the reference."""
+    place = find_place(POD, service_account=service_account)
+
+    assert isinstance(place.backend, KubernetesBackend)
+    assert (place.namespace, place.instance, place.is_repeated) == ("team", INSTANCE, False)
+    assert place.pod == Pod(namespace="team", name="run-step-1", uid="uid-1")
+    assert place.pod.as_owner == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "run-step-1",
+        "uid": "uid-1",
+        "blockOwnerDeletion": False,
+    }
+
+
+def test_outside_of_a_pod_nothing_owns_a_job() -> None:
+    """On one machine, or with a kubeconfig."""
+    place = find_place(POD, service_account=NOWHERE)
+
+    assert (place.pod, place.namespace) == (None, None)
+
+
+def test_on_one_machine_its_options_are_the_environments(tmp_path: Path) -> None:
+    """The names are those of Airflow's section `[ptjob]`."""
+    environ = {
+        "PTJOB_BACKEND": "local",
+        "PTJOB_LOCAL_ROOT": str(tmp_path),
+        "PTJOB_LOCAL_SECRETS": '{"hub": {"token": "canary"}}',
+        "PTJOB_INSTANCE": "mine",
+        "PTJOB_JOB_TEMPLATE": '{"labels": {"team": "vision"}}',
+    }
+
+    place = find_place(environ, service_account=NOWHERE)
+
+    assert isinstance(place.backend, LocalBackend)
+    assert place.local is not None
+    assert (place.local.root, place.instance, place.secrets) == (tmp_path, "mine", ("canary",))
+    assert place.template is not None
+    assert place.template.labels == {"team": "vision"}
+
+
+@pytest.mark.parametrize(("index", "is_repeated"), [("0", False), ("", False), ("1", True), ("12", True)])
+def test_a_repeated_step_knows_it(index: str, is_repeated: bool) -> None:  # noqa: FBT001 - a parameter
+    """Kubeflow Pipelines counts from 0, and tells it only to steps that have retries."""
+    assert find_place({"KFP_RETRY_INDEX": index}, service_account=NOWHERE).is_repeated is is_repeated
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"PTJOB_BACKEND": "cloud"}, "PTJOB_BACKEND: 'cloud'.*kubernetes, local"),
+        ({"PTJOB_JOB_TEMPLATE": '{"name": "x"}'}, "PTJOB_JOB_TEMPLATE.name"),
+        ({"PTJOB_PROBE_TIMEOUT": "soon"}, "PTJOB_PROBE_TIMEOUT: 'soon'"),
+        ({"PTJOB_BACKEND": "local", "PTJOB_LOCAL_IMAGES": '{"a": 1}'}, "PTJOB_LOCAL_IMAGES"),
+        ({"PTJOB_BACKEND": "local", "PTJOB_LOCAL_SECRETS": "/nowhere.yaml"}, "PTJOB_LOCAL_SECRETS: FileNotFoundError"),
+        ({"PTJOB_BACKEND": "local", "PTJOB_LOCAL_SECRETS": '{"a": "b"}'}, "PTJOB_LOCAL_SECRETS: a has to be a map"),
+    ],
+)
+def test_a_wrong_option_is_said_as_it_is_written(environ: dict[str, str], said: str) -> None:
+    """A person finds the variable by its name."""
+    with pytest.raises(InvalidSpec, match=said):
+        find_place(environ, service_account=NOWHERE)

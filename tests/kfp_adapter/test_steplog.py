@@ -1,0 +1,55 @@
+"""What stands in a step's output: the program's lines as they are, sentences of ours apart, secrets nowhere."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.kfp.steplog import Masking, StepLog
+
+
+def line(text: str, *, continues: bool = False, notice: bool = False) -> LogLine:
+    """Return a line of rank 0."""
+    at = "2026-11-20T10:00:00Z"
+    cursor = LogCursor(pod_uid="u", container="pytorch", restart_count=0, timestamp=at, ordinal=0)
+    return LogLine(text=text, timestamp=at, cursor=cursor, continues=continues, notice=notice)
+
+
+def test_lines_and_sentences_are_told_apart() -> None:
+    """A long line comes in pieces and is whole again; a sentence begins a line of its own."""
+    stream = io.StringIO()
+    log = StepLog(Masking(["canary"]), stream)
+
+    log.line(line("loss=", continues=True))
+    log.line(line("0.5"))
+    log.line(line("half a l", continues=True))
+    log.notice("the job waits")
+    log.line(line("the log was cut", notice=True))
+    log.line(line("half", continues=True))
+    log.failure("failed: canary\nlast lines")
+
+    assert stream.getvalue().splitlines() == [
+        "loss=0.5",
+        "half a l",
+        "── the job waits",
+        "── the log was cut",
+        "half",
+        "failed: ***",
+        "last lines",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("secrets", "text", "told"),
+    [
+        (["canary"], "a canary, canary", "a ***, ***"),
+        (["can", ""], "can", "can"),
+        (["canary", "canary-long"], "canary-long canary", "*** ***"),
+        (["BEGIN\nabcdef\nEND"], "line abcdef", "line ***"),
+    ],
+)
+def test_known_secrets_are_masked(secrets: list[str], text: str, told: str) -> None:
+    """Each, also a line of one that has several; what is too short to be a secret stays readable."""
+    assert Masking(secrets)(text) == told
