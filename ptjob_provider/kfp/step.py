@@ -74,6 +74,7 @@ class _Step:
     log: StepLog
 
     def run(self, artifacts: Artifacts) -> StepOutputs:
+        """Do all of it; see `run`."""
         submission, conclusion = asyncio.run(self._until_end())
         try:
             raise_for(submission, conclusion)
@@ -93,7 +94,7 @@ class _Step:
 
     async def _train(self, stopping: Stopping) -> tuple[Submission, Conclusion]:
         deadline = deadline_after(datetime.now(UTC), self.request.timeout)
-        submission = await self._submit()
+        submission = await self.submit()
         stopping.knows(submission.ref)
         self._tell(submission)
         async with stopping.warm():
@@ -109,7 +110,8 @@ class _Step:
             )
         return submission, conclusion
 
-    async def _submit(self) -> Submission:
+    async def submit(self) -> Submission:
+        """Create the job or adopt the one that is there; afterwards this try's pod owns it."""
         backend = self.place.backend
         job = self.request.job.in_namespace(self.place.namespace or pytorchjob.DEFAULT_NAMESPACE)
         namespace = str(job.named_namespace)

@@ -1,0 +1,41 @@
+"""`make demo-kfp`, from its first line to its last."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import kfp
+import pytest
+
+from demo.kfp import without_inputs
+from installed import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IS_OLDEST = kfp.__version__.startswith("2.16.")
+
+
+def test_the_runners_inputs_are_left_out() -> None:
+    """Two hundred lines that nobody gave; everything else is shown."""
+    lines = ["begins", "  Got executor_input:", "  {", '      "a": {', "      }", "  }", "", "  goes on", "}"]
+
+    assert list(without_inputs(lines)) == ["begins", "  goes on", "}"]
+
+
+@pytest.mark.skipif(IS_OLDEST, reason="the demonstration has the newest kfp")
+@pytest.mark.timeout(600)
+def test_the_pipeline_trains_live_and_what_it_has_made_is_shown(tmp_path: Path) -> None:
+    """What a stranger sees: rank 0's lines, the accuracy, and where everything is."""
+    command = [sys.executable, "-m", "demo.kfp", "--folder", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+
+    said = done.stdout
+    assert done.returncode == 0, said + done.stderr
+    assert "epoch 12/12" in said
+    assert "held_out/accuracy" in said.rpartition("finished with status")[2]
+    (champion,) = tmp_path.glob("*/jobs/claims/default/digits/champion/model.pt")
+    assert f"the champion: {champion}" in said
+    assert "executor_input" not in said

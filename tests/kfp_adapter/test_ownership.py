@@ -1,0 +1,141 @@
+"""Who owns a job in the cluster, so that it goes when its run goes, and how a deletion stays one request away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fakes import ScriptedBackend
+from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.kfp import stopping
+from ptjob_provider.kfp.place import Place, Pod
+from ptjob_provider.kfp.request import Request
+from ptjob_provider.kfp.step import _Step
+from ptjob_provider.kfp.steplog import Masking, StepLog
+from ptjob_provider.kfp.stopping import Stopping, ToldToStop
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.submission import Submission
+
+IDS = {"pipeline_run_id": "run-1", "pipeline_task_name": "train", "pipeline_task_id": "7"}
+FIRST, SECOND = (Pod(namespace="team", name=f"run-step-{uid}", uid=uid) for uid in ("uid-a", "uid-b"))
+REF = JobRef(kind="PyTorchJob", namespace="team", name="digits-1", uid="uid-1")
+
+
+def submit(backend: ScriptedBackend, pod: Pod | None, **fields: Any) -> Submission:
+    """Submit or adopt as the step in this pod does."""
+    request = Request.parse({**IDS, "image": "digits", **fields})
+    place = Place(backend=backend, namespace="team", instance="pipelines", is_repeated=False, template=None, pod=pod)
+    return asyncio.run(_Step(request=request, place=place, log=StepLog(Masking(()))).submit())
+
+
+def owners(backend: ScriptedBackend) -> list[dict[str, Any]]:
+    """Return the owners of the only job."""
+    (job,) = backend.jobs.values()
+    return list(job["metadata"].get("ownerReferences") or [])
+
+
+def test_the_steps_pod_owns_the_job() -> None:
+    """When the pod goes with its run, Kubernetes removes the job, and the pod's deletion waits for nothing."""
+    backend = ScriptedBackend()
+
+    submit(backend, FIRST)
+
+    (owner,) = owners(backend)
+    assert (owner["kind"], owner["uid"], owner["blockOwnerDeletion"]) == ("Pod", "uid-a", False)
+
+
+@pytest.mark.parametrize(("pod", "fields"), [(None, {}), (FIRST, {"namespace": "other"})])
+def test_without_a_pod_in_its_namespace_nothing_owns_the_job(pod: Pod | None, fields: dict[str, Any]) -> None:
+    """Kubernetes would remove a job at once whose owner is not in its namespace."""
+    backend = ScriptedBackend()
+
+    submit(backend, pod, **fields)
+
+    assert owners(backend) == []
+
+
+def test_a_job_that_is_adopted_is_the_new_pods() -> None:
+    """The old one may go at any moment; other owners stay."""
+    backend = ScriptedBackend()
+    submit(backend, FIRST)
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "team", "uid": "uid-t"}
+    (job,) = backend.jobs.values()
+    job["metadata"]["ownerReferences"].append(other)
+
+    assert submit(backend, SECOND).adopted
+
+    assert backend.patches == [{"metadata": {"ownerReferences": [other, SECOND.as_owner]}}]
+
+
+async def told(backend: ScriptedBackend, *, knows: bool) -> ToldToStop:
+    """Tell a step to stop that waits for its job."""
+    stops = Stopping(backend)
+    if knows:
+        stops.knows(REF)
+    asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGTERM)
+    with pytest.raises(ToldToStop) as raised:
+        await stops.run(asyncio.sleep(60))
+    return raised.value
+
+
+async def test_the_deletion_is_the_first_thing() -> None:
+    """And what was done with the job is said."""
+    backend = ScriptedBackend()
+
+    stopped = await told(backend, knows=True)
+
+    assert backend.deleted == [REF]
+    assert stopped.said == "team/digits-1 was deleted"
+
+
+async def test_a_step_that_does_not_know_its_job_yet_does_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job's owner does the rest."""
+    monkeypatch.setattr(stopping, "_CREATE_GRACE", 0.05)  # half a second is long for a test
+    backend = ScriptedBackend()
+
+    stopped = await told(backend, knows=False)
+
+    assert backend.deleted == []
+    assert "not known" in stopped.said
+
+
+async def test_a_deletion_that_is_refused_is_no_success() -> None:
+    """It is said that nothing is known."""
+
+    class AwayStandIn(ScriptedBackend):
+        async def delete(self, ref: JobRef) -> None:
+            raise ClusterUnavailable(f"{ref}: no answer")
+
+    assert "not known" in (await told(AwayStandIn(), knows=True)).said
+
+
+async def test_a_connection_is_kept_open_while_the_job_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job is looked at as soon as it is known, and again before the connection would be closed."""
+    monkeypatch.setattr(stopping, "_WARM_INTERVAL", 0.01)  # ten seconds are long for a test
+    asked = []
+
+    class CountingStandIn(ScriptedBackend):
+        async def get(self, kind: str, namespace: str, name: str) -> Any:
+            asked.append(name)
+            raise ClusterUnavailable("not now")
+
+    stops = Stopping(CountingStandIn())
+    async with stops.warm():
+        await asyncio.sleep(0.02)
+        assert asked == []
+        stops.knows(REF)
+        stops.knows(replace(REF, name="another"))
+        await asyncio.sleep(0.1)
+    count = len(asked)
+    await asyncio.sleep(0.05)
+
+    assert set(asked) == {"digits-1"}
+    assert count > 2
+    assert len(asked) == count
