@@ -185,6 +185,16 @@ def test_the_sweep_keeps_the_best_of_its_trainings(author: Author) -> None:
     assert (author.claim / "best" / "model.pt").read_bytes() == (author.claim / best).read_bytes()
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/kubeflow-pipelines.md"])
+def test_the_pipeline_that_a_page_shows_is_compiled(author: Author, page: str) -> None:
+    """Copied into a file beside the wheel."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    shown = next(block for block in blocks if "@dsl.pipeline" in block)
+    (author.folder / "shown.py").write_text(shown)
+
+    author.compile("shown.py")
+
+
 def test_runs_are_started_by_what_the_client_takes(author: Author) -> None:
     """Every night, or when data arrives: each call has arguments that this version of the client knows."""
     namespace: dict[str, Any] = {"__name__": "start_runs"}
