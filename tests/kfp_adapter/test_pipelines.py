@@ -135,6 +135,7 @@ def test_every_pipeline_is_compiled_to_what_was_read(author: Author, name: str) 
     assert found == (read.replace("86400s", "3600s") if IS_OLDEST else read)
 
 
+@pytest.mark.skipif(IS_OLDEST, reason="kfp.local of 2.16 cannot tell whether a dsl.If holds, and leaves it out")
 def test_the_pipeline_trains_evaluates_and_promotes_what_is_better(author: Author) -> None:
     """The champion is the model that was trained; a worse one does not take its place."""
     first = author.run("digits", epochs=6)
@@ -150,7 +151,6 @@ def test_the_pipeline_trains_evaluates_and_promotes_what_is_better(author: Autho
     assert (author.claim / "champion" / "model.pt").read_bytes() == champion
 
 
-@pytest.mark.skipif(IS_OLDEST, reason="runs with the newest kfp; this one is compared as it is compiled")
 def test_the_curves_are_a_page_that_loads_nothing(author: Author) -> None:
     """What the step of a training has drawn: a chart for each scalar, and no address in it."""
     ran = author.run("digits_reference")
@@ -162,7 +162,7 @@ def test_the_curves_are_a_page_that_loads_nothing(author: Author) -> None:
     assert not re.search(r"https?:|src=|@import|url\(", text)
 
 
-@pytest.mark.skipif(IS_OLDEST, reason="runs with the newest kfp; this one is compared as it is compiled")
+@pytest.mark.skipif(IS_OLDEST, reason="one pipeline is run with the oldest kfp; this one is compared as it is compiled")
 def test_a_stock_component_reads_a_model_that_was_copied(author: Author) -> None:
     """It needs nothing of ours, and the bytes are those that were trained."""
     ran = author.run("digits_copy")
@@ -172,7 +172,7 @@ def test_a_stock_component_reads_a_model_that_was_copied(author: Author) -> None
     assert hashlib.sha256(Path(path).read_bytes()).hexdigest() == sha256
 
 
-@pytest.mark.skipif(IS_OLDEST, reason="runs with the newest kfp; this one is compared as it is compiled")
+@pytest.mark.skipif(IS_OLDEST, reason="one pipeline is run with the oldest kfp; this one is compared as it is compiled")
 def test_the_sweep_keeps_the_best_of_its_trainings(author: Author) -> None:
     """Every learning rate has a training, a model and an accuracy of its own."""
     ran = author.run("digits_sweep", epochs=2)
