@@ -71,7 +71,7 @@ def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:
         name=ref.name,
         namespace=ref.namespace,
         uid=ref.uid,
-        ended=_is_settled(job) and not (is_repeated and not _retry_may_help(job)),
+        ended=_is_settled(job) and (not is_repeated or _retry_may_help(job)),
         first_started_at=job["metadata"]["creationTimestamp"],
     )
 

@@ -22,7 +22,7 @@ _STYLE = """
 body { font: 14px system-ui, sans-serif; margin: 1.5rem; }
 h1 { font-size: 1.1rem; } h2 { font-size: .95rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
 main { display: flex; flex-wrap: wrap; gap: 1.5rem; }
-figure { margin: 0; max-width: 460px; } figcaption { color: GrayText; }
+figure { margin: 0; max-width: 460px; } figcaption { color: GrayText; font-size: 12px; }
 svg { max-width: 100%; height: auto; font-size: 11px; }
 svg text { fill: currentColor; } svg .grid { stroke: currentColor; opacity: .15; }
 svg .curve { fill: none; stroke: #2f6fde; stroke-width: 1.8; } svg circle { fill: #2f6fde; }
@@ -54,8 +54,8 @@ class _Axis:
     end: float
 
     @classmethod
-    def over(cls, values: Sequence[float], *, begin: float, end: float) -> _Axis:
-        return cls(ticks=_ticks(min(values), max(values)), begin=begin, end=end)
+    def over(cls, values: Sequence[float], *, begin: float, end: float, finest: float = 0.0) -> _Axis:
+        return cls(ticks=_ticks(min(values), max(values), finest=finest), begin=begin, end=end)
 
     def place(self, value: float) -> float:
         low, high = self.ticks[0], self.ticks[-1]
@@ -77,7 +77,7 @@ def _figure(tag: str, points: Sequence[Sequence[float | str]]) -> str:
 
 
 def _chart(tag: str, whole: Points, finite: Points) -> str:
-    x = _Axis.over([step for step, _ in whole], begin=_LEFT, end=WIDTH - _RIGHT)
+    x = _Axis.over([step for step, _ in whole], begin=_LEFT, end=WIDTH - _RIGHT, finest=1.0)
     y = _Axis.over([value for _, value in finite], begin=HEIGHT - _BOTTOM, end=_TOP)
     drawn = [*_grid(x, y), *(_line(piece, x, y) for piece in _pieces(whole)), *(_dot(point, x, y) for point in finite)]
     name = html.escape(tag, quote=True)
@@ -115,11 +115,12 @@ def _dot(point: tuple[float, float], x: _Axis, y: _Axis) -> str:
     return f'<circle cx="{x.place(step):.1f}" cy="{y.place(value):.1f}" r="2"><title>{said}</title></circle>'
 
 
-def _ticks(low: float, high: float) -> Sequence[float]:
-    """Return round numbers, evenly spaced, of which the first is not above `low` and the last not below `high`."""
+def _ticks(low: float, high: float, *, finest: float = 0.0) -> Sequence[float]:
+    """Return round numbers, `finest` or more apart, the first of which is not above `low`, the last not below `high`."""
     if low == high:
-        low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
-    rough = (high - low) / _TICKS
+        around = max((abs(low) or 1.0) / 2, finest)
+        low, high = low - around, high + around
+    rough = max((high - low) / _TICKS, finest)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(nice * power for nice in _NICE_STEPS if nice * power >= rough * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

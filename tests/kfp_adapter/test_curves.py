@@ -72,6 +72,16 @@ def test_every_point_is_inside_its_chart(points: list[tuple[int, float]]) -> Non
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places(chart))
 
 
+@pytest.mark.parametrize("steps", [[1], [1, 2], [0, 3], [1, 12], [0, 10**6]])
+def test_steps_are_told_in_whole_numbers(steps: list[int]) -> None:
+    """There is no step one and a half."""
+    text = page("job", {"loss": [[step, 1.0] for step in steps]})
+
+    told = re.findall(r'text-anchor="middle">([^<]+)<', text)
+    assert 2 <= len(told) <= 8
+    assert [each for each in told if not float(each).is_integer()] == []
+
+
 @given(FINITE, FINITE)
 def test_ticks_enclose_the_values_and_are_few(one: float, other: float) -> None:
     """Four or so, evenly spaced."""
