@@ -116,7 +116,7 @@ def _dot(point: tuple[float, float], x: _Axis, y: _Axis) -> str:
 
 
 def _ticks(low: float, high: float, *, finest: float = 0.0) -> Sequence[float]:
-    """Return round numbers, `finest` or more apart, the first of which is not above `low`, the last not below `high`."""
+    """Return round numbers, `finest` or more apart; the first is not above `low` and the last not below `high`."""
     if low == high:
         around = max((abs(low) or 1.0) / 2, finest)
         low, high = low - around, high + around

@@ -90,6 +90,7 @@ class _Step:
     async def _until_end(self) -> tuple[Submission, Conclusion]:
         """Submit or adopt the job and follow it; told to stop, delete it first of all."""
         stopping = Stopping(self.place.backend)
+        self.log.when_unread = stopping.stop
         return await stopping.run(self._train(stopping))
 
     async def _train(self, stopping: Stopping) -> tuple[Submission, Conclusion]:

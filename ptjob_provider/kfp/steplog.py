@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import TextIO
 
     from ptjob_provider.core.logs import LogLine
@@ -40,10 +40,13 @@ class StepLog:
 
     Attributes:
         mask: as given.
+        when_unread: called when nobody reads the output any more. Older versions of Argo signal the process that reads
+            it, Kubeflow's launcher, and not the step.
     """
 
     def __init__(self, mask: Masking, stream: TextIO | None = None) -> None:
         self.mask = mask
+        self.when_unread: Callable[[], None] = lambda: None
         self._stream = stream or sys.stdout
         self._is_in_a_line = False
 
@@ -75,4 +78,7 @@ class StepLog:
             self._is_in_a_line = False
 
     def _print(self, text: str, *, end: str) -> None:
-        print(text, end=end, file=self._stream, flush=True)
+        try:
+            print(text, end=end, file=self._stream, flush=True)
+        except BrokenPipeError:
+            self.when_unread()

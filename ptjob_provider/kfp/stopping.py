@@ -52,6 +52,7 @@ class Stopping:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._told = asyncio.Event()
         self._job: asyncio.Future[JobRef] = asyncio.get_running_loop().create_future()
 
     def knows(self, ref: JobRef) -> None:
@@ -59,17 +60,21 @@ class Stopping:
         if not self._job.done():
             self._job.set_result(ref)
 
+    def stop(self) -> None:
+        """Tell the step to stop."""
+        self._told.set()
+
     async def run(self, work: Coroutine[None, None, T]) -> T:
         """Return what the work returns.
 
         Raises:
-            ToldToStop: at SIGTERM or SIGINT; the job's deletion was asked for first, and then the work was cancelled.
+            ToldToStop: at SIGTERM, SIGINT or `stop`; the job's deletion was asked for first, and then the work was
+                cancelled.
         """
-        told = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            loop.add_signal_handler(number, told.set)
-        main, waiting = asyncio.create_task(work), asyncio.create_task(told.wait())
+            loop.add_signal_handler(number, self.stop)
+        main, waiting = asyncio.create_task(work), asyncio.create_task(self._told.wait())
         try:
             await asyncio.wait({main, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if main.done():

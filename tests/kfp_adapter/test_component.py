@@ -118,6 +118,17 @@ def test_what_is_known_to_be_wrong_is_refused_when_the_pipeline_is_compiled(
         compiled(tmp_path, **given)
 
 
+def test_a_secrets_value_is_not_in_a_compiled_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only its name and key are, also where this machine knows the value."""
+    monkeypatch.setenv("PTJOB_BACKEND", "local")
+    monkeypatch.setenv("PTJOB_LOCAL_SECRETS", '{"hub": {"token": "canary-9f3b"}}')
+
+    pipeline = compiled(tmp_path, image="digits", env={"TOKEN": {"secret": "hub", "key": "token"}})
+
+    assert inputs(pipeline)["env"] == {"TOKEN": {"secret": "hub", "key": "token"}}
+    assert "canary" not in (tmp_path / "pipeline.yaml").read_text()
+
+
 def test_a_manifest_is_read_from_its_file_when_the_pipeline_is_compiled(tmp_path: Path) -> None:
     """The step's pod does not have the file."""
     file = tmp_path / "job.yaml"

@@ -188,6 +188,18 @@ def test_a_step_that_is_told_to_stop_deletes_its_job(local_step: LocalStep, numb
     wait_for(lambda: jobs(local_step) == [])
 
 
+def test_a_step_whose_output_nobody_reads_any_more_deletes_its_job(local_step: LocalStep) -> None:
+    """Its launcher is gone, and with it the run."""
+    process = started(local_step, "import time\nwhile True:\n    print('waiting', flush=True)\n    time.sleep(0.1)")
+    read_until(process, "waiting")
+
+    assert process.stdout is not None
+    process.stdout.close()
+
+    assert process.wait(timeout=20) != 0
+    wait_for(lambda: jobs(local_step) == [])
+
+
 def test_a_step_that_is_killed_and_started_again_adopts_the_job(local_step: LocalStep) -> None:
     """One job, one training, whoever follows it."""
     process = started(local_step, HANGS)
