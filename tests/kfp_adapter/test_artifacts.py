@@ -1,0 +1,127 @@
+"""What a step hands on of a job's result, and what a person reads of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kfp import dsl
+
+from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, UnsupportedByBackend
+from ptjob_provider.core.local import LocalConfig
+from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact, StepOutputs, report
+from ptjob_provider.kfp.mounted import find_output
+
+MODEL = {
+    "uri": "pvc://models/run|1/m",
+    "claim": "models",
+    "path": "run|1/m",
+    "container_path": "/data/m",
+    "bytes": 12345,
+    "sha256": "ab12",
+}
+TFEVENTS = {
+    "uri": "pvc://logs/run-1",
+    "claim": "logs",
+    "path": "run-1",
+    "container_path": "/logs",
+    "last_step": 7,
+    "scalars": {"accuracy": 0.9861111, "loss": "NaN"},
+    "curves": {"accuracy": [[1, 0.5], [7, 0.9861111]]},
+}
+
+
+def result(**changes: Any) -> dict[str, Any]:
+    """Return the result of a job that has succeeded."""
+    job = {"kind": "PyTorchJob", "namespace": "default", "name": "digits-1", "uid": "u"}
+    used = {"queue_seconds": 1.5, "run_seconds": 61.25, "restarts": 1, "gpu_seconds": 122.5, "gpu_seconds_lost": 9.0}
+    found = {"job": job, "attempt": 2, "phase": "Succeeded", "start": None, "end": None, **used}
+    return {**found, "rank0": "digits-1-master-0", "model": MODEL, "tfevents": TFEVENTS, "diagnosis": None, **changes}
+
+
+def artifacts(folder: Path) -> Artifacts:
+    """Return artifacts as kfp makes them for a step."""
+    kinds = {"model": dsl.Model, "metrics": dsl.Metrics, "curves": dsl.HTML, "report": dsl.Markdown}
+    return Artifacts(**{name: kind(name=name, uri=str(folder / "artifacts" / name)) for name, kind in kinds.items()})
+
+
+def write(folder: Path, made: Artifacts, word: str = "reference", **changes: Any) -> StepOutputs:
+    """Write them; claims are directories of the folder."""
+    local = LocalConfig(root=folder)
+    return made.write(result(**changes), model_artifact=ModelArtifact.parse(word), local=local)
+
+
+def test_a_result_becomes_artifacts_and_parameters(tmp_path: Path) -> None:
+    """Scalars for programs as numbers, curves for people, and one value with everything that JSON can hand on."""
+    made = artifacts(tmp_path)
+
+    outputs = write(tmp_path, made)
+
+    assert made.metrics.metadata == {"accuracy": 0.9861111, "loss": "NaN"}
+    assert "<h2>accuracy</h2>" in Path(made.curves.path).read_text()
+    assert "0.986111" in Path(made.report.path).read_text()
+    assert (made.model.uri, made.model.metadata["sha256"]) == (MODEL["uri"], "ab12")
+    assert (outputs.tfevents_uri, outputs.scalars["loss"]) == ("pvc://logs/run-1", "NaN")
+    assert "null" not in json.dumps(outputs.result)
+    assert "curves" not in outputs.result["tfevents"]
+
+
+def test_what_was_not_declared_is_empty(tmp_path: Path) -> None:
+    """A pipeline that compares texts finds texts."""
+    made = artifacts(tmp_path)
+
+    outputs = write(tmp_path, made, model=None, tfevents=None)
+
+    assert (outputs.model_uri, outputs.model_claim, outputs.model_path, outputs.tfevents_uri) == ("", "", "", "")
+    assert (outputs.scalars, made.model.metadata) == ({}, {})
+    assert "no scalars" in Path(made.curves.path).read_text()
+    assert "none declared" in Path(made.report.path).read_text()
+
+
+def test_a_report_is_a_table_whatever_is_in_its_cells() -> None:
+    """A bar in an address ends no cell."""
+    rows = [line for line in report(result()).splitlines() if line]
+
+    assert {line.replace("\\|", "").count("|") for line in rows} == {3}
+    assert "| job | default/digits-1, attempt 2 |" in rows
+    assert "| ran | 61.2 s after 1.5 s of waiting |" in rows
+    assert "| loss | NaN |" in rows
+
+
+@pytest.mark.parametrize("is_directory", [False, True])
+def test_a_file_or_a_directory_is_copied(tmp_path: Path, is_directory: bool) -> None:  # noqa: FBT001 - a parameter
+    """As the training has written it."""
+    source = tmp_path / "claims" / "default" / "models" / MODEL["path"]
+    file = source / "part" if is_directory else source
+    file.parent.mkdir(parents=True)
+    file.write_text("weights")
+    made = artifacts(tmp_path)
+
+    write(tmp_path, made, "copy")
+
+    target = Path(made.model.path)
+    assert (target / "part" if is_directory else target).read_text() == "weights"
+
+
+def test_a_model_that_cannot_be_copied_may_be_copied_by_another_try(tmp_path: Path) -> None:
+    """The job has succeeded: a retry verifies and copies, and does not train."""
+    (tmp_path / "claims" / "default" / "models").mkdir(parents=True)
+
+    with pytest.raises(OutputsNotVerified, match="could not be copied") as raised:
+        write(tmp_path, artifacts(tmp_path), "copy")
+
+    assert raised.value.retryable
+
+
+def test_a_claim_that_a_step_does_not_see_is_named() -> None:
+    """On a cluster the claim has to be mounted in whoever reads from it."""
+    with pytest.raises(UnsupportedByBackend, match=r"claim models is not mounted here; mount it at /mnt/outputs/model"):
+        find_output(MODEL["uri"], environ={})
+
+
+def test_there_are_two_ways_to_hand_a_model_on() -> None:
+    """A third word is refused."""
+    with pytest.raises(InvalidSpec, match="reference, copy"):
+        ModelArtifact.parse("move")
