@@ -25,6 +25,11 @@ demo-cluster: env-airflow ## the same DAG file on a real Kubernetes on this mach
 demo-kfp: env-kfp ## Kubeflow Pipelines' own runner trains, evaluates and promotes a model on this machine
 	@.venv-kfp/bin/python -m demo.kfp
 
+.PHONY: pipelines
+pipelines: env-kfp ## compile what a release ships for Kubeflow Pipelines into dist/pipelines: component.yaml and the examples
+	@mkdir -p dist/pipelines
+	@.venv-kfp/bin/python scripts/compile_pipelines.py dist/pipelines
+
 .PHONY: test
 test: env ## everything that must hold: formatting, types, import contracts, all tests in both environments
 	@.venv/bin/python scripts/check.py

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import kfp
 import pytest
 import yaml
-from kfp import Client
+from kfp import Client, components
 
 from installed import ROOT, install
 
@@ -26,11 +27,6 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parent / "golden"
 PIPELINES = ["digits", "digits_copy", "digits_reference", "digits_sweep"]
 IS_OLDEST = kfp.__version__.startswith("2.16.")
-COMPONENT = """
-from kfp import compiler
-from ptjob_provider.kfp.component import STEP_IMAGE, component
-compiler.Compiler().compile(component(STEP_IMAGE), "component.yaml")
-"""
 RUN = """
 import importlib, json, sys
 from kfp import local
@@ -115,12 +111,15 @@ def without_our_component(text: str) -> str:
     return yaml.safe_dump_all([first, *more], sort_keys=True)
 
 
-def test_the_component_is_the_one_that_was_released(author: Author) -> None:
-    """A change of what others load is seen by whoever makes it: PTJOB_WRITE_GOLDEN=1 writes it anew."""
-    author.compile("-c", COMPONENT)
+def test_a_release_ships_the_component_and_every_pipeline(tmp_path: Path) -> None:
+    """A change of what others load is seen by whoever makes it: PTJOB_WRITE_GOLDEN=1 writes the files anew."""
+    command = [sys.executable, str(ROOT / "scripts" / "compile_pipelines.py"), str(tmp_path)]
+    subprocess.run(command, check=True, env={**os.environ, "PTJOB_STEP_IMAGE": ""})
 
-    found = compared("component", (author.folder / "component.yaml").read_text())
-
+    assert {file.stem for file in tmp_path.iterdir()} == {"component", *PIPELINES}
+    loaded = components.load_component_from_file(str(tmp_path / "digits.yaml"))
+    assert {"epochs", "lr", "workers", "champion"} == set(loaded.component_spec.inputs)
+    found = compared("component", (tmp_path / "component.yaml").read_text())
     assert found == (GOLDEN / "component.yaml").read_text()
 
 
