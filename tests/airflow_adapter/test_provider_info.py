@@ -12,6 +12,7 @@ from airflow.providers_manager import ProvidersManager
 
 import ptjob_provider
 from ptjob_provider.airflow import config
+from ptjob_provider.core import options
 from ptjob_provider.provider_info import OPTIONS, get_provider_info
 
 INFO = get_provider_info()
@@ -65,8 +66,8 @@ def test_every_option_is_documented(name: str) -> None:
 
 def test_every_option_that_is_read_is_listed() -> None:
     """And none is listed that nobody reads."""
-    folder = Path(config.__file__).parent
-    source = "\n".join(path.read_text() for path in folder.glob("*.py"))
+    files = [*Path(config.__file__).parent.glob("*.py"), Path(options.__file__)]
+    source = "\n".join(path.read_text() for path in files)
 
     read = {name for name in OPTIONS if re.search(rf'\("{name}"', source)}
 
