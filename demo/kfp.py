@@ -108,7 +108,7 @@ def _table(name: str, made: dict[str, Any]) -> Table:
     table.add_row("job", values["job_name"])
     for tag, value in sorted(values["scalars"].items()):
         table.add_row(tag, f"{value:.4f}")
-    for artifact in ("trained_model", "curves", "report"):
+    for artifact in (*(["trained_model"] if values["model_uri"] else []), "curves", "report"):
         table.add_row(artifact, handed_on[artifact]["artifacts"][0]["uri"])
     return table
 

@@ -22,8 +22,8 @@ _STYLE = """
 body { font: 14px system-ui, sans-serif; margin: 1.5rem; }
 h1 { font-size: 1.1rem; } h2 { font-size: .95rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
 main { display: flex; flex-wrap: wrap; gap: 1.5rem; }
-figure { margin: 0; max-width: 460px; } figcaption { color: GrayText; font-size: 12px; }
-svg { max-width: 100%; height: auto; font-size: 11px; }
+figure { margin: 0; width: 460px; max-width: 100%; } figcaption { color: GrayText; font-size: 12px; }
+svg { width: 100%; height: auto; font-size: 11px; }
 svg text { fill: currentColor; } svg .grid { stroke: currentColor; opacity: .15; }
 svg .curve { fill: none; stroke: #2f6fde; stroke-width: 1.8; } svg circle { fill: #2f6fde; }
 """
