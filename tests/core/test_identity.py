@@ -21,6 +21,7 @@ from ptjob_provider.core.identity import (
     owner_annotation,
     owner_labels,
     spec_hash,
+    stem_of,
 )
 
 IDS = {"dag_id": "digits", "task_id": "train", "run_id": "scheduled__2026-11-20T00:00:00+00:00", "map_index": "-1"}
@@ -127,3 +128,11 @@ def test_the_hash_of_a_specification_ignores_the_order_of_keys() -> None:
     """Only what was asked for counts."""
     assert spec_hash({"a": 1, "b": [2]}) == spec_hash({"b": [2], "a": 1})
     assert spec_hash({"a": 1}) != spec_hash({"a": 2})
+
+
+@pytest.mark.parametrize(
+    ("task", "stem"), [("train", "train"), ("group.Train_it", "group-train-it"), ("-7", "job-7"), ("模型", "job")]
+)
+def test_a_task_names_its_job(task: str, stem: str) -> None:
+    """Whatever an orchestrator allows in a task's name."""
+    assert stem_of(task) == check_name(stem)

@@ -77,6 +77,20 @@ def test_the_result_names_where_everything_is() -> None:
     assert result["start"] == "2026-11-20T12:00:00+00:00"
 
 
+def test_curves_are_in_the_result_of_whom_asked_for_them() -> None:
+    """An XCom holds no thousands of points."""
+    facts = OutputFacts(exists=True, scalars={"loss": 0.5}, curves={"loss": [[1, 2.0], [2, 0.5]]})
+    found = OutputReport(model=OutputFacts(exists=True), tfevents=facts)
+
+    result = build_result(
+        ref=REF, attempt=1, status=STATUS, usage=used(), rank0="digits-master-0", outputs=OUTPUTS, report=found,
+        diagnosis=None,
+    )  # fmt: skip
+
+    assert result["tfevents"]["curves"] == {"loss": [[1, 2.0], [2, 0.5]]}
+    assert "curves" not in result["model"]
+
+
 def test_an_output_that_is_not_there_has_no_place() -> None:
     """Neither an undeclared output nor a missing one, nor anything that nobody looked at."""
     missing = OutputReport(model=OutputFacts(exists=False), tfevents=None)
