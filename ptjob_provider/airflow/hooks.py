@@ -123,7 +123,7 @@ class PyTorchJobHook(KubernetesHook):
 
     def cluster_backend(self) -> Backend:
         """Return the back-end of the cluster that the connection leads to."""
-        from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - takes over a second
+        from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - not for DAG files
 
         return KubernetesBackend(self.cluster_config(), probe=SECTION_OPTIONS.probe())
 

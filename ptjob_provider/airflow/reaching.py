@@ -114,7 +114,7 @@ class Access:
         settings = Settings.load()
         if settings.local is not None:
             return self._on_this_machine(settings.local, settings.instance)
-        hook = await asyncio.to_thread(self._hook)  # its import takes over a second
+        hook = await asyncio.to_thread(self._hook)  # its import takes a second
         await hook.read_connection(is_required=True)
         return self._on_cluster(hook, settings)
 

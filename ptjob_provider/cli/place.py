@@ -64,7 +64,7 @@ class Place:
             from ptjob_provider.core.local import LocalBackend, LocalConfig  # noqa: PLC0415 - takes its time
 
             return LocalBackend(LocalConfig(root=self.root, claims=self.claims))
-        from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend  # noqa: PLC0415 - takes a second
+        from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend  # noqa: PLC0415 - takes half a second
 
         paths = ":".join(str(path) for path in self.kubeconfigs)
         in_cluster = not paths and _POD_NAMESPACE.is_file()

@@ -133,6 +133,6 @@ def _local_backend(config: LocalConfig) -> Backend:
 
 
 def _cluster_backend(options: Options, *, in_cluster: bool) -> Backend:
-    from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend  # noqa: PLC0415 - takes a second
+    from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend  # noqa: PLC0415 - only where jobs run there
 
     return KubernetesBackend(ClusterConfig(in_cluster=in_cluster), probe=options.probe())

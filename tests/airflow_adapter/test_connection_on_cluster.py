@@ -120,9 +120,9 @@ def _in_pod(cluster: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))
     # A kubelet puts the files where only a pod's own file system has room for them.
-    for client in ("kubernetes", "kubernetes_asyncio"):
-        monkeypatch.setattr(f"{client}.config.incluster_config.SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-        monkeypatch.setattr(f"{client}.config.incluster_config.SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    for constant, file in (("SERVICE_TOKEN_FILENAME", "token"), ("SERVICE_CERT_FILENAME", "ca.crt")):
+        monkeypatch.setattr(f"kubernetes.config.incluster_config.{constant}", str(tmp_path / file))
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.access._SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setattr("ptjob_provider.airflow.hooks._POD_NAMESPACE", tmp_path / "namespace")
 
 

@@ -1,7 +1,7 @@
 """The port on a Kubernetes cluster: PyTorchJobs of the training-operator, over the API server and nothing else.
 
 `backend` says what each verb of the port is in requests; `client` sends them; `world` watches what is followed;
-`podlog` reads containers' logs. Importing the package loads none of them: `kubernetes_asyncio` takes over a second.
+`podlog` reads containers' logs. Importing the package loads none of them: `aiohttp` takes a third of a second.
 """
 
 from __future__ import annotations

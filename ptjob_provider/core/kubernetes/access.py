@@ -1,27 +1,73 @@
-"""Who we are to the API server: loaded from a kubeconfig or a pod's service account, renewed when it expires."""
+"""Who we are to the API server: loaded from a kubeconfig or a pod's service account, renewed when it expires.
+
+Kubeconfigs are read by `kubernetes_asyncio`, and only for one is it imported: that takes over a second and 75 MB, which
+whoever runs inside the cluster need not pay.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
+import os
 import time
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from kubernetes_asyncio import config as kubeconfig
-from kubernetes_asyncio.client import Configuration
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kubernetes_asyncio.client import Configuration
+
     from ptjob_provider.core.kubernetes.config import ClusterConfig
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_SERVICE = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 
 _SKEW = 60.0
 """Seconds before its expiry at which a credential is renewed; a kubelet has renewed a pod's token long before."""
 
 _PAUSE = 10.0
 """Seconds between two renewals, so that a plugin which hands out expired tokens is not run for every request."""
+
+_NO_CONFIGURATION = "(no usable configuration of a cluster)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Where the API server is, who it has to be, and who asks.
+
+    Attributes:
+        host: scheme, name and port.
+        authorization: the header of that name; "": a client certificate says who asks, or nothing does.
+        ca_file: whose certificates are trusted. None: the system's authorities.
+        cert_file: a client certificate.
+        key_file: its key, if that is in a file of its own.
+        verify_ssl: whether the server's certificate is checked.
+        tls_server_name: the name in it, where that is not the host's.
+        proxy: goes between.
+    """
+
+    host: str = ""
+    authorization: str = field(default="", repr=False)
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify_ssl: bool = True
+    tls_server_name: str | None = None
+    proxy: str | None = None
+
+    @property
+    def without_credential(self) -> Settings:
+        """What a connection depends on: when it changes, a new one is needed."""
+        return replace(self, authorization="")
 
 
 class Access:
@@ -35,56 +81,51 @@ class Access:
         self._config = config
         self._expires_at: float | None = None
         self._loaded_at = 0.0
-        self.settings = Configuration()
+        self.settings = Settings()
 
     async def load(self) -> None:
         """Read address and credential anew.
 
         Raises:
-            InvalidSpec: there is no usable kubeconfig.
-            ClusterUnavailable: its exec plugin failed.
+            InvalidSpec: there is no usable kubeconfig or service account.
+            ClusterUnavailable: the kubeconfig's exec plugin failed.
         """
-        settings = Configuration()
-        expires_at = await self._fill(settings)
-        settings.connection_pool_maxsize = 0  # a log stream for each job: the pool must not be what bounds them
-        if not self._config.verify_ssl:
-            settings.verify_ssl = False
-        token = str(settings.api_key.get("BearerToken", "")).strip()
-        if token:
-            settings.api_key["BearerToken"] = token
-        self.settings, self._loaded_at = settings, time.time()
-        self._expires_at = expires_at or _expiry(token)
+        if self._config.in_cluster:
+            settings, expires_at = of_pod(), None
+        else:
+            settings, expires_at = await self._of_kubeconfig()
+        self.settings = settings if self._config.verify_ssl else replace(settings, verify_ssl=False)
+        self._loaded_at = time.time()
+        self._expires_at = expires_at or _expiry(settings.authorization)
 
     async def headers(self) -> dict[str, str]:
         """Return what proves who asks, renewed if it is about to expire."""
         now = time.time()
         if self._expires_at is not None and now > self._expires_at - _SKEW and now > self._loaded_at + _PAUSE:
             await self.load()
-        token = self.settings.api_key.get("BearerToken")
-        return {"Authorization": token} if token else {}
+        authorization = self.settings.authorization
+        return {"Authorization": authorization} if authorization else {}
 
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        """What a connection depends on: when it changes, a new one is needed."""
-        names = ("host", "ssl_ca_cert", "cert_file", "key_file", "verify_ssl", "tls_server_name", "proxy")
-        return tuple(getattr(self.settings, name) for name in names)
+    async def _of_kubeconfig(self) -> tuple[Settings, float | None]:
+        """Return the settings, and when the credential expires, if its source says so."""
+        await asyncio.to_thread(import_module, "kubernetes_asyncio.config")  # the loop is everybody's
+        from kubernetes_asyncio import config as kubeconfig  # noqa: PLC0415 - see above
+        from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 - as above
 
-    async def _fill(self, settings: Configuration) -> float | None:
-        """Fill in the settings; return when the credential expires, if its source says so."""
+        found = Configuration()
         try:
-            if self._config.in_cluster:
-                kubeconfig.load_incluster_config(settings, try_refresh_token=False)  # type: ignore[no-untyped-call]
-                return None
-            loader = await self._from_kubeconfig(settings)
+            loader = await self._fill(found)
         except (kubeconfig.ConfigException, OSError, ValueError, TypeError, AssertionError, yaml.YAMLError) as error:
             text = f"{self._source}: {error}"
             if str(error).startswith("exec:"):  # the library has one class for a wrong file and for a plugin's failure
                 raise ClusterUnavailable(f"{text} (the credential plugin)") from error
-            raise InvalidSpec(f"{text} (no usable configuration of a cluster)") from error
+            raise InvalidSpec(f"{text} {_NO_CONFIGURATION}") from error
         expiry = getattr(loader, "exec_plugin_expiry", None)
-        return expiry.timestamp() if expiry else None
+        return _settings(found), expiry.timestamp() if expiry else None
 
-    async def _from_kubeconfig(self, settings: Configuration) -> object:
+    async def _fill(self, settings: Configuration) -> object:
+        from kubernetes_asyncio import config as kubeconfig  # noqa: PLC0415 - as above
+
         context = self._config.context
         if self._config.kube_config is not None:
             found = yaml.safe_load(self._config.kube_config)
@@ -98,11 +139,52 @@ class Access:
 
     @property
     def _source(self) -> str:
-        if self._config.in_cluster:
-            return "the pod's service account"
         if self._config.kube_config is not None:
             return "the connection's kubeconfig"
         return self._config.kube_config_path or "the default kubeconfig"
+
+
+def of_pod(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Settings:
+    """Return what Kubernetes tells every pod of its service account.
+
+    Args:
+        environ: of this process.
+        folder: where the account's files are. None: where Kubernetes puts them.
+
+    Raises:
+        InvalidSpec: this is no pod, or it has no service account.
+    """
+    folder = folder or _SERVICE_ACCOUNT
+    try:
+        host, port = (_said(environ.get(name), name) for name in _SERVICE)
+        token = _said((folder / "token").read_text().strip(), "the token")
+        ca_file = folder / "ca.crt"
+        _said(ca_file.read_text(), str(ca_file))
+    except (OSError, ValueError) as error:
+        raise InvalidSpec(f"the pod's service account: {error} {_NO_CONFIGURATION}") from error
+    name = f"[{host}]" if ":" in host else host
+    return Settings(host=f"https://{name}:{port}", authorization=f"Bearer {token}", ca_file=str(ca_file))
+
+
+def _said(text: str | None, what: str) -> str:
+    if not text:
+        raise ValueError(f"{what} is empty")
+    return text
+
+
+def _settings(found: Configuration) -> Settings:
+    """Return the part of a client's configuration that a kubeconfig can say."""
+    key: Any = found.api_key.get("BearerToken", "")
+    return Settings(
+        host=found.host or "",
+        authorization=str(key).strip(),
+        ca_file=found.ssl_ca_cert,
+        cert_file=found.cert_file,
+        key_file=found.key_file,
+        verify_ssl=found.verify_ssl,
+        tls_server_name=found.tls_server_name,
+        proxy=found.proxy,
+    )
 
 
 def _expiry(token: str) -> float | None:

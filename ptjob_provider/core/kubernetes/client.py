@@ -1,7 +1,6 @@
 """The API server over HTTP: JSON in, JSON out, within a time limit, tried again where that is safe.
 
-The only user of `kubernetes_asyncio` besides `access`: its REST client brings TLS, proxies and client certificates; its
-models are not used. Importing this takes over a second, so whoever parses DAG files never does.
+`connection` has the sockets, `access` the address and the credential.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import aiohttp
-from kubernetes_asyncio.client.rest import RESTClientObject
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from ptjob_provider.core.kubernetes.access import Access
+from ptjob_provider.core.kubernetes.connection import Connection
 from ptjob_provider.core.kubernetes.failures import Refusal
 from ptjob_provider.core.kubernetes.keepalive import keep_alive
 from ptjob_provider.core.kubernetes.paths import described
@@ -77,8 +76,8 @@ class Client:
         self._attempts = config.attempts
         self._tcp_keepalive = config.tcp_keepalive
         self._access = Access(config)
-        self._rest: RESTClientObject | None = None
-        self._retired: list[RESTClientObject] = []
+        self._connection: Connection | None = None
+        self._retired: list[Connection] = []
         self._loading = asyncio.Lock()
 
     async def get(self, path: str, **query: str) -> Manifest:
@@ -144,10 +143,10 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
-        open_ones = [*self._retired, *([self._rest] if self._rest else [])]
-        self._rest, self._retired = None, []
-        for rest in open_ones:
-            await rest.close()
+        open_ones = [*self._retired, *([self._connection] if self._connection else [])]
+        self._connection, self._retired = None, []
+        for each in open_ones:
+            await each.close()
 
     async def _request(
         self, method: str, path: str, *, query: Mapping[str, str], body: Manifest | None = None, content_type: str = ""
@@ -192,17 +191,12 @@ class Client:
         body: Manifest | None = None,
         content_type: str = "",
     ) -> aiohttp.ClientResponse:
-        rest = self._rest or await self._load()
+        connection = self._connection or await self._load()
         headers = {"Accept": "application/json, */*", "Content-Type": content_type or "application/json"}
         with _unanswered_as_refused():
-            answer: aiohttp.ClientResponse = await rest.request(
-                method,
-                f"{self._access.settings.host}{path}",
-                query_params=dict(query),
-                headers=headers | await self._access.headers(),
-                body=body,
-                _preload_content=False,
-                _request_timeout=limits,
+            proof = await self._access.headers()
+            answer = await connection.request(
+                method, path, query=query, headers=headers | proof, body=body, limits=limits
             )
             if answer.ok:
                 return answer
@@ -211,17 +205,18 @@ class Client:
             _parsed(data)  # a refusal that was cut does not say what was refused: no answer
         raise Refused(Refusal.read(answer.status, data, answer.headers.get("Retry-After")))
 
-    async def _load(self) -> RESTClientObject:
+    async def _load(self) -> Connection:
         """Load address and credential, and connect anew if the connection depends on what has changed."""
         async with self._loading:
-            before = self._access.identity
+            before = self._access.settings.without_credential
             await self._access.load()
-            if self._rest is not None and self._access.identity != before:
-                self._retired.append(self._rest)  # its streams go on
-                self._rest = None
-            if self._rest is None:
-                self._rest = RESTClientObject(self._access.settings)
-            return self._rest
+            after = self._access.settings.without_credential
+            if self._connection is not None and after != before:
+                self._retired.append(self._connection)  # its streams go on
+                self._connection = None
+            if self._connection is None:
+                self._connection = Connection(after)
+            return self._connection
 
 
 class _Shared:

@@ -1,0 +1,65 @@
+"""HTTP to one API server: TLS, client certificates and proxies; what is said over it is not decided here."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import aiohttp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.access import Settings
+
+_BUFFER = 2 * 1024 * 1024
+"""Bytes of an answer that may wait to be read: an object of etcd's largest size, as one line of a watch, fits in."""
+
+
+class Connection:
+    """Connections to the address of some settings; there may be any number at once, as each log stream is one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        connector = aiohttp.TCPConnector(limit=0, ssl=_trust(settings))
+        self._session = aiohttp.ClientSession(connector=connector, trust_env=True, read_bufsize=_BUFFER)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: Manifest | None,
+        limits: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        """Send a request and return the answer, whatever it says; its body has not been read."""
+        asked = f"?{urlencode(query)}" if query else ""
+        return await self._session.request(
+            method,
+            f"{self._settings.host}{path}{asked}",
+            headers=headers,
+            data=None if body is None else json.dumps(body),
+            timeout=limits,
+            proxy=self._settings.proxy,
+            server_hostname=self._settings.tls_server_name,
+        )
+
+    async def close(self) -> None:
+        """Close what is open."""
+        await self._session.close()
+
+
+def _trust(settings: Settings) -> ssl.SSLContext:
+    """Return whose certificates are trusted, and what proves who we are to who asks for that."""
+    context = ssl.create_default_context(cafile=settings.ca_file)
+    if settings.cert_file:
+        context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
+    if not settings.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,78 @@
+"""What a pod knows of its cluster: the service account's files, and two variables."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kubernetes.access import Settings, of_pod
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+LOADED = """
+import json, sys
+import ptjob_provider.core.kubernetes.backend
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder as a kubelet mounts it."""
+    (tmp_path / "token").write_text("secret-token\n")
+    (tmp_path / "ca.crt").write_text("a certificate")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("host", "name"), [("10.96.0.1", "10.96.0.1"), ("fd00::1", "[fd00::1]")])
+def test_a_pods_service_account_says_all_that_a_connection_needs(folder: Path, host: str, name: str) -> None:
+    """Address, trust and credential; the last one is never shown."""
+    settings = of_pod({**ENVIRON, "KUBERNETES_SERVICE_HOST": host}, folder)
+
+    expected = Settings(host=f"https://{name}:443", authorization="Bearer secret-token", ca_file=str(folder / "ca.crt"))
+    assert settings == expected
+    assert "secret-token" not in repr(settings)
+
+
+def test_another_token_needs_no_other_connection(folder: Path) -> None:
+    """A kubelet renews it every hour."""
+    before = of_pod(ENVIRON, folder)
+    (folder / "token").write_text("renewed")
+    after = of_pod(ENVIRON, folder)
+
+    assert after != before
+    assert after.without_credential == before.without_credential
+
+
+@pytest.mark.parametrize(
+    ("absent", "said"),
+    [("token", "token"), ("ca.crt", "ca.crt"), *((name, name) for name in ENVIRON)],
+)
+@pytest.mark.parametrize("empty", [True, False])
+def test_what_is_missing_of_a_service_account_is_named(folder: Path, absent: str, said: str, empty: bool) -> None:  # noqa: FBT001
+    """Nothing is asked then."""
+    environ = {name: "" if name == absent else text for name, text in ENVIRON.items() if empty or name != absent}
+    for file in folder.iterdir():
+        if file.name == absent and empty:
+            file.write_text("")
+        elif file.name == absent:
+            file.unlink()
+
+    with pytest.raises(InvalidSpec, match=f"the pod's service account: .*{said}"):
+        of_pod(environ, folder)
+
+
+def test_the_back_end_is_loaded_without_the_models_of_a_client() -> None:
+    """They cost a second and 75 MB, and are needed for kubeconfigs alone."""
+    loaded = json.loads(subprocess.check_output([sys.executable, "-c", LOADED]))
+
+    assert "aiohttp" in loaded
+    assert "kubernetes_asyncio" not in loaded
