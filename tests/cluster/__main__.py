@@ -59,7 +59,7 @@ def prepare(cluster: Cluster) -> None:
     """Install and build everything, images too; start nothing."""
     tell = Progress()
     cluster.prepare(tell)
-    training_image.build(cluster.layout, training_image.DIGITS_CONTEXT, training_image.DIGITS_IMAGE, tell)
+    training_image.DIGITS.build(cluster.layout, tell)
 
 
 def hold(cluster: Cluster) -> None:

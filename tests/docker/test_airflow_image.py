@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster import boot, debian, training_image
+from cluster import boot, debian
+from cluster.buildah import Buildah
 from cluster.fixtures import skip_because
 from cluster.layout import Layout
-from cluster.training_image import Buildah
+from cluster.training_image import BASE
 from installed import ROOT
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def buildah(tell: Callable[[str], None]) -> Iterator[Buildah]:
     skip_because(boot.not_root() or debian.unmet())
     layout = Layout.of(os.environ)
     with Buildah.of(layout, tell) as tool:
-        training_image.ensure_base(tool, layout.images, tell)
+        BASE.ensure(tool, layout.images, tell)
         yield tool
 
 
@@ -52,9 +53,8 @@ def container(buildah: Buildah, tmp_path_factory: pytest.TempPathFactory, tell: 
     context = tmp_path_factory.mktemp("stand-in")
     shutil.copy(STAND_IN / "Dockerfile", context)
     shutil.copy(ROOT / "constraints" / "airflow.txt", context / "constraints.txt")
-    base = f"{training_image.BASE}:{training_image.base_tag()}"
     tell("building the stand-in for apache/airflow (about 2 min, once)")
-    buildah.build(context, STAND_IN_NAME, base=base, AIRFLOW_VERSION=VERSION)
+    buildah.build(context, STAND_IN_NAME, base=BASE.name, AIRFLOW_VERSION=VERSION)
     tell("building the Airflow image on it (about 1 min when the package has changed)")
     buildah.build(ROOT, IMAGE, base=STAND_IN_NAME, file=ROOT / "docker" / "airflow" / "Dockerfile")
     name = buildah("from", "--pull-never", IMAGE).strip()

@@ -1,0 +1,94 @@
+"""Images that a Dockerfile of this repository makes, built when their content has changed and put into a cluster."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cluster.buildah import Base, Buildah, key_of
+from cluster.images import KEY_LABEL
+from cluster.shell import ClusterFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+    from cluster.layout import Layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltImage:
+    """What an image is built from.
+
+    Attributes:
+        name: with registry and tag, as a pod asks for it.
+        context: the folder that the build sees.
+        base: what it is built on.
+        file: the Dockerfile. None: the context's own.
+        content: the files and folders of the context that decide what comes out. Empty: all of it.
+        estimate: how long the build takes, for people.
+        import_estimate: how long it takes to put it into a cluster.
+    """
+
+    name: str
+    context: Path
+    base: Base
+    file: Path | None = None
+    content: Sequence[str] = ()
+    estimate: str = "1 min"
+    import_estimate: str = "1 min 30 s"
+
+    @property
+    def key(self) -> str:
+        """The hash of what decides its content."""
+        if not self._dockerfile.exists():
+            raise ClusterFailed(f"{self.context} has no Dockerfile")
+        return key_of(self.base.tag, self.name, *map(self._line, sorted(set(self._files()))))
+
+    def ensure(self, cluster: Cluster, tell: Callable[[str], None]) -> str:
+        """Have it in a cluster that is up, and return its name.
+
+        Raises:
+            ClusterFailed: it cannot be built; with the end of what the tool said.
+        """
+        key = self.key
+        if cluster.images.has(self.name, key):
+            return self.name
+        with Buildah.of(cluster.layout, tell) as buildah:
+            if cluster.images.has(self.name, key):  # whoever had buildah before us
+                return self.name
+            self._build(buildah, cluster.layout, key, tell)
+            tell(f"importing the image {self.name} (about {self.import_estimate})")
+            archive = cluster.layout.home / f"{key}.tar"
+            archive.unlink(missing_ok=True)
+            buildah("push", "--quiet", self.name, f"docker-archive:{archive}:{self.name}")
+            cluster.images.take(archive, self.name, key)
+        return self.name
+
+    def build(self, layout: Layout, tell: Callable[[str], None]) -> None:
+        """Have it among the built images; no cluster is needed for that."""
+        with Buildah.of(layout, tell) as buildah:
+            self._build(buildah, layout, self.key, tell)
+
+    def _build(self, buildah: Buildah, layout: Layout, key: str, tell: Callable[[str], None]) -> None:
+        label = f"{KEY_LABEL}={key}"
+        if buildah.has(self.name, label):
+            return
+        self.base.ensure(buildah, layout.images, tell)
+        tell(f"building the image {self.name} (about {self.estimate})")
+        buildah.build(self.context, self.name, base=self.base.name, file=self._dockerfile, label=label)
+
+    @property
+    def _dockerfile(self) -> Path:
+        return self.file or self.context / "Dockerfile"
+
+    def _files(self) -> Iterator[Path]:
+        yield self._dockerfile
+        for place in [self.context / name for name in self.content] or [self.context]:
+            found = [place] if place.is_file() else place.rglob("*")
+            yield from (file for file in found if file.is_file() and "__pycache__" not in file.parts)
+
+    def _line(self, file: Path) -> str:
+        return f"{file.relative_to(self.context)} {hashlib.sha256(file.read_bytes()).hexdigest()}"

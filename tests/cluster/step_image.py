@@ -1,0 +1,28 @@
+"""The image of the pipelines' step, by its own Dockerfile, on a stand-in for `python:3.11-slim`: no registry serves it.
+
+The stand-in is Debian's Python 3.11 with what the Dockerfile asks of its base, and about as large.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cluster.buildah import Base
+from cluster.built_image import BuiltImage
+
+ROOT = Path(__file__).parents[2]
+BASE_STAND_IN = Base(
+    repository="localhost/python-slim-stand-in",
+    estimate="1 min",
+    suite="bookworm",
+    packages=("ca-certificates", "python-is-python3", "python3", "python3-venv"),
+    environment=("PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",),
+)
+STEP = BuiltImage(
+    name="ghcr.io/ptjob-provider/step:test",
+    context=ROOT,
+    file=ROOT / "docker" / "step" / "Dockerfile",
+    content=("pyproject.toml", "README.md", "LICENSE", "constraints/kfp.txt", "ptjob_provider"),
+    base=BASE_STAND_IN,
+    import_estimate="10 s",
+)
