@@ -1,0 +1,41 @@
+"""What Kubeflow's stock Role `pipeline-runner` grants of what a step uses, and what a step needs beyond it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MISSING = Path(__file__).parents[2] / "docs" / "kubeflow-pipelines-role.yaml"
+RUNNER = "pipeline-runner"
+"""The service account of every step of a run, and its Role."""
+
+STOCK: list[dict[str, Any]] = [
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "watch", "list"]},
+    {"apiGroups": [""], "resources": ["persistentvolumes", "persistentvolumeclaims"], "verbs": ["*"]},
+    {"apiGroups": [""], "resources": ["pods", "pods/exec", "pods/log", "services"], "verbs": ["*"]},
+    {"apiGroups": ["kubeflow.org"], "resources": ["*"], "verbs": ["*"]},
+]
+"""Kubeflow Pipelines 2.17's, without the groups that no step of ours asks: Argo's, apps, batch, Seldon's, snapshots."""
+
+
+def documented() -> list[dict[str, Any]]:
+    """Return the rules of the Role that the documentation adds to the stock one."""
+    role, _ = yaml.safe_load_all(MISSING.read_text())
+    return list(role["rules"])
+
+
+def binding() -> dict[str, Any]:
+    """Return the documented RoleBinding."""
+    _, found = yaml.safe_load_all(MISSING.read_text())
+    return dict(found)
+
+
+def grants(rules: list[dict[str, Any]], group: str, resource: str, verb: str) -> bool:
+    """Whether one of the rules allows it."""
+    return any(
+        group in rule["apiGroups"] and {resource, "*"} & set(rule["resources"]) and {verb, "*"} & set(rule["verbs"])
+        for rule in rules
+    )
