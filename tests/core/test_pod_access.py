@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kubernetes.access import Settings, of_pod
+from ptjob_provider.core.kubernetes import ClusterConfig
+from ptjob_provider.core.kubernetes.access import Access, Settings, of_pod
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +69,14 @@ def test_what_is_missing_of_a_service_account_is_named(folder: Path, absent: str
 
     with pytest.raises(InvalidSpec, match=f"the pod's service account: .*{said}"):
         of_pod(environ, folder)
+
+
+async def test_where_nothing_reads_kubeconfigs_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image that is only for pods leaves the library out; a pod without a service account would look for one."""
+    monkeypatch.setitem(sys.modules, "kubernetes_asyncio", None)  # what an import then finds is as if it were absent
+
+    with pytest.raises(InvalidSpec, match="the default kubeconfig: kubernetes_asyncio"):
+        await Access(ClusterConfig()).load()
 
 
 def test_the_back_end_is_loaded_without_the_models_of_a_client() -> None:

@@ -108,9 +108,12 @@ class Access:
 
     async def _of_kubeconfig(self) -> tuple[Settings, float | None]:
         """Return the settings, and when the credential expires, if its source says so."""
-        await asyncio.to_thread(import_module, "kubernetes_asyncio.config")  # the loop is everybody's
-        from kubernetes_asyncio import config as kubeconfig  # noqa: PLC0415 - see above
-        from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 - as above
+        try:
+            await asyncio.to_thread(import_module, "kubernetes_asyncio.config")  # the loop is everybody's
+            from kubernetes_asyncio import config as kubeconfig  # noqa: PLC0415 - see above
+            from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 - as above
+        except ImportError as error:  # an image that is only for pods has none
+            raise InvalidSpec(f"{self._source}: kubernetes_asyncio reads it: {error} {_NO_CONFIGURATION}") from error
 
         found = Configuration()
         try:
