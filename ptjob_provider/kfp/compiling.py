@@ -16,6 +16,7 @@ from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 from ptjob_provider.core.wire import to_wire
 from ptjob_provider.kfp import launcher
 from ptjob_provider.kfp.numbers import marked, unmarked
+from ptjob_provider.kfp.request import told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +27,13 @@ _STRUCTURED = {
     if parameter.annotation in (Optional[list], Optional[dict])  # noqa: UP045 - as `launcher` writes them
 }
 """The inputs that are lists and maps; all others are texts."""
+
+_ANY_IDS = {
+    "pipeline_run_id": "00000000-0000-0000-0000-000000000000",
+    "pipeline_task_name": "task",
+    "pipeline_task_id": "1",
+}
+"""What stands for ids that only a run has, while a job is checked; a run's id may begin with a digit."""
 
 _CHANNEL = "{{channel:"
 _TEXT_TYPES = ("String", "str")
@@ -100,7 +108,7 @@ def _is_open(value: Any) -> bool:
 
 
 def _check(inputs: Mapping[str, Any]) -> None:
-    fields = {name: unmarked(value) for name, value in inputs.items() if name in JOB_FIELDS}
+    fields = {name: unmarked(told(value, _ANY_IDS)) for name, value in inputs.items() if name in JOB_FIELDS}
     if "manifest" not in fields:
         fields.setdefault("name", "job")
     TrainingJob.parse(**fields)

@@ -61,7 +61,7 @@ class Request:
             InvalidSpec: one is wrong; the text names it.
         """
         ids = {name: _id(name, given.get(name)) for name in IDS}
-        values = {name: unmarked(_told(value, ids)) for name, value in given.items() if name != "task_config"}
+        values = {name: unmarked(told(value, ids)) for name, value in given.items() if name != "task_config"}
         return cls(
             job=_job(values, ids["pipeline_task_name"]),
             ids=ids,
@@ -101,15 +101,15 @@ def _id(name: str, value: Any) -> str:
     return str(value)
 
 
-def _told(value: Any, ids: Mapping[str, str]) -> Any:
+def told(value: Any, ids: Mapping[str, str]) -> Any:
     """Return the value with the ids in place of their placeholders, wherever they stand.
 
     Kubeflow Pipelines replaces a placeholder only where it is a whole input, not in `f"/data/{…_PLACEHOLDER}"`.
     """
     if isinstance(value, dict):
-        return {key: _told(item, ids) for key, item in value.items()}
+        return {key: told(item, ids) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_told(item, ids) for item in value]
+        return [told(item, ids) for item in value]
     if isinstance(value, str):
         for name, text in ids.items():
             value = value.replace(_WRITTEN[name], text)

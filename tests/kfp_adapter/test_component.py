@@ -36,6 +36,16 @@ def test_the_component_makes_the_same_job_as_the_operator(field: str, tmp_path: 
     assert rendered(request(pipeline).job) == expected(field)
 
 
+def test_a_job_may_be_named_for_its_run(tmp_path: Path) -> None:
+    """Checked when it is compiled, with what a run's id may look like: it may begin with a digit, and no name does."""
+    run = dsl.PIPELINE_JOB_ID_PLACEHOLDER
+    pipeline = compiled(tmp_path, name=f"digits-{run}", image="digits")
+
+    assert request(pipeline).job.name == "digits-run-1"
+    with pytest.raises(InvalidSpec, match="name: '00000000-"):
+        compiled(tmp_path, name=run, image="digits")
+
+
 def test_every_field_of_a_job_is_a_parameter_and_a_documented_input() -> None:
     """The names are the operator's, and none was forgotten."""
     parameters = inspect.signature(pytorchjob_op).parameters
