@@ -31,7 +31,13 @@ EITHER_ENVIRONMENT = ("tests/core", "tests/contract", "tests/cli")
 ONLY_KFP = ("tests/kfp_adapter",)
 """What needs Kubeflow Pipelines, and is tried with the oldest and the newest that is supported."""
 
-ONLY_CLUSTER = ("tests/cluster", "tests/kubernetes_backend", "tests/airflow_cluster", "tests/faults")
+ONLY_CLUSTER = (
+    "tests/cluster",
+    "tests/kubernetes_backend",
+    "tests/airflow_cluster",
+    "tests/kfp_cluster",
+    "tests/faults",
+)
 """What is only about the Kubernetes that `tests/cluster` builds and boots; other folders use it too."""
 
 PURE = (
@@ -126,6 +132,7 @@ def cluster_steps() -> list[Step]:
     )
     cluster = Step("the cluster itself", PYTEST, is_test=True, folders=("tests/cluster",))
     airflow = Step("Airflow on the cluster", PYTEST, is_test=True, folders=("tests/airflow_cluster",))
+    pipelines = Step("Kubeflow Pipelines on the cluster", PYTEST_KFP, is_test=True, folders=("tests/kfp_cluster",))
     faults = Step("faults on the way to the cluster", PYTEST, is_test=True, folders=("tests/faults",))
     backend = Step(
         "the back-end on the cluster",
@@ -134,7 +141,7 @@ def cluster_steps() -> list[Step]:
         folders=("tests/kubernetes_backend",),
         measures="backend",
     )
-    return [contract, backend, cluster, airflow, faults]
+    return [contract, backend, cluster, airflow, pipelines, faults]
 
 
 def cluster_coverage_steps(scratch: Path) -> list[Step]:

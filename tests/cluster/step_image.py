@@ -22,7 +22,7 @@ STEP = BuiltImage(
     name="ghcr.io/ptjob-provider/step:test",
     context=ROOT,
     file=ROOT / "docker" / "step" / "Dockerfile",
-    content=("pyproject.toml", "README.md", "LICENSE", "constraints/kfp.txt", "ptjob_provider"),
+    content=("pyproject.toml", "constraints/kfp.txt", "ptjob_provider"),
     base=BASE_STAND_IN,
     import_estimate="10 s",
 )

@@ -1,0 +1,249 @@
+"""Steps of pipelines as pods of the tests' cluster: what starts, strikes and watches them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import secrets
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kfp import dsl
+
+from cluster.shell import ClusterFailed, wait_until
+from cluster.tenants import namespace_in, service_account
+from cluster_world import Tenant
+from kfp_adapter.compiled import compile_pipeline
+from kfp_cluster.in_pod.launcher_stand_in import PUBLISHED
+from kfp_cluster.step_pod import RUN_LABEL, Try, programs, step_pod
+from kfp_cluster.stock_role import RUNNER, STOCK, documented
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.kfp.component import pytorchjob_op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from cluster.boot import Cluster
+    from ptjob_provider.core.identity import Manifest
+
+T = TypeVar("T")
+PAUSE = 0.3
+PATIENCE = 240
+"""Seconds for a step and its job to begin or to end, on a machine with other work to do."""
+
+STEM = "of-"
+"""Begins the names of all jobs; the run's id follows, which a name may not begin with."""
+
+GO = "/tmp/go"  # noqa: S108 - in a pod
+WAITS = f'echo waiting; while [ ! -e {GO} ]; do sleep 0.2; done; echo "released"'
+"""A training that says that it has begun, and ends when it is released."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """A namespace of pipelines, whose steps have the documented rights.
+
+    Attributes:
+        cluster: where it is.
+        namespace: its name.
+        image: of the steps.
+    """
+
+    cluster: Cluster
+    namespace: str
+    image: str
+
+    def pipeline(self, *, on_task: Mapping[str, str] | None = None, **fields: Any) -> dict[str, Any]:
+        """Compile a pipeline with one training, by default one that waits; its job is named for its run."""
+        run = dsl.PIPELINE_JOB_ID_PLACEHOLDER
+        waits = {"name": f"{STEM}{run}", "image": self.image, "command": ["sh", "-c", WAITS], "workers": 1}
+        asked = {**waits, "termination_grace_period_seconds": 1, **fields}
+
+        def pipeline():  # noqa: ANN202 - kfp reads annotations, which are texts here
+            task = pytorchjob_op(step_image=self.image, **asked)
+            for name, value in (on_task or {}).items():
+                task.set_env_variable(name, value)
+
+        with tempfile.TemporaryDirectory() as folder:
+            return compile_pipeline(pipeline, Path(folder))
+
+    @functools.cached_property
+    def waiting(self) -> dict[str, Any]:
+        """The pipeline whose training waits until it is released, compiled once."""
+        return self.pipeline()
+
+    def start(self, attempt: Try, pipeline: dict[str, Any] | None = None, *, account: str = RUNNER) -> Step:
+        """Start one try of a step of a pipeline."""
+        manifest = step_pod(pipeline or self.waiting, attempt, self.namespace, account=account)
+        text = self.cluster.kubectl("create", "--filename", "-", "--output", "json", stdin=json.dumps(manifest))
+        metadata = json.loads(text)["metadata"]
+        return Step(lab=self, attempt=attempt, name=metadata["name"], uid=metadata["uid"])
+
+    def deposit(self, name: str, **values: str) -> None:
+        """Have a Secret."""
+        metadata = {"name": name, "namespace": self.namespace}
+        self.cluster.kubectl.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": values})
+
+    def objects(self, kind: str) -> list[Manifest]:
+        """Return all objects of a kind in the namespace."""
+        return self.cluster.kubectl.list(kind, namespace=self.namespace)
+
+    def jobs(self, run: str) -> list[Manifest]:
+        """Return the jobs of a run that are there; one that is being deleted counts."""
+        return [job for job in self.objects("pytorchjobs") if _is_of(job["metadata"]["name"], run)]
+
+    def live_jobs(self, run: str) -> list[JobRef]:
+        """Return those that have not ended and that nobody has deleted."""
+        alive = [job for job in self.jobs(run) if not job["metadata"].get("deletionTimestamp")]
+        return [JobRef.of(job) for job in alive if not pytorchjob.read_status(job).phase.is_terminal]
+
+    def job(self, run: str) -> Manifest:
+        """Return the only job of a run, as soon as there is one."""
+        (job,) = until(f"a job of {run}", lambda: self.jobs(run))
+        return job
+
+    def pods(self, ref: JobRef) -> list[Manifest]:
+        """Return all pods that a job owns, those that looked at its outputs included."""
+        return [pod for pod in self.objects("pods") if ref.uid in owners(pod)]
+
+    def wait_until_gone(self, run: str) -> None:
+        """Return once a run has neither a job nor a pod of one; the steps' own pods may stay."""
+
+        def is_gone() -> bool:
+            pods = [pod for pod in self.objects("pods") if _is_of(pod["metadata"]["name"], run)]
+            return not pods and not self.jobs(run)
+
+        until(f"the end of all jobs of {run}", is_gone)
+
+    def delete_run(self, run: str) -> None:
+        """Delete the pods of a run's steps, as deleting the run does."""
+        label = f"{RUN_LABEL}={run}"
+        self.cluster.kubectl("delete", "pods", "-n", self.namespace, "--selector", label, "--wait=false")
+
+    def wait_until_only_rank0_is_left(self, ref: JobRef) -> None:
+        """Return once no pod but rank 0's, ended, is left of a job: the one that looked at its outputs is gone."""
+        left = {(f"{ref.name}-master-0", "Succeeded")}
+
+        def found() -> set[tuple[str, str]]:
+            return {(pod["metadata"]["name"], pod["status"]["phase"]) for pod in self.pods(ref)}
+
+        until(f"rank 0 alone to be left of {ref}", lambda: found() == left)
+
+    def wait_for_pod(self, ref: JobRef, phase: str) -> None:
+        """Return once rank 0 is in a phase."""
+        until(
+            f"{ref} to be {phase}",
+            lambda: [pod for pod in self.pods(ref) if pod["status"].get("phase") == phase],
+        )
+
+    def release(self, ref: JobRef) -> None:
+        """Let a training that waits end well."""
+        self.wait_for_pod(ref, "Running")
+        self.cluster.kubectl("exec", "-n", self.namespace, f"{ref.name}-master-0", "--", "touch", GO)
+
+    def ever_submitted(self, run: str) -> set[str]:
+        """Return the uids of all jobs of a run that the training operator has ever seen."""
+        told = [event["involvedObject"] for event in self.objects("events")]
+        return {about["uid"] for about in told if about["kind"] == "PyTorchJob" and _is_of(about["name"], run)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One try of a step: a pod."""
+
+    lab: Lab
+    attempt: Try
+    name: str
+    uid: str
+
+    def __call__(self, *words: str) -> str:
+        """Run a program in its container and return what it printed."""
+        return self.lab.cluster.kubectl("exec", "-n", self.lab.namespace, self.name, "--", *words)
+
+    def log(self, *options: str) -> str:
+        """Return what its container has printed; "" before it has begun."""
+        with contextlib.suppress(ClusterFailed):
+            return self.lab.cluster.kubectl("logs", "-n", self.lab.namespace, self.name, *options)
+        return ""
+
+    def wait_for_line(self, line: str) -> None:
+        """Return as soon as the log has this line; kfp logs what a program is, too."""
+        until(f"{line!r} in the log of {self.name}", lambda: line in self.log().splitlines())
+
+    def wait_for_notice(self, text: str) -> None:
+        """Return as soon as one of the step's own sentences holds this text."""
+        what = f"{text!r} said by {self.name}"
+        until(what, lambda: any(text in said for said in self.notices()))
+
+    def notices(self) -> list[str]:
+        """Return what the step, or who has started it, has said of its own."""
+        return [line for line in self.log().splitlines() if line.startswith(("── ", "emissary: "))]
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of its container; {} if it has none yet."""
+        pod = self.lab.cluster.kubectl.get("pod", self.name, namespace=self.lab.namespace)
+        statuses = pod["status"].get("containerStatuses") or [{}]
+        return dict(statuses[0].get("state", {}))
+
+    def wait(self) -> int:
+        """Wait for the end of its container and return the exit code."""
+        ended = until(f"the end of {self.name}", lambda: self.state().get("terminated"))
+        return int(ended["exitCode"])
+
+    def published(self) -> dict[str, Any]:
+        """Return what its launcher has brought to the stores; {} if it has not."""
+        _, _, value = self.log().rpartition(f"\n{PUBLISHED}")
+        return dict(json.loads(value)) if value.startswith("{") else {}
+
+    def terminate(self) -> None:
+        """Do what terminating a run does: SIGTERM for the first process, and nothing else for thirty seconds."""
+        self("sh", "-c", "kill -TERM 1")
+
+    def kill(self) -> None:
+        """Kill launcher and component with SIGKILL, as the kernel does where memory is short."""
+        with contextlib.suppress(ClusterFailed):  # the container may be over before its answer comes
+            self("sh", "-c", "kill -KILL -1")
+
+    def delete(self, *, at_once: bool = False) -> None:
+        """Delete the pod, also without waiting for its processes, as when its node is lost."""
+        how = ("--force", "--grace-period=0") if at_once else ("--wait=false",)
+        self.lab.cluster.kubectl("delete", "pod", "-n", self.lab.namespace, self.name, *how)
+
+
+def until(what: str, check: Callable[[], T]) -> T:
+    """Return what a check returns as soon as that is true; it is made a few times a second, for each is a process."""
+
+    def checked() -> T | None:
+        time.sleep(PAUSE)
+        return check() or None
+
+    return wait_until(what, checked, timeout=PATIENCE)
+
+
+def new_run(word: str) -> str:
+    """Return the id of a new run."""
+    return f"{word}-{secrets.token_hex(3)}"
+
+
+def owners(found: Manifest) -> list[str]:
+    """Return the uids of an object's owners."""
+    return [owner["uid"] for owner in found["metadata"].get("ownerReferences", ())]
+
+
+def _is_of(name: str, run: str) -> bool:
+    return name.startswith(f"{STEM}{run}-")
+
+
+@contextlib.contextmanager
+def lab_in(cluster: Cluster, image: str) -> Iterator[Lab]:
+    """Have a namespace of pipelines; it goes with everything in it."""
+    with namespace_in(cluster) as namespace:
+        service_account(cluster, namespace, [*STOCK, *documented()], name=RUNNER)
+        cluster.kubectl.apply(programs(namespace))
+        Tenant(cluster, namespace).claim("digits")
+        yield Lab(cluster=cluster, namespace=namespace, image=image)

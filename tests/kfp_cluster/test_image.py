@@ -1,0 +1,64 @@
+"""The step's image as its own Dockerfile makes it: who runs it, what it may write, and which version it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster.buildah import Buildah
+from cluster.layout import Layout
+from cluster.step_image import BASE_STAND_IN, STEP
+from kfp_cluster.lab import new_run
+from kfp_cluster.step_pod import ANY_USER, Try
+from ptjob_provider import __version__
+from ptjob_provider.core.identity import JobRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kfp_cluster.lab import Lab
+
+DIGEST = """
+import hashlib, pathlib, ptjob_provider
+package = pathlib.Path(ptjob_provider.__file__).parent
+files = sorted(path for path in package.rglob("*.py"))
+lines = [f"{file.relative_to(package)} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files]
+print(ptjob_provider.__version__, hashlib.sha256("".join(lines).encode()).hexdigest())
+"""
+WRITES = "for place in / /opt/step /home; do touch $place/x 2>&1; done; touch /tmp/x && echo written"
+
+
+def test_a_step_runs_as_any_user_and_writes_only_to_tmp(lab: Lab) -> None:
+    """With a read-only root file system and no right to anything; what runs is what lies here now."""
+    run = new_run("guest")
+    step = lab.start(Try(run=run))
+    step.wait_for_line("waiting")
+
+    user = step("id", "-u").strip()
+    written = step("sh", "-c", WRITES).splitlines()
+    inside = step("python", "-c", DIGEST)
+    lab.release(JobRef.of(lab.job(run)))
+
+    assert step.wait() == 0, step.log()
+    assert user == str(ANY_USER)
+    assert [line for line in written if "Read-only file system" not in line] == ["written"]
+    assert len(written) == 4
+    assert inside == subprocess.check_output([sys.executable, "-c", DIGEST], text=True)
+
+
+@pytest.mark.usefixtures("step_image")
+def test_the_image_says_which_version_it_is(tell: Callable[[str], None]) -> None:
+    """In its labels, where registries and people look; the revision is a release's to say."""
+    with Buildah.of(Layout.of(os.environ), tell) as buildah:
+        config = json.loads(buildah("inspect", "--type=image", STEP.name))["OCIv1"]["config"]
+
+    labels = {name.removeprefix("org.opencontainers.image."): value for name, value in config["Labels"].items()}
+    assert (labels["title"], labels["version"]) == ("ptjob-provider step", __version__)
+    assert (labels["revision"], labels["base.name"]) == ("unknown", BASE_STAND_IN.name)
+    assert config["User"] == "65532:65532"
+    assert list(config["Volumes"]) == ["/tmp"]  # noqa: S108 - the image's

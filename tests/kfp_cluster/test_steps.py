@@ -1,0 +1,179 @@
+"""A step's own container on the cluster, started as Kubeflow's launcher starts it: what comes of it and of its job."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster.tenants import service_account
+from kfp_cluster.lab import new_run, owners
+from kfp_cluster.step_pod import ROOT, TASK, Try
+from kfp_cluster.stock_role import STOCK
+from ptjob_provider.core.identity import JobRef
+
+if TYPE_CHECKING:
+    from kfp_cluster.lab import Lab, Step
+
+FAILS = "import sys; print('so far so good'); raise ValueError('the images are black')"
+KINDS = ("pytorchjobs", "pods", "events", "configmaps")
+
+
+def test_a_training_hands_on_model_metrics_curves_and_report(lab: Lab, digits_image: str) -> None:
+    """A real one: the artifacts and texts that a pipeline goes on with, and nothing of a secret in any of them."""
+    canary, run = f"canary-{secrets.token_hex(8)}", new_run("trains")
+    lab.deposit("hub", token=canary)
+    command = ["sh", "-c", 'echo "a canary of ${#CANARY} characters"; exec python train.py --epochs=2 --backend=gloo']
+    pipeline = lab.pipeline(
+        image=digits_image,
+        command=command,
+        env={"CANARY": {"secret": "hub", "key": "token"}},
+        volumes=["digits:/data"],
+        model=f"/data/{run}/model.pt",
+        tfevents=f"/data/{run}/logs",
+    )
+
+    step = lab.start(Try(run=run), pipeline)
+
+    assert step.wait() == 0, step.log()
+    ref, log, published = JobRef.of(lab.job(run)), step.log(), step.published()
+    told, artifacts = published["parameters"], published["artifacts"]
+    assert f"a canary of {len(canary)} characters" in log
+    assert f"── {ref} succeeded" in log
+    assert (told["job_name"], told["model_uri"]) == (ref.name, f"pvc://digits/{run}/model.pt")
+    assert (told["model_claim"], told["tfevents_uri"]) == ("digits", f"pvc://digits/{run}/logs")
+    assert artifacts["trained_model"]["uri"] == told["model_uri"]
+    assert artifacts["trained_model"]["metadata"]["sha256"] == told["result"]["model"]["sha256"]
+    assert set(artifacts["metrics"]["metadata"]) == set(told["scalars"]) >= {"train/loss", "held_out/accuracy"}
+    assert "<h2>held_out/accuracy</h2>" in artifacts["curves"]["content"]
+    assert artifacts["curves"]["uri"] == f"{ROOT}/{run}/{TASK}/1/curves"
+    assert told["result"]["model"]["sha256"] in artifacts["report"]["content"]
+    assert lab.ever_submitted(run) == {ref.uid}
+    lab.wait_until_only_rank0_is_left(ref)
+    everywhere = json.dumps([pipeline, log, published, *(lab.objects(kind) for kind in KINDS)])
+    assert canary not in everywhere
+
+
+def test_a_job_that_fails_fails_its_step(lab: Lab) -> None:
+    """The log has the whole story, the diagnosis first; nothing is handed on, and nothing runs on."""
+    run = new_run("fails")
+
+    step = lab.start(Try(run=run), lab.pipeline(command=["python", "-c", FAILS]))
+
+    assert step.wait() == 1
+    ref, log = JobRef.of(lab.job(run)), step.log()
+    _, _, why = log.partition("is Failed")
+    assert "so far so good" in log.splitlines()
+    assert "failed: master-0 (rank 0) exited with code 1: ValueError: the images are black." in why.splitlines()[1]
+    assert "launcher: failed to execute component: exit status 1" in log
+    assert step.published() == {}
+    assert lab.live_jobs(run) == []
+    assert [pod for pod in lab.pods(ref) if pod["status"]["phase"] not in {"Failed", "Succeeded"}] == []
+
+
+def running(lab: Lab, attempt: Try) -> tuple[Step, JobRef]:
+    """Start a step and return it with its job, as soon as the training prints."""
+    step = lab.start(attempt)
+    step.wait_for_line("waiting")
+    return step, JobRef.of(lab.job(attempt.run))
+
+
+def test_terminating_a_run_stops_the_job_while_the_pod_stays(lab: Lab) -> None:
+    """SIGTERM kills the launcher at once, and a second later the container is over: the deletion was asked for before.
+
+    Kubeflow keeps the pod's object until the run goes, so its owner does not remove the job.
+    """
+    run = new_run("terminated")
+    step, ref = running(lab, Try(run=run))
+
+    step.terminate()
+
+    assert step.wait() == 143
+    lab.wait_until_gone(run)
+    assert lab.ever_submitted(run) == {ref.uid}
+    assert step.published() == {}
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_pod_that_is_deleted_takes_its_job_along(lab: Lab, *, at_once: bool) -> None:
+    """With its run, by a person, by an eviction; also if no process of it heard of that."""
+    run = new_run("deleted")
+    step, ref = running(lab, Try(run=run))
+    assert owners(lab.job(run)) == [step.uid]
+
+    step.delete(at_once=at_once)
+
+    lab.wait_until_gone(run)
+    assert lab.ever_submitted(run) == {ref.uid}
+
+
+def test_the_retry_of_a_step_that_was_killed_adopts_the_job(lab: Lab) -> None:
+    """One job, trained once; it belongs to the retry's pod, so that the first one's end means nothing to it."""
+    run = new_run("killed")
+    first, ref = running(lab, Try(run=run, retry=0))
+
+    first.kill()
+    code = first.wait()
+    second = lab.start(Try(run=run, retry=1))
+    second.wait_for_notice("was adopted")
+    belongs_to = owners(lab.job(run))
+    first.delete(at_once=True)
+    lab.release(ref)
+
+    assert code != 0
+    assert belongs_to == [second.uid]
+    assert second.wait() == 0, second.log()
+    assert second.published()["parameters"]["job_name"] == ref.name
+    assert lab.ever_submitted(run) == {ref.uid}
+
+
+def test_a_retry_does_not_train_again_what_cannot_succeed(lab: Lab) -> None:
+    """It tells the same once more, from what is written on the job."""
+    run, pipeline = new_run("again"), lab.pipeline(command=["python", "-c", FAILS])
+    first, second = Try(run=run, retry=0), Try(run=run, retry=1)
+
+    codes = [lab.start(attempt, pipeline).wait() for attempt in (first, second)]
+
+    assert codes == [1, 1]
+    assert len(lab.ever_submitted(run)) == 1
+
+
+def test_the_iterations_of_a_loop_have_jobs_of_their_own(lab: Lab) -> None:
+    """Two steps of one run and one task at the same time: what differs is the graph around them."""
+    run = new_run("siblings")
+    steps = [lab.start(Try(run=run, graph=graph)) for graph in ("3", "4")]
+    for step in steps:
+        step.wait_for_line("waiting")
+    jobs = {owners(job)[0]: JobRef.of(job) for job in lab.jobs(run)}
+
+    for ref in jobs.values():
+        lab.release(ref)
+
+    assert [step.wait() for step in steps] == [0, 0]
+    assert set(jobs) == {step.uid for step in steps}
+    assert [step.published()["parameters"]["job_name"] for step in steps] == [jobs[step.uid].name for step in steps]
+    assert lab.ever_submitted(run) == {ref.uid for ref in jobs.values()}
+
+
+def test_what_is_set_on_the_task_is_set_on_the_job(lab: Lab) -> None:
+    """A variable that the driver hands over as the task's settings reaches the training, not the step."""
+    run = new_run("settings")
+    pipeline = lab.pipeline(command=["sh", "-c", 'echo "settings: $FROM_TASK"'], on_task={"FROM_TASK": "yes"})
+
+    step = lab.start(Try(run=run), pipeline)
+
+    assert step.wait() == 0, step.log()
+    assert "settings: yes" in step.log().splitlines()
+
+
+def test_with_the_stock_role_alone_a_training_goes_on(lab: Lab) -> None:
+    """What the documentation adds tells why a pod does not start, and nothing else depends on it."""
+    run, account = new_run("stock"), "stock"
+    service_account(lab.cluster, lab.namespace, STOCK, name=account)
+
+    step = lab.start(Try(run=run), lab.pipeline(command=["echo", "trained"]), account=account)
+
+    assert step.wait() == 0, step.log()
+    assert "trained" in step.log().splitlines()
