@@ -55,6 +55,10 @@ bench-triggerer: env-airflow ## 10,000 deferred tasks in one real triggerer for 
 soak: env-airflow ## 1,000 random fault schedules between the jobs and that Kubernetes; goes on where it was interrupted
 	@PYTHONPATH=tests:. .venv/bin/python -m faults --soak $(if $(COUNT),--count $(COUNT)) $(if $(MINUTES),--minutes $(MINUTES))
 
+.PHONY: soak-kfp
+soak-kfp: env-kfp ## a hundred steps of pipelines on that Kubernetes, killed, terminated and deleted at random moments
+	@PYTHONPATH=tests:. .venv-kfp/bin/python -m kfp_cluster --soak $(or $(COUNT),100)
+
 .PHONY: cluster cluster-down
 cluster: env-airflow ## keep that Kubernetes up and say how kubectl reaches it
 	@PYTHONPATH=tests .venv/bin/python -m cluster images
