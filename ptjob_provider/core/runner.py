@@ -19,12 +19,7 @@ from ptjob_provider.core import recorder
 from ptjob_provider.core.conclusion import Conclusion, Outcome, summarize
 from ptjob_provider.core.diagnosis import Diagnosis, LastWords, Limits, WaitingNotice
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, OutputsNotVerified
-from ptjob_provider.core.identity import (
-    DIAGNOSIS_ANNOTATION,
-    OVERDUE_ANNOTATION,
-    RECORD_ANNOTATION,
-    REPORT_ANNOTATION,
-)
+from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, OVERDUE_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.outputs import notes, problems, report_text
 from ptjob_provider.core.rank0_log import TAIL_LINES, TAIL_WIDTH, Rank0Log
