@@ -1,18 +1,18 @@
-"""The pod of a step as a run of Kubeflow Pipelines 2.17 makes it of a compiled pipeline, with two stand-ins in it.
+"""The pod of a step as a run of Kubeflow Pipelines 2.17 makes it of a compiled pipeline, with three stand-ins in it.
 
-Its volumes, variables and command are those of the workflow that KFP's compiler makes; the executor input is what the
-driver hands over for constants and for the placeholders of a run. The settings that the driver takes from the task and
-puts into `task_config` are the variables; no other one is taken here.
+Its volumes, variables, command and restrictions are those of the workflow that KFP's compiler makes: `container.go`,
+`common.go` and `security_context.go` of `backend/src/v2/compiler/argocompiler`. What the driver hands over and what it
+lays over the pod - claims, a user - is `kfp_adapter.driver_stand_in`'s.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kfp_adapter.compiled import inputs
+from kfp_adapter.driver_stand_in import TASK, Driven, merged
 from kfp_cluster.stock_role import RUNNER
 
 if TYPE_CHECKING:
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 PROGRAMS = Path(__file__).parent / "in_pod"
 PROGRAMS_MAP = "launcher-stand-in"
 RUN_LABEL = "pipeline/runid"
-TASK = "pytorchjob"
 ANY_USER = 1000680000
-"""As some clusters give each namespace users of its own."""
+"""As some clusters give each namespace users of its own, where the task names no user."""
 
 SCRATCH = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config", "/var/run/argo")
 LAUNCHER = "/kfp-launcher"
-ROOT = "minio://mlpipeline/v2/artifacts"
 GRACE = 30
 
 
@@ -42,17 +40,25 @@ class Try:
         graph: the id of the graph around the task, which differs between the iterations of a loop.
         retry: which of the engine's retries this is. None: the task has no retries.
         alive: for how many seconds after SIGTERM the container goes on.
+        task: which of the pipeline's tasks.
+        upstream: what other tasks have published, by their names.
     """
 
     run: str
     graph: str = "1"
     retry: int | None = None
     alive: float = 1.0
+    task: str = TASK
+    upstream: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def pod_name(self) -> str:
         """The pod's name, which no other try has."""
-        return "-".join([self.run, self.graph, "step", *([str(self.retry)] if self.retry is not None else [])])
+        return "-".join([self.run, self.graph, self.task, *([str(self.retry)] if self.retry is not None else [])])
+
+    def driven(self, pipeline: Mapping[str, Any]) -> Driven:
+        """Return the task as the driver sees it."""
+        return Driven(pipeline=pipeline, task=self.task, run=self.run, graph=self.graph, upstream=self.upstream)
 
 
 def programs(namespace: str) -> Manifest:
@@ -67,9 +73,9 @@ def programs(namespace: str) -> Manifest:
 
 
 def step_pod(pipeline: Mapping[str, Any], attempt: Try, namespace: str, *, account: str = RUNNER) -> Manifest:
-    """Return the pod of one try of the pipeline's only step, under a service account."""
-    (executor,) = pipeline["deploymentSpec"]["executors"].values()
-    container, name = executor["container"], attempt.pod_name
+    """Return the pod of one try of a step of the pipeline, under a service account."""
+    driven = attempt.driven(pipeline)
+    patch = driven.on_pod()
     volumes = {path.strip("/.").replace("/", "-"): path for path in SCRATCH}
     mounts = [{"name": each, "mountPath": path} for each, path in volumes.items()]
     spec = {
@@ -79,59 +85,46 @@ def step_pod(pipeline: Mapping[str, Any], attempt: Try, namespace: str, *, accou
         "containers": [
             {
                 "name": "main",
-                "image": container["image"],
-                "command": _command(container, executor_input(pipeline, attempt), attempt.alive),
-                "env": _variables(attempt),
-                "volumeMounts": [*mounts, {"name": "kfp-launcher", "mountPath": LAUNCHER}],
+                "image": driven.container["image"],
+                "command": _command(driven, attempt.alive),
+                "env": merged(_variables(attempt), patch.get("env", ()), "name"),
+                "volumeMounts": merged(
+                    [*mounts, {"name": "kfp-launcher", "mountPath": LAUNCHER}],
+                    patch.get("volumeMounts", ()),
+                    "mountPath",
+                ),
                 "securityContext": {
-                    "runAsUser": ANY_USER,
-                    "runAsNonRoot": True,
                     "readOnlyRootFilesystem": True,
                     "allowPrivilegeEscalation": False,
                     "capabilities": {"drop": ["ALL"]},
                     "seccompProfile": {"type": "RuntimeDefault"},
+                    **patch.get("securityContext", {"runAsUser": ANY_USER, "runAsNonRoot": True}),
                 },
             }
         ],
-        "volumes": [
-            *({"name": each, "emptyDir": {}} for each in volumes),
-            {"name": "kfp-launcher", "configMap": {"name": PROGRAMS_MAP}},
-        ],
+        "volumes": merged(
+            [
+                *({"name": each, "emptyDir": {}} for each in volumes),
+                {"name": "kfp-launcher", "configMap": {"name": PROGRAMS_MAP}},
+            ],
+            patch.get("volumes", ()),
+            "name",
+        ),
     }
-    metadata = {"name": name, "namespace": namespace, "labels": {RUN_LABEL: attempt.run}}
+    metadata = {"name": attempt.pod_name, "namespace": namespace, "labels": {RUN_LABEL: attempt.run}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def executor_input(pipeline: Mapping[str, Any], attempt: Try) -> dict[str, Any]:
-    """Return what a driver hands over: the task's inputs, and places for the component's outputs."""
-    ids = {
-        "{{$.pipeline_job_uuid}}": attempt.run,
-        "{{$.pipeline_task_name}}": TASK,
-        "{{$.pipeline_task_uuid}}": attempt.graph,
-    }
-    given = {name: ids.get(str(value), value) for name, value in inputs(pipeline).items()}
-    (component,) = pipeline["components"].values()
-    (executor,) = pipeline["deploymentSpec"]["executors"].values()
-    outputs = component["outputDefinitions"]
-    folder = f"{ROOT}/{attempt.run}/{TASK}/{attempt.graph}"
-    artifacts = {
-        name: {"artifacts": [{"name": name, "type": each["artifactType"], "uri": f"{folder}/{name}", "metadata": {}}]}
-        for name, each in outputs["artifacts"].items()
-    }
-    return {
-        "inputs": {"parameterValues": {**given, "task_config": {"env": executor["container"].get("env", [])}}},
-        "outputs": {
-            "artifacts": artifacts,
-            "parameters": {name: {"outputFile": f"/tmp/kfp/outputs/{name}"} for name in outputs["parameters"]},  # noqa: S108 - in a pod
-            "outputFile": "/tmp/kfp_outputs/output_metadata.json",  # noqa: S108 - as above
-        },
-    }
-
-
-def _command(container: Mapping[str, Any], given: Mapping[str, Any], alive: float) -> list[str]:
+def _command(driven: Driven, alive: float) -> list[str]:
     emissary, launcher = (["python", f"{LAUNCHER}/{name}_stand_in.py"] for name in ("emissary", "launcher"))
-    component = [*container["command"], *container["args"]]
-    return [*emissary, str(alive), *launcher, "--executor_input", json.dumps(given), "--", *component]
+    artifacts = [each for task in driven.upstream.values() for each in task["artifacts"].values()]
+    given = {
+        "--executor_input": driven.executor_input(),
+        "--component_spec": driven.component,
+        "--store": {each["uri"]: each["content"] for each in artifacts if each["content"] is not None},
+    }
+    options = [word for name, value in given.items() for word in (name, json.dumps(value))]
+    return [*emissary, str(alive), *launcher, *options, "--", *driven.container["command"], *driven.container["args"]]
 
 
 def _variables(attempt: Try) -> list[dict[str, Any]]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster.tenants import service_account
+from kfp_adapter.driver_stand_in import ROOT, TASK
 from kfp_cluster.lab import new_run, owners
-from kfp_cluster.step_pod import ROOT, TASK, Try
+from kfp_cluster.step_pod import Try
 from kfp_cluster.stock_role import STOCK
 from ptjob_provider.core.identity import JobRef
 

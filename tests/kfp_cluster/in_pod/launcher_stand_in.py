@@ -1,14 +1,18 @@
-"""Stands in for Kubeflow's launcher. What it does with a component's command was read in the source of version 2.17.
+"""Stands in for Kubeflow's launcher. What it does was read in the source of version 2.17.
 
-    launcher_stand_in.py --executor_input JSON -- COMMAND ...
+    launcher_stand_in.py --executor_input JSON --component_spec JSON --store JSON -- COMMAND ...
 
-It makes the folders of the outputs, puts the executor input in the place of `{{$}}`, starts the command with a pipe on
-its output, and handles no signal. There is neither a metadata store nor an artifact store: what it would bring there is
-the last line of the log, PUBLISHED and one JSON value.
+Read in `backend/src/v2/component/launcher_v2.go`: folders of the outputs (`prepareOutputFolders`), inputs that nobody
+gave (`addDefaultParams`), placeholders (`compileCmdAndArgs`, `getPlaceholders`), input artifacts (`downloadArtifacts`,
+`fetchNonDefaultBuckets`), outputs (`getExecutorOutputFile`, `uploadOutputArtifacts`, `mergeRuntimeArtifacts`); which
+addresses it takes in `backend/src/v2/objectstore/config.go`. It starts the command with a pipe on its output and
+handles no signal. There is neither a metadata store nor an artifact store: --store has what lies in the latter, address
+to text, and what would be brought to both is the last line of the log, PUBLISHED and one JSON value.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -16,28 +20,120 @@ import sys
 from typing import Any
 
 PUBLISHED = "published: "
-SCHEMES = ("gs://", "minio://", "s3://")
+PLACES = {"gs://": "/gcs/", "minio://": "/minio/", "s3://": "/s3/"}
+"""What stores of the launcher's addresses are mounted, and where."""
+
+
+class Refused(Exception):
+    """The component's command is not started."""
 
 
 def main() -> int:
     """Run the component's command; 1 if it failed, however it did."""
-    executor_input, command = sys.argv[2], sys.argv[4:]
-    outputs = json.loads(executor_input)["outputs"]
+    given = dict(zip(*[iter(sys.argv[1 : sys.argv.index("--")])] * 2, strict=True))
+    executor_input, component = json.loads(given["--executor_input"]), json.loads(given["--component_spec"])
+    outputs = executor_input["outputs"]
     artifacts = {name: each["artifacts"][0] for name, each in outputs["artifacts"].items()}
-    for place in [each["outputFile"] for each in outputs["parameters"].values()] + list(
-        map(local_path, artifacts.values())
-    ):
+    try:
+        words = compiled(sys.argv[sys.argv.index("--") + 1 :], with_defaults(executor_input, component))
+        download(executor_input["inputs"].get("artifacts", {}), json.loads(given["--store"]))
+    except Refused as refused:
+        return failed(refused)
+    for place in [each["outputFile"] for each in outputs["parameters"].values()] + [
+        local_path(each["uri"]) for each in artifacts.values()
+    ]:
         os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120 - loads less
-    words = [word.replace("{{$}}", executor_input) for word in command]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as component:
-        assert component.stdout is not None
-        while data := os.read(component.stdout.fileno(), 65536):
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as command:
+        assert command.stdout is not None
+        while data := os.read(command.stdout.fileno(), 65536):
             os.write(1, data)
-    if component.returncode:
-        sys.stdout.write(f"launcher: failed to execute component: exit status {component.returncode}\n")
-        return 1
+    if command.returncode:
+        return failed(f"exit status {command.returncode}")
     sys.stdout.write(f"{PUBLISHED}{json.dumps(published(outputs['outputFile'], artifacts))}\n")
     return 0
+
+
+def failed(why: object) -> int:
+    """Say why the command failed, or was not started, and return the exit code."""
+    sys.stdout.write(f"launcher: failed to execute component: {why}\n")
+    return 1
+
+
+def with_defaults(executor_input: dict[str, Any], component: dict[str, Any]) -> dict[str, Any]:
+    """Return the input with the component's own values for what nobody gave."""
+    known = component.get("inputDefinitions", {}).get("parameters", {})
+    defaults = {name: each["defaultValue"] for name, each in known.items() if "defaultValue" in each}
+    inputs = executor_input["inputs"]
+    return {**executor_input, "inputs": {**inputs, "parameterValues": {**defaults, **inputs["parameterValues"]}}}
+
+
+def compiled(words: list[str], executor_input: dict[str, Any]) -> list[str]:
+    """Return the command with every placeholder replaced: the whole input first, then what stands in it, too.
+
+    So what a value stands inside of is JSON, and a quotation mark in the value ends that. In the first word only the
+    whole input is replaced, as it is there.
+    """
+    first, *others = [word.replace("{{$}}", in_go(executor_input)) for word in words]
+    for placeholder, text in placeholders(executor_input).items():
+        others = [word.replace(placeholder, text) for word in others]
+    return [first, *others]
+
+
+def placeholders(executor_input: dict[str, Any]) -> dict[str, str]:
+    """Return the texts for all placeholders but the one for the whole input; Kubeflow's table has no order."""
+    inputs, outputs, found = executor_input["inputs"], executor_input["outputs"], {}
+    for which, lists in (("inputs", inputs.get("artifacts", {})), ("outputs", outputs["artifacts"])):
+        for name, each in lists.items():
+            uri = each["artifacts"][0]["uri"]
+            found[f"{{{{$.{which}.artifacts['{name}'].uri}}}}"] = uri
+            if local_path(uri):
+                found[f"{{{{$.{which}.artifacts['{name}'].path}}}}"] = local_path(uri)
+    for name, value in inputs["parameterValues"].items():
+        if value is None:
+            raise Refused("failed to get placeholders: unknown PipelineSpec Value type *structpb.Value_NullValue")
+        found[f"{{{{$.inputs.parameters['{name}']}}}}"] = (
+            value if isinstance(value, str) else in_go(value, in_html=True)
+        )
+    for name, each in outputs["parameters"].items():
+        found[f"{{{{$.outputs.parameters['{name}'].output_file}}}}"] = each["outputFile"]
+    return found
+
+
+def in_go(value: Any, *, in_html: bool = False) -> str:
+    """Return a value as Go writes it: whole numbers without a fraction; if asked, lists and maps as fit for HTML."""
+    text = json.dumps(_whole(value), ensure_ascii=False, separators=(",", ":"))
+    if in_html and isinstance(value, list | dict):
+        for sign in "<>&":
+            text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _whole(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_whole(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def download(artifacts: dict[str, Any], store: dict[str, str]) -> None:
+    """Put the input artifacts where the command looks for them.
+
+    Raises:
+        Refused: one of them is at an address that the launcher does not know.
+    """
+    for name, each in artifacts.items():
+        uri = each["artifacts"][0]["uri"]
+        if not uri.startswith((*PLACES, "oci://")):
+            why = f'parse bucket config failed: unsupported Cloud bucket: "{uri}"'
+            where = f'failed to parse bucketConfig for output artifact "{name}" with uri "{uri}"'
+            raise Refused(f"failed to fetch non default buckets: {where}: {why}")
+    for each in artifacts.values():
+        uri = each["artifacts"][0]["uri"]
+        if uri in store:
+            os.makedirs(os.path.dirname(local_path(uri)), exist_ok=True)  # noqa: PTH103, PTH120 - as above
+            with open(local_path(uri), "w") as file:  # noqa: PTH123 - as above
+                file.write(store[uri])
 
 
 def published(output_file: str, artifacts: dict[str, Any]) -> dict[str, Any]:
@@ -47,17 +143,29 @@ def published(output_file: str, artifacts: dict[str, Any]) -> dict[str, Any]:
     found = {}
     for name, asked in artifacts.items():
         artifact = {**asked, **told["artifacts"].get(name, {"artifacts": [{}]})["artifacts"][0]}
-        path = local_path(artifact)
-        content = open(path).read() if path and os.path.isfile(path) else None  # noqa: PTH113, PTH123, SIM115 - as above
-        found[name] = {"uri": artifact["uri"], "metadata": artifact.get("metadata", {}), "content": content}
-    return {"parameters": told["parameterValues"], "artifacts": found}
+        found[name] = {"uri": artifact["uri"], "metadata": artifact.get("metadata", {}), **_stored(artifact["uri"])}
+    return {"parameters": told.get("parameterValues", {}), "artifacts": found}
 
 
-def local_path(artifact: dict[str, Any]) -> str:
+def _stored(uri: str) -> dict[str, Any]:
+    """Return what a store would have of an artifact: its text, if it is one, and its digest."""
+    path = local_path(uri)
+    if not path or not os.path.isfile(path):  # noqa: PTH113 - as above
+        return {"content": None}
+    with open(path, "rb") as file:  # noqa: PTH123 - as above
+        data = file.read()
+    try:
+        content = data.decode()
+    except UnicodeDecodeError:
+        content = None
+    return {"content": content, "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def local_path(uri: str) -> str:
     """Return where a container sees an artifact that a store takes; "" for any other."""
-    for scheme in SCHEMES:
-        if artifact["uri"].startswith(scheme):
-            return f"/{scheme.removesuffix('://')}/{artifact['uri'].removeprefix(scheme)}"
+    for scheme, place in PLACES.items():
+        if uri.startswith(scheme):
+            return f"{place}{uri.removeprefix(scheme)}"
     return ""
 
 
