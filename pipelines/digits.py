@@ -58,9 +58,9 @@ def promote(model: dsl.Input[dsl.Model], scalars: dict, champion: str) -> str:
 
     folder = find_output(champion)
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(find_output(model.uri), folder / "model.pt")
+    shutil.copyfile(find_output(model), folder / "model.pt")
     (folder / "scalars.json").write_text(json.dumps(scalars))
-    print(f"{model.uri} is the champion now: {champion}/model.pt")
+    print(f"{model.metadata['uri']} is the champion now: {champion}/model.pt")
     return f"{champion}/model.pt"
 
 

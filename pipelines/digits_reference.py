@@ -22,10 +22,10 @@ def check(model: dsl.Input[dsl.Model]) -> str:
 
     from ptjob_provider.kfp.mounted import find_output  # noqa: PLC0415 - as above
 
-    digest = hashlib.sha256(find_output(model.uri).read_bytes()).hexdigest()
-    print(f"{model.uri}: sha256 {digest}")
+    digest = hashlib.sha256(find_output(model).read_bytes()).hexdigest()
+    print(f"{model.metadata['uri']}: sha256 {digest}")
     if digest != model.metadata["sha256"]:
-        raise ValueError(f"{model.uri} is not the model that was trained: sha256 {model.metadata['sha256']}")
+        raise ValueError(f"this is not the model that was trained: sha256 {model.metadata['sha256']}")
     return digest
 
 

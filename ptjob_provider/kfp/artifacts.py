@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, one_of
 from ptjob_provider.kfp.curves import page
-from ptjob_provider.kfp.mounted import place_of
+from ptjob_provider.kfp.mounted import find_own
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +24,7 @@ class ModelArtifact(StrEnum):
     """How the model is handed on."""
 
     REFERENCE = "reference"
-    """The artifact's address is the model's, `pvc://claim/path`; nothing is copied, and a consumer mounts the claim."""
+    """Nothing is copied: the artifact store has the address `pvc://claim/path`, and a consumer mounts the claim."""
     COPY = "copy"
     """The bytes are in the run's artifact store, where any component reads them as a file."""
 
@@ -97,12 +98,25 @@ class Artifacts:
         model = result["model"]
         if model is None:
             return
-        self.model.metadata.update({key: model[key] for key in ("uri", "claim", "path", "bytes", "sha256")})
+        facts = {key: model[key] for key in ("uri", "claim", "path", "bytes", "sha256")}
+        self.model.metadata.update({**facts, "model_artifact": model_artifact.value})
         if model_artifact is ModelArtifact.COPY:
-            source = place_of(model["uri"], namespace=result["job"]["namespace"], local=local)
+            source = find_own(model["uri"], namespace=result["job"]["namespace"], local=local)
             _copy(source, Path(self.model.path))
         else:
-            self.model.uri = model["uri"]
+            _write(self.model.path, pointer(facts))
+
+
+def pointer(facts: Mapping[str, Any]) -> str:
+    """Return what lies in the artifact store in the place of a model that is handed on by reference.
+
+    The artifact keeps its address in the store: Kubeflow's launcher refuses a step with an input at any other one.
+    """
+    what = (
+        "This is not the model but its address: it was handed on by reference. A step that mounts the claim reads it,"
+        " in Python at the path that find_output of ptjob_provider.kfp.mounted returns for this artifact."
+    )
+    return json.dumps({"what": what, **facts}, indent=2) + "\n"
 
 
 def report(result: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.manifest import load_manifest, load_object
+from ptjob_provider.core.outputs import is_claim_name
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 from ptjob_provider.core.wire import to_wire
 from ptjob_provider.kfp import launcher
@@ -63,14 +64,16 @@ def claim_of_model(inputs: Mapping[str, Any]) -> str:
     Raises:
         InvalidSpec: it is not known when the pipeline is compiled, or no model is declared.
     """
-    known = {name: inputs[name] for name in _WHERE_OUTPUTS_ARE if name in inputs}
-    if "model" not in known or isinstance(known["model"], PipelineChannel):
-        allowed = "a model whose claim is known when the pipeline is compiled: model='pvc://claim/…'"
-        raise InvalidSpec.of("model_artifact", "copy", allowed)
-    job = TrainingJob.parse(name="job", image="image", **known)
-    rendered = pytorchjob.render(job, owner=Owner(instance="", ids={}, labels={}), attempt=1)
-    assert rendered.outputs.model is not None  # noqa: S101 - it is declared
-    return rendered.outputs.model.claim
+    given = {name: inputs.get(name) for name in _WHERE_OUTPUTS_ARE}
+    known = {name: value for name, value in given.items() if not isinstance(value, PipelineChannel)}
+    if known.get("model") is not None:
+        job = TrainingJob.parse(name="job", image="image", **known)
+        rendered = pytorchjob.render(job, owner=Owner(instance="", ids={}, labels={}), attempt=1)
+        assert rendered.outputs.model is not None  # noqa: S101 - it is declared
+        if is_claim_name(rendered.outputs.model.claim):
+            return rendered.outputs.model.claim
+    allowed = "a model whose claim is known when the pipeline is compiled: model='pvc://claim/…'"
+    raise InvalidSpec.of("model_artifact", "copy", allowed)
 
 
 def _input(name: str, value: Any) -> Any:

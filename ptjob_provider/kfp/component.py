@@ -15,7 +15,7 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kfp import dsl
+from kfp import dsl, kubernetes
 from kfp.dsl import TaskConfigField, TaskConfigPassthrough
 from kfp.dsl.pipeline_channel import PipelineChannel
 
@@ -23,7 +23,7 @@ from ptjob_provider import __version__
 from ptjob_provider.kfp import launcher
 from ptjob_provider.kfp.artifacts import ModelArtifact
 from ptjob_provider.kfp.compiling import claim_of_model, component_inputs
-from ptjob_provider.kfp.handover import mount_claim
+from ptjob_provider.kfp.mounted import OWN_CLAIM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,9 +128,10 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
         name: beginning of the job's name. None: the manifest's, else the task's name.
         namespace: where the job runs. None: the step's own namespace; in another one nothing owns the job, see
             docs/kubeflow-pipelines.md.
-        model_artifact: `reference` (None): the artifact's address is `pvc://claim/path`, and a consumer mounts the
-            claim (see `handover.mount_model`). `copy`: the bytes go to the run's artifact store, where any component
-            reads them; the step mounts the claim, which several nodes must be able to mount, or one node has both.
+        model_artifact: `reference` (None): the artifact holds the address `pvc://claim/path`, and a consumer mounts
+            the claim (see `handover.mount_model`). `copy`: the bytes go to the run's artifact store, where any
+            component reads them; the step mounts the claim, which several nodes must be able to mount, or one node has
+            both, as a user who may read it (`kubernetes.set_security_context`).
         timeout: seconds (or a timedelta) that one try of the step waits; then it stops the job and fails. None: no end.
         exact_name: keep the name literally, without the hash that makes two runs distinct.
         on_finish_action: what becomes of the job's object: `keep_job` (None), `delete_job`, `delete_succeeded_job`.
@@ -153,7 +154,7 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
     if chosen is not image:
         task.set_container_image(chosen)
     if copies:
-        mount_claim(task, claim_of_model(inputs))
+        kubernetes.mount_pvc(task, pvc_name=claim_of_model(inputs), mount_path=OWN_CLAIM)
     return task
 
 

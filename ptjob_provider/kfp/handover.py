@@ -3,7 +3,7 @@
     evaluate = evaluate_op(path=model_path(train))
     mount_model(evaluate, train)
 
-A component in an image with this package reads it as a file wherever it runs: `mounted.find_output(model.uri)`.
+A component in an image with this package finds it wherever it runs, also on one machine: `mounted.find_output(model)`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kfp import kubernetes
+from kfp.dsl.pipeline_channel import PipelineChannel
 
-from ptjob_provider.core.handover import MOUNT_ROOT
-from ptjob_provider.kfp.mounted import VOLUME
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.kfp.compiling import claim_of_model
+from ptjob_provider.kfp.mounted import place_of, place_of_unknown
 
 if TYPE_CHECKING:
     from kfp import dsl
@@ -22,20 +24,44 @@ if TYPE_CHECKING:
 def mount_model(task: dsl.PipelineTask, train: dsl.PipelineTask) -> dsl.PipelineTask:
     """Mount the claim of a step's model in another task, and return that task.
 
+    Models of several steps can be mounted in one task: each claim has a place of its own, see `mount_claim`.
+
     Args:
-        task: the consumer, in the namespace of the claim.
-        train: what `pytorchjob_op` returned. Inside `dsl.If` and loops, when `train` is outside, this takes
-            kfp-kubernetes 2.17; with 2.16 use `mount_claim`.
+        task: the consumer, in the namespace of the claim. Of a `pytorchjob_op` the job's pods mount it.
+        train: what `pytorchjob_op` returned. Where the claim is only known when the pipeline runs, and `train` is
+            outside of a `dsl.If` or loop around the task, this takes kfp-kubernetes 2.17; with 2.16 use `mount_claim`.
     """
-    return mount_claim(task, train.outputs["model_claim"])
+    return mount_claim(task, _claim(train))
 
 
 def model_path(train: dsl.PipelineTask) -> str:
     """Return where a task that `mount_model` was called for sees the model, for its arguments."""
-    return f"{MOUNT_ROOT}/{VOLUME}/{train.outputs['model_path']}"
+    return f"{_place(_claim(train))}/{train.outputs['model_path']}"
 
 
 def mount_claim(task: dsl.PipelineTask, claim: Any) -> dsl.PipelineTask:
-    """Mount a claim where a step looks for the model, and return the task; its name may be a pipeline's value."""
-    kubernetes.mount_pvc(task, pvc_name=claim, mount_path=f"{MOUNT_ROOT}/{VOLUME}")
+    """Mount a claim at `/mnt/outputs/CLAIM`, where `find_output` looks, and return the task.
+
+    Args:
+        task: what reads or writes; as the user whose files they are, see `kubernetes.set_security_context`.
+        claim: its name. It may be a pipeline's value, and then that value's name takes its place in the path.
+    """
+    place = _place(claim)
+    mounts = task.platform_config.get("kubernetes", {}).get("pvcMount", [])
+    if place not in {mount["mountPath"] for mount in mounts}:
+        kubernetes.mount_pvc(task, pvc_name=claim, mount_path=place)
     return task
+
+
+def _claim(train: dsl.PipelineTask) -> Any:
+    """Return the name of the claim, or the step's output that has it where nothing else tells."""
+    try:
+        return claim_of_model(train.inputs)
+    except InvalidSpec:
+        return train.outputs["model_claim"]
+
+
+def _place(claim: Any) -> str:
+    if not isinstance(claim, PipelineChannel):
+        return place_of(claim)
+    return place_of_unknown("-".join(filter(None, (claim.task_name, claim.name))))

@@ -1,13 +1,20 @@
-"""Where a step's process sees an output that is handed on by reference. It needs no kfp."""
+"""Where a step's process sees an output that is handed on by reference. It needs no kfp.
+
+A claim whose name is known when the pipeline is compiled is mounted below `core.handover.MOUNT_ROOT` under that name,
+any other one under the name of the pipeline's value, after a letter that no claim's name has.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import UnsupportedByBackend
-from ptjob_provider.core.handover import MountedOutput, local_path
+from ptjob_provider.core.handover import MOUNT_ROOT, local_path
+from ptjob_provider.core.outputs import PvcAddress
 from ptjob_provider.kfp.place import local_config
 
 if TYPE_CHECKING:
@@ -15,31 +22,94 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.local import LocalConfig
 
-VOLUME = "model"
-"""The name below `core.handover.MOUNT_ROOT` at which a step sees the claim of a model."""
+OWN_CLAIM = "/mnt/own-claim"
+"""Where a step that copies its model sees the claim; a place of its own, so that nothing else is mounted there."""
+
+_UNKNOWN = "_"
 
 
-def find_output(uri: str, *, namespace: str = "default", environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the file or directory that an address means: in the mounted claim, or in its directory on one machine.
+def place_of(claim: str) -> str:
+    """Return where a claim is mounted whose name is known when the pipeline is compiled."""
+    return f"{MOUNT_ROOT}/{claim}"
+
+
+def place_of_unknown(value: str) -> str:
+    """Return where a claim is mounted whose name is a pipeline's value, by the name of that value."""
+    return f"{MOUNT_ROOT}/{_UNKNOWN}{re.sub(r'[^A-Za-z0-9-]+', '-', value)}"
+
+
+def find_output(output: Any, *, namespace: str = "default", environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the file or directory that is meant: in the mounted claim, or in its directory on one machine.
 
     Args:
-        uri: `pvc://claim/path`, such as the `uri` of the artifact `trained_model`.
+        output: the artifact `trained_model`, whichever way it was handed on, or an address `pvc://claim/path`.
         namespace: of the job, on one machine.
         environ: of this process.
 
     Raises:
         InvalidSpec: it is no such address.
-        UnsupportedByBackend: the claim is not mounted here.
+        UnsupportedByBackend: the claim is not mounted here, or this user may not enter it.
     """
-    return place_of(uri, namespace=namespace, local=local_config(environ))
+    uri = output if isinstance(output, str) else reference_of(output)
+    if uri is None:
+        return Path(output.path)
+    local = local_config(environ)
+    return _in_mounts(PvcAddress.parse(uri, field="uri")) if local is None else _on_this_machine(uri, namespace, local)
 
 
-def place_of(uri: str, *, namespace: str, local: LocalConfig | None) -> Path:
-    """Return the same, where it is known how jobs run on this machine, or that they do not."""
+def reference_of(artifact: Any) -> str | None:
+    """Return the address that an artifact's metadata have; None if what lies in the artifact store is the model."""
+    metadata = artifact.metadata
+    return str(metadata["uri"]) if metadata.get("model_artifact") == "reference" else None
+
+
+def find_own(uri: str, *, namespace: str, local: LocalConfig | None) -> Path:
+    """Return where a step that copies its model sees it."""
     if local is not None:
-        return local_path(uri, claims=local.claims_of(namespace))
-    mounted = MountedOutput.of(uri, volume=VOLUME)
-    if not Path(mounted.mount_path).is_dir():
-        why = f"the claim {mounted.claim} is not mounted here; mount it at {mounted.mount_path}: handover.mount_model"
-        raise UnsupportedByBackend.of("model", why)
-    return Path(mounted.container_path)
+        return _on_this_machine(uri, namespace, local)
+    return Path(OWN_CLAIM) / PvcAddress.parse(uri, field="uri").path
+
+
+def must_enter_own_claim() -> None:
+    """Return if a step can copy from its claim: to be asked before the training, not after it.
+
+    Raises:
+        UnsupportedByBackend: the claim is not mounted, or this user may not enter it.
+    """
+    place = Path(OWN_CLAIM)
+    if not place.is_dir():
+        why = f"a step that copies sees its model's claim at {OWN_CLAIM}, and nothing is mounted there"
+        raise UnsupportedByBackend.of("model_artifact", why)
+    _must_enter(place, field="model_artifact")
+
+
+def _on_this_machine(uri: str, namespace: str, local: LocalConfig) -> Path:
+    return local_path(uri, claims=local.claims_of(namespace))
+
+
+def _in_mounts(address: PvcAddress) -> Path:
+    place = _mount(address)
+    _must_enter(place, field="uri")
+    return place / address.path
+
+
+def _mount(address: PvcAddress) -> Path:
+    named = Path(place_of(address.claim))
+    if named.is_dir():
+        return named
+    others = sorted(named.parent.glob(f"{_UNKNOWN}*"))
+    if len(others) > 1:
+        others = [each for each in others if os.access(each / address.path, os.F_OK)]
+    if len(others) == 1:
+        return others[0]
+    why = f"the claim {address.claim} is not mounted at {named}: handover.mount_model and mount_claim do that"
+    raise UnsupportedByBackend.of("uri", why)
+
+
+def _must_enter(place: Path, *, field: str) -> None:
+    if os.access(place, os.R_OK | os.X_OK):
+        return
+    found = place.stat()
+    rights = f"{stat.filemode(found.st_mode)}, user {found.st_uid}, group {found.st_gid}"
+    advice = f"run the step as its owner: kubernetes.set_security_context(task, run_as_user={found.st_uid})"
+    raise UnsupportedByBackend.of(field, f"user {os.getuid()} may not enter the claim at {place} ({rights}); {advice}")

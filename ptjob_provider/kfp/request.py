@@ -71,7 +71,7 @@ class Request:
             keep_running_pods=_switch("keep_running_pods", values),
             on_finish_action=OnFinishAction.parse(values.get("on_finish_action") or OnFinishAction.KEEP_JOB),
             model_artifact=ModelArtifact.parse(values.get("model_artifact") or ModelArtifact.REFERENCE),
-            settings=pod_template(given.get("task_config")),
+            settings=pod_template(given.get("task_config"), copies=values.get("model_artifact") == ModelArtifact.COPY),
         )
 
     def template(self, installation: TrainingJob | None) -> TrainingJob | None:

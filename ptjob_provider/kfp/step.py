@@ -22,7 +22,8 @@ from ptjob_provider.core.recall import recall
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.submission import ensure_submitted
-from ptjob_provider.kfp.artifacts import Artifacts
+from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact
+from ptjob_provider.kfp.mounted import must_enter_own_claim
 from ptjob_provider.kfp.place import find_place
 from ptjob_provider.kfp.request import Request
 from ptjob_provider.kfp.steplog import Masking, StepLog
@@ -56,6 +57,8 @@ def run(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> St
     try:
         request, place = Request.parse(given), find_place(environ)
         log = StepLog(Masking(place.secrets))
+        if request.model_artifact is ModelArtifact.COPY and place.local is None:
+            must_enter_own_claim()
         return _Step(request=request, place=place, log=log).run(_artifacts(given))
     except PTJobError as error:
         log.failure(str(error))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.handover import MOUNT_ROOT
 from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.kfp.mounted import OWN_CLAIM
 from ptjob_provider.kfp.numbers import unmarked
 
 if TYPE_CHECKING:
@@ -17,28 +17,27 @@ _POD = {"tolerations": "tolerations", "node_selector": "nodeSelector", "affinity
 _CONTAINER = ("env", "resources")
 
 
-def pod_template(config: Any) -> Manifest | None:
+def pod_template(config: Any, *, copies: bool = False) -> Manifest | None:
     """Return the settings as a pod template; None if nothing was set.
 
     Args:
         config: a `dsl.TaskConfig`; its parts are in Kubernetes' words, or None.
+        copies: whether the step has mounted its model's claim for itself, to copy from it.
     """
     container = {name: unmarked(found) for name in _CONTAINER if (found := getattr(config, name, None))}
     pod = {word: unmarked(found) for name, word in _POD.items() if (found := getattr(config, name, None))}
-    mounts = [mount for mount in getattr(config, "volume_mounts", None) or () if not _is_the_steps(mount)]
+    mounts = getattr(config, "volume_mounts", None) or ()
+    if copies:
+        mounts = [mount for mount in mounts if mount.get("mountPath") != OWN_CLAIM]
     if mounts:
-        container["volumeMounts"] = mounts
+        container["volumeMounts"] = list(mounts)
         pod["volumes"] = _mounted(getattr(config, "volumes", None) or (), mounts)
     if not container and not pod:
         return None
     return {"spec": {**pod, "containers": [{"name": pytorchjob.CONTAINER, **container}]}}
 
 
-def _is_the_steps(mount: Mapping[str, Any]) -> bool:
-    """Whether a claim is mounted for the step itself, which hands an output on from there."""
-    return str(mount.get("mountPath", "")).startswith(f"{MOUNT_ROOT}/")
-
-
 def _mounted(volumes: Sequence[Mapping[str, Any]], mounts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the volumes of these mounts, each once: KFP's driver names a volume for its claim, once for each mount."""
     names = {mount["name"] for mount in mounts}
-    return [volume for volume in volumes if volume.get("name") in names]
+    return list({volume["name"]: volume for volume in volumes if volume.get("name") in names}.values())

@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from kfp import compiler, dsl
 
+from kfp_cluster.in_pod.launcher_stand_in import compiled
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.spec import Installation
 from ptjob_provider.kfp.request import Request
+from same_fields import OWNER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from kfp_adapter.driver_stand_in import Driven
+    from ptjob_provider.core.spec import TrainingJob
 
 IDS = {"pipeline_run_id": "run-1", "pipeline_task_name": "pytorchjob", "pipeline_task_id": "7"}
 
@@ -36,3 +43,20 @@ def inputs(pipeline: Mapping[str, Any], task: str = "pytorchjob") -> dict[str, A
 def request(pipeline: Mapping[str, Any], **more: Any) -> Request:
     """Return what the step of a compiled pipeline is asked for."""
     return Request.parse({**inputs(pipeline), **IDS, **more})
+
+
+def arrived(driven: Driven) -> dict[str, Any]:
+    """Return a step's inputs as driver and launcher hand them over, and kfp's runtime to the component's function."""
+    _, text = compiled(["python", "{{$}}"], driven.executor_input())
+    given: dict[str, Any] = json.loads(text)["inputs"]["parameterValues"]
+    words = {"nodeSelector": "node_selector", "volumeMounts": "volume_mounts"}
+    settings = {words.get(name, name): part for name, part in given.pop("task_config").items()}
+    return {**given, "task_config": dsl.TaskConfig(**settings)}
+
+
+def rank0(asked: Request, installation: TrainingJob | None = None) -> dict[str, Any]:
+    """Return rank 0's pod of the job that a step makes."""
+    template = Installation(template=asked.template(installation))
+    manifest = pytorchjob.render(asked.job, owner=OWNER, attempt=1, installation=template).manifest
+    found: dict[str, Any] = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    return found

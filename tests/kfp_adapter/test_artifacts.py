@@ -62,10 +62,40 @@ def test_a_result_becomes_artifacts_and_parameters(tmp_path: Path) -> None:
     assert made.metrics.metadata == {"accuracy": 0.9861111, "loss": "NaN"}
     assert "<h2>accuracy</h2>" in Path(made.curves.path).read_text()
     assert "0.986111" in Path(made.report.path).read_text()
-    assert (made.model.uri, made.model.metadata["sha256"]) == (MODEL["uri"], "ab12")
     assert (outputs.tfevents_uri, outputs.scalars["loss"]) == ("pvc://logs/run-1", "NaN")
     assert "null" not in json.dumps(outputs.result)
     assert "curves" not in outputs.result["tfevents"]
+
+
+def test_a_model_by_reference_is_its_address_in_the_artifact_store(tmp_path: Path) -> None:
+    """The artifact stays where Kubeflow wants it: its launcher starts no step with an input that is elsewhere."""
+    made = artifacts(tmp_path)
+    given = made.model.uri
+
+    write(tmp_path, made)
+
+    assert made.model.uri == given
+    found = json.loads(Path(made.model.path).read_text())
+    facts = {key: MODEL[key] for key in ("uri", "claim", "path", "bytes", "sha256")}
+    assert "handed on by reference" in found.pop("what")
+    assert found == facts
+    assert made.model.metadata == {**facts, "model_artifact": "reference"}
+
+
+def test_a_consumer_finds_the_model_whichever_way_it_was_handed_on(tmp_path: Path) -> None:
+    """By the artifact alone: in the claim, or in the artifact store; an address is found in the claim."""
+    source = tmp_path / "jobs" / "claims" / "default" / "models" / MODEL["path"]
+    source.parent.mkdir(parents=True)
+    source.write_text("weights")
+    environ = {"PTJOB_BACKEND": "local", "PTJOB_LOCAL_ROOT": str(tmp_path / "jobs")}
+    by_reference, copied = artifacts(tmp_path / "a"), artifacts(tmp_path / "b")
+
+    write(tmp_path / "jobs", by_reference)
+    write(tmp_path / "jobs", copied, "copy")
+
+    assert find_output(by_reference.model, environ=environ) == source
+    assert find_output(MODEL["uri"], environ=environ) == source
+    assert find_output(copied.model, environ=environ) == Path(copied.model.path)
 
 
 def test_what_was_not_declared_is_empty(tmp_path: Path) -> None:
@@ -117,7 +147,7 @@ def test_a_model_that_cannot_be_copied_may_be_copied_by_another_try(tmp_path: Pa
 
 def test_a_claim_that_a_step_does_not_see_is_named() -> None:
     """On a cluster the claim has to be mounted in whoever reads from it."""
-    with pytest.raises(UnsupportedByBackend, match=r"claim models is not mounted here; mount it at /mnt/outputs/model"):
+    with pytest.raises(UnsupportedByBackend, match=r"claim models is not mounted at /mnt/outputs/models: handover"):
         find_output(MODEL["uri"], environ={})
 
 

@@ -13,7 +13,6 @@ from kfp_adapter.compiled import compile_pipeline, inputs, request
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec import JOB_FIELDS
 from ptjob_provider.kfp.component import STEP_IMAGE, component, pytorchjob_op
-from ptjob_provider.kfp.handover import model_path, mount_model
 from same_fields import FIELDS, arguments, expected, rendered
 
 TASK = "pytorchjob"
@@ -190,25 +189,7 @@ def test_a_step_that_copies_the_model_mounts_its_claim(given: dict[str, Any], tm
     spec = compiled(tmp_path, image="digits", model_artifact="copy", **given)
 
     (mount,) = spec["platforms"]["kubernetes"]["deploymentSpec"]["executors"][f"exec-{TASK}"]["pvcMount"]
-    assert (mount["constant"], mount["mountPath"]) == ("models", "/mnt/outputs/model")
-
-
-def test_a_consumer_of_a_reference_mounts_the_claim_that_the_step_names(tmp_path: Path) -> None:
-    """The claim need not be known when the pipeline is compiled."""
-
-    def pipeline(model: str = "pvc://models/m.pt") -> None:
-        train = pytorchjob_op(image="digits", model=model)
-        consumer = pytorchjob_op(image="digits", args=[model_path(train)])
-        mount_model(consumer, train)
-
-    spec = compile_pipeline(pipeline, tmp_path)
-
-    (mount,) = spec["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-pytorchjob-2"]["pvcMount"]
-    assert mount["mountPath"] == "/mnt/outputs/model"
-    assert mount["pvcNameParameter"]["taskOutputParameter"]["outputParameterKey"] == "model_claim"
-    assert inputs(spec, "pytorchjob-2")["args"] == [
-        "/mnt/outputs/model/{{$.inputs.parameters['pipelinechannel--pytorchjob-model_path']}}"
-    ]
+    assert (mount["constant"], mount["mountPath"]) == ("models", "/mnt/own-claim")
 
 
 def test_settings_of_the_step_can_be_chained(tmp_path: Path) -> None:

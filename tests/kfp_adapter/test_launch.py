@@ -1,19 +1,25 @@
-"""The step's program started as Kubeflow's launcher starts it: the compiled command, the input in its arguments."""
+"""The step's program started as Kubeflow's launcher starts it: the compiled command, the input in its arguments.
 
-from __future__ import annotations
+kfp reads annotations as objects, not as texts.
+"""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
+from kfp import dsl, kubernetes
 
 from kfp_adapter.compiled import compile_pipeline
+from kfp_adapter.conftest import LocalStep
+from kfp_adapter.driver_stand_in import Driven
+from kfp_cluster.in_pod.launcher_stand_in import Refused, compiled, download, placeholders, with_defaults
+from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.kfp.component import pytorchjob_op
-
-if TYPE_CHECKING:
-    from kfp_adapter.conftest import LocalStep
 
 SHOWS = """
 import json, os, pathlib, sys
@@ -28,27 +34,33 @@ ARTIFACTS = {
     "curves": "system.HTML",
     "report": "system.Markdown",
 }
-PARAMETERS = ("job_name", "model_uri", "model_claim", "model_path", "tfevents_uri", "scalars", "result")
 
 
-def container(folder: Path) -> dict[str, Any]:
-    """Return what a compiled step runs."""
+def driven(folder: Path) -> Driven:
+    """Return a step with numbers and settings, as a run has it."""
 
-    def pipeline():  # noqa: ANN202 - kfp reads annotations, which are texts here
-        pytorchjob_op(image="none")
+    def pipeline(epochs: int = 12) -> None:
+        task = pytorchjob_op(
+            name="digits",
+            image="none",
+            workers=1,
+            command=["python", "-c", SHOWS],
+            args=[f"--epochs={epochs}", 1.0, 3, "<&>"],
+            env={"N": 2},
+            model=f"pvc://models/{dsl.PIPELINE_JOB_ID_PLACEHOLDER}/m.pt",
+        )
+        task.set_env_variable("FROM_STEP", "yes")
+        kubernetes.add_node_selector(task, "gpu", "a100")
 
-    found: dict[str, Any] = compile_pipeline(pipeline, folder)["deploymentSpec"]["executors"]["exec-pytorchjob"]
-    return dict(found["container"])
+    return Driven(pipeline=compile_pipeline(pipeline, folder))
 
 
-def executor_input(folder: Path, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return what the launcher hands over; every input is there, and most are null."""
+def on_this_machine(given: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return what the launcher is given, with outputs in a folder and not in the places of a pod."""
     outputs = {name: {"artifacts": [_artifact(name, kind, folder)]} for name, kind in ARTIFACTS.items()}
-    files = {name: {"outputFile": str(folder / name)} for name in PARAMETERS}
-    return {
-        "inputs": {"parameterValues": inputs},
-        "outputs": {"artifacts": outputs, "parameters": files, "outputFile": str(folder / "executor_output.json")},
-    }
+    files = {name: {"outputFile": str(folder / name)} for name in given["outputs"]["parameters"]}
+    places = {"artifacts": outputs, "parameters": files, "outputFile": str(folder / "executor_output.json")}
+    return {**given, "outputs": places}
 
 
 def _artifact(name: str, kind: str, folder: Path) -> dict[str, Any]:
@@ -58,24 +70,9 @@ def _artifact(name: str, kind: str, folder: Path) -> dict[str, Any]:
 
 def test_the_compiled_command_does_the_step(local_step: LocalStep, tmp_path: Path) -> None:
     """Numbers as a back-end hands them over, the step's settings, and outputs where the launcher looks for them."""
-    inputs = {
-        "pipeline_run_id": "run-1",
-        "pipeline_task_name": "train",
-        "pipeline_task_id": "7",
-        "name": "digits",
-        "image": "none",
-        "workers": "<ptjob-int 1>",
-        "gpus": None,
-        "manifest": None,
-        "command": ["python", "-c", SHOWS],
-        "args": ["--epochs=<ptjob-int 12.0>", "<ptjob-float 1.0>", 3.0],
-        "env": {"N": 2.0},
-        "model": "pvc://models/{{$.pipeline_job_uuid}}/m.pt",
-        "task_config": {"env": [{"name": "FROM_STEP", "value": "yes"}], "nodeSelector": {"gpu": "a100"}},
-    }
-    step = container(tmp_path)
-    handed_over = json.dumps(executor_input(tmp_path, inputs))
-    command = [*step["command"], *(each.replace("{{$}}", handed_over) for each in step["args"])]
+    step = driven(tmp_path)
+    given = with_defaults(on_this_machine(step.executor_input(), tmp_path), dict(step.component))
+    command = compiled([*step.container["command"], *step.container["args"]], given)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
     done = subprocess.run(
@@ -84,8 +81,33 @@ def test_the_compiled_command_does_the_step(local_step: LocalStep, tmp_path: Pat
 
     assert done.returncode == 0, done.stdout + done.stderr
     (shown,) = [line for line in done.stdout.splitlines() if line.startswith('{"args"')]
-    assert json.loads(shown) == {"args": ["--epochs=12", "1.0", "3"], "FROM_STEP": "yes", "N": "2"}
+    assert json.loads(shown) == {"args": ["--epochs=12", "1.0", "3", "<&>"], "FROM_STEP": "yes", "N": "2"}
     made = json.loads((tmp_path / "executor_output.json").read_text())
     assert made["parameterValues"]["model_uri"] == "pvc://models/run-1/m.pt"
-    assert made["artifacts"]["trained_model"]["artifacts"][0]["uri"] == "pvc://models/run-1/m.pt"
+    (trained,) = made["artifacts"]["trained_model"]["artifacts"]
+    assert trained["uri"] == given["outputs"]["artifacts"]["trained_model"]["artifacts"][0]["uri"]
+    assert trained["metadata"]["uri"] == "pvc://models/run-1/m.pt"
     assert (tmp_path / "report").is_file()
+    (job,) = asyncio.run(local_step.backend.list(pytorchjob.KIND, "default", {}))
+    assert job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["nodeSelector"] == {"gpu": "a100"}
+
+
+def test_an_input_at_an_address_that_the_launcher_does_not_know_stops_a_step() -> None:
+    """Before its command: so no artifact of ours may be anywhere but in the store."""
+    inputs = {"model": {"artifacts": [{"uri": "pvc://models/m.pt"}]}}
+
+    with pytest.raises(Refused, match=r'unsupported Cloud bucket: "pvc://models/m\.pt"'):
+        download(inputs, {})
+
+
+def test_a_placeholder_is_replaced_wherever_it_stands(tmp_path: Path) -> None:
+    """In the input that is handed over as a whole, too; a list or map is JSON as Go writes it."""
+    given = driven(tmp_path).executor_input()
+    given["inputs"]["parameterValues"]["env"] = {"A": "<", "N": 2.0}
+
+    table = placeholders(given)
+
+    assert table["{{$.inputs.parameters['pipelinechannel--epochs']}}"] == "12"
+    assert table["{{$.inputs.parameters['env']}}"] == '{"A":"\\u003c","N":2}'
+    assert table["{{$.outputs.artifacts['report'].path}}"] == "/minio/mlpipeline/v2/artifacts/run-1/pytorchjob/7/report"
+    assert compiled(["{{$.inputs.parameters['name']}}"] * 2, given) == ["{{$.inputs.parameters['name']}}", "digits"]

@@ -80,7 +80,7 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
 def test_a_job_that_succeeds_is_handed_on_by_reference(
     local_step: LocalStep, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The artifact's address is the model's, rank 0's line is in the log, and the texts lead to the same place."""
+    """The artifact tells the model's address, rank 0's line is in the log, and the texts lead to the same place."""
     outputs = local_step.run(TRAINS, model=MODEL)
 
     said = capsys.readouterr().out.splitlines()
@@ -88,7 +88,7 @@ def test_a_job_that_succeeds_is_handed_on_by_reference(
     assert "trained 1" in said
     assert said[-1] == f"── default/{outputs.job_name} succeeded"
     assert (outputs.model_uri, outputs.model_claim, outputs.model_path) == (MODEL, "models", "m.pt")
-    assert (model.uri, model.metadata["bytes"]) == (MODEL, 7)
+    assert (model.metadata["uri"], model.metadata["bytes"]) == (MODEL, 7)
     assert outputs.result["phase"] == "Succeeded"
     assert None not in outputs.result.values()
     assert json.loads(json.dumps(outputs)) == [*outputs]

@@ -6,24 +6,18 @@ from typing import Any
 
 from kfp.dsl import TaskConfig
 
-from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.spec import Installation, TrainingJob, job_template
+from kfp_adapter.compiled import IDS, rank0
+from ptjob_provider.core.spec import TrainingJob, job_template
 from ptjob_provider.kfp.request import Request
 from ptjob_provider.kfp.task_config import pod_template
-from same_fields import OWNER
 
-IDS = {"pipeline_run_id": "run-1", "pipeline_task_name": "train", "pipeline_task_id": "7"}
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-STEPS_CLAIM = {"name": "models", "persistentVolumeClaim": {"claimName": "models"}}
+OWN = {"name": "models", "persistentVolumeClaim": {"claimName": "models"}}
 
 
 def pod(config: TaskConfig, installation: TrainingJob | None = None, **fields: Any) -> dict[str, Any]:
     """Return rank 0's pod of a job with these settings."""
-    request = Request.parse({**IDS, "image": "digits", **fields, "task_config": config})
-    template = Installation(template=request.template(installation))
-    manifest = pytorchjob.render(request.job, owner=OWNER, attempt=1, installation=template).manifest
-    found: dict[str, Any] = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
-    return found
+    return rank0(Request.parse({**IDS, "image": "digits", **fields, "task_config": config}), installation)
 
 
 def test_a_step_without_settings_changes_nothing() -> None:
@@ -66,15 +60,23 @@ def test_the_jobs_own_words_win() -> None:
     assert found["nodeSelector"] == {"gpu": "a100", "zone": "b"}
 
 
-def test_what_the_step_mounts_for_itself_is_not_the_jobs() -> None:
-    """It mounts the model's claim to copy from it."""
-    config = TaskConfig(
-        volumes=[CLAIM, STEPS_CLAIM],
-        volume_mounts=[{"name": "data", "mountPath": "/data"}, {"name": "models", "mountPath": "/mnt/outputs/model"}],
-    )
+def test_what_a_step_mounts_to_copy_from_is_not_the_jobs() -> None:
+    """Its own place alone: the same claim may be the job's at another one, and a step that copies nothing has none."""
+    mounts = [{"name": "data", "mountPath": "/data"}, {"name": "models", "mountPath": "/mnt/own-claim"}]
+    config = TaskConfig(volumes=[CLAIM, OWN], volume_mounts=mounts)
 
-    found = pod(config)
+    copying, other = pod(config, model_artifact="copy"), pod(config)
 
-    assert CLAIM in found["volumes"]
-    assert STEPS_CLAIM not in found["volumes"]
-    assert "/mnt/outputs/model" not in {mount["mountPath"] for mount in found["containers"][0]["volumeMounts"]}
+    assert OWN not in copying["volumes"]
+    assert [mount["mountPath"] for mount in copying["containers"][0]["volumeMounts"]][:1] == ["/data"]
+    assert "/mnt/own-claim" in {mount["mountPath"] for mount in other["containers"][0]["volumeMounts"]}
+
+
+def test_a_claim_that_is_mounted_twice_is_one_volume() -> None:
+    """KFP's driver names a volume for its claim, once for each mount; a pod with two of one name is refused."""
+    mounts = [{"name": "data", "mountPath": "/data"}, {"name": "data", "mountPath": "/old"}]
+
+    found = pod(TaskConfig(volumes=[CLAIM, CLAIM], volume_mounts=mounts))
+
+    assert [volume for volume in found["volumes"] if volume["name"] == "data"] == [CLAIM]
+    assert [mount for mount in found["containers"][0]["volumeMounts"] if mount["name"] == "data"] == mounts

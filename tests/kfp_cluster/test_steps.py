@@ -45,8 +45,9 @@ def test_a_training_hands_on_model_metrics_curves_and_report(lab: Lab, digits_im
     assert f"── {ref} succeeded" in log
     assert (told["job_name"], told["model_uri"]) == (ref.name, f"pvc://digits/{run}/model.pt")
     assert (told["model_claim"], told["tfevents_uri"]) == ("digits", f"pvc://digits/{run}/logs")
-    assert artifacts["trained_model"]["uri"] == told["model_uri"]
-    assert artifacts["trained_model"]["metadata"]["sha256"] == told["result"]["model"]["sha256"]
+    assert artifacts["trained_model"]["uri"] == f"{ROOT}/{run}/{TASK}/1/trained_model"
+    assert artifacts["trained_model"]["metadata"]["uri"] == told["model_uri"]
+    assert json.loads(artifacts["trained_model"]["content"])["sha256"] == told["result"]["model"]["sha256"]
     assert set(artifacts["metrics"]["metadata"]) == set(told["scalars"]) >= {"train/loss", "held_out/accuracy"}
     assert "<h2>held_out/accuracy</h2>" in artifacts["curves"]["content"]
     assert artifacts["curves"]["uri"] == f"{ROOT}/{run}/{TASK}/1/curves"

@@ -1,0 +1,78 @@
+"""Where a step on a cluster finds what was mounted in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptjob_provider.core.errors import UnsupportedByBackend
+from ptjob_provider.kfp import mounted, step
+from ptjob_provider.kfp.mounted import find_output, must_enter_own_claim
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kfp_adapter.conftest import LocalStep
+
+ADDRESS = "pvc://models/run-1/m.pt"
+
+
+@pytest.fixture
+def mnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder that stands for `/mnt/outputs`."""
+    monkeypatch.setattr(mounted, "MOUNT_ROOT", str(tmp_path))  # a container's, which is not ours to write to
+    return tmp_path
+
+
+def test_a_claim_is_found_under_its_name(mnt: Path) -> None:
+    """What it holds need not be there yet: it may be about to be written."""
+    (mnt / "models").mkdir()
+    (mnt / "_claim").mkdir()
+
+    assert find_output(ADDRESS, environ={}) == mnt / "models" / "run-1" / "m.pt"
+
+
+def test_a_claim_whose_name_was_a_value_is_the_only_one_that_is_mounted_so(mnt: Path) -> None:
+    """Nothing in the pod tells its name; a claim that was mounted by another name is not taken for it."""
+    (mnt / "old").mkdir()
+    (mnt / "_claim").mkdir()
+
+    assert find_output(ADDRESS, environ={}) == mnt / "_claim" / "run-1" / "m.pt"
+
+
+def test_of_several_the_one_that_has_it_is_meant(mnt: Path) -> None:
+    """If two have it, or none, there is no telling."""
+    for name in ("_new", "_old"):
+        (mnt / name / "run-1").mkdir(parents=True)
+    (mnt / "_old" / "run-1" / "m.pt").touch()
+
+    assert find_output(ADDRESS, environ={}) == mnt / "_old" / "run-1" / "m.pt"
+    (mnt / "_new" / "run-1" / "m.pt").touch()
+    with pytest.raises(UnsupportedByBackend, match="the claim models is not mounted at"):
+        find_output(ADDRESS, environ={})
+
+
+def test_another_claim_is_not_taken_for_it(mnt: Path) -> None:
+    """The text says where it was looked for, and what mounts it there."""
+    (mnt / "old").mkdir()
+
+    with pytest.raises(UnsupportedByBackend, match=r"is not mounted at \S+/models: handover.mount_model"):
+        find_output(ADDRESS, environ={})
+
+
+def test_a_step_that_copies_wants_its_claim() -> None:
+    """No test's machine has such a mount."""
+    with pytest.raises(UnsupportedByBackend, match="sees its model's claim at /mnt/own-claim, and nothing is mounted"):
+        must_enter_own_claim()
+
+
+def test_it_says_so_before_it_trains(local_step: LocalStep, capsys: pytest.CaptureFixture[str]) -> None:
+    """And not hours later."""
+    given = local_step.given("", model=ADDRESS, model_artifact="copy")
+
+    with pytest.raises(SystemExit) as ended:
+        step.run(given, {})
+
+    assert ended.value.code == step.EXIT_FAILED
+    assert capsys.readouterr().out.startswith("model_artifact: a step that copies sees its model's claim at")
