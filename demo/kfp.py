@@ -66,7 +66,7 @@ def settings(folder: Folder) -> dict[str, str]:
     return {
         "PTJOB_BACKEND": "local",
         "PTJOB_LOCAL_ROOT": str(folder.jobs),
-        "PTJOB_LOCAL_IMAGES": json.dumps({"digits": str(ROOT / "docker" / "digits")}),
+        "PTJOB_LOCAL_IMAGES": json.dumps({"ghcr.io/ptjob-provider/digits": str(ROOT / "docker" / "digits")}),
         "PYTHONUNBUFFERED": "1",
     }
 

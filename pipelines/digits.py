@@ -5,41 +5,48 @@ Pipelines, or on one machine with `kfp.local` and PTJOB_BACKEND=local.
 
 To make it yours:
 
-- `IMAGE`: your training image, here the one of `docker/digits`. Its program finds where to write in PTJOB_MODEL_PATH,
-  PTJOB_TFEVENTS_DIR and PTJOB_CHECKPOINT_DIR, or is told by arguments.
+- `IMAGE`: your training image, here the one of `docker/digits`; a run may name another one. Its program finds where to
+  write in PTJOB_MODEL_PATH, PTJOB_TFEVENTS_DIR and PTJOB_CHECKPOINT_DIR, or is told by arguments.
 - `CLAIM`: your claim. The steps that compare and promote mount it, too: it is ReadWriteMany, or all share a node.
+- `USER`: who runs in that image, and owns what it writes. The steps that compare and promote run as the same one.
 - `workers` counts pods, rank 0 included. On GPUs: `gpus=1` and the argument `--backend=nccl`.
 
 `python digits.py` writes `digits.yaml`, which the page and the client of Kubeflow Pipelines take.
 """
 
-from kfp import compiler, dsl
+from kfp import compiler, dsl, kubernetes
 
+from ptjob_provider import __version__
 from ptjob_provider.kfp.component import STEP_IMAGE, pytorchjob_op
 from ptjob_provider.kfp.handover import mount_claim
 
-IMAGE = "digits"
+IMAGE = f"ghcr.io/ptjob-provider/digits:{__version__}"
 CLAIM = "digits"
+USER = 0
 VOLUMES = [f"{CLAIM}:/data"]
 RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
 
 
 @dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
 def compare(scalars: dict, champion: str) -> str:
-    """Say whether these scalars are `better` or `not better` than the champion's; the first model is better.
+    """Say whether these scalars are `better` or `not better` than the champion's.
+
+    The first model is better than none, and one whose accuracy is no number is never better.
 
     Args:
-        scalars: of the evaluation.
+        scalars: of the evaluation; what is no number is a text, such as "NaN".
         champion: address of the champion's directory.
     """
     import json  # noqa: PLC0415 - only this function's source is in the pipeline
+    import math  # noqa: PLC0415 - as above
 
     from ptjob_provider.kfp.mounted import find_output  # noqa: PLC0415 - as above
 
     kept = find_output(champion) / "scalars.json"
-    before = json.loads(kept.read_text())["held_out/accuracy"] if kept.is_file() else None
-    print(f"accuracy {scalars['held_out/accuracy']}, the champion's: {before}")
-    return "better" if before is None or scalars["held_out/accuracy"] > before else "not better"
+    accuracy = float(scalars["held_out/accuracy"])
+    before = float(json.loads(kept.read_text())["held_out/accuracy"]) if kept.is_file() else -math.inf
+    print(f"accuracy {accuracy}, the champion's: {before}")
+    return "not better" if math.isnan(accuracy) or accuracy <= before else "better"
 
 
 @dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
@@ -65,7 +72,13 @@ def promote(model: dsl.Input[dsl.Model], scalars: dict, champion: str) -> str:
 
 
 @dsl.pipeline(name="digits")
-def digits(epochs: int = 12, lr: float = 0.003, workers: int = 2, champion: str = f"pvc://{CLAIM}/champion") -> None:
+def digits(
+    epochs: int = 12,
+    lr: float = 0.003,
+    workers: int = 2,
+    champion: str = f"pvc://{CLAIM}/champion",
+    image: str = IMAGE,
+) -> None:
     """Train, evaluate, and promote if better.
 
     Args:
@@ -73,10 +86,11 @@ def digits(epochs: int = 12, lr: float = 0.003, workers: int = 2, champion: str 
         lr: learning rate.
         workers: pods of the training.
         champion: address of the directory of the best model so far.
+        image: of training and evaluation.
     """
     train = pytorchjob_op(
         name="digits",
-        image=IMAGE,
+        image=image,
         args=["--epochs", epochs, "--lr", lr],
         workers=workers,
         cpu=1,
@@ -91,7 +105,7 @@ def digits(epochs: int = 12, lr: float = 0.003, workers: int = 2, champion: str 
 
     evaluate = pytorchjob_op(
         name="digits-evaluate",
-        image=IMAGE,
+        image=image,
         command=["python", "evaluate.py"],
         args=[f"--model_path=/data/{train.outputs['model_path']}"],
         cpu=1,
@@ -103,10 +117,12 @@ def digits(epochs: int = 12, lr: float = 0.003, workers: int = 2, champion: str 
     compared = compare(scalars=evaluate.outputs["scalars"], champion=champion)
     compared.set_caching_options(enable_caching=False)
     mount_claim(compared, CLAIM)
+    kubernetes.set_security_context(compared, run_as_user=USER)
     with dsl.If(compared.output == "better"):
         promoted = promote(model=train.outputs["trained_model"], scalars=evaluate.outputs["scalars"], champion=champion)
         promoted.set_caching_options(enable_caching=False)
         mount_claim(promoted, CLAIM)
+        kubernetes.set_security_context(promoted, run_as_user=USER)
 
 
 if __name__ == "__main__":

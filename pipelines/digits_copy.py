@@ -1,23 +1,25 @@
 """Hand the model on as bytes: `model_artifact="copy"` puts it into the run's artifact store.
 
 A stock component then reads it as a file, `torch.load(model.path)`, in whatever namespace and on whatever node it runs.
-The price: the step mounts the claim, and the model is read once more and written to the store.
+The price: the step mounts the claim, as the user that owns the model, and the model is read once more and written to
+the store. `USER` is who runs in the training's image.
 
 `python digits_copy.py` writes `digits_copy.yaml`.
 """
 
-from kfp import compiler, dsl
+from kfp import compiler, dsl, kubernetes
 
+from ptjob_provider import __version__
 from ptjob_provider.kfp.component import pytorchjob_op
 
-IMAGE = "digits"
-TORCH_IMAGE = "registry.example.com/python-torch-kfp:1"
-"""Any image with PyTorch and kfp."""
+IMAGE = f"ghcr.io/ptjob-provider/digits:{__version__}"
+"""Trains, and counts: it has PyTorch, and kfp's runtime for the component below, as any image may have."""
 
+USER = 0
 RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
 
 
-@dsl.component(base_image=TORCH_IMAGE, install_kfp_package=False)
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
 def count_parameters(model: dsl.Input[dsl.Model]) -> int:
     """Return how many parameters the model has."""
     import torch  # noqa: PLC0415 - only this function's source is in the pipeline
@@ -29,15 +31,16 @@ def count_parameters(model: dsl.Input[dsl.Model]) -> int:
 
 
 @dsl.pipeline(name="digits-copy")
-def digits_copy(epochs: int = 2) -> None:
+def digits_copy(epochs: int = 2, image: str = IMAGE) -> None:
     """Train, and read the model from the artifact store.
 
     Args:
         epochs: in all.
+        image: of the training.
     """
     train = pytorchjob_op(
         name="digits",
-        image=IMAGE,
+        image=image,
         args=["--epochs", epochs],
         cpu=1,
         memory="2Gi",
@@ -45,6 +48,7 @@ def digits_copy(epochs: int = 2) -> None:
         tfevents=f"pvc://digits/logs/{RUN}",
         model_artifact="copy",
     )
+    kubernetes.set_security_context(train, run_as_user=USER)
     count_parameters(model=train.outputs["trained_model"])
 
 

@@ -1,17 +1,20 @@
 """Hand the model on by reference: nothing is copied, and the next step mounts the claim.
 
 `mount_model` mounts it in any task, and `model_path` is where that task's program finds the model. On one machine
-nothing is mounted: a component in an image with ptjob-provider finds the model in both cases by `find_output`.
+nothing is mounted: a component in an image with ptjob-provider finds the model in both cases by `find_output`. It runs
+as the user that owns the model: `USER` is who runs in the training's image.
 
 `python digits_reference.py` writes `digits_reference.yaml`.
 """
 
-from kfp import compiler, dsl
+from kfp import compiler, dsl, kubernetes
 
+from ptjob_provider import __version__
 from ptjob_provider.kfp.component import STEP_IMAGE, pytorchjob_op
 from ptjob_provider.kfp.handover import mount_model
 
-IMAGE = "digits"
+IMAGE = f"ghcr.io/ptjob-provider/digits:{__version__}"
+USER = 0
 RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
 
 
@@ -30,15 +33,16 @@ def check(model: dsl.Input[dsl.Model]) -> str:
 
 
 @dsl.pipeline(name="digits-reference")
-def digits_reference(epochs: int = 2) -> None:
+def digits_reference(epochs: int = 2, image: str = IMAGE) -> None:
     """Train, and read the model where the training has written it.
 
     Args:
         epochs: in all.
+        image: of the training.
     """
     train = pytorchjob_op(
         name="digits",
-        image=IMAGE,
+        image=image,
         args=["--epochs", epochs],
         cpu=1,
         memory="2Gi",
@@ -48,6 +52,7 @@ def digits_reference(epochs: int = 2) -> None:
     checked = check(model=train.outputs["trained_model"])
     checked.set_caching_options(enable_caching=False)
     mount_model(checked, train)
+    kubernetes.set_security_context(checked, run_as_user=USER)
 
 
 if __name__ == "__main__":

@@ -3,18 +3,20 @@
 Every training is a job of its own, with its own name, log and result; `dsl.Collected` brings the results together.
 
 To make it yours: loop over whatever differs (arguments, images, numbers of workers). Paths need the loop's value where
-trainings must not write over each other's files.
+trainings must not write over each other's files. `USER` is who runs in your image, and owns what it writes.
 
 `python digits_sweep.py` writes `digits_sweep.yaml`.
 """
 
-from kfp import compiler, dsl
+from kfp import compiler, dsl, kubernetes
 
+from ptjob_provider import __version__
 from ptjob_provider.kfp.component import STEP_IMAGE, pytorchjob_op
 from ptjob_provider.kfp.handover import mount_claim
 
-IMAGE = "digits"
+IMAGE = f"ghcr.io/ptjob-provider/digits:{__version__}"
 CLAIM = "digits"
+USER = 0
 LEARNING_RATES = [0.0003, 0.003, 0.03]
 RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
 
@@ -23,11 +25,14 @@ RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
 def keep_best(results: list, best: str) -> str:
     """Copy the model with the best accuracy, and return where it was.
 
+    A model whose accuracy is no number is never the best; without any other one the step fails.
+
     Args:
         results: of the trainings.
         best: address to copy it to.
     """
-    import shutil  # noqa: PLC0415 - only this function's source is in the pipeline
+    import math  # noqa: PLC0415 - only this function's source is in the pipeline
+    import shutil  # noqa: PLC0415 - as above
 
     from ptjob_provider.kfp.mounted import find_output  # noqa: PLC0415 - as above
 
@@ -36,7 +41,10 @@ def keep_best(results: list, best: str) -> str:
 
     for result in results:
         print(f"{result['model']['uri']}: accuracy {accuracy(result):.4f}")
-    uri = str(max(results, key=accuracy)["model"]["uri"])
+    trained = [result for result in results if not math.isnan(accuracy(result))]
+    if not trained:
+        raise ValueError("the accuracy of no training is a number")
+    uri = str(max(trained, key=accuracy)["model"]["uri"])
     find_output(best).parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(find_output(uri), find_output(best))
     print(f"best is {uri}, kept as {best}")
@@ -44,17 +52,18 @@ def keep_best(results: list, best: str) -> str:
 
 
 @dsl.pipeline(name="digits-sweep")
-def digits_sweep(epochs: int = 4, best: str = f"pvc://{CLAIM}/best/model.pt") -> None:
+def digits_sweep(epochs: int = 4, best: str = f"pvc://{CLAIM}/best/model.pt", image: str = IMAGE) -> None:
     """Train with each learning rate and keep the best.
 
     Args:
         epochs: of each training.
         best: address to keep the best model at.
+        image: of the trainings.
     """
     with dsl.ParallelFor(LEARNING_RATES, parallelism=2) as rate:
         train = pytorchjob_op(
             name="digits-sweep",
-            image=IMAGE,
+            image=image,
             args=["--epochs", epochs, f"--lr={rate}"],
             workers=2,
             cpu=1,
@@ -66,6 +75,7 @@ def digits_sweep(epochs: int = 4, best: str = f"pvc://{CLAIM}/best/model.pt") ->
     kept = keep_best(results=dsl.Collected(train.outputs["result"]), best=best)
     kept.set_caching_options(enable_caching=False)
     mount_claim(kept, CLAIM)
+    kubernetes.set_security_context(kept, run_as_user=USER)
 
 
 if __name__ == "__main__":

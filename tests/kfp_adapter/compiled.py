@@ -28,6 +28,11 @@ def compile_pipeline(define: Callable[..., Any], folder: Path) -> dict[str, Any]
     """Compile a pipeline and return its specification; the platform's part is below `platforms`."""
     file = folder / "pipeline.yaml"
     compiler.Compiler().compile(dsl.pipeline(name="test")(define), str(file))
+    return load_pipeline(file)
+
+
+def load_pipeline(file: Path) -> dict[str, Any]:
+    """Return the specification in a compiled file, the same way."""
     first, *more = yaml.safe_load_all(file.read_text())
     return {**first, "platforms": more[0]["platforms"] if more else {}}
 

@@ -61,7 +61,7 @@ class Author:
         settings = {
             "PTJOB_BACKEND": "local",
             "PTJOB_LOCAL_ROOT": str(self.folder / "jobs"),
-            "PTJOB_LOCAL_IMAGES": json.dumps({"digits": trainer}),
+            "PTJOB_LOCAL_IMAGES": json.dumps({"ghcr.io/ptjob-provider/digits": trainer}),
         }
         return subprocess.run(
             [self.installed.python, "-c", RUN, name, json.dumps(arguments)],
@@ -118,7 +118,7 @@ def test_a_release_ships_the_component_and_every_pipeline(tmp_path: Path) -> Non
 
     assert {file.stem for file in tmp_path.iterdir()} == {"component", *PIPELINES}
     loaded = components.load_component_from_file(str(tmp_path / "digits.yaml"))
-    assert {"epochs", "lr", "workers", "champion"} == set(loaded.component_spec.inputs)
+    assert {"epochs", "lr", "workers", "champion", "image"} == set(loaded.component_spec.inputs)
     found = compared("component", (tmp_path / "component.yaml").read_text())
     assert found == (GOLDEN / "component.yaml").read_text()
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import secrets
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ from kfp import dsl
 from cluster.shell import ClusterFailed, wait_until
 from cluster.tenants import namespace_in, service_account
 from cluster_world import Tenant
-from kfp_adapter.compiled import compile_pipeline
+from kfp_adapter.compiled import compile_pipeline, load_pipeline
 from kfp_cluster.in_pod.launcher_stand_in import PUBLISHED
 from kfp_cluster.step_pod import RUN_LABEL, Try, programs, step_pod
 from kfp_cluster.stock_role import RUNNER, STOCK, documented
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 T = TypeVar("T")
+EXAMPLES = Path(__file__).parents[2] / "pipelines"
 PAUSE = 0.3
 PATIENCE = 240
 """Seconds for a step and its job to begin or to end, on a machine with other work to do."""
@@ -76,6 +80,13 @@ class Lab:
     def waiting(self) -> dict[str, Any]:
         """The pipeline whose training waits until it is released, compiled once."""
         return self.pipeline()
+
+    def example(self, name: str) -> dict[str, Any]:
+        """Compile a file of `pipelines/` as a person does, whose installation has the step's image elsewhere."""
+        with tempfile.TemporaryDirectory() as folder:
+            environ = {**os.environ, "PTJOB_STEP_IMAGE": self.image}
+            subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py")], cwd=folder, env=environ, check=True)
+            return load_pipeline(Path(folder) / f"{name}.yaml")
 
     def start(self, attempt: Try, pipeline: dict[str, Any] | None = None, *, account: str = RUNNER) -> Step:
         """Start one try of a step of a pipeline."""

@@ -41,6 +41,7 @@ class Try:
         retry: which of the engine's retries this is. None: the task has no retries.
         alive: for how many seconds after SIGTERM the container goes on.
         task: which of the pipeline's tasks.
+        parameters: of the run, as far as they differ from their defaults.
         upstream: what other tasks have published, by their names.
     """
 
@@ -49,6 +50,7 @@ class Try:
     retry: int | None = None
     alive: float = 1.0
     task: str = TASK
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     upstream: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -58,7 +60,8 @@ class Try:
 
     def driven(self, pipeline: Mapping[str, Any]) -> Driven:
         """Return the task as the driver sees it."""
-        return Driven(pipeline=pipeline, task=self.task, run=self.run, graph=self.graph, upstream=self.upstream)
+        ids = {"task": self.task, "run": self.run, "graph": self.graph}
+        return Driven(pipeline=pipeline, **ids, parameters=self.parameters, upstream=self.upstream)
 
 
 def programs(namespace: str) -> Manifest:

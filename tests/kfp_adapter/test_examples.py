@@ -1,0 +1,79 @@
+"""What the examples' own components decide, called as functions on this machine."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from installed import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CHAMPION = "pvc://digits/champion"
+
+
+@pytest.fixture
+def claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the directory that is the claim `digits`."""
+    monkeypatch.setenv("PTJOB_BACKEND", "local")  # read where the component runs, and by nothing else
+    monkeypatch.setenv("PTJOB_LOCAL_ROOT", str(tmp_path))
+    folder = tmp_path / "claims" / "default" / "digits"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def program(pipeline: str, component: str) -> Callable[..., Any]:
+    """Return the function of an example's component."""
+    found: Callable[..., Any] = runpy.run_path(str(ROOT / "pipelines" / f"{pipeline}.py"))[component].python_func
+    return found
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "before", "said"),
+    [
+        (0.5, None, "better"),
+        (0.5, 0.4, "better"),
+        (0.5, 0.5, "not better"),
+        ("NaN", None, "not better"),
+        ("NaN", 0.4, "not better"),
+        (0.5, "NaN", "better"),
+    ],
+)
+def test_a_champion_is_followed_by_what_is_better(claim: Path, accuracy: Any, before: Any, said: str) -> None:
+    """A model whose accuracy is no number is never better than anything."""
+    if before is not None:
+        (claim / "champion").mkdir()
+        (claim / "champion" / "scalars.json").write_text(json.dumps({"held_out/accuracy": before}))
+
+    compare = program("digits", "compare")
+
+    assert compare(scalars={"held_out/accuracy": accuracy}, champion=CHAMPION) == said
+
+
+def results(claim: Path, *accuracies: Any) -> list[dict[str, Any]]:
+    """Return trainings with these accuracies, each with a model."""
+    found = []
+    for number, accuracy in enumerate(accuracies):
+        (claim / f"{number}.pt").write_text(str(number))
+        uri = f"pvc://digits/{number}.pt"
+        found.append({"model": {"uri": uri}, "tfevents": {"scalars": {"held_out/accuracy": accuracy}}})
+    return found
+
+
+def test_a_sweep_keeps_no_model_whose_accuracy_is_no_number(claim: Path) -> None:
+    """Wherever it stands in the list."""
+    keep_best = program("digits_sweep", "keep_best")
+
+    kept = [
+        keep_best(results=results(claim, *values), best=f"{CHAMPION}/m.pt") for values in (("NaN", 0.1), (0.1, "NaN"))
+    ]
+
+    assert kept == ["pvc://digits/1.pt", "pvc://digits/0.pt"]
+    assert (claim / "champion" / "m.pt").read_text() == "0"
+    with pytest.raises(ValueError, match="the accuracy of no training is a number"):
+        keep_best(results=results(claim, "NaN"), best=f"{CHAMPION}/m.pt")

@@ -1,0 +1,87 @@
+"""Models in steps' own pods: the examples as they are compiled, with claims that only their owner may enter.
+
+The volumes of the tests' cluster are folders of root's (0750), as block devices and some provisioners make them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from kfp_adapter.driver_stand_in import TASK
+from kfp_cluster.lab import new_run
+from kfp_cluster.step_pod import ANY_USER, Try
+
+if TYPE_CHECKING:
+    from kfp_cluster.lab import Lab
+
+WRITES = 'mkdir -p "$(dirname "$PTJOB_MODEL_PATH")" && echo weights > "$PTJOB_MODEL_PATH"'
+
+
+def trained(lab: Lab, run: str, pipeline: dict[str, Any], image: str) -> dict[str, Any]:
+    """Run an example's training and return what it has published."""
+    step = lab.start(Try(run=run, parameters={"epochs": 1, "image": image}), pipeline)
+    assert step.wait() == 0, step.log()
+    return step.published()
+
+
+def test_the_next_steps_read_and_write_where_the_model_is(lab: Lab, digits_image: str) -> None:
+    """By reference: one finds the model by the artifact that it was given, another one keeps a copy beside it."""
+    run, pipeline = new_run("reference"), lab.example("digits_reference")
+    upstream = {TASK: trained(lab, run, pipeline, digits_image)}
+    model = upstream[TASK]["artifacts"]["trained_model"]
+    results = [
+        {"model": {"uri": model["metadata"]["uri"]}, "tfevents": {"scalars": {"held_out/accuracy": accuracy}}}
+        for accuracy in (0.5, "NaN")
+    ]
+
+    check = lab.start(Try(run=run, task="check", upstream=upstream), pipeline)
+    sweep = lab.example("digits_sweep")
+    wanted = sweep["root"]["dag"]["tasks"]["keep-best"]["inputs"]["parameters"]["results"]["taskOutputParameter"]
+    loop = {"parameters": {wanted["outputParameterKey"]: results}, "artifacts": {}}
+    keep = lab.start(Try(run=run, task="keep-best", upstream={wanted["producerTask"]: loop}), sweep)
+
+    assert check.wait() == 0, check.log()
+    assert check.published()["parameters"]["Output"] == model["metadata"]["sha256"]
+    assert keep.wait() == 0, keep.log()
+    assert f"best is {model['metadata']['uri']}, kept as pvc://digits/best/model.pt" in keep.log().splitlines()
+
+
+def test_a_model_is_copied_by_a_step_that_runs_as_its_owner(lab: Lab, digits_image: str) -> None:
+    """The bytes are in the artifact store; the job does not see what the step has mounted to copy from."""
+    run, pipeline = new_run("copy"), lab.example("digits_copy")
+
+    published = trained(lab, run, pipeline, digits_image)
+
+    model = published["artifacts"]["trained_model"]
+    assert model["sha256"] == model["metadata"]["sha256"]
+    assert "/mnt/own-claim" not in json.dumps(lab.objects("pytorchjobs"))
+
+
+def test_a_step_that_may_not_read_the_claim_says_so_before_it_trains(lab: Lab) -> None:
+    """With the user that may: nobody waits for a training whose model cannot be handed on."""
+    run = new_run("refused")
+    root = {"container_security_context": {"runAsUser": 0}}
+    pipeline = lab.pipeline(
+        command=["sh", "-c", WRITES], model=f"pvc://digits/{run}/m.txt", model_artifact="copy", **root
+    )
+
+    step = lab.start(Try(run=run), pipeline)
+
+    assert step.wait() == 1
+    (said,) = [line for line in step.log().splitlines() if line.startswith("model_artifact: ")]
+    assert f"user {ANY_USER} may not enter the claim at /mnt/own-claim (drwxr-x---, user 0, group 0)" in said
+    assert said.endswith("kubernetes.set_security_context(task, run_as_user=0)")
+    assert lab.ever_submitted(run) == set()
+
+
+def test_an_artifact_at_an_address_that_is_no_bucket_stops_the_next_step(lab: Lab) -> None:
+    """What Kubeflow's launcher would say, if a model's artifact had its address on the claim."""
+    pipeline = lab.example("digits_reference")
+    artifact = {"uri": "pvc://digits/m.pt", "metadata": {}, "content": None}
+    upstream = {TASK: {"parameters": {}, "artifacts": {"trained_model": artifact}}}
+
+    step = lab.start(Try(run=new_run("elsewhere"), task="check", upstream=upstream), pipeline)
+
+    assert step.wait() == 1
+    assert 'unsupported Cloud bucket: "pvc://digits/m.pt"' in step.log()
