@@ -58,6 +58,18 @@ def component_inputs(given: Mapping[str, Any]) -> dict[str, Any]:
     return inputs
 
 
+def known_image(name: str) -> str:
+    """Return the name of an image.
+
+    Raises:
+        InvalidSpec: a pipeline's value is a part of it, which nobody would replace: only a whole name may be one.
+    """
+    if _is_open(name):
+        allowed = "an image's name, or a pipeline's value that is the whole of it"
+        raise InvalidSpec.of("step_image", name, allowed)
+    return name
+
+
 def claim_of_model(inputs: Mapping[str, Any]) -> str:
     """Return the claim that the model will be on.
 

@@ -22,7 +22,7 @@ from kfp.dsl.pipeline_channel import PipelineChannel
 from ptjob_provider import __version__
 from ptjob_provider.kfp import launcher
 from ptjob_provider.kfp.artifacts import ModelArtifact
-from ptjob_provider.kfp.compiling import claim_of_model, component_inputs
+from ptjob_provider.kfp.compiling import claim_of_model, component_inputs, known_image
 from ptjob_provider.kfp.mounted import OWN_CLAIM
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
     chosen = given.pop("step_image", STEP_IMAGE)
     copies = ModelArtifact.parse(model_artifact or ModelArtifact.REFERENCE) is ModelArtifact.COPY
     inputs = component_inputs(given)
-    image = STEP_IMAGE if isinstance(chosen, PipelineChannel) else chosen
+    image = STEP_IMAGE if isinstance(chosen, PipelineChannel) else known_image(chosen)
     task = component(image, sees_model=copies)(**_IDS, **inputs)
     task.set_caching_options(enable_caching=False)
     if chosen is not image:

@@ -108,6 +108,16 @@ def test_a_step_is_not_cached_and_its_image_can_be_chosen(tmp_path: Path) -> Non
     assert caching == [{}, {}, {}]
 
 
+def test_a_pipelines_value_inside_the_name_of_the_steps_image_is_refused(tmp_path: Path) -> None:
+    """Kubeflow Pipelines replaces a value that is a whole image, and would look for `step:{{…}}` otherwise."""
+
+    def pipeline(tag: str = "2") -> None:
+        pytorchjob_op(image="digits", step_image=f"mirror/step:{tag}")
+
+    with pytest.raises(InvalidSpec, match=r"step_image: .mirror/step:\{\{channel:.*the whole of it"):
+        compile_pipeline(pipeline, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
