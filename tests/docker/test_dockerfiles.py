@@ -125,11 +125,16 @@ def test_a_step_runs_as_a_user_that_kubernetes_can_judge_and_writes_nowhere_else
     assert steps["VOLUME"] == "/tmp"  # noqa: S108 - the image's
 
 
-def test_the_components_image_is_the_one_that_is_built() -> None:
-    """Whoever builds it as the file says has what compiled pipelines name."""
-    (built,) = [line for line in IMAGES["step"].file.read_text().splitlines() if "docker build" in line]
+@pytest.mark.parametrize("name", ["digits", "step"])
+def test_the_images_of_compiled_pipelines_are_those_that_are_built(name: str) -> None:
+    """Whoever builds them as the files say has what the pipelines name, in this version."""
+    (built,) = [line for line in IMAGES[name].file.read_text().splitlines() if "docker build" in line]
 
-    assert f"-t ghcr.io/ptjob-provider/step:{__version__} " in built
+    image = f"-t ghcr.io/ptjob-provider/{name}:{__version__} "
+    assert image in built
+    assert image in (ROOT / "docker" / "README.md").read_text()
+    if name == "digits":
+        assert image.split()[1] in (ROOT / "docs" / "kubeflow-pipelines.md").read_text()
 
 
 def _files(context: Path, source: str) -> list[str]:
