@@ -108,6 +108,18 @@ def test_a_step_is_not_cached_and_its_image_can_be_chosen(tmp_path: Path) -> Non
     assert caching == [{}, {}, {}]
 
 
+def test_tasks_with_one_display_name_are_two(tmp_path: Path) -> None:
+    """A job is told from others by its task's own name, which no other task of the graph has."""
+
+    def pipeline() -> None:
+        for _ in range(2):
+            pytorchjob_op(image="digits").set_display_name("Train")
+
+    spec = compile_pipeline(pipeline, tmp_path)
+
+    assert [inputs(spec, name)["pipeline_task_name"] for name in (TASK, f"{TASK}-2")] == [TASK, f"{TASK}-2"]
+
+
 def test_a_pipelines_value_inside_the_name_of_the_steps_image_is_refused(tmp_path: Path) -> None:
     """Kubeflow Pipelines replaces a value that is a whole image, and would look for `step:{{…}}` otherwise."""
 
