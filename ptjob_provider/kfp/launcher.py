@@ -150,7 +150,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
         tfevents: Where it writes TensorBoard events.
         checkpoints: Where it keeps checkpoints.
         manifest: A whole PyTorchJob; the other inputs are laid over it.
-        model_artifact: reference (the artifact's address is the model's) or copy. Default reference.
+        model_artifact: reference (the artifact holds the model's address) or copy. Default reference.
         timeout: Seconds after which the job is stopped and the step fails.
         exact_name: Whether the job keeps its name literally.
         on_finish_action: keep_job, delete_job or delete_succeeded_job. Default keep_job.

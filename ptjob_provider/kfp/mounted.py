@@ -58,7 +58,7 @@ def find_output(output: Any, *, namespace: str = "default", environ: Mapping[str
 
 
 def reference_of(artifact: Any) -> str | None:
-    """Return the address that an artifact's metadata have; None if what lies in the artifact store is the model."""
+    """Return the address that an artifact's metadata names; None if what lies in the artifact store is the model."""
     metadata = artifact.metadata
     return str(metadata["uri"]) if metadata.get("model_artifact") == "reference" else None
 
