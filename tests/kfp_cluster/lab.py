@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kfp import dsl
+from kfp import dsl, kubernetes
 
 from cluster.shell import ClusterFailed, wait_until
 from cluster.tenants import namespace_in, service_account
@@ -62,7 +62,9 @@ class Lab:
     namespace: str
     image: str
 
-    def pipeline(self, *, on_task: Mapping[str, str] | None = None, **fields: Any) -> dict[str, Any]:
+    def pipeline(
+        self, *, on_task: Mapping[str, str] | None = None, as_user: int | None = None, **fields: Any
+    ) -> dict[str, Any]:
         """Compile a pipeline with one training, by default one that waits; its job is named for its run."""
         run = dsl.PIPELINE_JOB_ID_PLACEHOLDER
         waits = {"name": f"{STEM}{run}", "image": self.image, "command": ["sh", "-c", WAITS], "workers": 1}
@@ -72,6 +74,8 @@ class Lab:
             task = pytorchjob_op(step_image=self.image, **asked)
             for name, value in (on_task or {}).items():
                 task.set_env_variable(name, value)
+            if as_user is not None:
+                kubernetes.set_security_context(task, run_as_user=as_user, run_as_group=as_user)
 
         with tempfile.TemporaryDirectory() as folder:
             return compile_pipeline(pipeline, Path(folder))

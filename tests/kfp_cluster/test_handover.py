@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from kfp_adapter.driver_stand_in import TASK
 from kfp_cluster.lab import new_run
-from kfp_cluster.step_pod import ANY_USER, Try
+from kfp_cluster.step_pod import Try
 
 if TYPE_CHECKING:
     from kfp_cluster.lab import Lab
 
+IMAGES_USER = 65532
 WRITES = 'mkdir -p "$(dirname "$PTJOB_MODEL_PATH")" && echo weights > "$PTJOB_MODEL_PATH"'
 
 
@@ -59,18 +60,20 @@ def test_a_model_is_copied_by_a_step_that_runs_as_its_owner(lab: Lab, digits_ima
 
 
 def test_a_step_that_may_not_read_the_claim_says_so_before_it_trains(lab: Lab) -> None:
-    """With the user that may: nobody waits for a training whose model cannot be handed on."""
+    """With the user that may: nobody waits for a training whose model cannot be handed on.
+
+    It runs as the step's image says. A user that only the pod names is of group 0, which may read such a folder.
+    """
     run = new_run("refused")
+    model = {"model": f"pvc://digits/{run}/m.txt", "model_artifact": "copy"}
     root = {"container_security_context": {"runAsUser": 0}}
-    pipeline = lab.pipeline(
-        command=["sh", "-c", WRITES], model=f"pvc://digits/{run}/m.txt", model_artifact="copy", **root
-    )
+    pipeline = lab.pipeline(command=["sh", "-c", WRITES], as_user=IMAGES_USER, **model, **root)
 
     step = lab.start(Try(run=run), pipeline)
 
     assert step.wait() == 1
     (said,) = [line for line in step.log().splitlines() if line.startswith("model_artifact: ")]
-    assert f"user {ANY_USER} may not enter the claim at /mnt/own-claim (drwxr-x---, user 0, group 0)" in said
+    assert f"user {IMAGES_USER} may not enter the claim at /mnt/own-claim (drwxr-x---, user 0, group 0)" in said
     assert said.endswith("kubernetes.set_security_context(task, run_as_user=0)")
     assert lab.ever_submitted(run) == set()
 
