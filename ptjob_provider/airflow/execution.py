@@ -18,8 +18,15 @@ from ptjob_provider.airflow.tasklog import TaskLog, add_rest_of_log
 from ptjob_provider.airflow.waiting import ToldToStop, Waiting, alarm_put_off
 from ptjob_provider.core.conclusion import Conclusion, deadline_after, raise_for
 from ptjob_provider.core.errors import ClusterError, JobFailed, JobNotFound, JobTimedOut, PTJobError
-from ptjob_provider.core.finishing import OnFinishAction, act_on_finished, delete_if_unfinished
-from ptjob_provider.core.identity import JobRef, Owner, is_owned_by
+from ptjob_provider.core.finishing import (
+    OnFinishAction,
+    abandon,
+    act_on_finished,
+    delete_if_unfinished,
+    is_left_to_next_try,
+    known_job,
+)
+from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.orphans import LeaveRunning, marked
 from ptjob_provider.core.runner import follow
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     from ptjob_provider.airflow.event import JobEvent
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.diagnosis import Limits
+    from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.spec import TrainingJob
 
 _SUBMIT_GRACE = 2.0
@@ -176,7 +184,7 @@ class JobExecution:
             conclude_attempt(self._store)
             raise
         except Exception as error:
-            if not (may_retry(self._ti) and getattr(error, "retryable", True)):
+            if not is_left_to_next_try(error, may_retry=may_retry(self._ti)):
                 asyncio.run(self._delete("no further try will wait for it"))
             raise
 
@@ -218,24 +226,13 @@ class JobExecution:
         return f"{ref} was deleted: {why}" if deleted else f"{ref} had already ended"
 
     async def _delete(self, why: str) -> None:
-        try:
-            ref = await self._known_job()
-            if ref is not None and await delete_if_unfinished(self._backend, ref):
-                self._log.info("%s was deleted: %s", ref, why)
-        except ClusterError as error:
-            self._log.warning("the job may still run and could not be deleted: %s", error)
+        said = await abandon(self._backend, self._owner, self._store, ref=self._ref, why=why)
+        if said:
+            self._log.warning("%s", said)
 
     async def _known_job(self) -> JobRef | None:
         """Return this task's job; also one that an earlier try created, or whose create was under way."""
-        record = None if self._ref else self._store.load()
-        if record is None or record.ended:
-            return self._ref
-        try:
-            found = await self._backend.get(pytorchjob.KIND, record.namespace, record.name)
-        except JobNotFound:
-            return None
-        ref = JobRef.of(found)
-        return ref if is_owned_by(found, self._owner) and record.uid in {None, ref.uid} else None
+        return self._ref or await known_job(self._backend, self._owner, self._store)
 
 
 @contextmanager

@@ -1,16 +1,18 @@
-"""What becomes of a job's object after the job's end, or when nobody will wait for that."""
+"""What becomes of a job's object after the job's end, and of a job whose try ends before it."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from ptjob_provider.core.errors import InvalidSpec, JobNotFound, one_of
-from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound, one_of
+from ptjob_provider.core.identity import JobRef, is_owned_by
 from ptjob_provider.core.kinds import pytorchjob
 
 if TYPE_CHECKING:
+    from ptjob_provider.core.attempts import AttemptStore
     from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.identity import Owner
 
 
 class OnFinishAction(StrEnum):
@@ -51,6 +53,43 @@ async def delete_if_unfinished(backend: Backend, ref: JobRef) -> bool:
         return False
     await backend.delete(ref)
     return True
+
+
+async def known_job(backend: Backend, owner: Owner, store: AttemptStore) -> JobRef | None:
+    """Return the job of the attempt that the store holds, also if its create was under way; None if there is none."""
+    record = store.load()
+    if record is None or record.ended:
+        return None
+    try:
+        found = await backend.get(pytorchjob.KIND, record.namespace, record.name)
+    except JobNotFound:
+        return None
+    ref = JobRef.of(found)
+    return ref if is_owned_by(found, owner) and record.uid in {None, ref.uid} else None
+
+
+def is_left_to_next_try(error: Exception, *, may_retry: bool) -> bool:
+    """Whether the job of a try that ends by this error runs on, because another try comes and adopts it."""
+    return may_retry and bool(getattr(error, "retryable", True))
+
+
+async def abandon(backend: Backend, owner: Owner, store: AttemptStore, *, ref: JobRef | None = None, why: str) -> str:
+    """Delete the unfinished job that nobody will wait for, and return what was done as a sentence; "" for nothing.
+
+    Args:
+        backend: where it is.
+        owner: whose it is.
+        store: of this try, which tells of the job if `ref` is not known.
+        ref: the job.
+        why: nobody will.
+    """
+    try:
+        ref = ref or await known_job(backend, owner, store)
+        if ref is not None and await delete_if_unfinished(backend, ref):
+            return f"{ref} was deleted: {why}"
+    except ClusterError as error:
+        return f"the job may still run and could not be deleted: {error}"
+    return ""
 
 
 async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction, *, succeeded: bool) -> bool:

@@ -50,7 +50,8 @@ class Place:
         backend: runs them.
         namespace: of jobs that name none: the step's own. None: `default`.
         instance: this installation's name, part of the name of every job.
-        is_repeated: whether the pipeline's engine has started this step again by itself.
+        has_retries: whether the pipeline's engine starts this step again by itself, as often as it was told to.
+        is_repeated: whether it has done so.
         template: what is put under every job; None if nothing is.
         pod: the step's; None on one machine.
         local: how jobs run on this machine; None on a cluster.
@@ -59,6 +60,7 @@ class Place:
     backend: Backend
     namespace: str | None
     instance: str
+    has_retries: bool
     is_repeated: bool
     template: TrainingJob | None
     pod: Pod | None = None
@@ -87,6 +89,7 @@ def find_place(environ: Mapping[str, str], *, service_account: Path = _SERVICE_A
         backend=_local_backend(local) if local else _cluster_backend(options, in_cluster=namespace is not None),
         namespace=namespace,
         instance=options.text("instance") or INSTANCE,
+        has_retries=bool(environ.get("KFP_RETRY_INDEX")),
         is_repeated=environ.get("KFP_RETRY_INDEX", "0") not in {"", "0"},
         template=options.job_template(),
         pod=_pod(environ, namespace),

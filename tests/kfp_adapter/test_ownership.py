@@ -11,28 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakes import ScriptedBackend
+from kfp_adapter.tries import FIRST, SECOND, Try
 from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.kfp import stopping
-from ptjob_provider.kfp.place import Place, Pod
-from ptjob_provider.kfp.request import Request
-from ptjob_provider.kfp.step import _Step
-from ptjob_provider.kfp.steplog import Masking, StepLog
 from ptjob_provider.kfp.stopping import Stopping, ToldToStop
 
 if TYPE_CHECKING:
-    from ptjob_provider.core.submission import Submission
+    from ptjob_provider.kfp.place import Pod
 
-IDS = {"pipeline_run_id": "run-1", "pipeline_task_name": "train", "pipeline_task_id": "7"}
-FIRST, SECOND = (Pod(namespace="team", name=f"run-step-{uid}", uid=uid) for uid in ("uid-a", "uid-b"))
 REF = JobRef(kind="PyTorchJob", namespace="team", name="digits-1", uid="uid-1")
-
-
-def submit(backend: ScriptedBackend, pod: Pod | None, **fields: Any) -> Submission:
-    """Submit or adopt as the step in this pod does."""
-    request = Request.parse({**IDS, "image": "digits", **fields})
-    place = Place(backend=backend, namespace="team", instance="pipelines", is_repeated=False, template=None, pod=pod)
-    return asyncio.run(_Step(request=request, place=place, log=StepLog(Masking(()))).submit())
 
 
 def owners(backend: ScriptedBackend) -> list[dict[str, Any]]:
@@ -41,35 +29,35 @@ def owners(backend: ScriptedBackend) -> list[dict[str, Any]]:
     return list(job["metadata"].get("ownerReferences") or [])
 
 
-def test_the_steps_pod_owns_the_job() -> None:
+async def test_the_steps_pod_owns_the_job() -> None:
     """When the pod goes with its run, Kubernetes removes the job, and the pod's deletion waits for nothing."""
     backend = ScriptedBackend()
 
-    submit(backend, FIRST)
+    await Try(backend=backend).submit()
 
     (owner,) = owners(backend)
     assert (owner["kind"], owner["uid"], owner["blockOwnerDeletion"]) == ("Pod", "uid-a", False)
 
 
 @pytest.mark.parametrize(("pod", "fields"), [(None, {}), (FIRST, {"namespace": "other"})])
-def test_without_a_pod_in_its_namespace_nothing_owns_the_job(pod: Pod | None, fields: dict[str, Any]) -> None:
+async def test_without_a_pod_in_its_namespace_nothing_owns_the_job(pod: Pod | None, fields: dict[str, Any]) -> None:
     """Kubernetes would remove a job at once whose owner is not in its namespace."""
     backend = ScriptedBackend()
 
-    submit(backend, pod, **fields)
+    await Try(backend=backend, pod=pod, fields=fields).submit()
 
     assert owners(backend) == []
 
 
-def test_a_job_that_is_adopted_is_the_new_pods() -> None:
+async def test_a_job_that_is_adopted_is_the_new_pods() -> None:
     """The old one may go at any moment; other owners stay."""
     backend = ScriptedBackend()
-    submit(backend, FIRST)
+    await Try(backend=backend).submit()
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "team", "uid": "uid-t"}
     (job,) = backend.jobs.values()
     job["metadata"]["ownerReferences"].append(other)
 
-    assert submit(backend, SECOND).adopted
+    assert (await Try(backend=backend, pod=SECOND).submit()).adopted
 
     assert backend.patches == [{"metadata": {"ownerReferences": [other, SECOND.as_owner]}}]
 

@@ -64,10 +64,20 @@ def test_on_one_machine_its_options_are_the_environments(tmp_path: Path) -> None
     assert place.template.labels == {"team": "vision"}
 
 
-@pytest.mark.parametrize(("index", "is_repeated"), [("0", False), ("", False), ("1", True), ("12", True)])
-def test_a_repeated_step_knows_it(index: str, is_repeated: bool) -> None:  # noqa: FBT001 - a parameter
+@pytest.mark.parametrize(
+    ("environ", "has_retries", "is_repeated"),
+    [
+        ({}, False, False),
+        ({"KFP_RETRY_INDEX": ""}, False, False),
+        ({"KFP_RETRY_INDEX": "0"}, True, False),
+        ({"KFP_RETRY_INDEX": "12"}, True, True),
+    ],
+)
+def test_a_repeated_step_knows_it(environ: dict[str, str], *, has_retries: bool, is_repeated: bool) -> None:
     """Kubeflow Pipelines counts from 0, and tells it only to steps that have retries."""
-    assert find_place({"KFP_RETRY_INDEX": index}, service_account=NOWHERE).is_repeated is is_repeated
+    place = find_place(environ, service_account=NOWHERE)
+
+    assert (place.has_retries, place.is_repeated) == (has_retries, is_repeated)
 
 
 @pytest.mark.parametrize(

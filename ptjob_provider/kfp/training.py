@@ -1,0 +1,138 @@
+"""One try's job: submitted or adopted, followed to its end, and left to nobody who would not wait for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.conclusion import deadline_after
+from ptjob_provider.core.errors import ClusterError, PTJobError
+from ptjob_provider.core.finishing import abandon, act_on_finished, is_left_to_next_try
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.recall import recall
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.submission import ensure_submitted
+from ptjob_provider.kfp.stopping import Stopping
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.attempts import AttemptStore
+    from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.submission import Submission
+    from ptjob_provider.kfp.place import Place
+    from ptjob_provider.kfp.request import Request
+    from ptjob_provider.kfp.steplog import StepLog
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What one try of a step does with its job.
+
+    Attributes:
+        request: what is trained.
+        place: where.
+        log: the step's.
+    """
+
+    request: Request
+    place: Place
+    log: StepLog
+
+    async def until_end(self) -> tuple[Submission, Conclusion]:
+        """Submit or adopt the job and follow it; told to stop, delete it first of all."""
+        stopping = Stopping(self.place.backend)
+        self.log.when_unread = stopping.stop
+        return await stopping.run(self._train(stopping))
+
+    async def _train(self, stopping: Stopping) -> tuple[Submission, Conclusion]:
+        deadline = deadline_after(datetime.now(UTC), self.request.timeout)
+        store = await recall(self.place.backend, self._namespace, self._owner, is_repeated=self.place.is_repeated)
+        try:
+            submission = await self.submit(store, stopping)
+            async with stopping.warm():
+                conclusion = await follow(
+                    self.place.backend,
+                    submission,
+                    sink=self.log,
+                    deadline=deadline,
+                    limits=self.request.limits,
+                    keep_running_pods=self.request.keep_running_pods,
+                    curves=True,
+                    mask=self.log.mask,
+                )
+        except Exception as error:
+            await self._leave(store, error)
+            raise
+        return submission, conclusion
+
+    async def submit(self, store: AttemptStore, stopping: Stopping) -> Submission:
+        """Create the job or adopt the one that is there; afterwards it is known, and this try's pod owns it."""
+        submission = await ensure_submitted(
+            self.place.backend,
+            self.request.job.in_namespace(self._namespace),
+            owner=self._owner,
+            store=store,
+            exact_name=self.request.exact_name,
+            installation=Installation(template=self.request.template(self.place.template)),
+        )
+        stopping.knows(submission.ref)
+        self._tell(submission)
+        if submission.adopted:
+            await self._take_over(submission)
+        return submission
+
+    async def act_on_finished(self, submission: Submission, *, succeeded: bool) -> None:
+        """Do with the ended job's object what was asked for."""
+        action, ref = self.request.on_finish_action, submission.ref
+        try:
+            if await act_on_finished(self.place.backend, ref, action, succeeded=succeeded):
+                self.log.notice(f"{ref} was deleted: on_finish_action={action}")
+        except ClusterError as error:
+            self.log.notice(f"{ref}: on_finish_action={action} could not be carried out: {error}")
+
+    async def _take_over(self, submission: Submission) -> None:
+        """Have an adopted job owned by this try's pod instead of the last one's, which may go at any moment."""
+        backend, ref, reference = self.place.backend, submission.ref, self._owner.reference
+        if reference is None:
+            return
+        try:
+            job = await backend.get(ref.kind, ref.namespace, ref.name)
+            before = job["metadata"].get("ownerReferences") or ()
+            others = [each for each in before if each["kind"] != reference["kind"]]
+            await backend.patch(ref, {"metadata": {"ownerReferences": [*others, dict(reference)]}})
+        except ClusterError as error:  # better followed than lost
+            self.log.notice(f"{ref} goes with the pod of an earlier try, for this one could not take it over: {error}")
+
+    async def _leave(self, store: AttemptStore, error: Exception) -> None:
+        """Let no job run for which no try will come.
+
+        A task without retries has no next try. Of one that has them nobody can tell which try is the last, so only an
+        error that goes away by itself leaves the job to the next one.
+        """
+        may_retry = self.place.has_retries and isinstance(error, PTJobError)
+        if is_left_to_next_try(error, may_retry=may_retry):
+            return
+        said = await abandon(self.place.backend, self._owner, store, why="no further try will wait for it")
+        if said:
+            self.log.notice(said)
+
+    @property
+    def _namespace(self) -> str:
+        """Where the job is."""
+        job = self.request.job.in_namespace(self.place.namespace or pytorchjob.DEFAULT_NAMESPACE)
+        return str(job.named_namespace)
+
+    @property
+    def _owner(self) -> Owner:
+        """Who this step is; an owner in another namespace would have the job deleted at once."""
+        pod = self.place.pod
+        reference = pod.as_owner if pod and pod.namespace == self._namespace else None
+        return Owner(instance=self.place.instance, ids=self.request.ids, labels={}, reference=reference)
+
+    def _tell(self, submission: Submission) -> None:
+        ref, how = submission.ref, "adopted" if submission.adopted else "submitted"
+        self.log.notice(f"{ref} was {how}: {ref.kind}, uid {ref.uid}, attempt {submission.attempt}")
+        if submission.spec_changed:
+            self.log.notice(f"{ref} was made from another specification; start a new run to train with this one")

@@ -1,0 +1,58 @@
+"""Tries of one step whose jobs are kept in memory: what a try does with its job, without a cluster."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.recall import RecalledAttempts
+from ptjob_provider.kfp.place import Place, Pod
+from ptjob_provider.kfp.request import Request
+from ptjob_provider.kfp.steplog import Masking, StepLog
+from ptjob_provider.kfp.stopping import Stopping
+from ptjob_provider.kfp.training import Training
+
+if TYPE_CHECKING:
+    from fakes import ScriptedBackend
+    from ptjob_provider.core.submission import Submission
+
+IDS = {"pipeline_run_id": "run-1", "pipeline_task_name": "train", "pipeline_task_id": "7"}
+FIRST, SECOND = (Pod(namespace="team", name=f"run-step-{uid}", uid=uid) for uid in ("uid-a", "uid-b"))
+
+
+@dataclass(kw_only=True)
+class Try:
+    """One try.
+
+    Attributes:
+        backend: keeps the jobs.
+        pod: that it runs in.
+        retry: which of the engine's retries it is. None: the task has none.
+        fields: of the request.
+    """
+
+    backend: ScriptedBackend
+    pod: Pod | None = FIRST
+    retry: int | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    said: io.StringIO = field(default_factory=io.StringIO)
+
+    @property
+    def training(self) -> Training:
+        """Return what the step does with its job."""
+        place = Place(
+            backend=self.backend,
+            namespace="team",
+            instance="pipelines",
+            has_retries=self.retry is not None,
+            is_repeated=bool(self.retry),
+            template=None,
+            pod=self.pod,
+        )
+        request = Request.parse({**IDS, "image": "digits", **self.fields})
+        return Training(request=request, place=place, log=StepLog(Masking(()), self.said))
+
+    async def submit(self, stopping: Stopping | None = None) -> Submission:
+        """Submit or adopt, as a step does that does not know of earlier tries."""
+        return await self.training.submit(RecalledAttempts(None), stopping or Stopping(self.backend))
