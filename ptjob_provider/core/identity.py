@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Manifest = dict[str, Any]
 """A Kubernetes object as the wire has it: camelCase keys, JSON values."""
 
+Reference = dict[str, str | bool]
+"""A meta/v1 OwnerReference."""
+
 PREFIX = "ptjob-provider"
 """Prefix of the labels and annotations that are ours."""
 
@@ -77,14 +80,13 @@ class Owner:
         instance: tells two installations apart that share a namespace.
         ids: for Airflow dag_id, task_id, run_id, map_index; part of the object's name.
         labels: more ids that are told on the object and its pods but do not name it, such as try_number.
-        reference: a meta/v1 OwnerReference to an object of the job's namespace whose end removes the job; None: nothing
-            in the cluster owns it.
+        reference: to an object of the job's namespace whose end removes the job; None: nothing in the cluster owns it.
     """
 
     instance: str
     ids: Mapping[str, str]
     labels: Mapping[str, str]
-    reference: Mapping[str, str | bool] | None = None
+    reference: Reference | None = None
 
 
 def object_name(stem: str, owner: Owner, attempt: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.options import Options
 from ptjob_provider.provider_info import OPTIONS
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.kubernetes import OwnPod
     from ptjob_provider.core.local import LocalConfig
     from ptjob_provider.core.spec import TrainingJob
 
@@ -26,20 +28,6 @@ INSTANCE = "kubeflow-pipelines"
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _DEFAULT_ROOT = "~/ptjob"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pod:
-    """The pod that a step runs in."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    @property
-    def as_owner(self) -> dict[str, str | bool]:
-        """The pod as a meta/v1 OwnerReference that holds up no deletion of it."""
-        return {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": self.uid, "blockOwnerDeletion": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +51,7 @@ class Place:
     has_retries: bool
     is_repeated: bool
     template: TrainingJob | None
-    pod: Pod | None = None
+    pod: OwnPod | None = None
     local: LocalConfig | None = None
 
     @property
@@ -85,14 +73,15 @@ def find_place(environ: Mapping[str, str], *, service_account: Path = _SERVICE_A
     """
     options, local = _options(environ), local_config(environ)
     namespace = None if local else _namespace(service_account)
+    cluster = ClusterConfig(in_cluster=namespace is not None)
     return Place(
-        backend=_local_backend(local) if local else _cluster_backend(options, in_cluster=namespace is not None),
+        backend=_local_backend(local) if local else _cluster_backend(options, cluster),
         namespace=namespace,
         instance=options.text("instance") or INSTANCE,
         has_retries=bool(environ.get("KFP_RETRY_INDEX")),
         is_repeated=environ.get("KFP_RETRY_INDEX", "0") not in {"", "0"},
         template=options.job_template(),
-        pod=_pod(environ, namespace),
+        pod=_pod(environ, namespace, cluster),
         local=local,
     )
 
@@ -124,9 +113,13 @@ def _namespace(service_account: Path) -> str | None:
     return file.read_text().strip() if file.is_file() else None
 
 
-def _pod(environ: Mapping[str, str], namespace: str | None) -> Pod | None:
+def _pod(environ: Mapping[str, str], namespace: str | None, cluster: ClusterConfig) -> OwnPod | None:
     name, uid = environ.get("KFP_POD_NAME"), environ.get("KFP_POD_UID")
-    return Pod(namespace=namespace, name=name, uid=uid) if namespace and name and uid else None
+    if not (namespace and name and uid):
+        return None
+    from ptjob_provider.core.kubernetes import OwnPod  # noqa: PLC0415 - only where jobs run there
+
+    return OwnPod(config=cluster, namespace=namespace, name=name, uid=uid)
 
 
 def _local_backend(config: LocalConfig) -> Backend:
@@ -135,7 +128,7 @@ def _local_backend(config: LocalConfig) -> Backend:
     return LocalBackend(config)
 
 
-def _cluster_backend(options: Options, *, in_cluster: bool) -> Backend:
-    from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend  # noqa: PLC0415 - only where jobs run there
+def _cluster_backend(options: Options, cluster: ClusterConfig) -> Backend:
+    from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - only where jobs run there
 
-    return KubernetesBackend(ClusterConfig(in_cluster=in_cluster), probe=options.probe())
+    return KubernetesBackend(cluster, probe=options.probe())

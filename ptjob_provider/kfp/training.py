@@ -15,11 +15,13 @@ from ptjob_provider.core.recall import recall
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.submission import ensure_submitted
+from ptjob_provider.kfp.ownership import hand_over, take_over
 from ptjob_provider.kfp.stopping import Stopping
 
 if TYPE_CHECKING:
     from ptjob_provider.core.attempts import AttemptStore
     from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.kubernetes import OwnPod
     from ptjob_provider.core.submission import Submission
     from ptjob_provider.kfp.place import Place
     from ptjob_provider.kfp.request import Request
@@ -65,6 +67,8 @@ class Training:
         except Exception as error:
             await self._leave(store, error)
             raise
+        if self._owning_pod is not None:
+            await hand_over(self.place.backend, submission.ref, self._owning_pod, self.log)
         return submission, conclusion
 
     async def submit(self, store: AttemptStore, stopping: Stopping) -> Submission:
@@ -79,8 +83,8 @@ class Training:
         )
         stopping.knows(submission.ref)
         self._tell(submission)
-        if submission.adopted:
-            await self._take_over(submission)
+        if submission.adopted and self._owning_pod is not None:
+            await take_over(self.place.backend, submission.ref, self._owning_pod, self.log)
         return submission
 
     async def act_on_finished(self, submission: Submission, *, succeeded: bool) -> None:
@@ -91,19 +95,6 @@ class Training:
                 self.log.notice(f"{ref} was deleted: on_finish_action={action}")
         except ClusterError as error:
             self.log.notice(f"{ref}: on_finish_action={action} could not be carried out: {error}")
-
-    async def _take_over(self, submission: Submission) -> None:
-        """Have an adopted job owned by this try's pod instead of the last one's, which may go at any moment."""
-        backend, ref, reference = self.place.backend, submission.ref, self._owner.reference
-        if reference is None:
-            return
-        try:
-            job = await backend.get(ref.kind, ref.namespace, ref.name)
-            before = job["metadata"].get("ownerReferences") or ()
-            others = [each for each in before if each["kind"] != reference["kind"]]
-            await backend.patch(ref, {"metadata": {"ownerReferences": [*others, dict(reference)]}})
-        except ClusterError as error:  # better followed than lost
-            self.log.notice(f"{ref} goes with the pod of an earlier try, for this one could not take it over: {error}")
 
     async def _leave(self, store: AttemptStore, error: Exception) -> None:
         """Let no job run for which no try will come.
@@ -125,10 +116,15 @@ class Training:
         return str(job.named_namespace)
 
     @property
-    def _owner(self) -> Owner:
-        """Who this step is; an owner in another namespace would have the job deleted at once."""
+    def _owning_pod(self) -> OwnPod | None:
+        """The step's pod if it can own the job: an owner in another namespace would have the job deleted at once."""
         pod = self.place.pod
-        reference = pod.as_owner if pod and pod.namespace == self._namespace else None
+        return pod if pod and pod.namespace == self._namespace else None
+
+    @property
+    def _owner(self) -> Owner:
+        """Who this step is."""
+        reference = self._owning_pod.as_owner if self._owning_pod else None
         return Owner(instance=self.place.instance, ids=self.request.ids, labels={}, reference=reference)
 
     def _tell(self, submission: Submission) -> None:

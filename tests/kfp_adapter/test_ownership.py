@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fakes import ScriptedBackend
+from fakes import ScriptedBackend, finished
+from kfp_adapter.pod_stand_in import RUN, pod
 from kfp_adapter.tries import FIRST, SECOND, Try
-from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.kfp import stopping
 from ptjob_provider.kfp.stopping import Stopping, ToldToStop
 
 if TYPE_CHECKING:
-    from ptjob_provider.kfp.place import Pod
+    from ptjob_provider.core.kubernetes import OwnPod
 
 REF = JobRef(kind="PyTorchJob", namespace="team", name="digits-1", uid="uid-1")
 
@@ -40,7 +42,7 @@ async def test_the_steps_pod_owns_the_job() -> None:
 
 
 @pytest.mark.parametrize(("pod", "fields"), [(None, {}), (FIRST, {"namespace": "other"})])
-async def test_without_a_pod_in_its_namespace_nothing_owns_the_job(pod: Pod | None, fields: dict[str, Any]) -> None:
+async def test_without_a_pod_in_its_namespace_nothing_owns_the_job(pod: OwnPod | None, fields: dict[str, Any]) -> None:
     """Kubernetes would remove a job at once whose owner is not in its namespace."""
     backend = ScriptedBackend()
 
@@ -60,6 +62,34 @@ async def test_a_job_that_is_adopted_is_the_new_pods() -> None:
     assert (await Try(backend=backend, pod=SECOND).submit()).adopted
 
     assert backend.patches == [{"metadata": {"ownerReferences": [other, SECOND.as_owner]}}]
+
+
+async def ended(trying: Try) -> list[dict[str, Any]]:
+    """Have the try's job succeed, and return its owners then."""
+    submission = await trying.submit()
+    key = (submission.ref.namespace, submission.ref.name)
+    trying.backend.jobs[key] = finished(trying.backend.jobs[key])
+    trying.backend.worlds = [Observation(job=trying.backend.jobs[key])]
+    await trying.training.until_end()
+    told = [change["metadata"].get("ownerReferences") for change in trying.backend.patches]
+    return [owners for owners in told if owners][-1]
+
+
+async def test_a_job_that_has_ended_is_its_runs() -> None:
+    """A person's retry deletes the pods of steps that failed; what it is told by the job outlives them."""
+    assert await ended(Try(backend=ScriptedBackend())) == [RUN]
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [(pod("uid-a"), ""), (pod("uid-a", refuses=PermissionDenied("cannot get pods")), "goes with this pod")],
+)
+async def test_a_job_whose_run_is_not_known_stays_its_pods(own: OwnPod, said: str) -> None:
+    """The step is none the worse for it; a missing right is said."""
+    trying = Try(backend=ScriptedBackend(), pod=own)
+
+    assert [owner["kind"] for owner in await ended(trying)] == ["Pod"]
+    assert said in trying.said.getvalue()
 
 
 async def told(backend: ScriptedBackend, *, knows: bool) -> ToldToStop:

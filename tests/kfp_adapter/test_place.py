@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend, OwnPod
 from ptjob_provider.core.local import LocalBackend
-from ptjob_provider.kfp.place import INSTANCE, Pod, find_place
+from ptjob_provider.kfp.place import INSTANCE, find_place
 
 POD = {"KFP_POD_NAME": "run-step-1", "KFP_POD_UID": "uid-1"}
 NOWHERE = Path("/nowhere")
@@ -28,7 +28,7 @@ def test_in_a_pod_jobs_run_beside_it_and_it_can_own_them(service_account: Path) 
 
     assert isinstance(place.backend, KubernetesBackend)
     assert (place.namespace, place.instance, place.is_repeated) == ("team", INSTANCE, False)
-    assert place.pod == Pod(namespace="team", name="run-step-1", uid="uid-1")
+    assert place.pod == OwnPod(config=ClusterConfig(in_cluster=True), namespace="team", name="run-step-1", uid="uid-1")
     assert place.pod.as_owner == {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -6,8 +6,9 @@ import io
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kfp_adapter.pod_stand_in import RUN, pod
 from ptjob_provider.core.recall import RecalledAttempts
-from ptjob_provider.kfp.place import Place, Pod
+from ptjob_provider.kfp.place import Place
 from ptjob_provider.kfp.request import Request
 from ptjob_provider.kfp.steplog import Masking, StepLog
 from ptjob_provider.kfp.stopping import Stopping
@@ -15,10 +16,11 @@ from ptjob_provider.kfp.training import Training
 
 if TYPE_CHECKING:
     from fakes import ScriptedBackend
+    from ptjob_provider.core.kubernetes import OwnPod
     from ptjob_provider.core.submission import Submission
 
 IDS = {"pipeline_run_id": "run-1", "pipeline_task_name": "train", "pipeline_task_id": "7"}
-FIRST, SECOND = (Pod(namespace="team", name=f"run-step-{uid}", uid=uid) for uid in ("uid-a", "uid-b"))
+FIRST, SECOND = pod("uid-a", run=RUN), pod("uid-b", run=RUN)
 
 
 @dataclass(kw_only=True)
@@ -33,7 +35,7 @@ class Try:
     """
 
     backend: ScriptedBackend
-    pod: Pod | None = FIRST
+    pod: OwnPod | None = FIRST
     retry: int | None = None
     fields: dict[str, Any] = field(default_factory=dict)
     said: io.StringIO = field(default_factory=io.StringIO)

@@ -1,7 +1,8 @@
 """The port on a Kubernetes cluster: PyTorchJobs of the training-operator, over the API server and nothing else.
 
 `backend` says what each verb of the port is in requests; `client` sends them; `world` watches what is followed;
-`podlog` reads containers' logs. Importing the package loads none of them: `aiohttp` takes a third of a second.
+`podlog` reads containers' logs; `own_pod` is about the pod that asks. Importing the package loads none of them:
+`aiohttp` takes a third of a second.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from ptjob_provider.core.kubernetes.config import ClusterConfig
 
 if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.backend import KubernetesBackend
+    from ptjob_provider.core.kubernetes.own_pod import OwnPod
 
-__all__ = ["ClusterConfig", "KubernetesBackend"]
+__all__ = ["ClusterConfig", "KubernetesBackend", "OwnPod"]
+
+_LOADED_WHEN_ASKED_FOR = {"KubernetesBackend": "backend", "OwnPod": "own_pod"}
 
 
 def __getattr__(name: str) -> Any:
-    if name != "KubernetesBackend":
+    if name not in _LOADED_WHEN_ASKED_FOR:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.backend").KubernetesBackend
+    return getattr(import_module(f"{__name__}.{_LOADED_WHEN_ASKED_FOR[name]}"), name)
