@@ -66,6 +66,7 @@ PURE = (
     "result",
     "spec",
     "status",
+    "try_note",
     "wire",
 )
 """Modules and packages of the core that decide and do nothing else: every branch is tested."""

@@ -153,7 +153,7 @@ class JobExecution:
                 first, and only verifies after the second: its job is kept.
         """
         try:
-            raise_for(submission, conclusion)
+            raise_for(submission.ref, conclusion)
         except JobFailed:
             conclude_attempt(self._store)
             asyncio.run(self._act_on_finished(submission.ref, succeeded=False))

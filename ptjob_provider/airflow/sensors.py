@@ -156,7 +156,7 @@ class PyTorchJobSensor(BaseSensorOperator):
             AirflowFailException: it did not, or a declared output is not there; looking again would see the same.
         """
         try:
-            raise_for(submission, conclusion)
+            raise_for(submission.ref, conclusion)
         except JobFailed as error:
             raise AirflowFailException(str(error)) from None
         seen: Snapshot | None = None

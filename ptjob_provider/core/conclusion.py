@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
 
+    from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.outputs import OutputReport
     from ptjob_provider.core.recorder import Record
     from ptjob_provider.core.submission import Submission
@@ -76,7 +77,7 @@ class Conclusion:
         )
 
 
-def raise_for(submission: Submission, conclusion: Conclusion) -> None:
+def raise_for(ref: JobRef, conclusion: Conclusion) -> None:
     """Return if the job succeeded with its outputs in place.
 
     Raises:
@@ -87,12 +88,12 @@ def raise_for(submission: Submission, conclusion: Conclusion) -> None:
         return
     if conclusion.outcome is Outcome.UNVERIFIED:
         raise OutputsNotVerified(
-            f"{submission.ref} succeeded, but its outputs could not be looked at: {conclusion.detail}. "
+            f"{ref} succeeded, but its outputs could not be looked at: {conclusion.detail}. "
             "A retry verifies them again and does not train again."
         )
     kinds = {Outcome.TIMED_OUT: JobTimedOut, Outcome.DELETED: JobDeleted}
     error = kinds.get(conclusion.outcome, JobFailed)
-    raise error(submission.ref, conclusion.status, conclusion.diagnosis or Diagnosis.unknown())
+    raise error(ref, conclusion.status, conclusion.diagnosis or Diagnosis.unknown())
 
 
 def deadline_after(started_at: datetime | None, timeout: timedelta | None) -> datetime | None:

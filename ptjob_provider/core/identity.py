@@ -37,6 +37,8 @@ RECORD_ANNOTATION = f"{PREFIX}/record"
 OVERDUE_ANNOTATION = f"{PREFIX}/overdue"
 REPORT_ANNOTATION = f"{PREFIX}/report"
 DIAGNOSIS_ANNOTATION = f"{PREFIX}/diagnosis"
+TRY_ANNOTATION = f"{PREFIX}/try"
+TRY_LABEL = f"{PREFIX}/try-of"
 
 MAX_NAME = 49
 _HASH_LENGTH = 8
@@ -126,6 +128,17 @@ def owner_labels(name: str, owner: Owner, attempt: int) -> dict[str, str]:
     ids = {key: label_value(value) for key, value in {**owner.ids, **owner.labels}.items()}
     ours = {MANAGED_LABEL: "true", ATTEMPT_LABEL: str(attempt)}
     return {**ids, **ours, "app": "pytorchjob", "release": name}
+
+
+def owner_selector(owner: Owner) -> dict[str, str]:
+    """Return labels that all jobs of an owner carry, and their pods."""
+    return {MANAGED_LABEL: "true", **{name: label_value(value) for name, value in owner.ids.items()}}
+
+
+def owner_key(owner: Owner) -> str:
+    """Return a label's value that tells an owner from all others."""
+    identity = json.dumps([owner.instance, sorted(owner.ids.items())], separators=(",", ":"))
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 def owner_annotation(owner: Owner, attempt: int) -> str:

@@ -1,14 +1,19 @@
-"""What is known of a task's earlier attempts from its jobs alone, where nothing of the task outlives its process.
+"""What is known of a task's earlier attempts, where nothing of the task outlives its process, from what they have left.
 
-The newest job that its owner has in the namespace decides what a try does (each row has a test):
+The newest attempt of the owner decides what a try does (each row has a test). Its job tells what became of it; what an
+earlier try has noted tells it where the job is gone.
 
-    the newest job                              a repeated try         any other try
+    the newest attempt                          a repeated try         any other try
     -----------------------------------------   --------------------   --------------------
-    has not ended                               adopts it              adopts it
+    its job has not ended                       adopts it              adopts it
     succeeded, outputs in place or not known    verifies them          verifies them
     failed, and a retry may help                the next attempt       the next attempt
     failed, and a retry cannot help             tells it once more     the next attempt
     succeeded, its outputs found wanting        tells it once more     the next attempt
+    its job is gone; noted: a retry may help    the next attempt       the next attempt
+    its job is gone; noted: it cannot help      tells it once more     the next attempt
+    its job is gone; noted: succeeded           hands on its result    the next attempt
+    its job is gone, replicas of it run on      the next attempt, once nothing of them runs
 
 A repeated try is one that the orchestrator made by itself; any other was asked for by a person, who may have corrected
 something.
@@ -20,22 +25,31 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core.attempts import AttemptRecord
 from ptjob_provider.core.diagnosis import Diagnosis
-from ptjob_provider.core.identity import MANAGED_LABEL, REPORT_ANNOTATION, JobRef, attempt_of, is_owned_by, label_value
+from ptjob_provider.core.identity import REPORT_ANNOTATION, JobRef, attempt_of, is_owned_by, owner_selector
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.outputs import problems, read_report
 from ptjob_provider.core.status import JobPhase, parse_instant
 from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.try_note import TryNote
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Manifest, Owner
 
 
 class RecalledAttempts:
-    """An `AttemptStore` that begins with what the jobs tell and lasts as long as this process."""
+    """An `AttemptStore` that begins with what was left behind and lasts as long as this process.
 
-    def __init__(self, record: AttemptRecord | None) -> None:
+    Attributes:
+        told: the end that this try has to tell once more, or to hand on: there is no job to read it from, and nothing
+            to be trained.
+    """
+
+    def __init__(self, record: AttemptRecord | None, *, told: TryNote | None = None) -> None:
         self._record = record
+        self.told = told
 
     def load(self) -> AttemptRecord | None:
         """Return what was recalled, or saved since."""
@@ -46,22 +60,62 @@ class RecalledAttempts:
         self._record = record
 
 
-async def recall(backend: Backend, namespace: str, owner: Owner, *, is_repeated: bool) -> RecalledAttempts:
-    """Look for the owner's jobs and return what they tell.
+async def recall(
+    backend: Backend,
+    namespace: str,
+    owner: Owner,
+    *,
+    is_repeated: bool,
+    notes: Sequence[str] = (),
+    replicas: Sequence[Manifest] = (),
+) -> RecalledAttempts:
+    """Look for the owner's jobs and return what they and other traces tell.
 
     Args:
         backend: where the jobs are.
         namespace: in which they would be.
         owner: whose they are.
         is_repeated: whether nobody asked for this try.
+        notes: what earlier tries have noted, see `TryNote`.
+        replicas: pods of the owner's jobs that have not ended; looked for before this call, so that a job that goes
+            meanwhile is known by them.
 
     Raises:
         ClusterError: the jobs cannot be listed.
     """
-    labels = {MANAGED_LABEL: "true", **{name: label_value(value) for name, value in owner.ids.items()}}
-    ours = [job for job in await backend.list(pytorchjob.KIND, namespace, labels) if is_owned_by(job, owner)]
-    newest = max(ours, key=attempt_of, default=None)
-    return RecalledAttempts(_record(newest, is_repeated=is_repeated) if newest else None)
+    jobs = await backend.list(pytorchjob.KIND, namespace, owner_selector(owner))
+    newest = max((job for job in jobs if is_owned_by(job, owner)), key=attempt_of, default=None)
+    note = max((note for note in map(TryNote.read, notes) if note), key=lambda note: note.attempt, default=None)
+    if note is not None and _is_all_that_is_left(note, newest):
+        is_told = is_repeated and not note.retry_may_help
+        return RecalledAttempts(note.record(ended=True), told=note if is_told else None)
+    if newest is not None:
+        return RecalledAttempts(_record(newest, is_repeated=is_repeated))
+    return RecalledAttempts(_running_on(replicas))
+
+
+def _is_all_that_is_left(note: TryNote, newest: Manifest | None) -> bool:
+    """Whether the attempt that was noted is the newest one, and its job is gone or going."""
+    if newest is None or attempt_of(newest) < note.attempt:
+        return True
+    return JobRef.of(newest) == note.ref and bool(newest["metadata"].get("deletionTimestamp"))
+
+
+def _running_on(replicas: Sequence[Manifest]) -> AttemptRecord | None:
+    """Return the newest attempt of which something runs although its job is gone: it has to be waited for."""
+    found = [
+        AttemptRecord(
+            attempt=attempt_of(pod),
+            name=owner["name"],
+            namespace=pod["metadata"]["namespace"],
+            uid=owner["uid"],
+            ended=True,
+        )
+        for pod in replicas
+        for owner in pod["metadata"].get("ownerReferences") or ()
+        if owner["kind"] == pytorchjob.KIND
+    ]
+    return max(found, key=lambda record: record.attempt, default=None)
 
 
 def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:

@@ -56,16 +56,16 @@ def run(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> St
 
 
 def _train(training: Training, artifacts: Artifacts) -> StepOutputs:
-    submission, conclusion = asyncio.run(training.until_end())
+    ref, conclusion = asyncio.run(training.until_end())
     try:
-        raise_for(submission, conclusion)
+        raise_for(ref, conclusion)
     except JobFailed:
-        asyncio.run(training.act_on_finished(submission, succeeded=False))
+        asyncio.run(training.act_on_finished(ref, succeeded=False))
         raise
-    training.log.notice(f"{submission.ref} succeeded")
+    training.log.notice(f"{ref} succeeded")
     model_artifact, local = training.request.model_artifact, training.place.local
     outputs = artifacts.write(conclusion.result or {}, model_artifact=model_artifact, local=local)
-    asyncio.run(training.act_on_finished(submission, succeeded=True))
+    asyncio.run(training.act_on_finished(ref, succeeded=True))
     return outputs
 
 

@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.conclusion import deadline_after
 from ptjob_provider.core.errors import ClusterError, PTJobError
 from ptjob_provider.core.finishing import abandon, act_on_finished, is_left_to_next_try
-from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.identity import Owner, owner_key, owner_selector
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.recall import recall
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.submission import ensure_submitted
+from ptjob_provider.core.try_note import TryNote
 from ptjob_provider.kfp.ownership import hand_over, take_over
 from ptjob_provider.kfp.stopping import Stopping
 
 if TYPE_CHECKING:
     from ptjob_provider.core.attempts import AttemptStore
     from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.kubernetes import OwnPod
+    from ptjob_provider.core.recall import RecalledAttempts
     from ptjob_provider.core.submission import Submission
     from ptjob_provider.kfp.place import Place
     from ptjob_provider.kfp.request import Request
@@ -42,15 +45,18 @@ class Training:
     place: Place
     log: StepLog
 
-    async def until_end(self) -> tuple[Submission, Conclusion]:
+    async def until_end(self) -> tuple[JobRef, Conclusion]:
         """Submit or adopt the job and follow it; told to stop, delete it first of all."""
         stopping = Stopping(self.place.backend)
         self.log.when_unread = stopping.stop
         return await stopping.run(self._train(stopping))
 
-    async def _train(self, stopping: Stopping) -> tuple[Submission, Conclusion]:
+    async def _train(self, stopping: Stopping) -> tuple[JobRef, Conclusion]:
         deadline = deadline_after(datetime.now(UTC), self.request.timeout)
-        store = await recall(self.place.backend, self._namespace, self._owner, is_repeated=self.place.is_repeated)
+        store = await self.recalled()
+        if store.told is not None:
+            self.log.notice(f"{store.told.ref} is gone, and is not made again; this is how it ended in an earlier try")
+            return store.told.ref, store.told.conclusion
         try:
             submission = await self.submit(store, stopping)
             async with stopping.warm():
@@ -67,9 +73,22 @@ class Training:
         except Exception as error:
             await self._leave(store, error)
             raise
+        await self._note(submission, conclusion)
         if self._owning_pod is not None:
             await hand_over(self.place.backend, submission.ref, self._owning_pod, self.log)
-        return submission, conclusion
+        return submission.ref, conclusion
+
+    async def recalled(self) -> RecalledAttempts:
+        """Return what earlier tries have left behind."""
+        place, owner = self.place, self._owner
+        notes: list[str] = []
+        replicas: list[Manifest] = []
+        if place.pod is not None:
+            notes = await place.pod.notes(owner_key(owner)) if place.is_repeated else []
+            replicas = await place.pod.replicas(self._namespace, owner_selector(owner))
+        return await recall(
+            place.backend, self._namespace, owner, is_repeated=place.is_repeated, notes=notes, replicas=replicas
+        )
 
     async def submit(self, store: AttemptStore, stopping: Stopping) -> Submission:
         """Create the job or adopt the one that is there; afterwards it is known, and this try's pod owns it."""
@@ -87,14 +106,23 @@ class Training:
             await take_over(self.place.backend, submission.ref, self._owning_pod, self.log)
         return submission
 
-    async def act_on_finished(self, submission: Submission, *, succeeded: bool) -> None:
+    async def act_on_finished(self, ref: JobRef, *, succeeded: bool) -> None:
         """Do with the ended job's object what was asked for."""
-        action, ref = self.request.on_finish_action, submission.ref
+        action = self.request.on_finish_action
         try:
             if await act_on_finished(self.place.backend, ref, action, succeeded=succeeded):
                 self.log.notice(f"{ref} was deleted: on_finish_action={action}")
         except ClusterError as error:
             self.log.notice(f"{ref}: on_finish_action={action} could not be carried out: {error}")
+
+    async def _note(self, submission: Submission, conclusion: Conclusion) -> None:
+        """Leave word for a next try, if one may come by itself: the job may be gone by then, or go in a moment."""
+        if self.place.pod is None or not self.place.has_retries:
+            return
+        try:
+            await self.place.pod.note(owner_key(self._owner), TryNote.of(submission, conclusion).to_text())
+        except ClusterError as error:
+            self.log.notice(f"{submission.ref}: how it ended could not be noted for a next try: {error}")
 
     async def _leave(self, store: AttemptStore, error: Exception) -> None:
         """Let no job run for which no try will come.

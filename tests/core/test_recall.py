@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakes import ScriptedBackend, finished
+from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, REPORT_ANNOTATION, Owner
 from ptjob_provider.core.outputs import OutputFacts, OutputReport, report_text
 from ptjob_provider.core.recall import recall
 from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.status import JobPhase, JobStatus
 from ptjob_provider.core.submission import Submission, ensure_submitted
+from ptjob_provider.core.try_note import TryNote
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -107,3 +110,91 @@ async def test_the_newest_attempt_counts() -> None:
     third = await submit(backend)
 
     assert (third.ref, third.attempt) == (second.ref, 2)
+
+
+def note(submission: Submission, outcome: Outcome, cause: Cause | None = None) -> TryNote:
+    why = Diagnosis.of(cause, "so it was") if cause else None
+    conclusion = Conclusion(outcome=outcome, status=JobStatus(phase=JobPhase.RUNNING), diagnosis=why)
+    return TryNote.of(submission, conclusion)
+
+
+@pytest.mark.parametrize("is_going", [False, True])
+@pytest.mark.parametrize(
+    ("outcome", "cause", "is_told"),
+    [
+        (Outcome.DELETED, Cause.DELETED, True),
+        (Outcome.FAILED, Cause.CONFIG, True),
+        (Outcome.FAILED, Cause.START_TIMEOUT, False),
+        (Outcome.TIMED_OUT, Cause.TIMED_OUT, False),
+        (Outcome.SUCCEEDED, None, True),
+        (Outcome.UNVERIFIED, None, False),
+    ],
+)
+async def test_a_note_tells_what_a_job_cannot_tell_any_more(
+    outcome: Outcome, cause: Cause | None, *, is_told: bool, is_going: bool
+) -> None:
+    """A repeated try goes by it; one that a person asked for begins the next attempt."""
+    for is_repeated in (True, False):
+        backend = ScriptedBackend()
+        first = await submit(backend)
+        noted = note(first, outcome, cause)
+        if is_going:
+            backend.jobs[first.ref.namespace, first.ref.name]["metadata"]["deletionTimestamp"] = "2026-11-20T10:06:00Z"
+        else:
+            await backend.delete(first.ref)
+        notes = ["", noted.to_text(), "[]"]
+
+        store = await recall(backend, "team", OWNER, is_repeated=is_repeated, notes=notes)
+        second = await ensure_submitted(backend, JOB, owner=OWNER, store=store, sleep=no_wait)
+
+        assert store.told == (noted if is_told and is_repeated else None)
+        assert second.attempt == 2
+        assert second.first_started_at == first.first_started_at
+
+
+async def test_a_job_that_is_there_tells_more_than_a_note() -> None:
+    """Its phase is of now."""
+    backend = ScriptedBackend()
+    first = await submit(backend)
+    notes = [note(first, Outcome.FAILED, Cause.CONFIG).to_text()]
+
+    store = await recall(backend, "team", OWNER, is_repeated=True, notes=notes)
+
+    assert store.told is None
+    assert (await ensure_submitted(backend, JOB, owner=OWNER, store=store)).adopted
+
+
+async def test_an_attempt_after_the_one_that_was_noted_counts() -> None:
+    """The note is history."""
+    backend = ScriptedBackend()
+    notes = [note(await submit(backend), Outcome.FAILED, Cause.TIMED_OUT).to_text()]
+    backend.jobs.clear()
+    store = await recall(backend, "team", OWNER, is_repeated=True, notes=notes)
+    second = await ensure_submitted(backend, JOB, owner=OWNER, store=store, sleep=no_wait)
+
+    third = await recall(backend, "team", OWNER, is_repeated=True, notes=notes)
+
+    record = third.load()
+    assert record is not None
+    assert (record.attempt, record.uid, record.ended) == (2, second.ref.uid, False)
+
+
+async def test_replicas_of_a_job_that_is_gone_are_waited_for() -> None:
+    """What is made beside them under the same name would inherit their state; the next attempt has another name."""
+    backend, waited = ScriptedBackend(), []
+    first = await submit(backend)
+    meta = backend.jobs.pop((first.ref.namespace, first.ref.name))["metadata"]
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": first.ref.kind, "name": first.ref.name, "uid": first.ref.uid}
+    pod = {"metadata": {"namespace": "team", "labels": meta["labels"], "ownerReferences": [owner]}}
+    other = {"metadata": {"namespace": "team", "labels": meta["labels"]}}
+    backend.pods_stay = 3
+
+    async def wait(_: float) -> None:
+        waited.append(backend.created)
+
+    store = await recall(backend, "team", OWNER, is_repeated=False, replicas=[other, pod])
+    second = await ensure_submitted(backend, JOB, owner=OWNER, store=store, sleep=wait)
+
+    assert (second.attempt, backend.deleted) == (2, [first.ref])
+    assert second.ref.name != first.ref.name
+    assert waited == [1, 1, 1]

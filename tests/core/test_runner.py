@@ -158,7 +158,7 @@ async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
     conclusion = await follow(backend, submission(), sink=sink)
 
     with pytest.raises(JobFailed, match=r"^team/digits failed: .*worker-0 \(rank 1\).*ValueError: bad batch") as caught:
-        raise_for(submission(), conclusion)
+        raise_for(submission().ref, conclusion)
     assert not caught.value.retryable
     assert {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}} in backend.patches
     assert any("were stopped" in text for text in sink.notices)
@@ -274,7 +274,7 @@ async def test_a_job_deleted_while_waiting_is_a_failure() -> None:
     conclusion = await follow(backend, submission(), sink=ListSink())
 
     with pytest.raises(JobDeleted, match="deleted"):
-        raise_for(submission(), conclusion)
+        raise_for(submission().ref, conclusion)
 
 
 async def test_a_deadline_stops_the_job_and_tells_the_last_lines() -> None:
@@ -288,7 +288,7 @@ async def test_a_deadline_stops_the_job_and_tells_the_last_lines() -> None:
     assert backend.deleted == [REF]
     assert conclusion.status.phase is JobPhase.FAILED
     with pytest.raises(JobTimedOut, match=r"(?s)^team/digits.*waiting for rank 1"):
-        raise_for(submission(), conclusion)
+        raise_for(submission().ref, conclusion)
 
 
 async def test_a_job_that_succeeded_while_nobody_followed_is_no_timeout() -> None:
@@ -389,7 +389,7 @@ async def test_a_declared_output_that_is_missing_fails_the_job() -> None:
     assert conclusion.diagnosis is not None
     assert conclusion.diagnosis.cause is Cause.OUTPUTS
     with pytest.raises(JobFailed, match=r"pvc://c/m\.pt"):
-        raise_for(submission(model=True), conclusion)
+        raise_for(submission(model=True).ref, conclusion)
 
 
 async def test_outputs_in_place_come_back_with_size_and_hash() -> None:
@@ -402,7 +402,7 @@ async def test_outputs_in_place_come_back_with_size_and_hash() -> None:
 
     assert conclusion.result is not None
     assert conclusion.result["model"]["sha256"] == "ab"
-    raise_for(submission(model=True), conclusion)
+    raise_for(submission(model=True).ref, conclusion)
 
 
 async def test_what_was_found_is_noted_on_the_job_for_whoever_looks_later() -> None:
@@ -431,7 +431,7 @@ async def test_outputs_that_nobody_could_look_at_are_another_error() -> None:
     with pytest.raises(
         OutputsNotVerified, match=r"could not be looked at: the node is gone.*not train again"
     ) as caught:
-        raise_for(submission(model=True), conclusion)
+        raise_for(submission(model=True).ref, conclusion)
     assert caught.value.retryable
 
 
@@ -526,7 +526,7 @@ def test_a_failure_that_nobody_could_explain_is_still_a_failure() -> None:
     conclusion = Conclusion(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED))
 
     with pytest.raises(JobFailed, match="team/digits"):
-        raise_for(submission(), conclusion)
+        raise_for(submission().ref, conclusion)
 
 
 def test_a_deadline_is_an_instant_that_every_process_agrees_on() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.kubernetes import ClusterConfig, OwnPod
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ptjob_provider.core.errors import ClusterError
-    from ptjob_provider.core.identity import Reference
+    from ptjob_provider.core.identity import Manifest, Reference
 
 RUN: Reference = {
     "apiVersion": "argoproj.io/v1alpha1",
@@ -27,10 +29,14 @@ class PodStandIn(OwnPod):
     Attributes:
         run: what controls it.
         refuses: what it is answered instead.
+        noted: on all pods of the test, by whose it is.
+        left: what runs of jobs that are gone.
     """
 
     run: Reference | None = None
     refuses: ClusterError | None = None
+    noted: dict[str, list[str]] = field(default_factory=dict)
+    left: list[Manifest] = field(default_factory=list)
 
     async def controller(self) -> Reference | None:
         """Return what the test says."""
@@ -38,7 +44,21 @@ class PodStandIn(OwnPod):
             raise self.refuses
         return self.run
 
+    async def note(self, whose: str, text: str) -> None:
+        """Keep it."""
+        if self.refuses:
+            raise self.refuses
+        self.noted.setdefault(whose, []).append(text)
 
-def pod(uid: str, *, run: Reference | None = None, refuses: ClusterError | None = None) -> PodStandIn:
+    async def notes(self, whose: str) -> list[str]:
+        """Return what was kept."""
+        return self.noted.get(whose, [])
+
+    async def replicas(self, namespace: str, labels: Mapping[str, str]) -> list[Manifest]:
+        """Return what the test says."""
+        return self.left
+
+
+def pod(uid: str, **more: Any) -> PodStandIn:
     """Return the pod with this uid; pods of one step have one name."""
-    return PodStandIn(config=ClusterConfig(), namespace="team", name="run-step", uid=uid, run=run, refuses=refuses)
+    return PodStandIn(config=ClusterConfig(), namespace="team", name="run-step", uid=uid, **more)

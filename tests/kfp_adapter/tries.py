@@ -55,6 +55,10 @@ class Try:
         request = Request.parse({**IDS, "image": "digits", **self.fields})
         return Training(request=request, place=place, log=StepLog(Masking(()), self.said))
 
+    async def submit_next(self) -> Submission:
+        """Submit or adopt, as a step does that goes by what earlier tries have left."""
+        return await self.training.submit(await self.training.recalled(), Stopping(self.backend))
+
     async def submit(self, stopping: Stopping | None = None) -> Submission:
         """Submit or adopt, as a step does that does not know of earlier tries."""
         return await self.training.submit(RecalledAttempts(None), stopping or Stopping(self.backend))

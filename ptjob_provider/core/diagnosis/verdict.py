@@ -127,7 +127,7 @@ ADVICE: Mapping[Cause, tuple[str, bool]] = {
     Cause.SIDECAR: (f"Make it a native sidecar or keep it out of the pod; {_SAME}", False),
     Cause.DEADLINE: (f"Raise active_deadline_seconds= or make the training shorter; {_SAME}", False),
     Cause.TIMED_OUT: (f"Raise the timeout if it was getting on; {_RESUMES}", True),
-    Cause.DELETED: ("It is not created again by itself: clear the task to train again", False),
+    Cause.DELETED: ("It is not created again by itself: clear the task, or retry the run, to train again", False),
     Cause.OUTPUTS: (f"Correct the program or the address; {_SAME}", False),
     Cause.UNKNOWN: (f"Look at the job's events and its operator; {_RESUMES}", True),
 }
@@ -205,7 +205,11 @@ class Diagnosis:
 
     def to_text(self) -> str:
         """Return what the job's annotation keeps for whoever reads it later, without the logs that decided it."""
-        return json.dumps(replace(self, log_tail=bounded_tail(self.log_tail)).to_dict(), separators=(",", ":"))
+        return json.dumps(self.bounded().to_dict(), separators=(",", ":"))
+
+    def bounded(self) -> Self:
+        """Return it with no more of the log than is kept with an object."""
+        return replace(self, log_tail=bounded_tail(self.log_tail))
 
     @classmethod
     def stored_in(cls, job: Mapping[str, Any]) -> Self | None:

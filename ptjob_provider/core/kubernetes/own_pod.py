@@ -1,15 +1,20 @@
-"""The pod that this process runs in: what it owns, and who controls it."""
+"""The pod that this process runs in: what it owns, who controls it, and what it notes for the pods after it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core.errors import ClusterError, InvalidSpec
+from ptjob_provider.core.identity import TRY_ANNOTATION, TRY_LABEL
 from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.board import ENDED
 from ptjob_provider.core.kubernetes.client import lease
 
 if TYPE_CHECKING:
-    from ptjob_provider.core.identity import Reference
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest, Reference
     from ptjob_provider.core.kubernetes.config import ClusterConfig
 
 
@@ -48,3 +53,41 @@ class OwnPod:
                     "blockOwnerDeletion": False
                 }
         return None
+
+    async def note(self, whose: str, text: str) -> None:
+        """Write on the pod what became of a try; afterwards `notes` finds it as long as the pod's object stays.
+
+        Args:
+            whose: which tries belong together, as a label's value.
+            text: what is noted, in place of what was.
+
+        Raises:
+            ClusterError: it may not be changed, or is gone.
+        """
+        noted = {"uid": self.uid, "labels": {TRY_LABEL: whose}, "annotations": {TRY_ANNOTATION: text}}
+        async with lease(self.config) as client:
+            try:
+                await client.patch(paths.pods(self.namespace, self.name), {"metadata": noted})
+            except InvalidSpec as error:  # so the server says that the uid differs
+                raise ClusterError(f"{self.namespace}/{self.name}: another pod has the name now") from error
+
+    async def notes(self, whose: str) -> list[str]:
+        """Return what is noted on the pods of tries that belong together.
+
+        Raises:
+            ClusterError: pods cannot be listed.
+        """
+        async with lease(self.config) as client:
+            pods = await client.items(paths.pods(self.namespace), labelSelector=f"{TRY_LABEL}={whose}")
+        return [(pod["metadata"].get("annotations") or {}).get(TRY_ANNOTATION, "") for pod in pods]
+
+    async def replicas(self, namespace: str, labels: Mapping[str, str]) -> list[Manifest]:
+        """Return the pods with these labels that have not ended, also those whose job is gone.
+
+        Raises:
+            ClusterError: pods cannot be listed.
+        """
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        async with lease(self.config) as client:
+            pods = await client.items(paths.pods(namespace), labelSelector=selector)
+        return [pod for pod in pods if pod["status"].get("phase") not in ENDED]

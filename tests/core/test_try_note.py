@@ -1,0 +1,70 @@
+"""What a try notes for the next one: it comes back as it was, but for what does not fit on an object."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core.conclusion import Conclusion, Outcome
+from ptjob_provider.core.diagnosis import Cause, Diagnosis
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.logs import LogCursor
+from ptjob_provider.core.outputs import ResolvedOutputs
+from ptjob_provider.core.status import JobPhase, JobStatus
+from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.try_note import TryNote
+
+SUBMISSION = Submission(
+    ref=JobRef(kind="PyTorchJob", namespace="team", name="digits-1", uid="uid-1"),
+    attempt=2,
+    adopted=True,
+    spec_changed=False,
+    ranks={"digits-1-master-0": 0},
+    gpus_of={},
+    outputs=ResolvedOutputs(),
+    first_started_at="2026-11-20T10:00:00Z",
+)
+LONGEST = 64 * 1024
+"""Bytes: a quarter of what all annotations of an object may have together."""
+
+
+def conclusion(outcome: Outcome, **more: Any) -> Conclusion:
+    cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp="2026-11-20T10:00:01Z", ordinal=1)
+    return Conclusion(outcome=outcome, status=JobStatus(phase=JobPhase.FAILED), cursor=cursor, **more)
+
+
+def test_a_note_comes_back_as_it_was() -> None:
+    """The attempt, the job, and how it ended."""
+    note = TryNote.of(SUBMISSION, conclusion(Outcome.FAILED, diagnosis=Diagnosis.of(Cause.CONFIG, "no such secret")))
+
+    assert TryNote.read(note.to_text()) == note
+    assert (note.attempt, note.ref, note.retry_may_help) == (2, SUBMISSION.ref, False)
+
+
+def test_a_result_is_noted_without_its_curves() -> None:
+    """They may be larger than what an object may have."""
+    tfevents = {"uri": "pvc://a/b", "scalars": {"loss": 0.5}}
+    result = {"phase": "Succeeded", "model": None, "tfevents": {**tfevents, "curves": {"loss": [[1, 0.5]] * 10_000}}}
+
+    note = TryNote.of(SUBMISSION, conclusion(Outcome.SUCCEEDED, result=result))
+
+    assert note.conclusion.result == {"phase": "Succeeded", "model": None, "tfevents": tfevents}
+    assert len(note.to_text()) < LONGEST
+
+
+def test_a_failure_is_noted_with_its_last_lines_and_told_once() -> None:
+    """The diagnosis is part of the result, too, which is of no use without success."""
+    why = replace(Diagnosis.of(Cause.CRASHED, "it crashed"), log_tail=("x" * 500,) * 200)
+
+    note = TryNote.of(SUBMISSION, conclusion(Outcome.FAILED, diagnosis=why, result={"diagnosis": why.to_dict()}))
+
+    assert note.conclusion.result is None
+    assert len(note.to_text()) < LONGEST
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", "{}", '{"ref": {}, "conclusion": {}}', "no JSON"])
+def test_what_is_no_note_is_none(text: str) -> None:
+    """Anybody may write annotations."""
+    assert TryNote.read(text) is None
