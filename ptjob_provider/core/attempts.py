@@ -52,7 +52,7 @@ class AttemptRecord:
 
 
 class AttemptStore(Protocol):
-    """Where the record outlives the process: Airflow's task_state_store, a file beside a pipeline step."""
+    """Where the record outlives the process: Airflow's task_state_store; a pipeline step recalls it."""
 
     def load(self) -> AttemptRecord | None:
         """Return what was saved last; None if nothing was, or if there is no store."""

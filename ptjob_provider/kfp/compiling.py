@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -17,7 +18,7 @@ from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 from ptjob_provider.core.wire import to_wire
 from ptjob_provider.kfp import launcher
 from ptjob_provider.kfp.numbers import marked, unmarked
-from ptjob_provider.kfp.request import told
+from ptjob_provider.kfp.request import check_told, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +38,7 @@ _ANY_IDS = {
 """What stands for ids that only a run has, while a job is checked; a run's id may begin with a digit."""
 
 _CHANNEL = "{{channel:"
+_PLACEHOLDER = re.compile(r"\{\{\$\.[a-z_]+\}\}")
 _TEXT_TYPES = ("String", "str")
 _WHERE_OUTPUTS_ARE = ("volumes", "volume_mounts", "working_dir", "pod_template", "manifest", "model")
 
@@ -48,9 +50,13 @@ def component_inputs(given: Mapping[str, Any]) -> dict[str, Any]:
         given: arguments of `pytorchjob_op` that are not None. Pipeline values may stand anywhere in them.
 
     Raises:
-        InvalidSpec: a manifest or pod template cannot be read, or a job that holds no pipeline value is wrong.
+        InvalidSpec: a manifest or pod template cannot be read, a placeholder stands where nobody replaces it, or a job
+            that holds no pipeline value is wrong.
     """
     inputs = {name: _input(name, to_wire(value)) for name, value in given.items()}
+    for name, value in inputs.items():
+        if not _is_drivers(value):
+            check_told(name, told(value, _ANY_IDS))
     if not any(map(_is_open, inputs.values())):
         _check(inputs)
     if isinstance(inputs.get("env"), list):
@@ -118,8 +124,13 @@ def _texts(value: Any) -> Any:
 
 
 def _is_open(value: Any) -> bool:
-    """Whether a pipeline value decides a part of it."""
-    return isinstance(value, PipelineChannel) or _CHANNEL in repr(value)
+    """Whether something decides a part of it that is only known when the pipeline runs."""
+    return isinstance(value, PipelineChannel) or _CHANNEL in repr(value) or _is_drivers(value)
+
+
+def _is_drivers(value: Any) -> bool:
+    """Whether it is a placeholder as a whole that the driver replaces, and the step does not know."""
+    return isinstance(value, str) and _PLACEHOLDER.fullmatch(told(value, _ANY_IDS)) is not None
 
 
 def _check(inputs: Mapping[str, Any]) -> None:

@@ -62,6 +62,8 @@ class Request:
         """
         ids = {name: _id(name, given.get(name)) for name in IDS}
         values = {name: unmarked(told(value, ids)) for name, value in given.items() if name != "task_config"}
+        for name, value in values.items():
+            check_told(name, value)
         return cls(
             job=_job(values, ids["pipeline_task_name"]),
             ids=ids,
@@ -116,6 +118,27 @@ def told(value: Any, ids: Mapping[str, str]) -> Any:
     return value
 
 
+def check_told(field: str, value: Any) -> None:
+    """Pass if no placeholder is left anywhere in the value: nobody replaces it, and the job would have it literally.
+
+    Raises:
+        InvalidSpec: the text names the field by its path, and the value.
+    """
+    if isinstance(value, dict):
+        for key, item in value.items():
+            check_told(field, key)
+            check_told(f"{field}.{key}", item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            check_told(f"{field}[{index}]", item)
+    elif isinstance(value, str) and _BEGINS_PLACEHOLDER in value:
+        names = ", ".join(f"dsl.{name}" for name in _PLACEHOLDERS.values())
+        raise InvalidSpec.of(
+            field, value, f"inside of texts, lists and maps these placeholders of Kubeflow Pipelines are known: {names}"
+        )
+
+
+_BEGINS_PLACEHOLDER = "{{$."
 _PLACEHOLDERS = {
     "pipeline_run_id": "PIPELINE_JOB_ID_PLACEHOLDER",
     "pipeline_task_name": "PIPELINE_TASK_NAME_PLACEHOLDER",

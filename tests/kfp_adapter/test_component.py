@@ -45,6 +45,22 @@ def test_a_job_may_be_named_for_its_run(tmp_path: Path) -> None:
         compiled(tmp_path, name=run, image="digits")
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"args": ["--run", f"of {dsl.PIPELINE_JOB_NAME_PLACEHOLDER}"]}, r"args\[1\]: 'of {{\$.pipeline_job_name}}'"),
+        ({"labels": {"run": dsl.PIPELINE_JOB_RESOURCE_NAME_PLACEHOLDER}}, r"labels.run: .*PIPELINE_JOB_ID_PLACEHOLDER"),
+        ({"model": f"pvc://m/{dsl.PIPELINE_JOB_CREATE_TIME_UTC_PLACEHOLDER}"}, "model: "),
+    ],
+)
+def test_a_placeholder_that_nobody_replaces_is_refused(tmp_path: Path, given: dict[str, Any], said: str) -> None:
+    """A cluster's driver replaces whole inputs only, and the step knows three; one machine hides that."""
+    with pytest.raises(InvalidSpec, match=said):
+        compiled(tmp_path, image="digits", **given)
+
+    compiled(tmp_path, image="digits", working_dir=dsl.PIPELINE_JOB_NAME_PLACEHOLDER)
+
+
 def test_every_field_of_a_job_is_a_parameter_and_a_documented_input() -> None:
     """The names are the operator's, and none was forgotten."""
     parameters = inspect.signature(pytorchjob_op).parameters

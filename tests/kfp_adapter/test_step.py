@@ -121,6 +121,9 @@ def test_a_job_that_fails_fails_the_step_and_the_diagnosis_comes_first(
     [
         ({"workers": "none"}, "workers: 'none'"),
         ({"pipeline_run_id": "{{$.pipeline_job_uuid}}"}, "dsl.PIPELINE_JOB_ID_PLACEHOLDER"),
+        ({"args": ["--run={{$.pipeline_job_name}}"]}, "args[0]: '--run={{$.pipeline_job_name}}'"),
+        ({"labels": {"at": "{{$.pipeline_job_create_time_utc}}"}}, "labels.at: "),
+        ({"labels": {"{{$.workspace_path}}": "x"}}, "labels: '{{$.workspace_path}}'"),
         ({"timeout": "0"}, "timeout: '0'"),
         ({"model_artifact": "move"}, "model_artifact: 'move'"),
         ({"env": {"A": "b"}, "env_objects": []}, "env_objects"),
