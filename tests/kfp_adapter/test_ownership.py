@@ -150,10 +150,10 @@ async def test_a_connection_is_kept_open_while_the_job_is_followed(monkeypatch: 
         assert asked == []
         stops.knows(REF)
         stops.knows(replace(REF, name="another"))
-        await asyncio.sleep(0.1)
+        while len(asked) <= 2:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
     count = len(asked)
     await asyncio.sleep(0.05)
 
     assert set(asked) == {"digits-1"}
-    assert count > 2
     assert len(asked) == count

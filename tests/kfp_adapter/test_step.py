@@ -49,10 +49,9 @@ def jobs(local_step: LocalStep) -> list[dict[str, Any]]:
     return list(asyncio.run(local_step.backend.list(pytorchjob.KIND, "default", {})))
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 20) -> None:
-    until = time.monotonic() + seconds
+def wait_for(condition: Callable[[], object]) -> None:
+    """Return once it is so; the test's own time limit ends what never happens."""
     while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
         time.sleep(0.05)
 
 
@@ -184,7 +183,7 @@ def test_a_step_that_is_told_to_stop_deletes_its_job(local_step: LocalStep, numb
     read_until(process, "waiting")
 
     process.send_signal(number)
-    said, _ = process.communicate(timeout=20)
+    said, _ = process.communicate()
 
     assert process.returncode == step.EXIT_STOPPED, said
     assert "was deleted" in said
@@ -199,7 +198,7 @@ def test_a_step_whose_output_nobody_reads_any_more_deletes_its_job(local_step: L
     assert process.stdout is not None
     process.stdout.close()
 
-    assert process.wait(timeout=20) != 0
+    assert process.wait() != 0
     wait_for(lambda: jobs(local_step) == [])
 
 
@@ -214,7 +213,7 @@ def test_a_step_that_is_killed_and_started_again_adopts_the_job(local_step: Loca
     again = started(local_step, HANGS)
     said = read_until(again, "was adopted")
     again.terminate()
-    again.communicate(timeout=20)
+    again.communicate()
 
     assert job["metadata"]["uid"] in said
     wait_for(lambda: jobs(local_step) == [])
