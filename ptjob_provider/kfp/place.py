@@ -16,9 +16,10 @@ from ptjob_provider.core.options import Options
 from ptjob_provider.provider_info import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.kubernetes import OwnPod
     from ptjob_provider.core.local import LocalConfig
     from ptjob_provider.core.spec import TrainingJob
@@ -42,6 +43,7 @@ class Place:
         is_repeated: whether it has done so.
         template: what is put under every job; None if nothing is.
         pod: the step's; None on one machine.
+        cluster: how the cluster is reached; None on one machine.
         local: how jobs run on this machine; None on a cluster.
     """
 
@@ -52,6 +54,7 @@ class Place:
     is_repeated: bool
     template: TrainingJob | None
     pod: OwnPod | None = None
+    cluster: ClusterConfig | None = None
     local: LocalConfig | None = None
 
     @property
@@ -59,6 +62,18 @@ class Place:
         """What nobody may read in a log: the values that this machine may hand to jobs as secrets."""
         tables = self.local.secrets.values() if self.local else ()
         return tuple(value for table in tables for value in table.values())
+
+    async def secrets_of(self, ref: JobRef) -> Sequence[str]:
+        """Return the values that the programs of a job get from Secrets of a cluster.
+
+        Raises:
+            ClusterError: they may not be read.
+        """
+        if self.cluster is None:
+            return ()
+        from ptjob_provider.core.kubernetes import secret_values  # noqa: PLC0415 - only where jobs run there
+
+        return await secret_values(self.cluster, await self.backend.get(ref.kind, ref.namespace, ref.name))
 
 
 def find_place(environ: Mapping[str, str], *, service_account: Path = _SERVICE_ACCOUNT) -> Place:
@@ -82,6 +97,7 @@ def find_place(environ: Mapping[str, str], *, service_account: Path = _SERVICE_A
         is_repeated=environ.get("KFP_RETRY_INDEX", "0") not in {"", "0"},
         template=options.job_template(),
         pod=_pod(environ, namespace, cluster),
+        cluster=None if local else cluster,
         local=local,
     )
 

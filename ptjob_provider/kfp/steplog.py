@@ -21,8 +21,14 @@ class Masking:
     """Takes known secrets out of texts; a secret that contains another one is taken out first."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        found = {line for secret in secrets for line in (secret, *secret.splitlines()) if len(line) >= _SHORTEST_SECRET}
-        self._secrets = sorted(found, key=len, reverse=True)
+        self._secrets: list[str] = []
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Take these out as well from now on."""
+        lines = {line for secret in secrets for line in (secret, *secret.splitlines())}
+        found = {line for line in lines if len(line) >= _SHORTEST_SECRET}
+        self._secrets = sorted(found.union(self._secrets), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         """Return the text without them."""

@@ -104,6 +104,7 @@ class Training:
         self._tell(submission)
         if submission.adopted and self._owning_pod is not None:
             await take_over(self.place.backend, submission.ref, self._owning_pod, self.log)
+        await self._learn_secrets(submission.ref)
         return submission
 
     async def act_on_finished(self, ref: JobRef, *, succeeded: bool) -> None:
@@ -114,6 +115,13 @@ class Training:
                 self.log.notice(f"{ref} was deleted: on_finish_action={action}")
         except ClusterError as error:
             self.log.notice(f"{ref}: on_finish_action={action} could not be carried out: {error}")
+
+    async def _learn_secrets(self, ref: JobRef) -> None:
+        """Have nothing in the log that the job's programs get from Secrets, before any of their lines is."""
+        try:
+            self.log.mask.learn(await self.place.secrets_of(ref))
+        except ClusterError as error:
+            self.log.notice(f"{ref}: what its programs print of their Secrets is not masked here: {error}")
 
     async def _note(self, submission: Submission, conclusion: Conclusion) -> None:
         """Leave word for a next try, if one may come by itself: the job may be gone by then, or go in a moment."""

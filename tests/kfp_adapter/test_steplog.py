@@ -53,3 +53,12 @@ def test_lines_and_sentences_are_told_apart() -> None:
 def test_known_secrets_are_masked(secrets: list[str], text: str, told: str) -> None:
     """Each, also a line of one that has several; what is too short to be a secret stays readable."""
     assert Masking(secrets)(text) == told
+
+
+def test_secrets_are_masked_from_the_moment_that_they_are_known() -> None:
+    """A step learns them after it knows its job; the longest still goes first."""
+    masking = Masking(["canary"])
+
+    masking.learn(["canary-long"])
+
+    assert masking("canary-long canary") == "*** ***"

@@ -40,6 +40,11 @@ def claims(namespace: str, name: str) -> str:
     return _path("/api/v1", namespace, "persistentvolumeclaims", name)
 
 
+def secrets(namespace: str, name: str) -> str:
+    """Return the path of a Secret."""
+    return _path("/api/v1", namespace, "secrets", name)
+
+
 def _path(root: str, namespace: str, plural: str, name: str) -> str:
     whole = f"{root}/namespaces/{namespace}/{plural}"
     return f"{whole}/{name}" if name else whole

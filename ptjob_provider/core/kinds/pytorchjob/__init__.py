@@ -14,6 +14,7 @@ from ptjob_provider.core.kinds.pytorchjob.replicas import (
     replicas,
     total_gpus,
 )
+from ptjob_provider.core.kinds.pytorchjob.secrets import secrets_in_env
 from ptjob_provider.core.kinds.pytorchjob.validation import CONTAINER, validate
 from ptjob_provider.core.manifest import dump_manifest as dump
 
@@ -37,6 +38,7 @@ __all__ = [
     "render",
     "replicas",
     "resolve_outputs",
+    "secrets_in_env",
     "total_gpus",
     "validate",
 ]

@@ -1,0 +1,51 @@
+"""Secrets that a training gets as variables, on the cluster: whatever its program says of them, the step does not."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from cluster.tenants import service_account
+from kfp_cluster.lab import new_run
+from kfp_cluster.step_pod import Try
+from kfp_cluster.stock_role import STOCK
+
+if TYPE_CHECKING:
+    from kfp_cluster.lab import Lab
+
+TELLS = "import os; print('token', os.environ['TOKEN'], flush=True); raise ValueError('not ' + os.environ['WHOLE'])"
+
+
+def telling(lab: Lab, run: str, canary: str) -> dict[str, Any]:
+    """Return a pipeline whose training prints one key of a Secret and raises another."""
+    lab.deposit(run, token=canary, WHOLE=f"whole-{canary}")
+    env = {"TOKEN": {"secret": run, "key": "token"}}
+    return lab.pipeline(command=["python", "-c", TELLS], env=env, env_from=[{"secretRef": {"name": run}}])
+
+
+def test_what_a_program_says_of_its_secrets_is_masked(lab: Lab) -> None:
+    """In the log, in the diagnosis that is kept on the job, and in the note on the step's pod."""
+    canary, run = f"canary-{secrets.token_hex(8)}", new_run("tells")
+
+    step = lab.start(Try(run=run, retry=0), telling(lab, run, canary))
+
+    assert step.wait() == 1
+    assert "token ***" in step.log().splitlines()
+    assert "ValueError: not ***" in step.log()
+    kept = [job["metadata"] for job in lab.jobs(run)] + [pod["metadata"] for pod in lab.objects("pods")]
+    assert canary not in step.log() + json.dumps(kept)
+
+
+def test_without_the_right_to_read_secrets_the_log_says_what_is_not_masked(lab: Lab) -> None:
+    """Nothing else depends on it."""
+    canary, run, account = f"canary-{secrets.token_hex(8)}", new_run("unread"), "unread"
+    rules = [rule for rule in STOCK if "secrets" not in rule["resources"]]
+    service_account(lab.cluster, lab.namespace, rules, name=account)
+
+    step = lab.start(Try(run=run), telling(lab, run, canary), account=account)
+
+    assert step.wait() == 1
+    (said,) = [text for text in step.notices() if 'cannot get resource "secrets"' in text]
+    assert "is not masked here" in said
+    assert f"token {canary}" in step.log().splitlines()
