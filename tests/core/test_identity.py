@@ -19,7 +19,9 @@ from ptjob_provider.core.identity import (
     label_value,
     object_name,
     owner_annotation,
+    owner_key,
     owner_labels,
+    owner_selector,
     spec_hash,
     stem_of,
 )
@@ -82,6 +84,20 @@ def test_labels_are_those_that_kubectl_arena_and_airflow_users_select_by() -> No
     assert labels["try_number"] == "2"
     assert labels["ptjob-provider/attempt"] == "3"
     assert (labels["app"], labels["release"]) == ("pytorchjob", "digits-12345678")
+
+
+def test_an_owner_is_told_from_all_others_by_one_label() -> None:
+    """Whichever attempt or try it is; another installation's task of the same name is somebody else."""
+    key, again = owner_key(OWNER), owner_key(Owner(instance="prod", ids=IDS, labels={"try_number": "3"}))
+    others = [Owner(instance="test", ids=IDS, labels={}), Owner(instance="prod", ids={}, labels={})]
+
+    assert key == again == label_value(key)
+    assert key not in map(owner_key, others)
+
+
+def test_the_jobs_and_pods_of_an_owner_are_selected_by_labels_that_all_of_them_carry() -> None:
+    """Of every attempt and try."""
+    assert owner_selector(OWNER).items() <= owner_labels("digits-1", OWNER, 7).items()
 
 
 @given(st.text(max_size=300))

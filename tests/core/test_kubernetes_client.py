@@ -158,6 +158,7 @@ def test_a_kind_that_is_not_known_is_refused() -> None:
         (paths.pod_log("team", "one"), "/api/v1/namespaces/team/pods/one/log"),
         (paths.events("team"), "/api/v1/namespaces/team/events"),
         (paths.claims("team", "data"), "/api/v1/namespaces/team/persistentvolumeclaims/data"),
+        (paths.secrets("team", "hub"), "/api/v1/namespaces/team/secrets/hub"),
     ],
 )
 def test_resources_are_where_the_api_server_has_them(path: str, url: str) -> None:
