@@ -22,7 +22,8 @@ from cluster.tenants import namespace_in, service_account
 from cluster_world import Tenant
 from kfp_adapter.compiled import compile_pipeline, load_pipeline
 from kfp_cluster.in_pod.launcher_stand_in import PUBLISHED
-from kfp_cluster.step_pod import RUN_LABEL, Try, programs, step_pod
+from kfp_cluster.seen import JobsSeen, jobs_seen
+from kfp_cluster.step_pod import Try, programs, step_pod
 from kfp_cluster.stock_role import RUNNER, STOCK, documented
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds import pytorchjob
@@ -43,6 +44,9 @@ PATIENCE = 240
 STEM = "of-"
 """Begins the names of all jobs; the run's id follows, which a name may not begin with."""
 
+WORKFLOW = "workflow-stand-in"
+"""Begins the names of config maps that stand in for Argo's Workflows: each controls the pods of one run."""
+
 GO = "/tmp/go"  # noqa: S108 - in a pod
 WAITS = f'echo waiting; while [ ! -e {GO} ]; do sleep 0.2; done; echo "released"'
 """A training that says that it has begun, and ends when it is released."""
@@ -56,11 +60,13 @@ class Lab:
         cluster: where it is.
         namespace: its name.
         image: of the steps.
+        seen: all jobs that it has ever had.
     """
 
     cluster: Cluster
     namespace: str
     image: str
+    seen: JobsSeen
 
     def pipeline(
         self, *, on_task: Mapping[str, str] | None = None, as_user: int | None = None, **fields: Any
@@ -95,9 +101,18 @@ class Lab:
     def start(self, attempt: Try, pipeline: dict[str, Any] | None = None, *, account: str = RUNNER) -> Step:
         """Start one try of a step of a pipeline."""
         manifest = step_pod(pipeline or self.waiting, attempt, self.namespace, account=account)
+        manifest["metadata"]["ownerReferences"] = [self.controller(attempt.run)]
         text = self.cluster.kubectl("create", "--filename", "-", "--output", "json", stdin=json.dumps(manifest))
         metadata = json.loads(text)["metadata"]
         return Step(lab=self, attempt=attempt, name=metadata["name"], uid=metadata["uid"])
+
+    def controller(self, run: str) -> dict[str, Any]:
+        """Return what controls the pods of a run; afterwards it is there."""
+        owner = {"apiVersion": "v1", "kind": "ConfigMap"}
+        name = f"{WORKFLOW}-{run}"
+        self.cluster.kubectl.apply({**owner, "metadata": {"name": name, "namespace": self.namespace}})
+        uid = self.cluster.kubectl.get("configmap", name, namespace=self.namespace)["metadata"]["uid"]
+        return {**owner, "name": name, "uid": uid, "controller": True, "blockOwnerDeletion": True}
 
     def deposit(self, name: str, **values: str) -> None:
         """Have a Secret."""
@@ -136,9 +151,12 @@ class Lab:
         until(f"the end of all jobs of {run}", is_gone)
 
     def delete_run(self, run: str) -> None:
-        """Delete the pods of a run's steps, as deleting the run does."""
-        label = f"{RUN_LABEL}={run}"
-        self.cluster.kubectl("delete", "pods", "-n", self.namespace, "--selector", label, "--wait=false")
+        """Delete a run, and with it the pods of its steps."""
+        self.cluster.kubectl("delete", "configmap", "-n", self.namespace, f"{WORKFLOW}-{run}", "--wait=false")
+
+    def delete_job(self, ref: JobRef) -> None:
+        """Delete a job as a person does."""
+        self.cluster.kubectl("delete", "pytorchjob", "-n", self.namespace, ref.name, "--wait=false")
 
     def wait_until_only_rank0_is_left(self, ref: JobRef) -> None:
         """Return once no pod but rank 0's, ended, is left of a job: the one that looked at its outputs is gone."""
@@ -162,9 +180,9 @@ class Lab:
         self.cluster.kubectl("exec", "-n", self.namespace, f"{ref.name}-master-0", "--", "touch", GO)
 
     def ever_submitted(self, run: str) -> set[str]:
-        """Return the uids of all jobs of a run that the training operator has ever seen."""
-        told = [event["involvedObject"] for event in self.objects("events")]
-        return {about["uid"] for about in told if about["kind"] == "PyTorchJob" and _is_of(about["name"], run)}
+        """Return the uids of all jobs that a run has ever had, also of those that nobody else has seen."""
+        there = {JobRef.of(job).uid for job in self.jobs(run)}
+        return there | {uid for name, uid in self.seen.all() if _is_of(name, run)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +247,10 @@ class Step:
         how = ("--force", "--grace-period=0") if at_once else ("--wait=false",)
         self.lab.cluster.kubectl("delete", "pod", "-n", self.lab.namespace, self.name, *how)
 
+    def remove(self) -> None:
+        """Delete the pod and wait for that, as a person's retry of a run does before it starts the step anew."""
+        self.lab.cluster.kubectl("delete", "pod", "-n", self.lab.namespace, self.name, timeout=PATIENCE)
+
 
 def until(what: str, check: Callable[[], T]) -> T:
     """Return what a check returns as soon as that is true; it is made a few times a second, for each is a process."""
@@ -261,4 +283,5 @@ def lab_in(cluster: Cluster, image: str) -> Iterator[Lab]:
         service_account(cluster, namespace, [*STOCK, *documented()], name=RUNNER)
         cluster.kubectl.apply(programs(namespace))
         Tenant(cluster, namespace).claim("digits")
-        yield Lab(cluster=cluster, namespace=namespace, image=image)
+        with jobs_seen(cluster.kubectl, namespace) as seen:
+            yield Lab(cluster=cluster, namespace=namespace, image=image, seen=seen)
