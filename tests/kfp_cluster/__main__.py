@@ -36,14 +36,21 @@ def main() -> int:
 
 
 def soaked(lab: Lab, seeds: list[int], at_a_time: int) -> int:
-    """Strike steps and say what came of each."""
-    failed, by_run = 0, 0
+    """Strike steps and say what came of each, and how many of those that were terminated did what they had time for."""
+    outcomes = []
     for outcome in struck(lab, seeds, at_a_time=at_a_time):
-        failed += bool(outcome.wrong)
-        by_run += outcome.left_to_run
+        outcomes.append(outcome)
         _say(str(outcome))
+    failed = [outcome for outcome in outcomes if outcome.wrong]
+    by_run = [outcome for outcome in outcomes if outcome.left_to_run]
+    for outcome in failed:
+        _say(f"wrong: {outcome}")
+    _say(f"{len(seeds)} steps, {len(failed)} left a live job or made two; {len(by_run)} jobs went only with their run")
+    knew = [outcome for outcome in outcomes if outcome.knew]
+    late = sorted(f"{outcome.schedule.alive:.2f}" for outcome in knew if outcome.left_to_run)
     _say(
-        f"{len(seeds)} steps, {failed} left a live job or made two; {by_run} jobs went only with the pods of their run"
+        f"{len(knew)} terminated steps knew their job; {len(knew) - len(late)} had it deleted before their container "
+        f"was over; the others had {', '.join(late) or 'no'} s"
     )
     return 1 if failed else 0
 

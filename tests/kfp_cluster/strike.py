@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from kfp_cluster.lab import Lab, Step
 
 AT_A_TIME = 3
-ENOUGH = 0.5
-"""Seconds in which a step that is told to stop has its job deleted."""
-
 LONGEST_WAIT = 2.0
 SUBMITTED = (" was submitted: ", " was adopted: ")
 
@@ -83,11 +80,15 @@ class Outcome:
     Attributes:
         schedule: what was done.
         wrong: what must not be; empty if all is well.
+        run: whose steps they were.
+        knew: whether the last step was terminated, and had said which job is its.
         left_to_run: whether a job was still there when the last step was over, and went with the pods of the run.
     """
 
     schedule: Schedule
+    run: str
     wrong: list[str] = field(default_factory=list)
+    knew: bool = False
     left_to_run: bool = False
 
     def __str__(self) -> str:
@@ -96,31 +97,47 @@ class Outcome:
 
 
 def struck(lab: Lab, seeds: Iterable[int], *, at_a_time: int = AT_A_TIME) -> Iterator[Outcome]:
-    """Yield what came of each schedule."""
-    pipeline = lab.waiting  # kfp compiles one pipeline at a time
+    """Yield what came of each schedule, and look once more at the end of all.
+
+    What a step that was struck had just asked for may be done after everything of its run seemed to be gone.
+    """
+    pipeline, outcomes = lab.waiting, []  # kfp compiles one pipeline at a time
     with ThreadPoolExecutor(at_a_time) as pool:
-        yield from pool.map(lambda seed: strike(lab, pipeline, Schedule.draw(seed)), seeds)
+        for outcome in pool.map(lambda seed: strike(lab, pipeline, Schedule.draw(seed)), seeds):
+            outcomes.append(outcome)
+            yield outcome
+    for outcome in outcomes:
+        _look(lab, outcome)
 
 
 def strike(lab: Lab, pipeline: dict[str, Any], schedule: Schedule) -> Outcome:
     """Carry out a schedule, and look what is left."""
-    run, outcome = new_run(f"soak-{schedule.seed}"), Outcome(schedule=schedule)
+    outcome = Outcome(schedule=schedule, run=new_run(f"soak-{schedule.seed}"))
     try:
-        step, told = _strikes(lab, pipeline, schedule, run)
+        step, told = _strikes(lab, pipeline, schedule, outcome.run)
         if schedule.strokes[-1][0] is Stroke.TERMINATE:
             step.wait()
-            if told and schedule.alive >= ENOUGH and (left := lab.live_jobs(run)):
-                outcome.wrong.append(f"the step knew its job, had time, and left it running: {left}")
+            outcome.knew = told
         elif told:
-            lab.wait_until_gone(run)
-        outcome.left_to_run = bool(lab.live_jobs(run))
-        lab.delete_run(run)
-        lab.wait_until_gone(run)
+            lab.wait_until_gone(outcome.run)
+        outcome.left_to_run = bool(lab.live_jobs(outcome.run))
+        lab.delete_run(outcome.run)
     except ClusterFailed as error:
         outcome.wrong.append(str(error))
-    if len(submitted := lab.ever_submitted(run)) > 1:
-        outcome.wrong.append(f"{len(submitted)} jobs: {sorted(submitted)}")
+    _look(lab, outcome)
     return outcome
+
+
+def _look(lab: Lab, outcome: Outcome) -> None:
+    """See whether all jobs of a run that was deleted are gone, and how many there were."""
+    if outcome.wrong:
+        return
+    try:
+        lab.wait_until_gone(outcome.run)
+        if len(submitted := lab.ever_submitted(outcome.run)) > 1:
+            outcome.wrong.append(f"{len(submitted)} jobs: {sorted(submitted)}")
+    except ClusterFailed as error:
+        outcome.wrong.append(str(error))
 
 
 def _strikes(lab: Lab, pipeline: dict[str, Any], schedule: Schedule, run: str) -> tuple[Step, bool]:

@@ -4,7 +4,7 @@
 
 It starts the launcher in a process group of its own and hands every signal on to that group. When the launcher has
 ended the container is over, whoever else still runs in it. Argo's looks for that once a second, so what was told to
-stop lives on for anything up to a second; here SECONDS says for how long.
+stop lives on for anything up to a second; here SECONDS says for how long, if it does not end before.
 """
 
 from __future__ import annotations
@@ -35,10 +35,22 @@ def main() -> int:
             signal.signal(number, hand_on)
     while (ended := os.waitpid(-1, os.WNOHANG))[0] != launcher.pid:
         time.sleep(0.05)
-    while told_at and time.monotonic() < told_at[0] + float(sys.argv[1]):
+    while told_at and time.monotonic() < told_at[0] + float(sys.argv[1]) and is_left(launcher.pid):
         time.sleep(0.01)
     code = os.waitstatus_to_exitcode(ended[1])
     return code if code >= 0 else 128 - code
+
+
+def is_left(group: int) -> bool:
+    """Return whether anybody of a process group still runs."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def age() -> float:
