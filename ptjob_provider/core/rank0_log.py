@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.logs import LogCursor, LogLine
     from ptjob_provider.core.submission import Submission
 
@@ -102,6 +103,16 @@ class Rank0Log:
                 await self._sink.room()
         except ClusterError as error:
             self._sink.notice(f"{submission.ref}: rank 0's log cannot be read any more: {error}")
+
+
+async def last_lines(backend: Backend, ref: JobRef, replica: str, *, mask: Callable[[str], str]) -> tuple[str, ...]:
+    """Return the last lines of any replica, masked, for the diagnosis; as many as can be read."""
+    last: deque[str] = deque(maxlen=TAIL_LINES)
+    with contextlib.suppress(ClusterError):
+        async for line in backend.logs(ref, replica, follow=False):
+            if not line.notice:
+                last.append(mask(line.text)[:TAIL_WIDTH])
+    return tuple(last)
 
 
 async def catch_up(backend: Backend, submission: Submission, *, sink: Sink, cursor: LogCursor | None) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +21,7 @@ from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, Outputs
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, OVERDUE_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.outputs import notes, problems, report_text
-from ptjob_provider.core.rank0_log import TAIL_LINES, TAIL_WIDTH, Rank0Log
+from ptjob_provider.core.rank0_log import Rank0Log, last_lines
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.submission import inspect_outputs
 
@@ -272,13 +271,20 @@ class _Follower:
     def _end(self) -> _End | None:
         record = self.record or recorder.Record()
         if self.deleted:
-            return _End(outcome=Outcome.DELETED, diagnosis=diagnoses.deleted(record, ranks=self.submission.ranks))
+            return self._end_of_gone(record, self.clock())
         if self.status.phase.is_terminal:
             succeeded = self.status.phase is JobPhase.SUCCEEDED
             return _End(outcome=Outcome.SUCCEEDED if succeeded else Outcome.FAILED)
         if self.hands_off or self.record is None:  # whoever has not seen the job does not know that it has not ended
             return None
         return self._end_by_us(record, self.clock())
+
+    def _end_of_gone(self, record: recorder.Record, now: datetime) -> _End:
+        """After the deadline it was most likely a follower of ours that deleted it, and came no further."""
+        ranks = self.submission.ranks
+        if self.deadline is not None and now >= self.deadline and not self.hands_off:
+            return _End(outcome=Outcome.TIMED_OUT, diagnosis=diagnoses.timed_out(record, ranks=ranks, is_gone=True))
+        return _End(outcome=Outcome.DELETED, diagnosis=diagnoses.deleted(record, ranks=ranks))
 
     def _end_by_us(self, record: recorder.Record, now: datetime) -> _End | None:
         if self.deadline is not None and now >= self.deadline:
@@ -354,16 +360,8 @@ class _Follower:
         first = diagnoses.diagnose(record, self.status, ranks=ranks, tails=tails)
         if not first.replica or first.replica in tails:
             return first
-        tails[first.replica] = await self._last_lines(first.replica)
+        tails[first.replica] = await last_lines(self.backend, self.ref, first.replica, mask=self.mask)
         return diagnoses.diagnose(record, self.status, ranks=ranks, tails=tails)
-
-    async def _last_lines(self, replica: str) -> tuple[str, ...]:
-        last: deque[str] = deque(maxlen=TAIL_LINES)
-        with contextlib.suppress(ClusterError):
-            async for line in self.backend.logs(self.ref, replica, follow=False):
-                if not line.notice:
-                    last.append(self.mask(line.text)[:TAIL_WIDTH])
-        return tuple(last)
 
     def _failure(self, outcome: Outcome, why: Diagnosis, report: OutputReport | None = None) -> Conclusion:
         why = self._with_tail(why)

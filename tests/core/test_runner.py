@@ -302,6 +302,32 @@ async def test_a_job_that_succeeded_while_nobody_followed_is_no_timeout() -> Non
     assert (conclusion.outcome, backend.deleted) == (Outcome.SUCCEEDED, [])
 
 
+@pytest.mark.parametrize(
+    ("hands_off", "outcome"), [(False, Outcome.TIMED_OUT), (True, Outcome.DELETED)], ids=["ours", "another's"]
+)
+async def test_a_job_that_is_gone_after_its_deadline_was_timed_out(*, hands_off: bool, outcome: Outcome) -> None:
+    """A follower was killed just after it had deleted it; a job that is only waited for is deleted by others alone."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=None)]
+
+    conclusion = await follow(
+        backend, submission(), sink=ListSink(), deadline=NOON, clock=lambda: NOON, hands_off=hands_off
+    )
+
+    assert conclusion.outcome is outcome
+
+
+async def test_a_job_that_is_gone_before_its_deadline_was_deleted() -> None:
+    """By somebody else: we would have waited."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=None)]
+    deadline = NOON + timedelta(seconds=1)
+
+    conclusion = await follow(backend, submission(), sink=ListSink(), deadline=deadline, clock=lambda: NOON)
+
+    assert conclusion.outcome is Outcome.DELETED
+
+
 async def test_a_log_that_was_not_read_any_more_keeps_its_place() -> None:
     """The job was deleted between two followers; nobody tells its log from the beginning."""
     backend = ScriptedBackend()

@@ -199,9 +199,14 @@ def deleted(record: Record, *, ranks: Mapping[str, int]) -> Diagnosis:
     return _after(record, ranks, Cause.DELETED, "somebody deleted it while it was waited for")
 
 
-def timed_out(record: Record, *, ranks: Mapping[str, int], waiting: str = "") -> Diagnosis:
-    """Say that the job was unfinished at our deadline; `waiting` is what it waited for then."""
+def timed_out(record: Record, *, ranks: Mapping[str, int], waiting: str = "", is_gone: bool = False) -> Diagnosis:
+    """Say that the job was unfinished at our deadline; `waiting` is what it waited for then.
+
+    One that `is_gone` was deleted before anybody saw it past its deadline who could say so.
+    """
     what = f"it was still waiting at the deadline ({waiting})" if waiting else "it was unfinished at the deadline"
+    if is_gone:
+        what = "its deadline has passed, and it was deleted before it was seen to end"
     found = _after(record, ranks, Cause.TIMED_OUT, what)
     return found if found.replica else _with_stopped(found, record, (), ranks)
 
