@@ -150,7 +150,7 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
     inputs = component_inputs(given)
     image = STEP_IMAGE if isinstance(chosen, PipelineChannel) else known_image(chosen)
     task = component(image, sees_model=copies)(**_IDS, **inputs)
-    # The driver replaces the placeholder by the display name, which several tasks of one graph may have.
+    # The driver may replace the placeholder by the display name, which several tasks of one graph may have.
     task.inputs["pipeline_task_name"] = task.name
     task.set_caching_options(enable_caching=False)
     if chosen is not image:
