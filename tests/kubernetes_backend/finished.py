@@ -98,7 +98,7 @@ async def inspected(
     kubeconfig: Path | None = None,
 ) -> OutputReport:
     async with lease(config_of(kubeconfig or cluster.layout.kubeconfig)) as client:
-        return await inspect(client, finished, outputs, since=began(finished), options=options)
+        return await inspect(client, finished, outputs, since=began(finished), curves=False, options=options)
 
 
 def look(
