@@ -54,6 +54,7 @@ def test_the_extras_ask_for_what_they_are_for(wheel: Path) -> None:
     unconditional = {line[0].strip() for line in required if len(line) == 1}
     assert said.get_all("Provides-Extra") == ["airflow", "demo", "kfp"]
     assert {re.match(r"[\w-]+", name)[0] for name in unconditional} == {
+        "aiohttp",
         "click",
         "dockerfile-parse",
         "kubernetes-asyncio",
