@@ -50,7 +50,7 @@ def soaked(lab: Lab, seeds: list[int], at_a_time: int) -> int:
     late = sorted(f"{outcome.schedule.alive:.2f}" for outcome in knew if outcome.left_to_run)
     _say(
         f"{len(knew)} terminated steps knew their job; {len(knew) - len(late)} had it deleted before their container "
-        f"was over; the others had {', '.join(late) or 'no'} s"
+        f"was over{''.join(f'; one had {seconds} s to live' for seconds in late)}"
     )
     return 1 if failed else 0
 
