@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound, one_of
+from ptjob_provider.core.errors import ClusterError, JobNotFound
 from ptjob_provider.core.identity import JobRef, is_owned_by
 from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.spec.literals import word
 
 if TYPE_CHECKING:
     from ptjob_provider.core.attempts import AttemptStore
@@ -27,16 +28,13 @@ class OnFinishAction(StrEnum):
     DELETE_SUCCEEDED_JOB = "delete_succeeded_job"
 
     @classmethod
-    def parse(cls, word: str) -> Self:
+    def parse(cls, given: str) -> Self:
         """Read the argument.
 
         Raises:
             InvalidSpec: there is no such action.
         """
-        try:
-            return cls(word)
-        except ValueError:
-            raise InvalidSpec.of("on_finish_action", word, one_of(cls)) from None
+        return cls(word(*cls)("on_finish_action", given))
 
     def deletes(self, *, succeeded: bool) -> bool:
         """Whether a job that ended like this is deleted."""

@@ -10,7 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, one_of
+from ptjob_provider.core.errors import OutputsNotVerified
+from ptjob_provider.core.spec.literals import word
 from ptjob_provider.kfp.curves import page
 from ptjob_provider.kfp.mounted import find_own
 
@@ -24,21 +25,18 @@ class ModelArtifact(StrEnum):
     """How the model is handed on."""
 
     REFERENCE = "reference"
-    """Nothing is copied: the artifact store has the address `pvc://claim/path`, and a consumer mounts the claim."""
+    """Nothing is copied: the artifact store has a small file with the address, and a consumer mounts the claim."""
     COPY = "copy"
     """The bytes are in the run's artifact store, where any component reads them as a file."""
 
     @classmethod
-    def parse(cls, word: str) -> Self:
+    def parse(cls, given: str) -> Self:
         """Read the argument.
 
         Raises:
             InvalidSpec: there is no such way.
         """
-        try:
-            return cls(word)
-        except ValueError:
-            raise InvalidSpec.of("model_artifact", word, one_of(cls)) from None
+        return cls(word(*cls)("model_artifact", given))
 
 
 class StepOutputs(NamedTuple):

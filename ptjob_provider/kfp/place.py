@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.kubernetes import ClusterConfig
+from ptjob_provider.core.kubernetes.config import SERVICE_ACCOUNT
 from ptjob_provider.core.options import Options
 from ptjob_provider.provider_info import OPTIONS
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 INSTANCE = "kubeflow-pipelines"
 """Tells jobs of pipelines from those of other orchestrators in the same namespace."""
 
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _DEFAULT_ROOT = "~/ptjob"
 
 
@@ -76,7 +76,7 @@ class Place:
         return await secret_values(self.cluster, await self.backend.get(ref.kind, ref.namespace, ref.name))
 
 
-def find_place(environ: Mapping[str, str], *, service_account: Path = _SERVICE_ACCOUNT) -> Place:
+def find_place(environ: Mapping[str, str], *, service_account: Path = SERVICE_ACCOUNT) -> Place:
     """Return where this step is.
 
     Args:

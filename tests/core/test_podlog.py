@@ -10,7 +10,7 @@ import pytest
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kubernetes.podlog import LogStreams, ReplicaLog, replica_log
+from ptjob_provider.core.kubernetes.podlog import LogStreams, ReplicaLog, patience
 from ptjob_provider.core.logs import LogCursor
 from scripted_node import REPLICA, ScriptedNode, ScriptedRun, at
 
@@ -57,7 +57,7 @@ def gone(begin: str, end: str, why: str) -> str:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have pauses between tries a hundred times as short."""
-    monkeypatch.setattr(replica_log, "_LONGEST_PAUSE", 0.01)  # the real ones make up a minute
+    monkeypatch.setattr(patience, "_LONGEST_PAUSE", 0.01)  # the real ones make up a minute
 
 
 async def test_what_follows_the_cursor_is_read() -> None:

@@ -14,21 +14,21 @@ import os
 import time
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
+from ptjob_provider.core.kubernetes.config import SERVICE_ACCOUNT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from kubernetes_asyncio.client import Configuration
 
     from ptjob_provider.core.kubernetes.config import ClusterConfig
 
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _SERVICE = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 
 _SKEW = 60.0
@@ -157,7 +157,7 @@ def of_pod(environ: Mapping[str, str] = os.environ, folder: Path | None = None) 
     Raises:
         InvalidSpec: this is no pod, or it has no service account.
     """
-    folder = folder or _SERVICE_ACCOUNT
+    folder = folder or SERVICE_ACCOUNT
     try:
         host, port = (_said(environ.get(name), name) for name in _SERVICE)
         token = _said((folder / "token").read_text().strip(), "the token")

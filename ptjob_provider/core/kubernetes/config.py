@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ptjob_provider.core.errors import InvalidSpec
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its token, its namespace and the cluster's certificate."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ later gets nothing but that one.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -23,6 +22,7 @@ from ptjob_provider.core.kubernetes import paths
 from ptjob_provider.core.kubernetes.podlog import losses, runs
 from ptjob_provider.core.kubernetes.podlog.pace import Pace
 from ptjob_provider.core.kubernetes.podlog.pacing import Doubtful, paced
+from ptjob_provider.core.kubernetes.podlog.patience import Patience
 from ptjob_provider.core.kubernetes.podlog.position import Position
 from ptjob_provider.core.kubernetes.podlog.reading import LogReader, NodeRefused, whole_second
 from ptjob_provider.core.kubernetes.podlog.replica import Replica
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 _SILENCE = 3600.0
 """Seconds without a line after which a stream is opened anew. That a connection is dead, the system's own probes find
 in five minutes; this is for gateways that answer those in the name of a server which is gone."""
-
-_LONGEST_PAUSE = 30.0
-"""Seconds between tries to read from a server that does not answer."""
 
 _TRIES = 8
 """How often the rest of a run that is over is asked for: for about a minute."""
@@ -83,7 +80,7 @@ class ReplicaLog:
         self._unchecked: Run | None = None
         self._has_all = False
         self._is_untold = False
-        self._failures = 0
+        self._patience = Patience()
 
     async def follow(self, since: LogCursor | None) -> AsyncGenerator[LogLine, None]:
         """Yield the lines after the cursor until the container will write no more; see `Backend.logs`."""
@@ -135,10 +132,10 @@ class ReplicaLog:
                 async for line in self._read_to_end(run):
                     yield line
             except ClusterUnavailable:
-                self._failures += 1
-                if self._failures >= _FEW_TRIES:
+                self._patience.fails()
+                if self._patience.failures >= _FEW_TRIES:
                     raise
-                await self._pause()
+                await self._patience.pause()
             else:
                 return
 
@@ -175,7 +172,7 @@ class ReplicaLog:
             with suppress(Doubtful):
                 async for line in self._stream(run):
                     yield line
-                if await self._replica.has_ended(run) or await self._replica.ends_before(run, self._pause()):
+                if await self._replica.has_ended(run) or await self._replica.ends_before(run, self._patience.pause()):
                     return
 
     async def _stream(self, run: Run) -> AsyncGenerator[LogLine, None]:
@@ -194,7 +191,7 @@ class ReplicaLog:
                 async for line in lines:
                     yield line
             self._has_all = True
-        self._failures += 1
+        self._patience.fails()
 
     async def _turn(self, run: Run) -> tuple[list[LogLine], bool]:
         """Return the next lines, and whether there are more already."""
@@ -222,8 +219,8 @@ class ReplicaLog:
                 refused = error
                 if kept[1] and isinstance(error, InvalidSpec | NodeRefused):
                     break  # the node has removed it
-                self._failures += 1
-                await self._pause()
+                self._patience.fails()
+                await self._patience.pause()
             else:
                 return
         if isinstance(refused, ClusterUnavailable):
@@ -338,7 +335,7 @@ class ReplicaLog:
             place = None
             self._first = line.cursor if since is None and self._first is None else self._first
             self._at.take(line.cursor, is_unsteady=reader.is_unsteady)
-            self._failures = 0
+            self._patience.succeeds()
             yield line
         for notice in self._mistold(run, reader):
             yield notice
@@ -363,11 +360,6 @@ class ReplicaLog:
         return self._client.stream(
             self._path, silence=_SILENCE, container=pytorchjob.CONTAINER, timestamps="true", **first, **query
         )
-
-    async def _pause(self) -> None:
-        """Wait before the server is asked again: longer from failure to failure, and not all readers at once."""
-        if self._failures:
-            await asyncio.sleep(min(2.0 ** (self._failures - 1), _LONGEST_PAUSE) * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, keeps no secret
 
     # --- what is lost
 
