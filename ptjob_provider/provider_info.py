@@ -23,7 +23,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _modules("ptjob_provider.airflow.operators"),
         "sensors": _modules("ptjob_provider.airflow.sensors"),
         "hooks": _modules("ptjob_provider.airflow.hooks"),
-        "triggers": _modules("ptjob_provider.airflow.triggers"),
+        "triggers": _modules("ptjob_provider.airflow.triggers", "ptjob_provider.airflow.data_arrival"),
         "extra-links": [
             "ptjob_provider.airflow.links.PyTorchJobLink",
             "ptjob_provider.airflow.links.PyTorchJobLogsLink",
@@ -32,8 +32,8 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-def _modules(name: str) -> list[dict[str, Any]]:
-    return [{"integration-name": _INTEGRATION, "python-modules": [name]}]
+def _modules(*names: str) -> list[dict[str, Any]]:
+    return [{"integration-name": _INTEGRATION, "python-modules": list(names)}]
 
 
 def _option(description: str, default: str, example: str | None = None, *, sensitive: bool = False) -> dict[str, Any]:

@@ -41,6 +41,7 @@ ONLY_CLUSTER = (
 """What is only about the Kubernetes that `tests/cluster` builds and boots; other folders use it too."""
 
 PURE = (
+    "arrival",
     "attempts",
     "conclusion",
     "diagnosis",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import statistics
 import subprocess
@@ -19,6 +20,15 @@ print(json.dumps([seconds, grown, sorted(sys.modules)]))
 RUNS = 3
 SECONDS, BYTES = 0.25, 10_000_000
 HEAVY = {"kubernetes", "kubernetes_asyncio", "kfp", "torch", "tensorboard"}
+STORES = {"fsspec", "upath", "s3fs", "aiobotocore", "botocore", "boto3"}
+WATCH = """
+import sys
+import airflow.sdk
+before = set(sys.modules)
+from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
+DataArrivalTrigger("s3://bucket/incoming", conn_id="store").serialize()
+print(sorted(set(sys.modules) - before))
+"""
 
 
 def test_importing_the_operator_is_cheap_and_loads_no_client() -> None:
@@ -30,3 +40,11 @@ def test_importing_the_operator_is_cheap_and_loads_no_client() -> None:
     assert statistics.median(seconds) <= SECONDS
     assert statistics.median(grown) <= BYTES
     assert not HEAVY & {name.partition(".")[0] for name in modules[0]}
+
+
+def test_a_dag_file_that_watches_a_bucket_loads_no_file_system() -> None:
+    """None that `airflow.sdk` had not loaded. The triggerer does, in a thread; a DAG file is parsed all day."""
+    loaded = ast.literal_eval(subprocess.check_output([sys.executable, "-c", WATCH], text=True).splitlines()[-1])
+
+    assert "ptjob_provider.airflow.data_arrival" in loaded
+    assert not (HEAVY | STORES) & {name.partition(".")[0] for name in loaded}

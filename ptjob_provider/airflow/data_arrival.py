@@ -1,0 +1,245 @@
+"""`DataArrivalTrigger`: makes an asset's event for each batch of training data that has arrived.
+
+    incoming = Asset(
+        "digits-incoming",
+        watchers=[AssetWatcher(name="arrivals", trigger=DataArrivalTrigger("s3://bucket/incoming", conn_id="store"))],
+    )
+
+Importing it loads no file system and no client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from ptjob_provider.airflow import arrival_arguments
+from ptjob_provider.airflow.arrival_state import KeptWatermark
+from ptjob_provider.airflow.arrival_watch import Look, Producer, Then, Watch
+from ptjob_provider.airflow.store_trouble import trouble_of
+from ptjob_provider.airflow.stores import Source, Store
+from ptjob_provider.airflow.threads import Threads
+from ptjob_provider.core.arrival import MARKER, MOST_BATCHES, Arrivals, BatchRules, payloads
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from airflow.triggers.shared_stream import SharedStreamProducer
+
+    from ptjob_provider.core.arrival import Batch, Listing
+
+LOOK_TIMEOUT = 300.0
+"""Seconds for one listing of a whole source."""
+
+PORTION = {"each": 100, "together": 5 * MOST_BATCHES}
+"""Batches that are announced at once: a triggerer stores one event after the other and does nothing else meanwhile."""
+
+
+class ArrivalTrigger(BaseEventTrigger):
+    """What all triggers have that announce batches: at least one event for each, and a durable watermark.
+
+    Airflow tells when an event is in its database (its shared streams do, also for one trigger); only then the batch is
+    written down as announced. A triggerer that dies in between announces it again, with the same id.
+    """
+
+    events: str
+    settle_seconds: float
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._arrivals: Arrivals | None = None
+        self._kept: KeptWatermark | None = None
+        self._is_unwritten = False
+        self._said: str | None = None
+
+    def rules(self) -> BatchRules:
+        """Return what a batch is."""
+        raise NotImplementedError
+
+    def address(self) -> str:
+        """Return the source as events have it."""
+        raise NotImplementedError
+
+    def watch(self) -> Watch:
+        """Return what looks at the source."""
+        raise NotImplementedError
+
+    def shared_stream_key(self) -> str:
+        """Say that this trigger's events are to be confirmed; nobody shares its looks."""
+        classpath, kwargs = self.serialize()
+        return f"{classpath} {json.dumps(kwargs, sort_keys=True)}"
+
+    @classmethod
+    def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
+        """Return what looks at the source, for Airflow to drive."""
+        return Producer(cls(**kwargs).watch())
+
+    async def filter_shared_stream(self, shared_stream: AsyncIterator[Look]) -> AsyncIterator[TriggerEvent]:
+        """Yield an event for what is new in each look; each is written down when Airflow has stored it."""
+        try:
+            async for look in shared_stream:
+                for event in await self._announce(look):
+                    yield event
+        except Exception:
+            self.log.exception("%s: the watcher failed and begins anew; nothing is lost", self.address())
+            await asyncio.sleep(1)
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield the same where nothing confirms events: one counts as taken when the next is asked for."""
+        async for look in self.watch().looks():
+            for event in await self._announce(look):
+                yield event
+            await look.conclude(is_taken=True)
+
+    async def _announce(self, look: Look) -> Sequence[TriggerEvent]:
+        arrivals = await self._known()
+        if arrivals is None:
+            return []
+        ready = arrivals.ready(look.listing)
+        portion = ready[: PORTION[self.events]]
+        if portion:
+            self.log.info("%s: %s", self.address(), told(portion, len(ready), arrivals))
+        look.keep = partial(self._keep, portion, look.listing)
+        if len(ready) > len(portion):
+            look.then = Then.MORE
+        elif arrivals.needs_confirmation(look.listing):
+            look.then = Then.CONFIRM
+        said = payloads(self.address(), portion, together=self.events == "together")
+        return [TriggerEvent(each) for each in said]  # type: ignore[no-untyped-call]
+
+    async def _known(self) -> Arrivals | None:
+        """Return what was announced before; None while Airflow cannot be asked: then nothing is announced."""
+        if self._arrivals is None:
+            kept = KeptWatermark(self.asset_state_store, self._identity())
+            try:
+                watermark = await kept.read()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next look asks again
+                self._say(f"what was announced before cannot be read from Airflow ({type(error).__name__}: {error})")
+                return None
+            self._say(None)
+            self._kept = kept
+            self._arrivals = Arrivals(self.rules(), settle_seconds=self.settle_seconds, watermark=watermark)
+        return self._arrivals
+
+    async def _keep(self, portion: Sequence[Batch], listing: Listing) -> None:
+        """Write down that these were announced; what cannot be written now is written after a later look."""
+        arrivals, kept = self._arrivals, self._kept
+        if arrivals is None or kept is None:
+            return
+        arrivals.take(portion)
+        self._is_unwritten = bool(portion) or self._is_unwritten
+        self._is_unwritten = bool(arrivals.sweep(listing)) or self._is_unwritten
+        if not self._is_unwritten:
+            return
+        try:
+            await kept.write(arrivals.watermark)
+        except Exception as error:  # noqa: BLE001 - whatever it is, a later look writes again
+            self._say(f"what was announced cannot be written to Airflow ({type(error).__name__}: {error})")
+            return
+        self._is_unwritten = False
+        self._say(None)
+
+    def _identity(self) -> Mapping[str, Any]:
+        rules = self.rules()
+        return {"source": self.address(), "batch": rules.batch, "pattern": rules.pattern, "marker": rules.marker}
+
+    def _say(self, trouble: str | None) -> None:
+        if trouble is not None and self._said is None:
+            self.log.warning(
+                "%s: %s. It is tried again; after a restart events may come twice", self.address(), trouble
+            )
+        if trouble is None and self._said is not None:
+            self.log.info("%s: Airflow's store for assets answers again", self.address())
+        self._said = trouble
+
+
+class DataArrivalTrigger(ArrivalTrigger):
+    """Watches a directory or an object store for batches of data, for `AssetWatcher`.
+
+    Each complete batch makes at least one event; the same content has the same id, in whichever triggerer and after
+    whatever restart. It changes nothing in the source. While an asset has this watcher, an unpaused DAG is scheduled on
+    the asset and a triggerer runs, the source is listed every `poll_seconds`, and once more after a listing that showed
+    something new. The payload is `{"source", "version", "batches": [{"id", "uri", "files", "bytes", "modified"}],
+    "files", "bytes"}`.
+
+    Args:
+        source: a directory's absolute path, or a URL of a scheme that fsspec knows; an `ObjectStoragePath` too.
+        conn_id: Airflow's connection to the store, as `ObjectStoragePath` takes it.
+        storage_options: further options of fsspec's file system; no secrets, they are part of the DAG.
+        batch: "folder": each folder right below the source is a batch, with everything in it. "file": each file is.
+        pattern: of the batches' names, as in a shell.
+        marker: the file that says that its folder is complete; its content does not matter. None: by settling.
+        settle_seconds: how long a batch without marker, or one that has changed, must have stayed the same.
+        poll_seconds: between two looks; at least 1.
+        events: "each": an event for each batch. "together": one for all that a look has found, up to 200 in one.
+
+    Raises:
+        InvalidSpec: an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        conn_id: str | None = None,
+        storage_options: dict[str, Any] | None = None,
+        batch: Literal["folder", "file"] = "folder",
+        pattern: str = "*",
+        marker: str | None = MARKER,
+        settle_seconds: float = 60.0,
+        poll_seconds: float = 60.0,
+        events: Literal["each", "together"] = "each",
+    ) -> None:
+        super().__init__()
+        self.source = arrival_arguments.source(source)
+        self.conn_id = arrival_arguments.connection(getattr(source, "conn_id", None) if conn_id is None else conn_id)
+        self.storage_options = arrival_arguments.storage_options(storage_options)
+        self.batch = arrival_arguments.one_of("batch", batch, ("folder", "file"))
+        self.pattern = arrival_arguments.text("pattern", pattern)
+        self.marker = arrival_arguments.marker(marker, self.batch)
+        self.settle_seconds = arrival_arguments.seconds("settle_seconds", settle_seconds, least=0.0)
+        self.poll_seconds = arrival_arguments.seconds("poll_seconds", poll_seconds, least=1.0)
+        self.events = arrival_arguments.one_of("events", events, ("each", "together"))
+        self._place = Source(address=self.source, conn_id=self.conn_id, storage_options=self.storage_options or {})
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what a triggerer builds the same trigger from; JSON values only."""
+        names = ("source", "conn_id", "storage_options", "batch", "pattern", "marker")
+        times = ("settle_seconds", "poll_seconds", "events")
+        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in (*names, *times)}
+
+    def rules(self) -> BatchRules:
+        """Return what a batch is."""
+        return BatchRules(batch=self.batch, pattern=self.pattern, marker=self.marker)  # type: ignore[arg-type]
+
+    def address(self) -> str:
+        """Return the source as events have it."""
+        return self._place.url
+
+    def watch(self) -> Watch:
+        """Return what looks at the source."""
+        store = Store(self._place, self.rules())
+        look = partial(_look, store, self._place, Threads("ptjob-arrival"))
+        return Watch(look, source=self.address(), poll_seconds=self.poll_seconds, log=self.log)
+
+
+def told(portion: Sequence[Batch], ready: int, arrivals: Arrivals) -> str:
+    """Return what a watcher's log says of the batches that it announces."""
+    rewritten = sum(arrivals.is_rewritten(batch) for batch in portion)
+    again = f", {rewritten} of them rewritten since they were announced first" if rewritten else ""
+    more = f", {ready - len(portion)} more after them" if ready > len(portion) else ""
+    return f"announcing {len(portion)} of what has arrived{again}{more}: {portion[0].id}" + (
+        f" to {portion[-1].id}" if len(portion) > 1 else ""
+    )
+
+
+async def _look(store: Store, source: Source, threads: Threads) -> Listing:
+    try:
+        return await threads.call(store.look, within=LOOK_TIMEOUT)
+    except Exception as error:
+        store.drop_client()
+        raise trouble_of(error, source) from error

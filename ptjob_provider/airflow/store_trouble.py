@@ -1,0 +1,72 @@
+"""What a store's exceptions mean, in words for the one who has to mend it."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, NamedTuple
+
+from ptjob_provider.airflow.masking import masked
+from ptjob_provider.core.arrival import SourceTrouble
+
+if TYPE_CHECKING:
+    from ptjob_provider.airflow.stores import Source
+
+_LONGEST = 300
+"""Characters of a store's own words; some answer with a whole page."""
+
+
+class _Meaning(NamedTuple):
+    """What exceptions of these names, or of classes below them, have in common."""
+
+    names: frozenset[str]
+    kind: str
+    text: str
+
+
+def _meaning(names: str, kind: str, text: str) -> _Meaning:
+    return _Meaning(frozenset(names.split()), kind, text)
+
+
+_MEANINGS = (
+    _meaning("AllStuck", "stuck", "it is not asked"),
+    _meaning("AirflowNotFoundException", "connection", "the triggerer does not know the connection; define it there"),
+    _meaning("PermissionError", "permission", "it may not be listed: look at the credentials and what they allow"),
+    _meaning(
+        "FileNotFoundError NotADirectoryError",
+        "missing",
+        "it is not there, or is no folder: look at the address, and whether it is mounted",
+    ),
+    _meaning("ImportError", "client", "the triggerer has no client for this kind of store"),
+    _meaning("TimeoutError ConnectTimeoutError ReadTimeoutError", "slow", "it does not answer in time"),
+    _meaning(
+        "ResponseParserError ParseError ClientPayloadError IncompleteReadError",
+        "cut off",
+        "the listing was cut off, or is not what the store's protocol says",
+    ),
+    _meaning(
+        "ConnectionError EndpointConnectionError ClientConnectorError ConnectionClosedError HTTPClientError",
+        "unreachable",
+        "it cannot be reached",
+    ),
+)
+"""Told by name, because the clients of stores are not loaded here; the first that fits counts."""
+
+
+def trouble_of(error: Exception, source: Source) -> SourceTrouble:
+    """Say what a failed look means; the kind stays the same while the cause does."""
+    kind, text = _kind_and_text(error)
+    if kind == "client" and source.scheme.startswith("s3"):
+        text = f"{text}; pip install 'ptjob-provider[s3]'"
+    said = " ".join(masked(str(error)).split())
+    words = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return SourceTrouble(kind, f"{text} ({words if len(words) <= _LONGEST else f'{words[:_LONGEST]}…'})")
+
+
+def _kind_and_text(error: Exception) -> tuple[str, str]:
+    if isinstance(error, OSError) and error.errno == errno.EIO:
+        return "server", "the store has a failure of its own"
+    names = {cls.__name__ for cls in type(error).__mro__}
+    for meaning in _MEANINGS:
+        if names & meaning.names:
+            return meaning.kind, meaning.text
+    return type(error).__name__, "it cannot be listed"

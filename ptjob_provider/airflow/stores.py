@@ -1,0 +1,191 @@
+"""Listing a source of data: a directory, or whatever fsspec speaks. Every call here blocks and runs in a thread.
+
+Importing it loads neither fsspec nor a client: a DAG file that watches a bucket is parsed all day.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ptjob_provider.core.arrival import BatchRules, Listing, StoredFile, group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+LOCAL = ("", "file", "local")
+"""Schemes of directories that this machine mounts."""
+
+S3 = ("s3", "s3a")
+
+CONNECT_TIMEOUT, READ_TIMEOUT = 10, 30
+"""Seconds for one request to S3."""
+
+_MARKS = ("ETag", "etag", "md5Hash", "content_md5", "generation", "mtime", "LastModified", "last_modified", "updated")
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where data arrives.
+
+    Attributes:
+        address: a path or a URL; `s3://connection@bucket/path` names a connection too.
+        conn_id: Airflow's connection to the store. None: none, but what the store's client finds by itself.
+        storage_options: what the store's client takes besides; they hold no secret.
+    """
+
+    address: str
+    conn_id: str | None = None
+    storage_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def scheme(self) -> str:
+        """What comes before `://`, if anything does."""
+        return urlsplit(self.address).scheme
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a directory of this machine."""
+        return self.scheme in LOCAL
+
+    @property
+    def url(self) -> str:
+        """The address without a connection in it, as events have it."""
+        if self.is_local:
+            return f"file://{self.path}"
+        parts = urlsplit(self.address)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+
+    @property
+    def path(self) -> str:
+        """The directory, absolute."""
+        return os.path.abspath(self.address.removeprefix(f"{self.scheme}://"))  # noqa: PTH100 - as text, links and all
+
+    @property
+    def connection(self) -> str | None:
+        """The connection's name."""
+        return self.conn_id or urlsplit(self.address).netloc.rpartition("@")[0] or None
+
+
+class Store:
+    """One source as one watcher lists it; its client stays between two listings and is made anew after a failure."""
+
+    def __init__(self, source: Source, rules: BatchRules) -> None:
+        self._source = source
+        self._rules = rules
+        self._files: Any = None
+
+    def look(self) -> Listing:
+        """List everything and group it into batches; raises whatever the store raises."""
+        began = time.monotonic()
+        return group(self._everything(), self._rules, began=began)
+
+    def drop_client(self) -> None:
+        """Make a new client at the next look, with the connection as it is then."""
+        self._files = None
+
+    def _everything(self) -> Iterable[StoredFile]:
+        if self._source.is_local:
+            return _below(self._source.path, "")
+        if self._files is None:
+            self._files = file_system(self._source)
+        return _stored(self._files, self._source.url)
+
+
+def _below(folder: str, prefix: str) -> Iterator[StoredFile]:
+    """Yield what is in a directory, through links; what vanishes meanwhile is left out."""
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        path = f"{prefix}{entry.name}"
+        try:
+            if entry.is_dir():
+                yield StoredFile(path, is_folder=True)
+                yield from _below(entry.path, f"{path}/")
+            elif entry.is_file():
+                yield _local_file(path, entry.stat())
+        except FileNotFoundError:
+            continue
+        except PermissionError as error:
+            yield StoredFile(f"{path}/", is_folder=True, trouble=f"{error.filename} may not be read ({error.strerror})")
+
+
+def _local_file(path: str, stat: os.stat_result) -> StoredFile:
+    modified = datetime.fromtimestamp(stat.st_mtime, UTC).isoformat(timespec="seconds")
+    return StoredFile(path, stat.st_size, str(stat.st_mtime_ns), modified)
+
+
+def _stored(files: Any, url: str) -> Iterator[StoredFile]:
+    root = files._strip_protocol(url)  # noqa: SLF001 - fsspec's own way to a store's paths
+    prefix = f"{root}/"
+    files.invalidate_cache(root)
+    for name, info in files.find(root, detail=True, withdirs=True).items():
+        if not name.startswith(prefix) or name.rstrip("/") == root:
+            continue
+        is_folder = info["type"] != "file" or name.endswith("/")
+        path = name.removeprefix(prefix).rstrip("/")
+        mark = next((str(info[key]) for key in _MARKS if info.get(key)), "")
+        yield StoredFile(path, info["size"] or 0, mark, _modified(info), is_folder)
+
+
+def _modified(info: Mapping[str, Any]) -> str:
+    for value in (info[key] for key in _TIMES if info.get(key)):
+        if isinstance(value, datetime):
+            return value.isoformat(timespec="seconds")
+        if isinstance(value, int | float):
+            return datetime.fromtimestamp(value, UTC).isoformat(timespec="seconds")
+        return str(value)
+    return ""
+
+
+def file_system(source: Source) -> Any:
+    """Return fsspec's file system for a source, with Airflow's connection in it.
+
+    A scheme that a provider has registered with Airflow is that provider's; S3 works without one.
+    """
+    options = dict(source.storage_options)
+    if source.connection is not None:
+        registered = import_module("airflow.sdk.io.fs")
+        if source.scheme not in S3 or registered.has_fs(source.scheme):
+            return registered.get_fs(source.scheme, source.connection, options or None)
+        options = {**_s3_options(source.connection), **options}
+    if source.scheme in S3:
+        return _s3(options)
+    return import_module("fsspec").filesystem(source.scheme, skip_instance_cache=True, **options)
+
+
+def _s3(options: dict[str, Any]) -> Any:
+    """Return S3 with times that end and one attempt for each request: the watcher itself tries again, and counts."""
+    bounds = {"connect_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT, "retries": {"total_max_attempts": 1}}
+    options["config_kwargs"] = {**bounds, **options.get("config_kwargs", {})}
+    files = import_module("fsspec").filesystem("s3", skip_instance_cache=True, use_listings_cache=False, **options)
+    files.retries = 1
+    return files
+
+
+def _s3_options(conn_id: str) -> dict[str, Any]:
+    """Read a connection as the amazon provider's: access key and secret as login and password, the rest in extra."""
+    connection = import_module("airflow.sdk").BaseHook.get_connection(conn_id)
+    extra = connection.extra_dejson
+    unknown = sorted(set(extra) & {"role_arn", "profile_name", "assume_role_method", "session_kwargs"})
+    if unknown:
+        raise ValueError(
+            f"connection {conn_id!r}: {unknown[0]} in its extra needs apache-airflow-providers-amazon with its s3fs "
+            "extra; without it: aws_access_key_id (login), aws_secret_access_key (password), aws_session_token, "
+            "region_name, endpoint_url"
+        )
+    options = {
+        "key": connection.login or extra.get("aws_access_key_id"),
+        "secret": connection.password or extra.get("aws_secret_access_key"),
+        "token": extra.get("aws_session_token"),
+        "endpoint_url": extra.get("endpoint_url"),
+    }
+    region = extra.get("region_name")
+    found = {name: value for name, value in options.items() if value}
+    return {**found, "client_kwargs": {"region_name": region}} if region else found

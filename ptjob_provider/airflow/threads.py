@@ -1,0 +1,63 @@
+"""Blocking calls beside an event loop, in threads that nobody waits for when the process ends.
+
+The threads of `asyncio.to_thread` are joined when the loop is closed and once more at the interpreter's exit: one that
+hangs in a network file system would keep a triggerer from stopping.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+class AllStuck(Exception):
+    """As many calls as are allowed have not returned."""
+
+
+class Threads:
+    """Runs one kind of call, each in a daemon thread of its own.
+
+    Args:
+        name: of the threads.
+        most: how many may be under way, those included that were given up.
+    """
+
+    def __init__(self, name: str, *, most: int = 2) -> None:
+        self._name = name
+        self._most = most
+        self._under_way = 0
+
+    async def call(self, function: Callable[[], T], *, within: float) -> T:
+        """Return what the function returns, or raise what it raises.
+
+        Raises:
+            TimeoutError: it has not returned within these seconds; its thread is left to itself.
+            AllStuck: too many have not returned; nothing was started.
+        """
+        if self._under_way >= self._most:
+            raise AllStuck(f"{self._under_way} earlier calls have not returned")
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._under_way += 1
+        threading.Thread(target=self._work, args=(function, answer), name=self._name, daemon=True).start()
+        return await asyncio.wait_for(answer, within)
+
+    def _work(self, function: Callable[[], T], answer: asyncio.Future[T]) -> None:
+        try:
+            settle = partial(answer.set_result, function())
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            settle = partial(answer.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            answer.get_loop().call_soon_threadsafe(self._deliver, answer, settle)
+
+    def _deliver(self, answer: asyncio.Future[T], settle: Callable[[], None]) -> None:
+        self._under_way -= 1
+        if not answer.done():
+            settle()

@@ -1,0 +1,172 @@
+"""Which files make which batch, and what tells one content of a batch from another."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Kind = Literal["folder", "file"]
+
+MARKER = "_SUCCESS"
+"""What Hadoop, Spark and many others write when a folder is complete."""
+
+KEY_BYTES, STAMP_BYTES = 8, 6
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One file as the store lists it.
+
+    Attributes:
+        path: relative to the source, parts separated by `/`.
+        size: in bytes.
+        mark: what changes when the file is written again: the store's etag, else its time of modification.
+        modified: RFC 3339, by the store's clock; for people.
+        is_folder: it is a folder, of which only the name counts.
+        trouble: why its content could not be read, or an empty text.
+    """
+
+    path: str
+    size: int = 0
+    mark: str = ""
+    modified: str = ""
+    is_folder: bool = False
+    trouble: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRules:
+    """What a batch is.
+
+    Attributes:
+        batch: a folder right below the source with everything in it, or each file, at any depth.
+        pattern: of the batch's name (its path below the source), as in a shell; `*` matches `/` too.
+        marker: name of the file that says that its folder is complete. None: a batch is complete when it has settled.
+    """
+
+    batch: Kind = "folder"
+    pattern: str = "*"
+    marker: str | None = MARKER
+
+    @property
+    def has_markers(self) -> bool:
+        """Whether a batch is complete by its marker."""
+        return self.batch == "folder" and self.marker is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What is there under one name.
+
+    Attributes:
+        name: its path below the source.
+        files: how many.
+        size: of all files, in bytes.
+        modified: RFC 3339, the newest file's, by the store's clock.
+        key: the name's hash.
+        stamp: the hash over path, size and mark of all files: another content has another one.
+        is_marked: whether its marker is there.
+    """
+
+    name: str
+    files: int
+    size: int
+    modified: str
+    key: bytes
+    stamp: bytes
+    is_marked: bool = False
+
+    @property
+    def id(self) -> str:
+        """The same for the same content, whoever looks and whenever."""
+        return f"{self.name}@{self.stamp.hex()}"
+
+    def to_dict(self, source: str) -> dict[str, Any]:
+        """Return JSON-safe fields, with the address below this source."""
+        uri = f"{source.rstrip('/')}/{self.name}"
+        return {"id": self.id, "uri": uri, "files": self.files, "bytes": self.size, "modified": self.modified}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Everything that a source held.
+
+    Attributes:
+        began: when the listing was begun, in seconds of the watcher's own clock.
+        batches: in the order of their names.
+        oddities: what is wrong with a batch, by its name; it is not complete until that is repaired.
+        files: how many files were listed.
+    """
+
+    began: float
+    batches: tuple[Batch, ...] = ()
+    oddities: Mapping[str, str] = field(default_factory=dict)
+    files: int = 0
+
+
+def group(files: Iterable[StoredFile], rules: BatchRules, *, began: float) -> Listing:
+    """Return the batches that these files make; names that begin with `.` or `_` are no data, as in Spark."""
+    found: dict[str, list[StoredFile]] = defaultdict(list)
+    markers: dict[str, bool] = {}
+    unread: dict[str, str] = {}
+    count = 0
+    for each in files:
+        count += not each.is_folder
+        name = _batch_name(each.path, rules)
+        if name is None or not fnmatchcase(name, rules.pattern):
+            continue
+        if each.trouble:
+            unread[name] = each.trouble
+        if rules.has_markers and each.path == f"{name}/{rules.marker}":
+            markers[name] = not each.is_folder
+        elif not each.is_folder and not _is_hidden(each.path):
+            found[name].append(each)
+    batches = tuple(_batch(name, found[name], is_marked=markers.get(name, False)) for name in sorted(found))
+    oddities = {**_oddities(found, markers, rules), **unread}
+    return Listing(began=began, batches=batches, oddities=oddities, files=count)
+
+
+def _batch_name(path: str, rules: BatchRules) -> str | None:
+    if rules.batch == "file":
+        return path
+    name, inside, _ = path.partition("/")
+    return name if inside and not _is_hidden(name) else None
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith((".", "_")) for part in path.split("/"))
+
+
+def _batch(name: str, files: list[StoredFile], *, is_marked: bool) -> Batch:
+    digest = hashlib.sha256()
+    for each in sorted(files, key=lambda file: file.path):
+        relative = each.path.removeprefix(f"{name}/")
+        digest.update(f"{relative}\0{each.size}\0{each.mark}\0\n".encode(errors="surrogateescape"))
+    return Batch(
+        name=name,
+        files=len(files),
+        size=sum(each.size for each in files),
+        modified=max(each.modified for each in files),
+        key=hashlib.sha256(name.encode(errors="surrogateescape")).digest()[:KEY_BYTES],
+        stamp=digest.digest()[:STAMP_BYTES],
+        is_marked=is_marked,
+    )
+
+
+def _oddities(found: Mapping[str, object], markers: Mapping[str, bool], rules: BatchRules) -> dict[str, str]:
+    """Say what is wrong with names and markers, so that nobody waits in silence for what will never be complete."""
+    odd = {
+        name: "its name has characters that cannot be printed; rename it" for name in found if not name.isprintable()
+    }
+    for name, is_file in sorted(markers.items()):
+        if not is_file:
+            odd[name] = f"its {rules.marker} is a folder; write an empty file of that name when the batch is complete"
+        elif name not in found:
+            odd[name] = f"it has its {rules.marker} and no data; write the data before the marker"
+    return odd

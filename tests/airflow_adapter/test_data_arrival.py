@@ -1,0 +1,478 @@
+"""The watcher of a directory, as Airflow drives it: its real shared streams confirm events, or they do not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk import Asset, AssetWatcher
+from airflow.sdk.definitions.asset import AssetNameRef
+from airflow.serialization.encoders import encode_trigger
+from airflow.triggers.shared_stream import SharedStreamManager
+
+from ptjob_provider.airflow import data_arrival
+from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
+from ptjob_provider.airflow.threads import AllStuck, Threads
+from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+SOON = 20.0
+INCOMING = AssetNameRef("incoming")
+
+
+class StandInStore:
+    """Airflow's store of assets' values, in memory: what one of its accessors does over the triggerer's socket."""
+
+    def __init__(self, *names: str) -> None:
+        self._by_name = {name: StandInAccessor() for name in names or ("incoming",)}
+
+    def __getitem__(self, asset: AssetNameRef) -> StandInAccessor:
+        return self._by_name[asset.name]
+
+
+class StandInAccessor:
+    """The values of one asset."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.writes: list[str] = []
+        self.is_away = False
+
+    async def aget(self, key: str) -> Any:
+        self._answer()
+        return self.values.get(key)
+
+    async def aset(self, key: str, value: Any) -> None:
+        self._answer()
+        json.dumps(value)
+        self.writes.append(key)
+        self.values[key] = value
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise RuntimeError("no answer from the API")
+
+
+class Triggerer:
+    """Runs one watcher over Airflow's own shared streams, and confirms its events as the triggerer does, or not."""
+
+    def __init__(self, trigger: DataArrivalTrigger, store: StandInStore | None, *, stores_events: bool = True) -> None:
+        self.trigger = trigger
+        trigger.asset_state_store = store  # type: ignore[assignment]
+        self.events: list[dict[str, Any]] = []
+        self._stores_events = stores_events
+        self._streams = SharedStreamManager()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Triggerer]:
+        """Run it; at the end it is killed."""
+        task = asyncio.create_task(self._run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            await self._streams.stop_all()
+
+    async def until(self, count: int) -> list[str]:
+        """Return the ids once that many batches were announced."""
+        await until(lambda: len(self.ids) >= count)
+        return self.ids
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all batches that were announced, in order."""
+        return [batch["id"] for event in self.events for batch in event["batches"]]
+
+    @property
+    def names(self) -> list[str]:
+        """Their names."""
+        return [text.rpartition("@")[0] for text in self.ids]
+
+    async def _run(self) -> None:
+        key = self.trigger.shared_stream_key()
+        stream = self._streams.subscribe(trigger_id=1, trigger=self.trigger, key=key)
+        async for event in self.trigger.filter_shared_stream(stream):
+            seq = self._streams.bind_pending_event(trigger_id=1, key=key)
+            self.events.append(event.payload)
+            if self._stores_events and seq is not None:
+                asyncio.get_running_loop().call_later(0.05, self._streams.confirm_persisted, [seq])
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """Return once it has."""
+    async with asyncio.timeout(SOON):
+        while not happened():  # noqa: ASYNC110 - what is waited for knows no events
+            await asyncio.sleep(0.02)
+
+
+def drop(source: Path, name: str, content: str = "data", *, marker: bool = True) -> None:
+    """Write a batch as its writer would."""
+    (source / name).mkdir(parents=True, exist_ok=True)
+    (source / name / "part-0").write_text(content)
+    if marker:
+        (source / name / "_SUCCESS").touch()
+
+
+def everything(source: Path) -> list[Path]:
+    """Return what is in the source."""
+    return sorted(source.rglob("*"))
+
+
+def grow(path: Path, by: int = 4) -> int:
+    """Write some more into a file and return its size."""
+    with path.open("a") as file:
+        file.write("x" * by)
+    return path.stat().st_size
+
+
+def moved(path: Path, name: str) -> Path:
+    """Rename a folder and return its new path."""
+    return path.rename(path.with_name(name))
+
+
+def watcher(source: Path, **changes: Any) -> DataArrivalTrigger:
+    """Return a watcher, built from its JSON as a triggerer does."""
+    settings: dict[str, Any] = {"poll_seconds": 1, "settle_seconds": 1, **changes}
+    _, kwargs = DataArrivalTrigger(str(source), **settings).serialize()
+    return DataArrivalTrigger(**json.loads(json.dumps(kwargs)))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """An empty source."""
+    path = tmp_path / "incoming"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
+    """What the watcher has logged so far; Airflow's log goes to the standard output here."""
+    parts: list[str] = []
+
+    def read() -> str:
+        parts.append(capsys.readouterr().out)
+        return "".join(parts)
+
+    return read
+
+
+@pytest.fixture(autouse=True)
+def _confirms_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second look comes after a tenth of a second: these tests write nothing in between."""
+    monkeypatch.setattr("ptjob_provider.airflow.arrival_watch.CONFIRM", 0.1)
+
+
+async def test_what_is_there_and_what_comes_is_announced_once_each(source: Path) -> None:
+    """Nothing of the source is changed."""
+    drop(source, "first")
+    drop(source, "unfinished", marker=False)
+    before = everything(source)
+
+    async with Triggerer(watcher(source), StandInStore()).running() as triggerer:
+        await triggerer.until(1)
+        assert everything(source) == before
+        drop(source, "second", "more data")
+        await triggerer.until(2)
+        (source / "unfinished" / "_SUCCESS").touch()
+        await triggerer.until(3)
+        await asyncio.sleep(1.5)
+
+    assert triggerer.names == ["first", "second", "unfinished"]
+    second = triggerer.events[1]
+    assert second["source"] == f"file://{source}"
+    assert second["version"] == second["batches"][0]["id"]
+    assert second["batches"][0]["uri"] == f"file://{source}/second"
+    assert (second["files"], second["bytes"]) == (1, 9)
+
+
+async def test_a_restarted_watcher_announces_only_what_came_while_it_was_down(source: Path) -> None:
+    """However long that was; what was announced is written down beside the asset."""
+    store = StandInStore()
+    drop(source, "before")
+    async with Triggerer(watcher(source), store).running() as first:
+        await first.until(1)
+        await until(lambda: bool(store[INCOMING].writes))
+    drop(source, "meanwhile-1")
+    drop(source, "meanwhile-2")
+
+    async with Triggerer(watcher(source), store).running() as second:
+        await second.until(2)
+        await asyncio.sleep(1.5)
+
+    assert second.names == ["meanwhile-1", "meanwhile-2"]
+
+
+async def test_an_event_that_airflow_has_not_stored_comes_again_after_a_crash_with_the_same_id(source: Path) -> None:
+    """The watermark is written when the event is in the database and not before: a crash repeats, it loses nothing."""
+    store = StandInStore()
+    drop(source, "one")
+    async with Triggerer(watcher(source), store, stores_events=False).running() as first:
+        await first.until(1)
+        await asyncio.sleep(1.5)
+        assert first.names == ["one"]
+    assert not store[INCOMING].writes
+
+    async with Triggerer(watcher(source), store).running() as second:
+        await second.until(1)
+
+    assert second.ids == first.ids
+
+
+async def test_a_batch_has_the_same_id_without_the_watermark(source: Path) -> None:
+    """Somebody has emptied Airflow's tables: everything is announced again, under the ids that the ledger knows."""
+    drop(source, "one")
+    drop(source, "two")
+    async with Triggerer(watcher(source), StandInStore()).running() as first:
+        await first.until(2)
+
+    async with Triggerer(watcher(source), None).running() as second:
+        await second.until(2)
+
+    assert second.ids == first.ids
+
+
+async def test_a_rewritten_batch_is_announced_again_when_it_has_settled(source: Path) -> None:
+    """Under its old address and a new id."""
+    drop(source, "one")
+    async with Triggerer(watcher(source), StandInStore()).running() as triggerer:
+        await triggerer.until(1)
+        drop(source, "one", "other data")
+        await triggerer.until(2)
+
+    first, second = (event["batches"][0] for event in triggerer.events)
+    assert first["uri"] == second["uri"]
+    assert first["id"] != second["id"]
+
+
+async def test_a_file_that_still_grows_is_not_announced(source: Path) -> None:
+    """Without a marker, size and time must have stayed the same for the settle time."""
+    async with Triggerer(watcher(source, batch="file"), StandInStore()).running() as triggerer:
+        began = time.monotonic()
+        while time.monotonic() - began < 3:
+            grow(source / "day.csv")
+            await asyncio.sleep(0.1)
+        assert triggerer.events == []
+        await triggerer.until(1)
+
+    assert triggerer.names == ["day.csv"]
+    assert triggerer.events[0]["bytes"] == grow(source / "day.csv", by=0)
+
+
+async def test_all_that_has_come_may_be_one_event(source: Path) -> None:
+    """One training takes all of it then."""
+    for number in range(5):
+        drop(source, f"b{number}")
+
+    async with Triggerer(watcher(source, events="together"), StandInStore()).running() as triggerer:
+        await triggerer.until(5)
+
+    assert len(triggerer.events) == 1
+    assert triggerer.events[0]["version"].startswith("5-batches@")
+    assert triggerer.events[0]["files"] == 5
+
+
+async def test_many_batches_come_in_portions_over_one_listing(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next portion follows when Airflow has stored the one before; a kill repeats one portion at most."""
+    monkeypatch.setitem(data_arrival.PORTION, "each", 10)
+    for number in range(35):
+        drop(source, f"b{number:02d}")
+    store = StandInStore()
+
+    async with Triggerer(watcher(source, poll_seconds=600), store).running() as triggerer:
+        await triggerer.until(35)
+        assert len(store[INCOMING].writes) >= 4  # a page and a head, then the page again
+
+    assert triggerer.names == [f"b{number:02d}" for number in range(35)]
+
+
+async def test_two_assets_with_the_same_watcher_both_have_its_watermark(source: Path) -> None:
+    """Airflow makes one trigger of the two; one that came later has everything announced to it."""
+    drop(source, "one")
+    both = StandInStore("first", "second")
+    async with Triggerer(watcher(source), both).running() as triggerer:
+        await triggerer.until(1)
+        await until(lambda: bool(both[AssetNameRef("second")].writes))
+    assert both[AssetNameRef("first")].values == both[AssetNameRef("second")].values
+    later = StandInStore("first", "third")
+    later._by_name["first"] = both[AssetNameRef("first")]
+
+    async with Triggerer(watcher(source), later).running() as again:
+        assert await again.until(1) == triggerer.ids
+
+
+async def test_a_path_that_goes_away_is_said_once_and_what_came_meanwhile_is_announced(
+    source: Path, said: Callable[[], str]
+) -> None:
+    """As a mount does. When it is back, that is said as well."""
+    drop(source, "one")
+    async with Triggerer(watcher(source), StandInStore()).running() as triggerer:
+        await triggerer.until(1)
+        away = moved(source, "away")
+        await until(lambda: "it is not there" in said())
+        drop(away, "two")
+        moved(away, source.name)
+        await triggerer.until(2)
+
+    assert triggerer.names == ["one", "two"]
+    assert said().count("it is not there, or is no folder") == 1
+    assert said().count("can be listed again") == 1
+
+
+async def test_an_unreadable_folder_and_a_wrong_marker_are_said_once_and_hold_up_nobody(
+    source: Path, said: Callable[[], str]
+) -> None:
+    """And that they were repaired."""
+    drop(source, "good")
+    (source / "odd" / "_SUCCESS").mkdir(parents=True)
+    (source / "odd" / "part-0").write_text("data")
+
+    async with Triggerer(watcher(source), StandInStore()).running() as triggerer:
+        await triggerer.until(1)
+        await asyncio.sleep(2.5)
+        assert triggerer.names == ["good"]
+        assert said().count("its _SUCCESS is a folder") == 1
+        shutil.rmtree(source / "odd" / "_SUCCESS")
+        (source / "odd" / "_SUCCESS").touch()
+        await triggerer.until(2)
+
+    assert triggerer.names == ["good", "odd"]
+    assert "nothing is wrong with the batch 'odd' any more" in said()
+
+
+async def test_nothing_is_announced_while_the_watermark_cannot_be_read(source: Path, said: Callable[[], str]) -> None:
+    """It would be announced twice. When it cannot be written, that is said, and made good later."""
+    drop(source, "one")
+    store = StandInStore()
+    values = store[INCOMING]
+    values.is_away = True
+
+    async with Triggerer(watcher(source), store).running() as triggerer:
+        await asyncio.sleep(2.5)
+        assert triggerer.events == []
+        assert said().count("cannot be read from Airflow") == 1
+        values.is_away = False
+        await triggerer.until(1)
+        values.is_away = True
+        drop(source, "two")
+        await triggerer.until(2)
+        values.is_away = False
+        await until(lambda: said().count("answers again") == 2)
+
+    async with Triggerer(watcher(source), store).running() as later:
+        await asyncio.sleep(1.5)
+    assert later.events == []
+    assert triggerer.names == ["one", "two"]
+
+
+async def test_it_runs_by_itself_where_nothing_confirms(source: Path) -> None:
+    """As in `dag.test()`: an event counts as taken when the next is asked for."""
+    drop(source, "one")
+    drop(source, "two")
+
+    events = watcher(source).run()
+    found = [(await anext(events)).payload["batches"][0]["uri"] for _ in range(2)]
+
+    assert found == [f"file://{source}/one", f"file://{source}/two"]
+    await events.aclose()
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"source": "incoming"}, r"source: 'incoming' is not allowed; give a directory's absolute path or a URL"),
+    ({"source": 7}, "source: 7 is not allowed"),
+    ({"conn_id": ""}, "conn_id: '' is not allowed; give a text"),
+    ({"storage_options": "x"}, "storage_options: .* give a dict"),
+    ({"storage_options": {"secret": "s"}}, "'secret' is not allowed; secrets belong in a connection"),
+    ({"storage_options": {"client_kwargs": {"aws_session_token": "s"}}}, "'aws_session_token' is not allowed"),
+    ({"storage_options": {"when": object()}}, "only JSON values are allowed"),
+    ({"batch": "folders"}, "batch: 'folders' is not allowed; give 'folder' or 'file'"),
+    ({"pattern": ""}, "pattern: '' is not allowed"),
+    ({"marker": "a/b"}, "marker: 'a/b' is not allowed; give the name of a file in the batch's folder, or None"),
+    ({"batch": "file", "marker": "done"}, "marker: 'done' is not allowed; a file has no marker, it settles"),
+    ({"settle_seconds": -1}, "settle_seconds: -1 is not allowed; give seconds, 0 or more"),
+    ({"poll_seconds": 0.5}, "poll_seconds: 0.5 is not allowed; give seconds, 1 or more"),
+    ({"poll_seconds": "60"}, "poll_seconds: '60' is not allowed"),
+    ({"poll_seconds": float("nan")}, "poll_seconds: nan is not allowed"),
+    ({"events": "all"}, "events: 'all' is not allowed; give 'each' or 'together'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), BAD)
+def test_a_wrong_argument_ends_the_parsing_of_its_dag(changes: dict[str, Any], said: str) -> None:
+    """Field, value, what is allowed."""
+    with pytest.raises(InvalidSpec, match=said):
+        DataArrivalTrigger(**{"source": "/incoming", **changes})
+
+
+def test_airflow_takes_it_as_a_watcher_and_builds_it_again() -> None:
+    """Its arguments are JSON, and the same arguments are the same trigger."""
+    trigger = DataArrivalTrigger("s3://store@bucket/incoming", storage_options={"anon": True}, events="together")
+    asset = Asset("incoming", watchers=[AssetWatcher(name="arrivals", trigger=trigger)])
+
+    encoded = encode_trigger(asset.watchers[0].trigger)
+    again = DataArrivalTrigger(**trigger.serialize()[1])
+
+    assert encoded["classpath"] == "ptjob_provider.airflow.data_arrival.DataArrivalTrigger"
+    assert again.serialize() == trigger.serialize()
+    assert trigger.hash(*trigger.serialize()) == again.hash(*again.serialize())
+    assert again.address() == "s3://bucket/incoming"
+
+
+async def test_a_call_that_hangs_holds_up_nobody_and_the_number_of_such_calls_is_bounded() -> None:
+    """Each has a thread of its own; beyond the limit nothing is started."""
+    threads, free = Threads("test", most=2), threading.Event()
+    try:
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await threads.call(free.wait, within=0.05)
+        with pytest.raises(AllStuck, match="2 earlier calls have not returned"):
+            await threads.call(free.wait, within=0.05)
+        assert await Threads("other").call(lambda: 7, within=SOON) == 7
+    finally:
+        free.set()
+    await until(lambda: not threads._under_way)
+    assert await threads.call(lambda: 8, within=SOON) == 8
+
+
+async def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
+    """As if it had not been in a thread."""
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        await Threads("test").call(fail, within=SOON)
+
+
+HANGS = """
+import asyncio, threading
+from ptjob_provider.airflow.threads import Threads
+
+async def main():
+    asyncio.ensure_future(Threads("hangs").call(threading.Event().wait, within=600))
+    await asyncio.sleep(0.2)
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_ends_although_a_call_hangs() -> None:
+    """A triggerer stops at once, whatever its stores do."""
+    began = time.monotonic()
+
+    subprocess.run([sys.executable, "-c", HANGS], check=True, timeout=60)
+
+    assert time.monotonic() - began < 30

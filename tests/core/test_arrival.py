@@ -1,0 +1,466 @@
+"""Which files make a batch, when it is announced, and that none is ever left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptjob_provider.core.arrival import (
+    MOST_BATCHES,
+    Arrivals,
+    BatchRules,
+    SourceTrouble,
+    StoredFile,
+    Troubles,
+    Watermark,
+    group,
+    pause_after,
+    payloads,
+)
+from ptjob_provider.core.arrival.arrivals import REMEMBERED, SWEEP
+from ptjob_provider.core.arrival.watermark import PAGE
+
+MARKED = BatchRules()
+UNMARKED = BatchRules(marker=None)
+FILES = BatchRules(batch="file", marker=None)
+SETTLE = 60.0
+
+
+def file(path: str, size: int = 1, mark: str = "1", modified: str = "2026-11-22T10:00:00+00:00") -> StoredFile:
+    """Return a file as a store lists it."""
+    return StoredFile(path, size, mark, modified)
+
+
+def ids(*files: StoredFile, rules: BatchRules = UNMARKED) -> list[str]:
+    """Return the ids of the batches of these files."""
+    return [batch.id for batch in group(files, rules, began=0.0).batches]
+
+
+class Watched:
+    """A watcher's decisions over listings, one after the other."""
+
+    def __init__(self, rules: BatchRules = MARKED, watermark: Watermark | None = None) -> None:
+        self.rules = rules
+        self.arrivals = Arrivals(rules, settle_seconds=SETTLE, watermark=watermark)
+
+    def look(self, now: float, *files: StoredFile, takes: bool = True) -> list[str]:
+        """Return the names of what is announced."""
+        listing = group(files, self.rules, began=now)
+        ready = self.arrivals.ready(listing)
+        if takes:
+            self.arrivals.take(ready)
+        self.arrivals.sweep(listing)
+        return [batch.name for batch in ready]
+
+    def restarted(self) -> Watched:
+        """Return the watcher that comes after this one was killed."""
+        return Watched(self.rules, Watermark.from_pages(self.arrivals.watermark.pages()))
+
+
+DATA, MARKER = file("b/1.npz"), file("b/_SUCCESS", 0)
+
+
+def test_a_batch_is_a_folder_with_everything_in_it() -> None:
+    """Folders in it too; files beside the folders are none of them."""
+    listing = group([file("b/1", 3), file("b/deep/2", 4), file("c/1", 5), file("README", 6)], UNMARKED, began=7.0)
+
+    assert [(batch.name, batch.files, batch.size) for batch in listing.batches] == [("b", 2, 7), ("c", 1, 5)]
+    assert listing.files == 4
+    assert listing.began == 7.0
+
+
+def test_a_batch_may_be_a_file_at_any_depth() -> None:
+    """Its name is its path."""
+    assert [text.partition("@")[0] for text in ids(file("1.csv"), file("a/2.csv"), rules=FILES)] == ["1.csv", "a/2.csv"]
+
+
+@pytest.mark.parametrize("path", ["b/_temporary/0/x", "b/.part-0", "_logs/x", ".hidden/x", "b/.x/y"])
+def test_hidden_names_are_no_data(path: str) -> None:
+    """Names that begin with a dot or an underscore are work in progress, as for Spark."""
+    assert ids(file(path), file("c/1")) == ids(file("c/1"))
+    assert ids(file(path), rules=FILES) == []
+
+
+def test_the_pattern_chooses_batches_by_name() -> None:
+    """As in a shell."""
+    listing = group([file("day-1/x"), file("tmp/x")], BatchRules(pattern="day-*"), began=0.0)
+
+    assert [batch.name for batch in listing.batches] == ["day-1"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [file("b/2.npz"), replace(DATA, size=2), replace(DATA, mark="2"), file("b/x/1.npz")],
+    ids=["another name", "another size", "another time or etag", "another folder"],
+)
+def test_another_content_is_another_id(other: StoredFile) -> None:
+    """Nothing else tells two versions of a batch apart."""
+    assert ids(other) != ids(DATA)
+
+
+def test_a_file_more_or_less_is_another_id() -> None:
+    """A batch is all of its files."""
+    other = file("b/2.npz")
+
+    assert len({*ids(DATA), *ids(other), *ids(DATA, other)}) == 3
+
+
+def test_the_id_does_not_depend_on_order_marker_or_dates() -> None:
+    """Two stores list in their own orders; a marker that is touched again is no news."""
+    first, second = file("b/1"), file("b/2")
+
+    assert ids(first, second) == ids(second, first)
+    assert ids(first, second) == ids(first, second, MARKER, rules=MARKED)
+    assert ids(replace(first, modified="2030-01-01T00:00:00+00:00"), second) == ids(first, second)
+
+
+def test_a_marked_batch_is_announced_once_two_listings_agree() -> None:
+    """The first may have shown the marker and missed a file that was written before it."""
+    watched = Watched()
+
+    assert watched.look(0, DATA) == []
+    assert watched.look(10, DATA, MARKER) == []
+    assert watched.look(11, DATA, file("b/2.npz"), MARKER) == []
+    assert watched.look(12, DATA, file("b/2.npz"), MARKER) == ["b"]
+    assert watched.look(13, DATA, file("b/2.npz"), MARKER) == []
+
+
+def test_the_same_listing_confirms_nothing() -> None:
+    """It may be asked about again, when a part of what it has was announced."""
+    watched = Watched()
+
+    assert watched.look(5, DATA, MARKER) == []
+    assert watched.look(5, DATA, MARKER) == []
+
+
+def test_a_batch_without_marker_settles() -> None:
+    """By the watcher's own clock: it must have stayed the same that long."""
+    watched = Watched(UNMARKED)
+
+    assert watched.look(0, DATA) == []
+    assert watched.look(50, DATA) == []
+    assert watched.look(55, replace(DATA, size=9)) == []
+    assert watched.look(110, replace(DATA, size=9)) == []
+    assert watched.look(115, replace(DATA, size=9)) == ["b"]
+
+
+def test_the_clock_of_the_store_does_not_matter() -> None:
+    """Its times may be of another century, and go back."""
+    watched = Watched(UNMARKED)
+    odd = replace(DATA, modified="1970-01-01T00:00:00+00:00", mark="-1")
+
+    assert watched.look(0, odd) == []
+    assert watched.look(60, odd) == ["b"]
+    assert watched.look(120, odd, file("older/1", modified="1960-01-01T00:00:00+00:00")) == []
+    assert watched.look(180, odd, file("older/1", modified="1960-01-01T00:00:00+00:00")) == ["older"]
+
+
+def test_a_rewritten_batch_is_announced_again_when_it_has_settled() -> None:
+    """Its marker is from the first time and says nothing of the second."""
+    watched = Watched()
+    watched.look(0, DATA, MARKER)
+    assert watched.look(1, DATA, MARKER) == ["b"]
+    late = file("b/late.npz")
+    listing = group([DATA, late, MARKER], MARKED, began=2.0)
+
+    assert watched.look(2, DATA, late, MARKER) == []
+    assert watched.arrivals.is_rewritten(listing.batches[0])
+    assert not watched.arrivals.needs_confirmation(listing)
+    assert watched.look(3, DATA, late, MARKER) == []
+    assert watched.look(62, DATA, late, MARKER) == ["b"]
+    assert not watched.arrivals.is_rewritten(listing.batches[0])
+
+
+def test_a_batch_without_its_marker_waits() -> None:
+    """For as long as it takes; a deleted file or batch makes no noise."""
+    watched = Watched()
+
+    assert [watched.look(now, DATA) for now in (0, 100, 10_000)] == [[], [], []]
+    assert watched.look(10_001) == []
+
+
+def test_what_was_not_taken_is_announced_again() -> None:
+    """Airflow has not stored the event."""
+    watched = Watched()
+    watched.look(0, DATA, MARKER)
+
+    assert watched.look(1, DATA, MARKER, takes=False) == ["b"]
+    assert watched.look(2, DATA, MARKER) == ["b"]
+    assert watched.look(3, DATA, MARKER) == []
+
+
+def test_a_new_marked_batch_asks_for_a_second_look() -> None:
+    """So that it need not wait for the next poll."""
+    arrivals = Arrivals(MARKED, settle_seconds=SETTLE)
+    listing = group([DATA, MARKER, file("c/1")], MARKED, began=1.0)
+
+    assert arrivals.ready(listing) == []
+    assert arrivals.needs_confirmation(listing)
+    again = replace(listing, began=2.0)
+    arrivals.take(arrivals.ready(again))
+    assert not arrivals.needs_confirmation(again)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ([DATA, StoredFile("b/_SUCCESS", is_folder=True)], "its _SUCCESS is a folder"),
+        ([MARKER], "no data"),
+        ([file("a\nb/1"), file("a\nb/_SUCCESS")], "cannot be printed"),
+        ([DATA, MARKER, StoredFile("b/", is_folder=True, trouble="/b may not be read")], "/b may not be read"),
+    ],
+    ids=["a folder as marker", "a marker alone", "a broken name", "a folder that may not be read"],
+)
+def test_what_is_wrong_with_a_batch_is_said_and_it_waits(files: list[StoredFile], said: str) -> None:
+    """The others are announced."""
+    watched = Watched()
+    good = (file("good/1"), file("good/_SUCCESS"))
+    listing = group([*files, *good], MARKED, began=0.0)
+
+    assert [said in text for text in listing.oddities.values()] == [True]
+    assert watched.look(0, *files, *good) == []
+    assert watched.look(1, *files, *good) == ["good"]
+
+
+def test_a_deleted_batch_is_forgotten_after_a_day_and_not_before() -> None:
+    """A listing may be cut short without a word: what it misses is not announced again when it is back."""
+    watched = Watched()
+    other = (file("c/1"), file("c/_SUCCESS"))
+    watched.look(0, DATA, MARKER, *other)
+    assert watched.look(1, DATA, MARKER, *other) == ["b", "c"]
+
+    assert watched.look(SWEEP + 1, *other) == []
+    assert watched.look(SWEEP + 2, DATA, MARKER, *other) == []
+    assert len(watched.arrivals.watermark) == 2
+    for now in (2 * SWEEP + 1, 3 * SWEEP + 1, 2 * SWEEP + REMEMBERED):
+        watched.look(now, *other)
+    assert len(watched.arrivals.watermark) == 2
+    watched.look(3 * SWEEP + REMEMBERED, *other)
+    assert len(watched.arrivals.watermark) == 1
+
+
+def test_an_empty_source_makes_nothing_forgotten() -> None:
+    """A volume that is not mounted looks like that."""
+    watched = Watched()
+    watched.look(0, DATA, MARKER)
+    watched.look(1, DATA, MARKER)
+
+    for day in range(1, 5):
+        watched.look(day * REMEMBERED)
+
+    assert watched.look(5 * REMEMBERED, DATA, MARKER) == []
+
+
+def test_the_watermark_of_ten_thousand_batches_is_three_pages() -> None:
+    """Each below the 64 KB at which Airflow warns; what comes later changes the last one only."""
+    files = [file(f"batch-{number:05d}/1") for number in range(10_000)]
+    watermark = Watermark()
+    watermark.add(group(files, UNMARKED, began=0.0).batches)
+    before = watermark.pages()
+    watermark.add(group([file("one-more/1")], UNMARKED, began=0.0).batches)
+    after = watermark.pages()
+
+    assert [len(page) for page in before] == [63_468, 63_468, 59_736]
+    assert before[:-1] == after[:-1]
+    assert PAGE == 3400
+    assert Watermark.from_pages(after).pages() == after
+
+
+@pytest.mark.parametrize("page", [None, 7, "no base64!", "AAAA"])
+def test_a_page_that_cannot_be_read_is_empty(page: object) -> None:
+    """Its batches are announced again, with the same ids."""
+    assert len(Watermark.from_pages([page])) == 0
+
+
+def test_what_two_assets_do_not_both_have_is_announced_again() -> None:
+    """One of them came later, and has had no event yet."""
+    one, two = (group([file(f"{name}/1")], UNMARKED, began=0.0).batches for name in "ab")
+    first, second = Watermark(), Watermark()
+    first.add([*one, *two])
+    second.add(one)
+
+    assert first.common(second).keys() == second.keys()
+
+
+def test_an_event_says_what_arrived() -> None:
+    """As the consumers of this package read it."""
+    batches = group([file("b/1", 3), file("b/2", 4, modified="2026-11-22T11:00:00+00:00")], UNMARKED, began=0.0).batches
+
+    (said,) = payloads("s3://bucket/incoming/", batches, together=False)
+
+    assert said == {
+        "source": "s3://bucket/incoming/",
+        "version": batches[0].id,
+        "batches": [
+            {
+                "id": batches[0].id,
+                "uri": "s3://bucket/incoming/b",
+                "files": 2,
+                "bytes": 7,
+                "modified": "2026-11-22T11:00:00+00:00",
+            }
+        ],
+        "files": 2,
+        "bytes": 7,
+    }
+    assert batches[0].id == "b@" + batches[0].stamp.hex()
+
+
+@pytest.mark.parametrize(("together", "expected"), [(True, [MOST_BATCHES, MOST_BATCHES, 1]), (False, [1] * 401)])
+def test_many_batches_are_several_events(together: bool, expected: list[int]) -> None:  # noqa: FBT001
+    """One for each, or as many in one as a log can take; the version tells contents apart."""
+    batches = group([file(f"{number:04d}/1") for number in range(401)], UNMARKED, began=0.0).batches
+
+    said = list(payloads("/in", batches, together=together))
+    again = list(payloads("/in", batches[:MOST_BATCHES][::-1], together=together))
+
+    assert [len(each["batches"]) for each in said] == expected
+    assert len({each["version"] for each in said}) == len(expected)
+    if together:
+        assert again[0]["version"] == said[0]["version"]
+        assert said[0]["version"].startswith("200-batches@")
+
+
+def test_trouble_is_said_once_and_once_that_it_is_over() -> None:
+    """Each kind of it."""
+    troubles = Troubles("s3://b")
+    denied, away = SourceTrouble("permission", "it may not be listed"), SourceTrouble("slow", "no answer")
+
+    said = [troubles.failed(each, now) for now, each in enumerate([denied, denied, away, denied])]
+
+    assert [bool(text) for text in said] == [True, False, True, False]
+    assert str(said[0]).startswith("s3://b: it may not be listed. Nothing is lost")
+    assert troubles.failures == 4
+    assert troubles.worked(10.0) == "s3://b: can be listed again, 10 s and 4 attempts after the first failure"
+    assert troubles.worked(11.0) is None
+    assert troubles.failed(denied, 12.0) is not None
+    assert troubles.worked(13.0) == "s3://b: can be listed again, 1 s and 1 attempt after the first failure"
+
+
+@pytest.mark.parametrize(
+    ("failures", "poll", "least", "most"),
+    [(0, 60, 60, 66), (1, 60, 60, 90), (3, 60, 240, 360), (40, 60, 900, 1350), (1, 1, 5, 7.5), (1, 3600, 3600, 5400)],
+)
+def test_trouble_makes_looks_rarer_and_never_more_frequent(
+    failures: int, poll: float, least: float, most: float
+) -> None:
+    """Between a fixed pause and half of it more."""
+    assert pause_after(failures, poll, 0.0) == least
+    assert pause_after(failures, poll, 1.0) == pytest.approx(most)
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), NAMES, st.integers(1, 90)),
+        st.tuples(st.just("mark"), NAMES, st.just(0)),
+        st.tuples(st.just("delete"), NAMES, st.just(0)),
+        st.tuples(st.just("look"), NAMES, st.integers(1, 200)),
+        st.tuples(st.just("kill before it is written"), NAMES, st.just(0)),
+        st.tuples(st.just("kill"), NAMES, st.just(0)),
+        st.tuples(st.just("lose the watermark"), NAMES, st.just(0)),
+        st.tuples(st.just("cut a listing short"), NAMES, st.integers(1, 200)),
+    ),
+    max_size=40,
+)
+
+
+class Story:
+    """A store, the watchers that follow each other, and every event that was made."""
+
+    def __init__(self, rules: BatchRules) -> None:
+        self.rules = rules
+        self.store: dict[str, StoredFile] = {}
+        self.watched = Watched(rules)
+        self.written = self.watched
+        self.events: Counter[str] = Counter()
+        self.now = 0.0
+
+    def tell(self, what: str, name: str, amount: int) -> None:
+        """Let one thing happen."""
+        self.now += amount
+        getattr(self, what.replace(" ", "_"))(name, amount)
+
+    def write(self, name: str, amount: int) -> None:
+        self.store[f"{name}/{amount}"] = file(f"{name}/{amount}", amount, str(self.now))
+
+    def mark(self, name: str, _amount: int) -> None:
+        self.store[f"{name}/_SUCCESS"] = file(f"{name}/_SUCCESS", 0)
+
+    def delete(self, name: str, _amount: int) -> None:
+        self.store = {path: each for path, each in self.store.items() if not path.startswith(name)}
+
+    def look(self, _name: str = "", _amount: int = 0) -> None:
+        self._see(list(self.store.values()))
+        self.written = self.watched.restarted()
+
+    def cut_a_listing_short(self, _name: str, _amount: int) -> None:
+        self._see(list(self.store.values())[: len(self.store) // 2])
+        self.written = self.watched.restarted()
+
+    def kill_before_it_is_written(self, _name: str, _amount: int) -> None:
+        self._see(list(self.store.values()))
+        self.watched = self.written.restarted()
+
+    def kill(self, _name: str, _amount: int) -> None:
+        self.watched = self.written.restarted()
+
+    def lose_the_watermark(self, _name: str, _amount: int) -> None:
+        self.watched = self.written = Watched(self.rules)
+
+    def settle(self) -> None:
+        """Let time pass with nothing written."""
+        for _ in range(3):
+            self.now += 2 * SETTLE
+            self.look()
+
+    def _see(self, files: list[StoredFile]) -> None:
+        listing = group(files, self.rules, began=self.now)
+        ready = self.watched.arrivals.ready(listing)
+        self.events.update(batch.id for batch in ready)
+        self.watched.arrivals.take(ready)
+        self.watched.arrivals.sweep(listing)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=STEPS, rules=st.sampled_from([MARKED, UNMARKED]))
+def test_no_complete_batch_is_lost_whatever_happens(steps: list[tuple[str, str, int]], rules: BatchRules) -> None:
+    """Each content that is there and complete in the end was announced, with an id that depends on nothing else."""
+    story = Story(rules)
+
+    for step in steps:
+        story.tell(*step)
+    story.settle()
+    before = Counter(story.events)
+    story.settle()
+
+    batches = group(story.store.values(), rules, began=story.now).batches
+    expected = {batch.id for batch in batches if batch.is_marked or not rules.has_markers}
+    assert expected <= set(before)
+    assert story.events == before
+    story.tell("lose the watermark", "", 0)
+    story.settle()
+    assert story.events - before == Counter(expected)
+
+
+PATHS = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1), min_size=1, max_size=3)
+STORED = st.builds(StoredFile, PATHS.map("/".join), st.integers(0, 9), st.text(max_size=3))
+
+
+@given(st.lists(STORED, max_size=12), st.randoms(use_true_random=False), st.booleans())
+def test_any_listing_makes_the_same_batches_in_any_order(
+    files: list[StoredFile],
+    random: object,
+    whole: bool,  # noqa: FBT001
+) -> None:
+    """A store lists each path once, in whatever order."""
+    rules = FILES if whole else UNMARKED
+    once = list({each.path: each for each in files}.values())
+    shuffled = list(once)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+
+    assert group(once, rules, began=0.0) == group(shuffled, rules, began=0.0)
