@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from cluster import boot, training_image
+from cluster import binaries, boot, training_image
 from cluster.boot import Cluster
 from cluster.layout import Layout
 from cluster.shell import ClusterFailed, Progress
@@ -56,9 +56,10 @@ def down(cluster: Cluster) -> None:
 
 
 def prepare(cluster: Cluster) -> None:
-    """Install and build everything, images too; start nothing."""
+    """Install and build everything, images and the S3 server of other tests too; start nothing."""
     tell = Progress()
     cluster.prepare(tell)
+    cluster.programs.build(tell, [binaries.MINIO])
     training_image.DIGITS.build(cluster.layout, tell)
 
 

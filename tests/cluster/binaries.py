@@ -16,7 +16,7 @@ from cluster.layout import BINARIES
 from cluster.shell import ClusterFailed, reminding, run, spoken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 MODULES = Path(__file__).parent / "go"
 GO_NEEDED = (1, 26)
@@ -71,6 +71,10 @@ KUBERNETES = Family(name="kubernetes", estimate=420, version_of="k8s.io/kubernet
 COREDNS = Family(name="coredns", estimate=120)
 TRAINING_OPERATOR = Family(name="training-operator", estimate=90)
 FAMILIES = (PAUSE, ETCD, KUBERNETES, COREDNS, TRAINING_OPERATOR)
+"""What a cluster runs."""
+
+MINIO = Family(name="minio", estimate=240)
+"""A store that speaks S3; it runs beside the cluster, in tests that need no cluster (`tests/minio.py`)."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +91,17 @@ class Binaries:
         """Return where the cluster's machine sees a program."""
         return str(BINARIES / self.folder(family).name / program)
 
-    def missing(self) -> list[Family]:
-        """Return the families that are not built yet."""
-        return [family for family in FAMILIES if not self.folder(family).exists()]
+    def missing(self, families: Sequence[Family] = FAMILIES) -> list[Family]:
+        """Return those of these families that are not built yet."""
+        return [family for family in families if not self.folder(family).exists()]
 
-    def build(self, tell: Callable[[str], None]) -> None:
-        """Build what is missing; all of it is there afterwards.
+    def build(self, tell: Callable[[str], None], families: Sequence[Family] = FAMILIES) -> None:
+        """Build what is missing of these families; all of it is there afterwards.
 
         Raises:
             ClusterFailed: a build failed; with the end of what Go said.
         """
-        missing = self.missing()
+        missing = self.missing(families)
         for place, family in enumerate(missing):
             rest = spoken(sum(later.estimate for later in missing[place:]))
             what = f"building {family.name}"
