@@ -15,6 +15,10 @@ _LONGEST = 300
 """Characters of a store's own words; some answer with a whole page."""
 
 
+_SERVERS_OWN = {errno.EIO, errno.EREMOTEIO, errno.EBUSY}
+"""What 500, 503 and their like have become, and a disk that cannot be read."""
+
+
 class _Meaning(NamedTuple):
     """What exceptions of these names, or of classes below them, have in common."""
 
@@ -39,7 +43,7 @@ _MEANINGS = (
     _meaning("ImportError", "client", "the triggerer has no client for this kind of store"),
     _meaning("TimeoutError ConnectTimeoutError ReadTimeoutError", "slow", "it does not answer in time"),
     _meaning(
-        "ResponseParserError ParseError ClientPayloadError IncompleteReadError",
+        "CutOffListing ResponseParserError ParseError ClientPayloadError IncompleteReadError",
         "cut off",
         "the listing was cut off, or is not what the store's protocol says",
     ),
@@ -63,7 +67,7 @@ def trouble_of(error: Exception, source: Source) -> SourceTrouble:
 
 
 def _kind_and_text(error: Exception) -> tuple[str, str]:
-    if isinstance(error, OSError) and error.errno == errno.EIO:
+    if isinstance(error, OSError) and error.errno in _SERVERS_OWN:
         return "server", "the store has a failure of its own"
     names = {cls.__name__ for cls in type(error).__mro__}
     for meaning in _MEANINGS:

@@ -12,14 +12,44 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from ptjob_provider.airflow.loops import OnePerLoop
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
 T = TypeVar("T")
+
+AT_ONCE = 4
+"""Calls of one event loop that compute at the same time: each thread that does takes its turns from the loop."""
+
+LONGEST_TURN = 10.0
+"""Seconds after which a call does not hold up others any more: it hangs or waits, and computes nothing."""
 
 
 class AllStuck(Exception):
     """As many calls as are allowed have not returned."""
+
+
+class _Turns:
+    """Lets a few pass at the same time, and forgets those that take long."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(AT_ONCE)
+
+    @contextlib.asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """Have a turn; another may have it before we are done, if we take too long."""
+        await self._free.acquire()
+        end = asyncio.get_running_loop().call_later(LONGEST_TURN, self._free.release)
+        try:
+            yield
+        finally:
+            if end.when() > asyncio.get_running_loop().time():
+                end.cancel()
+                self._free.release()
+
+
+_turns = OnePerLoop(_Turns)
 
 
 class Threads:
@@ -45,9 +75,10 @@ class Threads:
         if self._under_way >= self._most:
             raise AllStuck(f"{self._under_way} earlier calls have not returned")
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._under_way += 1
-        threading.Thread(target=self._work, args=(function, answer), name=self._name, daemon=True).start()
-        return await asyncio.wait_for(answer, within)
+        async with _turns.get().one():
+            self._under_way += 1
+            threading.Thread(target=self._work, args=(function, answer), name=self._name, daemon=True).start()
+            return await asyncio.wait_for(answer, within)
 
     def _work(self, function: Callable[[], T], answer: asyncio.Future[T]) -> None:
         try:

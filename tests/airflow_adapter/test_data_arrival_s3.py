@@ -1,0 +1,241 @@
+"""The watcher of a bucket: a real S3 server, and a gateway before it that breaks what it is told to break."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import faulty_s3
+import minio
+from airflow_adapter.watching import INCOMING, StandInStore, Triggerer, until
+from cluster.fixtures import skip_because
+from ptjob_provider.airflow import stores
+from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
+from ptjob_provider.airflow.store_trouble import trouble_of
+from ptjob_provider.airflow.stores import Source, Store
+from ptjob_provider.core.arrival import BatchRules, SourceTrouble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from faulty_s3 import FaultyS3
+    from minio import Minio
+
+pytestmark = pytest.mark.timeout(900)
+
+BUCKET = "training-data"
+
+
+@pytest.fixture(scope="module")
+def server(tell: Callable[[str], None]) -> Iterator[Minio]:
+    """A real S3 server."""
+    skip_because(minio.unmet())
+    with minio.store(tell) as found:
+        yield found
+
+
+@pytest.fixture
+def gateway(server: Minio, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
+    """An empty bucket, and what stands before it; Airflow's connection `store` leads there."""
+    if server.files.exists(BUCKET):
+        server.files.rm(BUCKET, recursive=True)
+    server.files.mkdir(BUCKET)
+    monkeypatch.setattr(stores, "READ_TIMEOUT", 2)
+    monkeypatch.setattr("ptjob_provider.core.arrival.trouble.SHORTEST_PAUSE", 1.0)
+    with faulty_s3.before(server) as found:
+        monkeypatch.setenv("AIRFLOW_CONN_STORE", server.connection(found.endpoint))
+        yield found
+
+
+def drop(server: Minio, name: str, content: bytes = b"data", *, marker: bool = True) -> None:
+    """Write a batch as its writer would."""
+    server.files.pipe(f"{BUCKET}/incoming/{name}/part-0", content)
+    if marker:
+        server.files.pipe(f"{BUCKET}/incoming/{name}/_SUCCESS", b"")
+
+
+def watcher(**changes: Any) -> DataArrivalTrigger:
+    """Return a watcher, built from its JSON as a triggerer does."""
+    settings: dict[str, Any] = {"conn_id": "store", "poll_seconds": 1, "settle_seconds": 1, **changes}
+    _, kwargs = DataArrivalTrigger(f"s3://{BUCKET}/incoming", **settings).serialize()
+    return DataArrivalTrigger(**json.loads(json.dumps(kwargs)))
+
+
+async def test_batches_in_a_bucket_are_announced_once_also_over_a_restart(server: Minio, gateway: FaultyS3) -> None:
+    """By one request for each look, and one more when there is news."""
+    drop(server, "first")
+    drop(server, "unfinished", marker=False)
+    store = StandInStore()
+    async with Triggerer(watcher(), store).running() as triggerer:
+        await triggerer.until(1)
+        await asyncio.to_thread(drop, server, "second", b"more data")
+        await triggerer.until(2)
+        await until(lambda: len(store[INCOMING].writes) >= 3)
+    asked = gateway.requests.total()
+    await asyncio.to_thread(drop, server, "third")
+
+    async with Triggerer(watcher(), store).running() as later:
+        await later.until(1)
+        await asyncio.sleep(2)
+
+    assert triggerer.names == ["first", "second"]
+    assert later.names == ["third"]
+    assert gateway.requests.keys() == {"list"}
+    assert asked <= 12
+    second = triggerer.events[1]
+    assert second["source"] == f"s3://{BUCKET}/incoming"
+    assert second["batches"][0]["uri"] == f"s3://{BUCKET}/incoming/second"
+    assert (second["files"], second["bytes"]) == (1, 9)
+    assert second["batches"][0]["modified"].startswith("20")
+
+
+async def test_the_same_content_written_again_is_no_news_and_other_content_is(server: Minio, gateway: FaultyS3) -> None:
+    """A bucket's etag tells contents apart, its dates do not count."""
+    drop(server, "one")
+    async with Triggerer(watcher(), StandInStore()).running() as triggerer:
+        await triggerer.until(1)
+        await asyncio.to_thread(drop, server, "one")
+        await asyncio.sleep(3.5)
+        assert triggerer.names == ["one"]
+        await asyncio.to_thread(drop, server, "one", b"DATA")
+        await triggerer.until(2)
+
+    assert len(set(triggerer.ids)) == 2
+
+
+TROUBLE = [
+    ("403", "it may not be listed: look at the credentials"),
+    ("500", "the store has a failure of its own"),
+    ("503", "the store has a failure of its own"),
+    ("silence", "it does not answer in time"),
+    ("reset", "it cannot be reached"),
+    ("cut xml", "the store has a failure of its own"),  # what the client makes of it
+    ("cut body", "it cannot be reached"),
+    ("fewer", "the listing was cut off"),
+    ("endless", "the listing was cut off"),
+]
+
+
+@pytest.mark.parametrize(("harm", "text"), TROUBLE)
+async def test_a_broken_store_is_said_once_and_what_came_meanwhile_is_announced(
+    harm: str, text: str, server: Minio, gateway: FaultyS3, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is tried again with growing pauses; that it is over is said as well. The store keeps its data."""
+    drop(server, "before")
+    async with Triggerer(watcher(), StandInStore()).running() as triggerer:
+        await triggerer.until(1)
+        gateway.harm = harm
+        await asyncio.to_thread(drop, server, "meanwhile")
+        gateway.requests.clear()
+        await until(lambda: gateway.requests["list"] >= 2)
+        await asyncio.sleep(2)
+        asked = gateway.requests["list"]
+        assert triggerer.names == ["before"]
+        gateway.harm = ""
+        await triggerer.until(2)
+
+    said = capsys.readouterr().out
+    assert triggerer.names == ["before", "meanwhile"]
+    assert said.count(text) == 1
+    assert "Nothing is lost" in said
+    assert said.count("can be listed again") == 1
+    assert 1 <= asked <= 6
+    assert server.password not in said
+
+
+async def test_two_thousand_objects_are_three_pages(server: Minio, gateway: FaultyS3) -> None:
+    """Each of a thousand: that is the number of requests."""
+    files = {f"{BUCKET}/incoming/b{number // 100:03d}/{number:05d}": b"" for number in range(2_100)}
+    await asyncio.to_thread(server.files.pipe, files)
+    store = Store(Source(address=f"s3://store@{BUCKET}/incoming"), BatchRules(marker=None))
+
+    listing = await asyncio.to_thread(store.look)
+
+    assert listing.files == 2_100
+    assert [batch.files for batch in listing.batches] == [100] * 21
+    assert gateway.requests == {"list": 3}
+
+
+async def test_a_marker_that_is_a_folder_is_odd_in_a_bucket_too(server: Minio, gateway: FaultyS3) -> None:
+    """Consoles make folders as empty objects whose names end with a slash."""
+    server.files.pipe(f"{BUCKET}/incoming/b/part-0", b"data")
+    server.files.call_s3("put_object", Bucket=BUCKET, Key="incoming/b/_SUCCESS/", Body=b"")
+    server.files.call_s3("put_object", Bucket=BUCKET, Key="incoming/", Body=b"")
+    store = Store(Source(address=f"s3://store@{BUCKET}/incoming"), BatchRules())
+
+    listing = await asyncio.to_thread(store.look)
+
+    assert list(listing.oddities) == ["b"]
+    assert "its _SUCCESS is a folder" in listing.oddities["b"]
+    assert [(batch.name, batch.files) for batch in listing.batches] == [("b", 1)]
+
+
+async def test_after_a_failure_the_connection_is_read_anew(
+    server: Minio, gateway: FaultyS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rotated secret needs no restart of the triggerer."""
+    drop(server, "one")
+    wrong = json.loads(server.connection(gateway.endpoint)) | {"password": "wrong-wrong"}
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(wrong))
+    async with Triggerer(watcher(), StandInStore()).running() as triggerer:
+        await until(lambda: gateway.requests["list"] >= 2)
+        monkeypatch.setenv("AIRFLOW_CONN_STORE", server.connection(gateway.endpoint))
+        await triggerer.until(1)
+
+    assert triggerer.names == ["one"]
+
+
+def trouble(source: Source) -> SourceTrouble:
+    """Return what is said of a source that cannot be listed."""
+    try:
+        Store(source, BatchRules()).look()
+    except Exception as error:  # noqa: BLE001 - as the watcher takes it
+        return trouble_of(error, source)
+    raise AssertionError(source)
+
+
+@pytest.mark.parametrize(
+    ("address", "conn_id", "text"),
+    [
+        ("s3://no-such-bucket/x", "store", "it is not there"),
+        (f"s3://{BUCKET}/x", "no_such_connection", "the triggerer does not know the connection"),
+        ("gs://bucket/x", None, "the triggerer has no client for this kind of store"),
+        ("no-such-scheme://bucket/x", None, "Protocol not known"),
+        ("/no/such/directory", None, "it is not there"),
+        (__file__, None, "it is not there, or is no folder"),
+    ],
+)
+def test_a_source_that_cannot_be_is_told_in_words(
+    address: str, conn_id: str | None, text: str, gateway: FaultyS3
+) -> None:
+    """In the triggerer's log; a DAG file's parsing does not look."""
+    assert text in trouble(Source(address=address, conn_id=conn_id)).text
+
+
+def test_a_role_to_be_assumed_is_refused_without_the_amazon_provider(
+    gateway: FaultyS3, server: Minio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be ignored, and the listing refused for a reason that nobody finds."""
+    connection = json.loads(server.connection())
+    connection["extra"]["role_arn"] = "arn:aws:iam::1:role/x"
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
+
+    said = trouble(Source(address=f"s3://{BUCKET}/incoming", conn_id="store"))
+
+    assert "role_arn in its extra needs apache-airflow-providers-amazon" in said.text
+
+
+def test_whatever_fsspec_speaks_is_listed() -> None:
+    """Here a file system in memory; its times are what tells contents apart."""
+    files = stores.file_system(Source(address="memory://incoming"))
+    files.pipe("/incoming/b/part-0", b"data")
+    files.pipe("/incoming/b/_SUCCESS", b"")
+
+    listing = Store(Source(address="memory://incoming"), BatchRules()).look()
+
+    assert [(batch.name, batch.files, batch.size, batch.is_marked) for batch in listing.batches] == [("b", 1, 4, True)]
+    files.rm("/incoming", recursive=True)
+    assert Store(Source(address="memory://incoming"), BatchRules()).look().files == 0

@@ -1,0 +1,150 @@
+"""A gateway in front of a real S3 server that refuses, breaks, cuts off and does not answer, as it is told; it counts.
+
+Requests pass unchanged, with the host that the client has signed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import aiohttp
+from aiohttp import web
+
+from demo.stack import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from minio import Minio
+
+ERROR = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>{text}</Message></Error>'
+
+
+class FaultyS3:
+    """The gateway; what `harm` says happens to every request that lists, until it says something else.
+
+    Attributes:
+        harm: "", "403", "500", "503", "silence", "reset", "cut xml", "cut body", "fewer" or "endless".
+        requests: how many requests came, by method and what was asked.
+    """
+
+    def __init__(self, store: Minio) -> None:
+        self.harm = ""
+        self.requests: Counter[str] = Counter()
+        self.port = free_port()
+        self._store = store
+        self._released = asyncio.Event()
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Pass a request on, or do what was told."""
+        is_listing = request.method == "GET" and "list-type" in request.query
+        self.requests["list" if is_listing else request.method.lower()] += 1
+        if not is_listing or not self.harm:
+            return await self._pass(request)
+        return await getattr(self, "_" + self.harm.replace(" ", "_"))(request)
+
+    async def _pass(self, request: web.Request) -> web.Response:
+        status, headers, body = await self._ask(request)
+        return web.Response(status=status, headers=headers, body=body)
+
+    async def _ask(self, request: web.Request) -> tuple[int, dict[str, str], bytes]:
+        assert self._session is not None
+        url = f"{self._store.endpoint}{request.raw_path}"
+        async with self._session.request(
+            request.method,
+            aiohttp.client.URL(url, encoded=True),
+            headers=request.headers,
+            data=await request.read(),
+        ) as answer:
+            kept = {name: value for name, value in answer.headers.items() if name not in {"Content-Length", "Date"}}
+            return answer.status, kept, await answer.read()
+
+    async def _403(self, _request: web.Request) -> web.Response:
+        return web.Response(status=403, text=ERROR.format(code="AccessDenied", text="Access Denied."))
+
+    async def _500(self, _request: web.Request) -> web.Response:
+        return web.Response(status=500, text=ERROR.format(code="InternalError", text="We encountered a problem."))
+
+    async def _503(self, _request: web.Request) -> web.Response:
+        return web.Response(status=503, text=ERROR.format(code="SlowDown", text="Please reduce your request rate."))
+
+    async def _silence(self, _request: web.Request) -> web.Response:
+        await self._released.wait()
+        return web.Response(status=503)
+
+    async def _reset(self, request: web.Request) -> web.Response:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async def _cut_xml(self, request: web.Request) -> web.Response:
+        """Half of the document, and a length that fits: the connection is whole, the listing is not."""
+        status, headers, body = await self._ask(request)
+        return web.Response(status=status, headers=headers, body=body[: len(body) // 2])
+
+    async def _cut_body(self, request: web.Request) -> web.StreamResponse:
+        """Half of what the length promises."""
+        status, headers, body = await self._ask(request)
+        response = web.StreamResponse(status=status, headers={**headers, "Content-Length": str(len(body))})
+        await response.prepare(request)
+        await response.write(body[: len(body) // 2])
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    async def _fewer(self, request: web.Request) -> web.Response:
+        """A document that is whole and has lost entries on the way: it counts more keys than it has."""
+        status, headers, body = await self._ask(request)
+        first, _, rest = body.partition(b"<Contents>")
+        _, _, rest = rest.partition(b"</Contents>")
+        return web.Response(status=status, headers=headers, body=first + rest)
+
+    async def _endless(self, request: web.Request) -> web.Response:
+        """Says that there is more, and not where."""
+        status, headers, body = await self._ask(request)
+        said = body.replace(b"<IsTruncated>false<", b"<IsTruncated>true<")
+        return web.Response(status=status, headers=headers, body=said)
+
+    async def serve(self, ready: threading.Event, stop: asyncio.Event) -> None:
+        """Serve until told to stop."""
+        timeout = aiohttp.ClientTimeout(total=120)
+        async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as self._session:
+            application = web.Application(client_max_size=100_000_000)
+            application.router.add_route("*", "/{path:.*}", self.handle)
+            runner = web.AppRunner(application, shutdown_timeout=1, access_log=None)
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", self.port).start()
+            ready.set()
+            await stop.wait()
+            self._released.set()
+            await runner.cleanup()
+
+
+@contextlib.contextmanager
+def before(store: Minio) -> Iterator[FaultyS3]:
+    """Have a gateway before this store, in a thread of its own."""
+    gateway, ready = FaultyS3(store), threading.Event()
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+
+    def run() -> None:
+        with contextlib.closing(loop):
+            loop.run_until_complete(gateway.serve(ready, stop))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield gateway
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)
