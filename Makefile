@@ -51,6 +51,10 @@ bench: env-airflow env-bench ## what waiting and live logs cost, ours beside oth
 bench-triggerer: env-airflow ## 10,000 deferred tasks in one real triggerer for ten minutes (root, Go; PostgreSQL)
 	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.triggerer $(if $(JOBS),--jobs=$(JOBS))
 
+.PHONY: bench-watcher
+bench-watcher: env-airflow ## what watching 10,000 files costs, ours beside others', into docs/data-arrival.md (FILES=1000: only prints)
+	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.watcher $(if $(FILES),--files=$(FILES),--write)
+
 .PHONY: soak
 soak: env-airflow ## 1,000 random fault schedules between the jobs and that Kubernetes; goes on where it was interrupted
 	@PYTHONPATH=tests:. .venv/bin/python -m faults --soak $(if $(COUNT),--count $(COUNT)) $(if $(MINUTES),--minutes $(MINUTES))

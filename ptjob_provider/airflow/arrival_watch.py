@@ -41,6 +41,9 @@ class Look:
         self.then = Then.POLL
         self.keep: Callable[[], Awaitable[None]] | None = None
         """Set by whoever makes the events: to be done when all of them are in Airflow's database."""
+        self.is_queued = False
+        """Set by the same when all events were handed over: a trigger that is stopped at the last one has not fired it,
+        although Airflow takes that look as over."""
         self._over = asyncio.Event()
 
     async def conclude(self, *, is_taken: bool) -> None:
@@ -139,4 +142,4 @@ class Producer(SharedStreamProducer):
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Have looks as taken, or not."""
         for item in batch:
-            await item.broker_payload.conclude(is_taken=item.outcome.is_clean)
+            await item.broker_payload.conclude(is_taken=item.outcome.is_clean and item.broker_payload.is_queued)

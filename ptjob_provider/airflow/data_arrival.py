@@ -84,6 +84,7 @@ class ArrivalTrigger(BaseEventTrigger):
             async for look in shared_stream:
                 for event in await self._announce(look):
                     yield event
+                look.is_queued = True
         except Exception:
             self.log.exception("%s: the watcher failed and begins anew; nothing is lost", self.address())
             await asyncio.sleep(1)

@@ -16,7 +16,7 @@ from airflow.sdk import Asset, AssetWatcher
 from airflow.sdk.definitions.asset import AssetNameRef
 from airflow.serialization.encoders import encode_trigger
 
-from airflow_adapter.watching import INCOMING, SOON, StandInStore, Triggerer, until
+from airflow_adapter.triggerer import INCOMING, SOON, StandInStore, Triggerer, until
 from ptjob_provider.airflow import data_arrival
 from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
 from ptjob_provider.airflow.threads import AllStuck, Threads
@@ -139,6 +139,35 @@ async def test_an_event_that_airflow_has_not_stored_comes_again_after_a_crash_wi
         await second.until(1)
 
     assert second.ids == first.ids
+
+
+async def test_a_trigger_that_is_stopped_before_its_event_is_queued_has_not_announced_it(source: Path) -> None:
+    """Airflow logs an event before it queues it, and may stop the trigger there; to its streams the look is over."""
+    store = StandInStore()
+    drop(source, "one")
+    first = Triggerer(watcher(source), store)
+    at_the_log = asyncio.Event()
+
+    class HangingLog:
+        async def ainfo(self, what: str, **_: Any) -> None:
+            if what == "Trigger fired event":
+                at_the_log.set()
+                await asyncio.Event().wait()
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_args, **_kwargs: None
+
+    first._runner.log = HangingLog()  # type: ignore[assignment]
+    async with first.running():
+        async with asyncio.timeout(SOON):
+            await at_the_log.wait()
+    assert first.events == []
+    assert not store[INCOMING].writes
+
+    async with Triggerer(watcher(source), store).running() as second:
+        await second.until(1)
+
+    assert second.names == ["one"]
 
 
 async def test_a_batch_has_the_same_id_without_the_watermark(source: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import faulty_s3
 import minio
-from airflow_adapter.watching import INCOMING, StandInStore, Triggerer, until
+from airflow_adapter.triggerer import INCOMING, StandInStore, Triggerer, until
 from cluster.fixtures import skip_because
 from ptjob_provider.airflow import stores
 from ptjob_provider.airflow.data_arrival import DataArrivalTrigger

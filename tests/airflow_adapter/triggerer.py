@@ -1,4 +1,4 @@
-"""Runs a watcher as a triggerer does: over Airflow's own shared streams, with a stand-in for its store of values."""
+"""Runs a watcher as a triggerer does: with Airflow's own runner, and a stand-in for its store of values."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from airflow.jobs.triggerer_job_runner import TriggerRunner
 from airflow.sdk.definitions.asset import AssetNameRef
-from airflow.triggers.shared_stream import SharedStreamManager
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SOON = 20.0
 INCOMING = AssetNameRef("incoming")
+ID = 7
 
 
 class StandInStore:
@@ -53,26 +54,27 @@ class StandInAccessor:
 
 
 class Triggerer:
-    """Runs one watcher over Airflow's own shared streams, and confirms its events as the triggerer does, or not."""
+    """Runs one watcher with Airflow's own runner; we play the supervisor, which stores its events, or does not."""
 
     def __init__(self, trigger: ArrivalTrigger, store: StandInStore | None, *, stores_events: bool = True) -> None:
         self.trigger = trigger
         trigger.asset_state_store = store  # type: ignore[assignment]
         self.events: list[dict[str, Any]] = []
         self._stores_events = stores_events
-        self._streams = SharedStreamManager()
+        self._runner = TriggerRunner()
+        self._runner.triggers[ID] = {"task": None, "is_watcher": True, "name": "watcher", "events": 0}  # type: ignore[typeddict-item]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Triggerer]:
         """Run it; at the end it is killed."""
-        task = asyncio.create_task(self._run())
+        tasks = [asyncio.create_task(each) for each in (self._runner.run_trigger(ID, self.trigger), self._supervise())]
         try:
             yield self
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-            await self._streams.stop_all()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._runner._shared_streams.stop_all()
 
     async def until(self, count: int) -> list[str]:
         """Return the ids once that many batches were announced."""
@@ -89,14 +91,14 @@ class Triggerer:
         """Their names."""
         return [text.rpartition("@")[0] for text in self.ids]
 
-    async def _run(self) -> None:
-        key = self.trigger.shared_stream_key()
-        stream = self._streams.subscribe(trigger_id=1, trigger=self.trigger, key=key)
-        async for event in self.trigger.filter_shared_stream(stream):
-            seq = self._streams.bind_pending_event(trigger_id=1, key=key)
-            self.events.append(event.payload)
-            if self._stores_events and seq is not None:
-                asyncio.get_running_loop().call_later(0.05, self._streams.confirm_persisted, [seq])
+    async def _supervise(self) -> None:
+        while True:
+            while self._runner.events:
+                entry = self._runner.events.popleft()
+                self.events.append(entry.event.payload)
+                if self._stores_events and entry.persist_seq is not None:
+                    self._runner._shared_streams.confirm_persisted([entry.persist_seq])
+            await asyncio.sleep(0.05)
 
 
 async def until(happened: Callable[[], bool]) -> None:

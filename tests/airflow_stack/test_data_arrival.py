@@ -1,0 +1,181 @@
+"""DAGs run by what arrives, in a real Airflow on PostgreSQL: over triggerers that are killed, replaced and two."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import minio
+import postgresql
+from cluster.fixtures import skip_because
+from demo.stack import Stack, StackConfig
+from task_run import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from minio import Minio
+
+pytestmark = pytest.mark.timeout(1800)
+
+DAGS = Path(__file__).parent / "arrival_dags"
+BUCKET = "training-data"
+PATIENCE = 240
+
+
+@dataclass(frozen=True)
+class Place:
+    """One source: what writes to it, and what the runs have written down of it."""
+
+    name: str
+    stack: Stack
+    seen: Path
+    write: Callable[[str, bytes], None]
+
+    def drop(self, batch: str) -> None:
+        """Write a batch, its marker last."""
+        self.write(f"{batch}/part-0", batch.encode())
+        self.write(f"{batch}/_SUCCESS", b"")
+
+    def consumed(self) -> Counter[str]:
+        """Return how often a run was told of each batch, by its name; a name stands for one content here."""
+        lines = self.seen.read_text().splitlines() if self.seen.exists() else []
+        assert len(set(lines)) == len({line.rpartition("@")[0] for line in lines}), "one content, two ids"
+        return Counter(line.rpartition("@")[0] for line in lines)
+
+    def wait_for(self, *batches: str) -> None:
+        """Return once runs were told of these."""
+        until(lambda: set(batches) <= self.consumed().keys(), timeout=PATIENCE, what=lambda: str(self.consumed()))
+
+    def settle(self) -> Counter[str]:
+        """Return what runs were told of when nothing has come for some looks and no run is under way."""
+        time.sleep(5)
+        until(self._is_idle, timeout=PATIENCE, what=f"the end of the runs of {self.name}")
+        return self.consumed()
+
+    def _is_idle(self) -> bool:
+        return all(run["state"] == "success" for run in self.stack.api.runs(f"consume_{self.name}"))
+
+
+@pytest.fixture(scope="module")
+def server(tell: Callable[[str], None]) -> Iterator[Minio]:
+    """A real S3 server with a bucket."""
+    skip_because(minio.unmet())
+    with minio.store(tell) as found:
+        found.files.mkdir(BUCKET)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def places(
+    tmp_path_factory: pytest.TempPathFactory, server: Minio, tell: Callable[[str], None]
+) -> Iterator[dict[str, Place]]:
+    """Airflow on PostgreSQL, with a DAG that waits for a directory and one that waits for a bucket."""
+    skip_because(postgresql.unmet())
+    root = tmp_path_factory.mktemp("arrivals")
+    directory, seen = root / "incoming", root / "seen"
+    for folder in (directory, seen):
+        folder.mkdir()
+    often = {"poll_seconds": 1, "settle_seconds": 2}
+    sources: dict[str, dict[str, Any]] = {
+        "directory": {"source": str(directory), **often},
+        "bucket": {"source": f"s3://{BUCKET}/incoming", "conn_id": "store", "events": "together", **often},
+    }
+    settings = {
+        "ARRIVALS_SOURCES": json.dumps(sources),
+        "ARRIVALS_SEEN": str(seen),
+        "AIRFLOW_CONN_STORE": server.connection(),
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
+        "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
+        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "30",
+    }
+
+    def to_directory(path: str, content: bytes) -> None:
+        (directory / path).parent.mkdir(exist_ok=True)
+        (directory / path).write_bytes(content)
+
+    def to_bucket(path: str, content: bytes) -> None:
+        server.files.pipe(f"{BUCKET}/incoming/{path}", content)
+
+    with postgresql.database(tell) as address:
+        config = StackConfig(
+            home=root / "home", dags=DAGS, database_url=address, settings=settings, paused_at_creation=False
+        )
+        with Stack(config) as stack:
+            for name in sources:
+                stack.api.wait_for_dag(f"consume_{name}")
+            yield {
+                "directory": Place("directory", stack, seen / "directory", to_directory),
+                "bucket": Place("bucket", stack, seen / "bucket", to_bucket),
+            }
+
+
+@pytest.mark.parametrize("name", ["directory", "bucket"])
+def test_a_dag_runs_for_each_batch_that_arrives(places: dict[str, Place], name: str) -> None:
+    """Its run is told of it once, with the payload in the event."""
+    place = places[name]
+
+    place.drop("one")
+    place.drop("two")
+    place.wait_for("one", "two")
+    place.drop("three")
+    place.wait_for("three")
+
+    assert place.settle() == Counter(["one", "two", "three"])
+
+
+@pytest.mark.parametrize("name", ["directory", "bucket"])
+def test_no_batch_is_lost_when_the_triggerer_is_killed_at_any_moment(places: dict[str, Place], name: str) -> None:
+    """One may come twice for a kill, never with two ids; what came while nobody watched comes when somebody does."""
+    place, triggerer = places[name], places[name].stack["triggerer"]
+    before = place.settle()
+    dropped = []
+
+    for kill in range(3):
+        for moment in range(3):
+            dropped.append(f"kill-{kill}-{moment}")
+            place.drop(dropped[-1])
+            time.sleep(0.4 * kill)
+        triggerer.kill()
+        dropped.append(f"down-{kill}")
+        place.drop(dropped[-1])
+        triggerer.start()
+        place.stack.wait_healthy(["triggerer"])
+    place.wait_for(*dropped)
+
+    found = place.settle() - before
+    assert found.keys() == set(dropped)
+    assert max(found.values()) <= 1 + 3
+
+
+def test_of_two_triggerers_one_watches_and_the_other_takes_over(places: dict[str, Place]) -> None:
+    """Nothing comes twice while both live."""
+    place = places["directory"]
+    stack, before = place.stack, place.settle()
+    second = stack.add("triggerer", "triggerer-2")
+    time.sleep(15)
+    try:
+        for number in range(5):
+            place.drop(f"both-{number}")
+            time.sleep(1)
+        place.wait_for(*[f"both-{number}" for number in range(5)])
+        assert place.settle() - before == Counter(f"both-{number}" for number in range(5))
+
+        stack["triggerer"].kill()
+        place.drop("alone")
+        place.wait_for("alone")
+    finally:
+        stack["triggerer"].start()
+        stack.wait_healthy(["triggerer"])
+        del stack.components["triggerer-2"]
+        second.stop()
+    place.drop("last")
+    place.wait_for("last")
+
+    assert (place.settle() - before)["last"] == 1

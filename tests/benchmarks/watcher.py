@@ -1,0 +1,201 @@
+"""A watcher over ten thousand files that are there already: what the first look and all later ones cost.
+
+Run by `make bench-watcher`, on a directory and on a real S3 server, each watcher in a process of its own, beside what
+somebody would take instead. It prints tables, and writes them into docs/data-arrival.md if told to; the exit code is 0
+only if our watcher never held up its loop for 200 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+import faulty_s3
+import minio
+from benchmarks.report import table
+from benchmarks.watcher_run import Cost
+from cluster.binaries import MINIO, module_version
+from cluster.shell import Progress
+from installed import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+PAGE = ROOT / "docs" / "data-arrival.md"
+BEGIN, END = "<!-- measured by `make bench-watcher` -->\n", "<!-- end of what was measured -->\n"
+MOST_LAG = 0.2
+BUCKET = "training-data"
+IN_A_BATCH = 10
+NAMES = {
+    "ours": "DataArrivalTrigger",
+    "find": "a loop over fsspec's `find`, in a thread",
+    "file-trigger": "Airflow's FileTrigger",
+    "s3-key": "stand-in for the amazon provider's S3 trigger",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One watcher over one source."""
+
+    name: str
+    cost: Cost
+    requests: float
+
+
+def main() -> int:
+    """Measure, print, and return 0 if our watcher never held up its loop."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.watcher", description=__doc__)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--looks", type=int, default=20)
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/data-arrival.md")
+    arguments = parser.parse_args()
+    tell = Progress()
+    with tempfile.TemporaryDirectory(prefix="ptjob-watcher-") as folder, store(tell) as (server, gateway):
+        directory = Path(folder) / "incoming"
+        fill(arguments.files, directory, server, tell)
+        bucket = f"s3://{BUCKET}/incoming"
+        sources = {
+            f"a directory, {arguments.files // IN_A_BATCH:,} batches of {IN_A_BATCH} files": (
+                str(directory),
+                ("ours", "find", "file-trigger"),
+            ),
+            f"the same directory, each of {arguments.files:,} files a batch": (f"{directory}#files", ("ours",)),
+            f"a bucket, {arguments.files // IN_A_BATCH:,} batches of {IN_A_BATCH} objects": (
+                bucket,
+                ("ours", "find", "s3-key"),
+            ),
+            f"the same bucket, each of {arguments.files:,} objects a batch": (f"{bucket}#files", ("ours",)),
+        }
+        bench = Bench(arguments.files, arguments.looks, server, gateway, tell)
+        found = {title: [bench.measured(name, source) for name in names] for title, (source, names) in sources.items()}
+    text = page(found, arguments.looks)
+    sys.stdout.write(text)
+    if arguments.write:
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        PAGE.write_text(before + BEGIN + text + END + rest.partition(END)[2])
+    worst = max(max(each.cost.first_lag, each.cost.look_lag) for part in found.values() for each in part[:1])
+    sys.stdout.write(f"\nthe worst lag of our loop: {worst * 1000:.0f} ms, allowed {MOST_LAG * 1000:.0f} ms\n")
+    return int(worst > MOST_LAG)
+
+
+@contextlib.contextmanager
+def store(tell: Callable[[str], None]) -> Iterator[tuple[minio.Minio, faulty_s3.FaultyS3]]:
+    """Have a real S3 server, and a gateway before it that counts."""
+    with minio.store(tell) as server, faulty_s3.before(server) as gateway:
+        server.files.mkdir(BUCKET)
+        yield server, gateway
+
+
+def fill(files: int, directory: Path, server: minio.Minio, tell: Callable[[str], None]) -> None:
+    """Write as many files into both, the markers besides."""
+    tell(f"writing {files:,} files and as many objects")
+    content = b"x" * 100
+    for batch in range(files // IN_A_BATCH):
+        folder = directory / f"batch-{batch:05d}"
+        folder.mkdir(parents=True)
+        objects = {f"part-{number:03d}.npz": content for number in range(IN_A_BATCH)} | {"_SUCCESS": b""}
+        for name, each in objects.items():
+            (folder / name).write_bytes(each)
+        prefix = f"{BUCKET}/incoming/{folder.name}"
+        server.files.pipe({f"{prefix}/{name}": each for name, each in objects.items()})
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all watchers are measured on."""
+
+    files: int
+    looks: int
+    server: minio.Minio
+    gateway: faulty_s3.FaultyS3
+    tell: Callable[[str], None]
+
+    def measured(self, name: str, source: str) -> Measured:
+        """Run one watcher; on a bucket a second time, for a few looks through the gateway that counts."""
+        self.tell(f"{NAMES[name]} on {source}")
+        batches = self.files if source.endswith("#files") else self.files // IN_A_BATCH
+        cost = ran(name, source, batches, self.looks, self.server.connection())
+        requests = math.nan
+        if source.startswith("s3:"):
+            self.gateway.requests.clear()
+            counted = ran(name, source, batches, 3, self.server.connection(self.gateway.endpoint))
+            requests = self.gateway.requests.total() / counted.all_looks
+        return Measured(name=name, cost=cost, requests=requests)
+
+
+def ran(name: str, source: str, batches: int, looks: int, connection: str) -> Cost:
+    """Run one watcher in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.watcher_run", name, source, str(batches), str(looks)]
+    environment = {**os.environ, "AIRFLOW_CONN_STORE": connection, "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING"}
+    with tempfile.TemporaryDirectory(prefix="ptjob-watcher-airflow-") as home:
+        environment["AIRFLOW_HOME"] = home
+        said = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=1800)
+    return Cost(**json.loads(said.stdout.splitlines()[-1]))
+
+
+def page(found: dict[str, Sequence[Measured]], looks: int) -> str:
+    """Write the tables."""
+    parts = [machine(looks)]
+    for title, part in found.items():
+        parts += [f"**{title[0].upper()}{title[1:]}**", table(HEADER, [row(each) for each in part])]
+    return "\n\n".join(parts) + "\n\n"
+
+
+def machine(looks: int) -> str:
+    """Say what it was measured on, and with which versions."""
+    memory = psutil.virtual_memory().total / 2**30
+    versions = ", ".join(f"{name} {version(name)}" for name in ("apache-airflow", "s3fs", "aiobotocore"))
+    return (
+        f"Measured {datetime.now(UTC):%Y-%m-%d} with {looks} looks after the first one, a second apart: "
+        f"{os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, {versions}, "
+        f"MinIO {module_version(MINIO.folder / 'go.mod', 'github.com/minio/minio')[7:15]} on the same machine."
+    )
+
+
+HEADER = (
+    *("", "first listing s", "all announced s", "CPU s", "worst lag ms"),
+    *("CPU ms a look", "lag ms", "requests a look", "requests an hour", "memory MB", "peak MB", "watermark KB"),
+)
+
+
+def row(each: Measured) -> list[str]:
+    """Return one line of a table; an hour has 60 looks at the default of 60 s."""
+    cost = each.cost
+    return [
+        NAMES[each.name],
+        f"{cost.first:.2f}",
+        shown(cost.announced, ".1f"),
+        f"{cost.first_cpu:.2f}",
+        f"{cost.first_lag * 1000:.0f}",
+        f"{cost.look_cpu * 1000:.0f}",
+        f"{cost.look_lag * 1000:.0f}",
+        shown(each.requests, ".0f"),
+        shown(each.requests * 60, ".0f"),
+        f"{cost.memory / 1e6:.1f}",
+        f"{cost.peak / 1e6:.1f}",
+        f"{cost.kept / 1e3:.0f}" if each.name == "ours" else "-",
+    ]
+
+
+def shown(value: float, form: str) -> str:
+    """Return a number, or a dash for none."""
+    return "-" if math.isnan(value) else format(value, form)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+"""One watcher in one event loop: run by `benchmarks.watcher`, it says as JSON what it cost.
+
+The peers are what somebody would take instead: a loop over fsspec's `find` in a thread, Airflow's FileTrigger, and a
+stand-in for what the amazon provider's S3 triggers do (their listing, on the triggerer's loop).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatch
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.triggers.file import FileTrigger
+
+from airflow_adapter.triggerer import INCOMING, StandInStore
+from benchmarks import meter
+from ptjob_provider.airflow import stores
+from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+TICK = 0.01
+IDLE = 3.0
+
+
+@dataclass
+class Cost:
+    """What it took.
+
+    Attributes:
+        first: seconds until the first listing was there.
+        announced: seconds until everything that was there was announced; nan for those that announce nothing.
+        first_cpu: seconds of CPU for that.
+        first_lag: the loop's worst lag meanwhile.
+        looks: how many looks followed.
+        all_looks: those before them included.
+        look_cpu: seconds of CPU for each of them.
+        look_lag: the loop's worst lag meanwhile.
+        memory: bytes more than before the first look.
+        peak: the most that it ever was.
+        kept: characters of the watermark in Airflow's database.
+    """
+
+    first: float = 0.0
+    announced: float = 0.0
+    first_cpu: float = 0.0
+    first_lag: float = 0.0
+    looks: int = 0
+    all_looks: int = 0
+    look_cpu: float = 0.0
+    look_lag: float = 0.0
+    memory: int = 0
+    peak: int = 0
+    kept: int = 0
+    events: int = 0
+
+
+@dataclass
+class Lag:
+    """How much later than asked a sleep ends, at worst, since it was read last."""
+
+    worst: float = 0.0
+
+    async def run(self) -> None:
+        """Measure for ever."""
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(TICK)
+            self.worst = max(self.worst, time.perf_counter() - began - TICK)
+
+    def read(self) -> float:
+        """Return it and begin anew."""
+        found, self.worst = self.worst, 0.0
+        return found
+
+
+@dataclass
+class Counted:
+    """How many looks were made, and when the first was over."""
+
+    looks: int = 0
+    first_at: float = 0.0
+    announced: int = 0
+    store: StandInStore = field(default_factory=StandInStore)
+
+    def looked(self) -> None:
+        """Count one."""
+        self.looks += 1
+        self.first_at = self.first_at or time.perf_counter()
+
+
+async def ours(source: str, counted: Counted) -> None:
+    """Run the trigger over Airflow's shared streams; an event is confirmed as soon as the triggerer could."""
+    streams = import_module("airflow.triggers.shared_stream").SharedStreamManager()
+    kind = "file" if source.endswith("#files") else "folder"
+    conn_id = "store" if source.startswith("s3:") else None
+    trigger = DataArrivalTrigger(
+        source.removesuffix("#files"), conn_id=conn_id, batch=kind, events="together", poll_seconds=1, settle_seconds=1
+    )
+    trigger.asset_state_store = counted.store  # type: ignore[assignment]
+    look = stores.Store.look
+
+    def counting(store: stores.Store) -> Any:
+        try:
+            return look(store)
+        finally:
+            counted.looked()
+
+    stores.Store.look = counting  # type: ignore[method-assign]
+    key = trigger.shared_stream_key()
+    stream = streams.subscribe(trigger_id=1, trigger=trigger, key=key)
+    async for event in trigger.filter_shared_stream(stream):
+        seq = streams.bind_pending_event(trigger_id=1, key=key)
+        json.dumps(event.payload)
+        counted.announced += len(event.payload["batches"])
+        asyncio.get_running_loop().call_soon(streams.confirm_persisted, [seq])
+
+
+async def find_in_a_thread(source: str, counted: Counted) -> None:
+    """Ask fsspec for everything, every second, and keep what is known in a dict."""
+    store = stores.Source(address=source.removesuffix("#files"), conn_id="store" if source.startswith("s3:") else None)
+    options = stores._s3_options("store") if source.startswith("s3:") else {}
+    files = import_module("fsspec").filesystem(store.scheme or "file", **options)
+    known: dict[str, Any] = {}
+    while True:
+        files.invalidate_cache()
+        found = await asyncio.to_thread(files.find, store.url, detail=True)
+        known.update({name: (info["size"], info.get("ETag") or info.get("mtime")) for name, info in found.items()})
+        counted.looked()
+        await asyncio.sleep(1)
+
+
+async def file_trigger(source: str, counted: Counted) -> None:
+    """Have Airflow's own FileTrigger wait for a file that does not come."""
+    trigger = FileTrigger(filepath=f"{source.removesuffix('#files')}/*/_NEVER", poke_interval=1.0)
+    real = asyncio.sleep
+
+    async def counting(seconds: float) -> None:
+        counted.looked()
+        await real(seconds)
+
+    module: Any = import_module("airflow.providers.standard.triggers.file")
+    module.asyncio = type("asyncio", (), {"sleep": staticmethod(counting)})
+    async for _ in trigger.run():
+        raise AssertionError
+
+
+async def stand_in_for_s3_key_trigger(source: str, counted: Counted) -> None:
+    """List the prefix with aiobotocore on this very loop and match each key, every second."""
+    options = stores._s3_options("store")
+    session = import_module("aiobotocore.session").get_session()
+    bucket, _, prefix = source.removeprefix("s3://").partition("/")
+    async with session.create_client(
+        "s3",
+        aws_access_key_id=options["key"],
+        aws_secret_access_key=options["secret"],
+        endpoint_url=options["endpoint_url"],
+        region_name="us-east-1",
+    ) as client:
+        while True:
+            async for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/"):
+                [each for each in page.get("Contents", []) if fnmatch(each["Key"], "*/_NEVER")]
+            counted.looked()
+            await asyncio.sleep(1)
+
+
+CONTENDERS: dict[str, Callable[[str, Counted], Any]] = {
+    "ours": ours,
+    "find": find_in_a_thread,
+    "file-trigger": file_trigger,
+    "s3-key": stand_in_for_s3_key_trigger,
+}
+
+
+async def measure(name: str, source: str, *, batches: int, looks: int) -> Cost:
+    """Run one and return what it cost."""
+    cost, counted, lag, pid = Cost(), Counted(), Lag(), os.getpid()
+    async with running(lag.run()):
+        idle = meter.cpu_seconds(pid)
+        await asyncio.sleep(IDLE)
+        per_second = (meter.cpu_seconds(pid) - idle) / IDLE
+        gc.collect()
+        lag.read()
+        before, began, cpu = meter.memory(pid).pss, time.perf_counter(), meter.cpu_seconds(pid)
+        meter.forget_peak(pid)
+        resident = meter.memory(pid).rss
+        async with running(CONTENDERS[name](source, counted)):
+            expected = batches if name == "ours" else 0
+            await until(lambda: bool(counted.looks) and counted.announced >= expected)
+            cost.first = counted.first_at - began
+            cost.announced = time.perf_counter() - began if expected else float("nan")
+            cost.first_cpu = meter.cpu_seconds(pid) - cpu - per_second * (time.perf_counter() - began)
+            cost.first_lag = lag.read()
+            had, cpu, began = counted.looks, meter.cpu_seconds(pid), time.perf_counter()
+            await until(lambda: counted.looks >= had + looks)
+            took = time.perf_counter() - began
+            cost.looks, cost.all_looks = counted.looks - had, counted.looks
+            cost.look_cpu = (meter.cpu_seconds(pid) - cpu - per_second * took) / cost.looks
+            cost.look_lag = lag.read()
+            gc.collect()
+            after = meter.memory(pid)
+            cost.memory, cost.peak = after.pss - before, after.peak - resident
+            cost.kept = sum(len(json.dumps(value)) for value in counted.store[INCOMING].values.values())
+    return cost
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """Return once it has."""
+    while not happened():  # noqa: ASYNC110 - what is waited for knows no events
+        await asyncio.sleep(TICK)
+
+
+@contextlib.asynccontextmanager
+async def running(coroutine: Any) -> AsyncIterator[None]:
+    """Have this run meanwhile; what it raises is raised."""
+    task = asyncio.ensure_future(coroutine)
+    try:
+        yield
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def main() -> None:
+    """Measure what the command line says and print it."""
+    name, source, batches, looks = sys.argv[1:]
+    cost = asyncio.run(measure(name, source, batches=int(batches), looks=int(looks)))
+    sys.stdout.write(f"\n{json.dumps(asdict(cost))}\n")
+
+
+if __name__ == "__main__":
+    main()
