@@ -22,6 +22,7 @@ from ptjob_provider.airflow.templates import ObjectTemplates
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.airflow.waiting import Waiting
 from ptjob_provider.core.diagnosis import Limits
+from ptjob_provider.core.errors import LedgerUnavailable
 from ptjob_provider.core.finishing import OnFinishAction
 from ptjob_provider.core.identity import Owner, stem_of
 from ptjob_provider.core.kinds import pytorchjob
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
+    from ptjob_provider.airflow.ledger import DataLedger
     from ptjob_provider.airflow.reaching import Place
+    from ptjob_provider.core.conclusion import Conclusion
     from ptjob_provider.core.submission import Submission
 
 _LIMITS = ("start_timeout", "queue_timeout", "crash_loop_limit")
@@ -71,6 +74,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
         start_timeout: seconds for images, volumes and init containers to let every replica start; default 1200.
         queue_timeout: seconds to wait for a place; None waits without end.
         crash_loop_limit: restarts in a row after which the job is stopped; default 5.
+        ledger: what the run's batches were claimed from (`ClaimBatchesOperator`). Before it trains, the task asks
+            whether they are still its run's, and fails if another run has them by now.
     """
 
     template_fields: Sequence[str] = (*JOB_FIELDS, "kubernetes_conn_id", "config_file", "cluster_context")
@@ -142,6 +147,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
         start_timeout: float | None = None,
         queue_timeout: float | None = None,
         crash_loop_limit: int | None = None,
+        ledger: DataLedger | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
@@ -156,6 +162,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
         self.wait_for_completion = wait_for_completion
         self.exact_name = exact_name
         self.on_finish_action = on_finish_action
+        self.ledger = ledger
         self.keep_running_pods = keep_running_pods
         limits = {name: self.given(name, given[name]) for name in _LIMITS}
         self.limits: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
@@ -174,6 +181,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
         with airflow_errors():
             place = Access.of(self).place()
             execution = self._execution(context, place)
+            self._confirm_claim(execution, context)
             if (result := execution.result_of_earlier_try()) is not None:
                 return result
             submission = execution.submit(self._job(place.namespace), exact_name=self.exact_name)
@@ -183,7 +191,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
                 self._defer(submission, execution.deadline, place.access)
             limits = Limits(**self.limits)
             conclusion = execution.wait(submission, limits=limits, keep_running_pods=self.keep_running_pods)
-            return execution.finish(submission, conclusion)
+            return self._finish(execution, submission, conclusion, context)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take the trigger's event, add the log lines that the trigger has not vouched for, and finish."""
@@ -193,11 +201,27 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
             with execution.leaving_nothing(told.submission):
                 execution.add_rest_of_log(told)
                 conclusion = told.concluded()
-            return execution.finish(told.submission, conclusion)
+            return self._finish(execution, told.submission, conclusion, context)
 
     def on_kill(self) -> None:
         """Wake whoever waits; called inside a signal handler, for a user's kill, a drain and lost heartbeats alike."""
         self._waiting.wake()
+
+    def _confirm_claim(self, execution: JobExecution, context: Any) -> None:
+        if self.ledger is not None:
+            with execution.leaving_nothing():
+                self.ledger.confirm(context)
+
+    def _finish(
+        self, execution: JobExecution, submission: Submission, conclusion: Conclusion, context: Any
+    ) -> dict[str, Any]:
+        result = execution.finish(submission, conclusion)
+        if self.ledger is not None:
+            try:
+                self.ledger.report(context)
+            except LedgerUnavailable as error:  # Airflow is asked first, anyway
+                self.log.warning("%s was not noted as trained: %s", submission.ref, error)
+        return result
 
     def _execution(self, context: Any, place: Place) -> JobExecution:
         return JobExecution(

@@ -11,6 +11,8 @@ PTJobError
 │  ├─ JobAlreadyExists
 │  ├─ PermissionDenied
 │  └─ ClusterUnavailable              a retry helps
+├─ LedgerUnavailable                  the ledger of batches, or who knows of its runs, did not answer: a retry helps
+├─ ClaimLost                          the batches of this training are another run's by now: never retry
 └─ UnsupportedByBackend               the back-end cannot do what the job asks for: never retry
 """
 
@@ -114,6 +116,16 @@ class ClusterUnavailable(ClusterError):
     """The back-end did not answer in time, or said that it is overloaded."""
 
     retryable = True
+
+
+class LedgerUnavailable(PTJobError):
+    """The ledger's database did not answer, or nobody could say how the runs stand that claimed from it."""
+
+    retryable = True
+
+
+class ClaimLost(PTJobError):
+    """A run is about to train on batches that are not its own: another run has claimed them, or nobody has."""
 
 
 def _short(value: object, limit: int = 120) -> str:

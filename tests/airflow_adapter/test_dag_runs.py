@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-HERE = Path(__file__).parent
+from airflow_adapter.own_home import make_home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 DAGS = ("plain", "deferred", "mapped", "failing", "sensed", "sensed_deferred", "objects")
 LOCAL_SETTINGS = """
 def pod_mutation_hook(pod):
@@ -46,27 +45,9 @@ class Ran:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Run every DAG once, in one process that starts with an empty home."""
-    home = tmp_path_factory.mktemp("airflow")
-    for folder in ("config", "dags", "seen"):
-        (home / folder).mkdir()
-    (home / "config" / "airflow_local_settings.py").write_text(LOCAL_SETTINGS)
-    dags = shutil.copy(HERE / "small_dags.py", home / "dags")
-    outside = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
-    env = outside | {
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__PTJOB__BACKEND": "local",
-        "AIRFLOW__PTJOB__LOCAL_ROOT": str(home / "jobs"),
-        "PYTHONUNBUFFERED": "1",
-        "SEEN": str(home / "seen"),
-    }
-    airflow = Path(sys.executable).with_name("airflow")
-    subprocess.run([airflow, "db", "migrate"], cwd=home, env=env, check=True, capture_output=True)
-    output = subprocess.check_output(
-        [sys.executable, dags, *DAGS], cwd=home, env=env, text=True, stderr=subprocess.STDOUT
-    )
-    return Ran(seen=home / "seen", output=output)
+    home = make_home(tmp_path_factory.mktemp("airflow") / "home")
+    (home.root / "config" / "airflow_local_settings.py").write_text(LOCAL_SETTINGS)
+    return Ran(seen=home.seen, output=home.run("small_dags.py", *DAGS))
 
 
 @pytest.mark.parametrize(("dag_id", "size"), [("plain", 5), ("deferred", 6)])

@@ -1,0 +1,312 @@
+"""Which data is new to a training: `ClaimBatchesOperator` is the first task of a DAG that trains when data arrives.
+
+    arrived = Asset("digits-batches", watchers=[AssetWatcher(name="drop", trigger=DataArrivalTrigger(source=DROP))])
+    ledger = DataLedger("ledger_db", "digits")
+
+    with DAG("digits_retraining", schedule=[arrived], max_active_runs=1):
+        claim = ClaimBatchesOperator(task_id="claim", ledger=ledger, inlets=[arrived])
+        train = PyTorchJobOperator(
+            task_id="train",
+            ledger=ledger,
+            args=["--data={{ ti.xcom_pull('claim')['paths'] }}"],
+            data_version="{{ ti.xcom_pull('claim')['version'] }}",
+            …
+        )
+        claim >> train
+
+Importing it loads no SQLAlchemy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, BaseHook, BaseOperator, ObjectStoragePath
+from airflow.sdk.exceptions import AirflowRuntimeError, AirflowSkipException
+from airflow.sdk.execution_time.context import InletEventsAccessors
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+from ptjob_provider.airflow.execution import airflow_errors
+from ptjob_provider.core.errors import InvalidSpec, LedgerUnavailable
+from ptjob_provider.core.ledger import (
+    LIST_LIMIT,
+    Batch,
+    Standing,
+    batches_of,
+    manifest_lines,
+    may_claim_more,
+    standing_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ptjob_provider.core.ledger import Handover
+    from ptjob_provider.core.ledger.store import Claimant, Claimed, LedgerStore, OpenClaim
+
+_PAGE = 50
+"""Events that are read at once: each may tell of a thousand batches."""
+
+_OVERLAP = timedelta(minutes=10)
+"""How far back events are read once more: one may get an earlier time than another and be there later."""
+
+_OF_CONNECTION = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "application_name")
+
+
+@dataclass(frozen=True)
+class DataLedger:
+    """Where it is written down which batches have been new data of a training.
+
+    Args:
+        ledger: id of an Airflow connection to PostgreSQL (or SQLite, with the file as its host), or an address for
+            SQLAlchemy. An address with a password belongs into a connection. It cannot be Airflow's own database:
+            workers do not reach that one. SQLite serves workers of one machine.
+        name: each series of models has a ledger of its own; several may share a database.
+    """
+
+    ledger: str
+    name: str = "default"
+
+    def open(self) -> LedgerStore:
+        """Return the ledger, in a task; to be used with `with`.
+
+        Raises:
+            InvalidSpec: there can be no ledger at that address.
+        """
+        from ptjob_provider.core.ledger.store import LedgerStore  # noqa: PLC0415 - only tasks need SQLAlchemy
+
+        return LedgerStore(self.ledger if "://" in self.ledger else _address(self.ledger), self.name)
+
+    def check(self, context: Any) -> None:
+        """Return if the run's batches are its own; afterwards no other run gets them while this one is going.
+
+        `PyTorchJobOperator(ledger=…)` asks this before it trains. Another operator does by `pre_execute=ledger.check`.
+
+        Raises:
+            AirflowFailException: another run has them by now, or the run has claimed none.
+            AirflowException: the ledger did not answer.
+        """
+        with airflow_errors():
+            self.confirm(context)
+
+    def confirm(self, context: Any) -> None:
+        """Do what `check` does; the errors are the core's."""
+        with self.open() as store:
+            store.check(_claimant(context["ti"], context["ti"].task_id))
+
+    def report(self, context: Any) -> None:
+        """Note that the training has succeeded: it is asked for if the run is deleted before another one claims.
+
+        Raises:
+            LedgerUnavailable: the ledger did not answer.
+        """
+        if context["ti"].map_index is not None and context["ti"].map_index >= 0:
+            return  # the others may fail yet
+        with self.open() as store:
+            store.report(_claimant(context["ti"], context["ti"].task_id))
+
+
+class ClaimBatchesOperator(BaseOperator):
+    """Claims every batch that no successful training has had as new data; without any the run is skipped.
+
+    It writes down the batches that the assets' events tell of: of those that triggered the run, and of all others since
+    the last claim, so that a run takes together what has arrived, and no event is lost with a run that failed. Then it
+    asks Airflow what became of the runs that had claimed before. A training that succeeded has had its batches for
+    good. Those of a run that is over without that are new again. Those of a run that is still going are left to it.
+
+    A retry, and a run that is cleared, get their own batches again, and what has become new meanwhile unless their
+    training has begun or succeeded by then. Trainings that were marked as success by hand count as such. A run that was
+    deleted counts as trained if its training told the ledger so (`PyTorchJobOperator(ledger=…)`).
+
+    The result is {version, new, new_ids, all, paths, batches, bytes, new_batches, new_bytes, ledger, manifest}: `new`
+    are the places of the new batches and `all` those that were had and the new ones, in the order of their arrival;
+    `paths` is `all` with commas. The lists and `paths` are None above 1,000 batches. `version` is a text for exactly
+    this data.
+
+    Args:
+        ledger: a `DataLedger`, or what its first argument would be.
+        name: with a text for `ledger`: the ledger's name.
+        training_task_id: the task that trains; of a mapped one all instances have to succeed.
+        manifest: a file to write for the training, in a place that workers and training both see: a path or an address
+            for `ObjectStoragePath`; a template. A JSON object a line for each batch: id, uri, files, bytes, modified,
+            new (true or false).
+        inlets: the assets whose events tell of batches; those that have triggered the run need not be named.
+    """
+
+    template_fields: Sequence[str] = ("manifest",)
+    ui_color = "#e3ead3"
+
+    def __init__(
+        self,
+        *,
+        ledger: DataLedger | str,
+        name: str = "default",
+        training_task_id: str = "train",
+        manifest: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.ledger = ledger if isinstance(ledger, DataLedger) else DataLedger(ledger, name)
+        self.training_task_id = training_task_id
+        self.manifest = manifest
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Write down what has arrived, claim what is new, and return what to train on."""
+        with airflow_errors():
+            if not self.dag.has_task(self.training_task_id):
+                raise InvalidSpec.of("training_task_id", self.training_task_id, f"{self.dag_id} has no such task")
+            with self.ledger.open() as store:
+                self._record(store, context)
+                claimed = self._claim(store, _claimant(context["ti"], self.training_task_id))
+        self._tell(claimed)
+        if not claimed.handover.new:
+            raise AirflowSkipException("Nothing is new: every batch has been had, or is another run's")
+        return self._hand_over(claimed.handover)
+
+    def _record(self, store: LedgerStore, context: Any) -> None:
+        triggering = context["triggering_asset_events"]
+        assets = [asset for asset in triggering if isinstance(asset, Asset)]
+        assets += [asset for asset in self.inlets if asset not in assets]
+        found = 0
+        for asset in assets:
+            source = " ".join(filter(None, (getattr(asset, part, None) for part in ("name", "uri"))))
+            for events in _pages(asset, _begin(store.read_until(source))):
+                found += store.record(self._batches(events), source=source, until=_text(events[-1].timestamp))
+        found += store.record(self._batches([event for events in triggering.values() for event in events]))
+        self.log.info("%d batches were not known yet", found)
+
+    def _batches(self, events: Sequence[Any]) -> list[Batch]:
+        batches: list[Batch] = []
+        for event in events:
+            try:
+                batches += batches_of(event.extra) or ()
+            except InvalidSpec as error:
+                self.log.error("an event of %s is left out, it cannot be read: %s", event.asset.uri, error)  # noqa: TRY400
+        return batches
+
+    def _claim(self, store: LedgerStore, claimant: Claimant) -> Claimed:
+        standings = []
+        for claim in store.open_claims():
+            is_own = (claim.claimant.dag_id, claim.claimant.run_id) == (claimant.dag_id, claimant.run_id)
+            standings.append((claim, Standing.TAKEN if is_own and not _has_trained(claim) else _standing(claim)))
+        return store.claim(claimant, standings, may_claim_more=may_claim_more(_training_states(claimant)))
+
+    def _tell(self, claimed: Claimed) -> None:
+        for claim, standing in claimed.settled:
+            self.log.info("%d batches of the %s: %s", claim.batches, claim.claimant, standing)
+        new, earlier = claimed.handover.new, claimed.handover.earlier
+        self.log.info("%d batches are new in this training; %d were had by earlier ones", len(new), len(earlier))
+
+    def _hand_over(self, handover: Handover) -> dict[str, Any]:
+        if self.manifest:
+            _write(self.manifest, "".join(manifest_lines(handover)))
+        elif len(handover.current) > LIST_LIMIT:
+            self.log.warning("more than %d batches: name a manifest, the result has no list of all", LIST_LIMIT)
+        return {**handover.to_dict(), "ledger": self.ledger.name, "manifest": self.manifest}
+
+
+def _standing(claim: OpenClaim) -> Standing:
+    training = _training_states(claim.claimant)  # before the run: one that is cleared in between is going, then
+    return standing_of(training, is_going=_is_going(claim.claimant), reported=claim.reported)
+
+
+def _has_trained(claim: OpenClaim) -> bool:
+    return standing_of(_training_states(claim.claimant), is_going=True, reported=False) is Standing.HAD
+
+
+def _training_states(claimant: Claimant) -> list[str]:
+    """Return the states of the instances of a run's training.
+
+    Raises:
+        LedgerUnavailable: Airflow did not say.
+    """
+    try:
+        states = RuntimeTaskInstance.get_task_states(
+            dag_id=claimant.dag_id, task_ids=[claimant.training_task_id], run_ids=[claimant.run_id]
+        )
+    except AirflowRuntimeError as error:
+        raise _no_answer(claimant, error) from error
+    of_run: Mapping[str, Any] = states.get(claimant.run_id) or {}
+    return [str(getattr(state, "value", state) or "none") for state in of_run.values()]
+
+
+def _is_going(claimant: Claimant) -> bool | None:
+    """Return whether a run is queued or running; None if there is no such run.
+
+    Raises:
+        LedgerUnavailable: Airflow did not say.
+    """
+
+    def count(**only: Any) -> int:
+        return RuntimeTaskInstance.get_dr_count(dag_id=claimant.dag_id, run_ids=[claimant.run_id], **only)
+
+    try:
+        return None if not count() else not count(states=["success", "failed"])
+    except AirflowRuntimeError as error:
+        raise _no_answer(claimant, error) from error
+
+
+def _no_answer(claimant: Claimant, error: Exception) -> LedgerUnavailable:
+    return LedgerUnavailable(f"Airflow did not say how the {claimant} stands, so nothing was claimed: {error}")
+
+
+def _claimant(ti: Any, training_task_id: str) -> Claimant:
+    from ptjob_provider.core.ledger.store import Claimant  # noqa: PLC0415 - only tasks need SQLAlchemy
+
+    return Claimant(dag_id=ti.dag_id, run_id=ti.run_id, training_task_id=training_task_id)
+
+
+def _pages(asset: Any, after: datetime | None) -> Iterator[list[Any]]:
+    """Yield an asset's events, oldest first, a few at a time."""
+    limit = _PAGE
+    while True:
+        found = InletEventsAccessors([asset])[asset].limit(limit)
+        events = list(found.after(after.isoformat()) if after else found)
+        if events:
+            yield events
+        if len(events) < limit:
+            return
+        if events[-1].timestamp == after:  # so many at once that a page does not get beyond them
+            limit *= 2
+        after = events[-1].timestamp
+
+
+def _begin(until: str | None) -> datetime | None:
+    return datetime.fromisoformat(until) - _OVERLAP if until else None
+
+
+def _text(instant: datetime) -> str:
+    """Return a text that sorts as the instants do."""
+    return instant.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _write(manifest: str, text: str) -> None:
+    """Write the manifest as a whole: a training that reads it never sees a part."""
+    target = ObjectStoragePath(manifest)
+    if target.protocol != "file":
+        target.write_bytes(text.encode())
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.parent / f".{target.name}.partial"
+    partial.write_bytes(text.encode())
+    partial.replace(target)
+
+
+def _address(conn_id: str) -> str:
+    """Return what SQLAlchemy needs to reach the database of a connection.
+
+    Raises:
+        InvalidSpec: the connection is to something else.
+    """
+    from sqlalchemy import URL  # noqa: PLC0415 - only tasks need SQLAlchemy
+
+    conn = BaseHook.get_connection(conn_id)
+    if conn.conn_type == "sqlite":
+        return f"sqlite:///{conn.host}"
+    if conn.conn_type not in {"postgres", "postgresql"}:
+        raise InvalidSpec.of(f"ledger: the connection {conn_id}", conn.conn_type, "postgres and sqlite can keep it")
+    more = {name: str(value) for name, value in conn.extra_dejson.items() if name in _OF_CONNECTION}
+    url = URL.create("postgresql", conn.login, conn.password, conn.host, conn.port, conn.schema, more)
+    return url.render_as_string(hide_password=False)

@@ -1,0 +1,93 @@
+"""Runs that `test_ledger_runs.py` makes with `dag.test()`, in a process of their own, one after the other.
+
+Batches arrive as events of an asset; what each training was told, and what it read, is written down by the training.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Asset, task
+
+from ptjob_provider.airflow.ledger import ClaimBatchesOperator, DataLedger
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+
+SEEN = Path(os.environ["SEEN"])
+ARRIVED = Asset("arrived")
+LEDGER = DataLedger("ledger_db", "digits")
+TRAINS = """
+import json, os, pathlib, sys
+run, data, version = sys.argv[1:]
+pathlib.Path(os.environ["PTJOB_MODEL_PATH"]).write_text("m")
+fails = pathlib.Path(os.environ["SEEN"], "fail")
+if fails.exists():
+    sys.exit("told to fail after the model was written")
+pathlib.Path(os.environ["SEEN"], f"{run}.read").write_text(json.dumps([data.split(","), version]))
+"""
+
+with DAG("arrive", schedule=None):
+
+    @task(outlets=[ARRIVED])
+    def drop(*, outlet_events: Any, params: Any) -> None:
+        """Tell of batches as a watcher does."""
+        batches = [{"id": f"{name}@1", "uri": name, "files": 1, "bytes": 10} for name in params["names"]]
+        outlet_events[ARRIVED].extra.update({"from_trigger": True, "payload": {"batches": batches}})
+
+    drop()
+
+with DAG("retrain", schedule=[ARRIVED], max_active_runs=1):
+    claim = ClaimBatchesOperator(
+        task_id="claim", ledger=LEDGER, inlets=[ARRIVED], manifest=f"{SEEN}/{{{{ run_id }}}}.manifest"
+    )
+    train = PyTorchJobOperator(
+        task_id="train",
+        image="digits",
+        ledger=LEDGER,
+        command=["python", "-c", TRAINS],
+        args=["{{ run_id }}", "{{ ti.xcom_pull('claim')['paths'] }}", "{{ ti.xcom_pull('claim')['version'] }}"],
+        env={"SEEN": str(SEEN)},
+        model="pvc://models/{{ run_id }}.pt",
+    )
+    claim >> train
+
+
+def arrive(*names: str) -> None:
+    """Make one event that tells of these batches."""
+    dags["arrive"].test(run_conf={"names": names})
+
+
+def retrain(name: str, *, fails: bool = False) -> None:
+    """Make a run, and write down under this name how it ended."""
+    marker = SEEN / "fail"
+    marker.touch() if fails else marker.unlink(missing_ok=True)
+    sys.stdout.write(f"=== {name}\n")
+    run = dags["retrain"].test()
+    tasks = {each.task_id: each for each in run.get_task_instances()}
+    states = [str(tasks[task_id].state) for task_id in ("claim", "train")]
+    told = tasks["claim"].xcom_pull(task_ids="claim")
+    SEEN.joinpath(f"{name}.json").write_text(json.dumps({"run_id": run.run_id, "states": states, "told": told}))
+
+
+def main() -> None:
+    """Tell the story that `test_ledger_runs.py` looks at."""
+    retrain("nothing")
+    arrive("b1", "b2")
+    retrain("first")
+    retrain("again")
+    arrive("b3")
+    arrive("b4", "b1")
+    retrain("fails", fails=True)
+    arrive("b5")
+    retrain("after")
+    retrain("last")
+
+
+if __name__ == "__main__":
+    from airflow.dag_processing.dagbag import DagBag
+
+    dags = {each.dag_id: each for each in DagBag(dag_folder=__file__).dags.values()}
+    main()

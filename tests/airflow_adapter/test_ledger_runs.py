@@ -1,0 +1,96 @@
+"""A DAG that claims batches and trains on them, run after run through Airflow's `dag.test()`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_adapter.own_home import Home, make_home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the runs of `ledger_dags.py` left behind."""
+
+    seen: Path
+    output: str
+
+    def states(self, name: str) -> list[str]:
+        """How claim and training ended."""
+        return list(self._run(name)["states"])
+
+    def told(self, name: str) -> dict[str, Any]:
+        """What the claim returned."""
+        return dict(self._run(name)["told"])
+
+    def read(self, name: str) -> list[Any]:
+        """What the training that succeeded had been given, and of which version."""
+        return list(json.loads(self.seen.joinpath(f"{self._run(name)['run_id']}.read").read_text()))
+
+    def manifest(self, name: str) -> list[dict[str, Any]]:
+        """What the manifest says."""
+        text = self.seen.joinpath(f"{self._run(name)['run_id']}.manifest").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    def log(self, name: str) -> str:
+        return self.output.partition(f"=== {name}\n")[2].partition("=== ")[0]
+
+    def _run(self, name: str) -> Any:
+        return json.loads(self.seen.joinpath(f"{name}.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """Let it happen once."""
+    root = tmp_path_factory.mktemp("ledger") / "home"
+    connection = json.dumps({"conn_type": "sqlite", "host": str(root / "ledger.db")})
+    home: Home = make_home(root, AIRFLOW_CONN_LEDGER_DB=connection)
+    return Story(seen=home.seen, output=home.run("ledger_dags.py"))
+
+
+@pytest.mark.parametrize("name", ["nothing", "again", "last"])
+def test_a_run_without_new_batches_is_skipped(story: Story, name: str) -> None:
+    """Before anything has arrived; after a training has had everything; and no training begins."""
+    assert story.states(name) == ["skipped", "skipped"]
+    assert "Nothing is new" in story.log(name)
+
+
+def test_the_first_training_gets_what_has_arrived(story: Story) -> None:
+    """In its arguments, with the data's version."""
+    assert story.states("first") == ["success", "success"]
+    assert story.read("first") == [["b1", "b2"], story.told("first")["version"]]
+    assert story.told("first")["new"] == ["b1", "b2"]
+
+
+def test_what_has_arrived_meanwhile_is_taken_together(story: Story) -> None:
+    """Two events, one of them with a batch that is known: no run was made for either of them."""
+    assert story.told("fails")["new"] == ["b3", "b4"]
+    assert story.told("fails")["all"] == ["b1", "b2", "b3", "b4"]
+
+
+def test_batches_of_a_training_that_failed_are_new_again(story: Story) -> None:
+    """It failed after its model was written; the next run takes them with what came later."""
+    assert story.states("fails") == ["success", "failed"]
+    assert story.states("after") == ["success", "success"]
+    assert story.told("after")["new"] == ["b3", "b4", "b5"]
+    assert story.read("after")[0] == ["b1", "b2", "b3", "b4", "b5"]
+    assert "2 batches of the run" in story.log("after")
+
+
+def test_the_manifest_says_which_are_new(story: Story) -> None:
+    """For each batch that the training reads."""
+    lines = story.manifest("after")
+
+    assert [(line["uri"], line["new"]) for line in lines] == [
+        *(("b1", False), ("b2", False)),
+        *(("b3", True), ("b4", True), ("b5", True)),
+    ]
+    assert story.told("after")["manifest"].endswith(".manifest")

@@ -1,0 +1,194 @@
+"""Which batches are new to a training, and how they are handed over: values and decisions, no database."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.ledger import (
+    LIST_LIMIT,
+    Batch,
+    Handover,
+    Standing,
+    batches_of,
+    manifest_lines,
+    may_claim_more,
+    standing_of,
+)
+
+FIELDS = {"id": "b1@0f", "uri": "s3://in/b1", "files": 3, "bytes": 12, "modified": "2026-11-22T00:00:00Z"}
+STATES = [
+    *("none", "scheduled", "queued", "running", "success", "restarting", "failed", "up_for_retry", "up_for_reschedule"),
+    *("upstream_failed", "skipped", "deferred", "removed", "awaiting_input"),
+]
+
+
+def batch(number: int, *, version: str = "a", size: int | None = 10) -> Batch:
+    """Make the batch of a number; another version lies in the same place."""
+    return Batch(id=f"b{number}@{version}", uri=f"s3://in/b{number}", files=1, bytes=size)
+
+
+def test_an_event_of_a_trigger_tells_of_its_batches() -> None:
+    """Airflow wraps what a trigger fires."""
+    extra = {"from_trigger": True, "payload": {"source": "s3://in", "batches": [FIELDS, {"id": "b2", "uri": "s3://2"}]}}
+
+    assert batches_of(extra) == [Batch(**FIELDS), Batch(id="b2", uri="s3://2")]
+
+
+def test_an_event_of_a_task_tells_of_its_batches() -> None:
+    """Whoever writes an asset's event has them at the top."""
+    assert batches_of({"batches": [FIELDS]}) == [Batch(**FIELDS)]
+
+
+@pytest.mark.parametrize("extra", [None, {}, {"payload": "done"}, {"payload": {"rows": 3}}, {"batches": "b1"}])
+def test_an_event_may_be_about_something_else(extra: Any) -> None:
+    """It is no error: an asset has other writers."""
+    assert batches_of(extra) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"id": ""}, "batch.id"),
+        ({"id": None}, "batch.id"),
+        ({"uri": 7}, "batch.uri"),
+        ({"uri": "u" * 2001}, "batch.uri"),
+        ({"files": -1}, "batch.files"),
+        ({"bytes": "12"}, "batch.bytes"),
+        ({"bytes": True}, "batch.bytes"),
+    ],
+)
+def test_what_is_no_batch_is_refused_by_its_field(change: dict[str, Any], named: str) -> None:
+    """The text names it."""
+    with pytest.raises(InvalidSpec, match=named):
+        batches_of({"batches": [{**FIELDS, **change}]})
+
+
+def test_a_batch_that_is_no_map_is_refused() -> None:
+    """As well."""
+    with pytest.raises(InvalidSpec, match="a map with id and uri"):
+        batches_of({"batches": ["b1"]})
+
+
+def test_a_batch_is_json_and_back() -> None:
+    """Nothing is lost on the way."""
+    assert Batch.from_dict(json.loads(json.dumps(Batch(**FIELDS).to_dict()))) == Batch(**FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("training", "is_going", "reported", "expected"),
+    [
+        (["success"], True, False, Standing.HAD),  # an evaluation may still run
+        (["success"], False, False, Standing.HAD),
+        (["success", "success"], False, False, Standing.HAD),
+        (["success", "failed"], False, False, Standing.FREE),  # a mapped training that failed in part
+        (["success", "running"], True, False, Standing.TAKEN),
+        (["failed"], True, True, Standing.TAKEN),
+        (["none"], True, False, Standing.TAKEN),
+        (["none"], False, False, Standing.FREE),
+        (["upstream_failed"], False, False, Standing.FREE),
+        (["skipped"], False, False, Standing.FREE),
+        ([], False, False, Standing.FREE),  # the task has gone from the DAG
+        (["failed"], False, True, Standing.FREE),  # it told of its success and could not tell Airflow
+        (["deferred"], False, False, Standing.TAKEN),  # a run that was marked and whose job is being stopped
+        (["up_for_retry"], False, False, Standing.TAKEN),
+        ([], None, True, Standing.HAD),  # deleted from Airflow
+        ([], None, False, Standing.FREE),
+    ],
+)
+def test_how_a_run_stands_with_its_batches(
+    *, training: list[str], is_going: bool | None, reported: bool, expected: Standing
+) -> None:
+    """The table of `standing_of`."""
+    assert standing_of(training, is_going=is_going, reported=reported) is expected
+
+
+@given(training=st.lists(st.sampled_from(STATES), max_size=4), is_going=st.booleans(), reported=st.booleans())
+def test_nothing_is_free_while_anybody_may_train_on_it(*, training: list[str], is_going: bool, reported: bool) -> None:
+    """Whatever the states are."""
+    standing = standing_of(training, is_going=is_going, reported=reported)
+
+    if standing is Standing.FREE:
+        assert not is_going
+        assert not {"running", "deferred", "queued", "scheduled", "restarting", "up_for_retry"} & set(training)
+    assert (standing is Standing.HAD) == (bool(training) and set(training) == {"success"})
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_run_gets_more_only_before_its_training(state: str) -> None:
+    """What is added while it trains would count as had."""
+    expected = state in {"none", "failed", "upstream_failed", "skipped", "removed"}
+
+    assert may_claim_more([state]) is expected
+    assert may_claim_more(["none", state]) is expected
+    assert may_claim_more([])
+
+
+def test_what_a_training_is_told() -> None:
+    """Places in the order of arrival, and counts."""
+    told = Handover(earlier=[batch(1), batch(2)], new=[batch(3), batch(4, size=None)]).to_dict()
+
+    assert json.loads(json.dumps(told)) == told
+    assert told["new"] == ["s3://in/b3", "s3://in/b4"]
+    assert told["new_ids"] == ["b3@a", "b4@a"]
+    assert told["all"] == ["s3://in/b1", "s3://in/b2", "s3://in/b3", "s3://in/b4"]
+    assert told["paths"] == "s3://in/b1,s3://in/b2,s3://in/b3,s3://in/b4"
+    assert (told["batches"], told["bytes"], told["new_batches"], told["new_bytes"]) == (4, 30, 2, 10)
+
+
+def test_the_version_is_that_of_the_data() -> None:
+    """The same for the same data, however it is split; another one for other data."""
+    one = Handover(earlier=[batch(1)], new=[batch(2)])
+
+    assert one.version == Handover(earlier=[], new=[batch(1), batch(2)]).version
+    assert one.version != Handover(earlier=[batch(1)], new=[batch(2, version="b")]).version
+    assert one.version.startswith("2-")
+
+
+def test_a_batch_that_was_written_anew_is_told_once() -> None:
+    """Where it arrived last; both ids count as had."""
+    handover = Handover(earlier=[batch(1), batch(2)], new=[batch(1, version="b"), batch(1, version="c")])
+
+    told = handover.to_dict()
+
+    assert told["all"] == ["s3://in/b2", "s3://in/b1"]
+    assert told["new"] == ["s3://in/b1"]
+    assert told["new_ids"] == ["b1@b", "b1@c"]
+    assert told["new_batches"] == 1
+
+
+def test_many_batches_are_counted_and_not_listed() -> None:
+    """The value stays small whatever their number; what is short is still listed."""
+    earlier = [batch(number) for number in range(LIST_LIMIT)]
+
+    at_limit = Handover(earlier=earlier[:-1], new=[batch(LIST_LIMIT)]).to_dict()
+    above = Handover(earlier=earlier, new=[batch(LIST_LIMIT)]).to_dict()
+    many_new = Handover(earlier=[], new=[*earlier, batch(LIST_LIMIT)]).to_dict()
+
+    assert len(at_limit["all"]) == LIST_LIMIT
+    assert (above["all"], above["paths"], above["new"]) == (None, None, [f"s3://in/b{LIST_LIMIT}"])
+    assert above["batches"] == LIST_LIMIT + 1
+    assert (many_new["new"], many_new["new_ids"]) == (None, None)
+    assert len(json.dumps(many_new)) < 1000
+
+
+def test_an_address_with_a_comma_is_not_joined() -> None:
+    """It would be read as two."""
+    told = Handover(earlier=[], new=[Batch(id="b", uri="s3://in/a,b")]).to_dict()
+
+    assert (told["paths"], told["all"]) == (None, ["s3://in/a,b"])
+
+
+def test_the_manifest_has_a_line_for_each_batch() -> None:
+    """As it lies there, and whether it is new."""
+    handover = Handover(earlier=[batch(1), batch(2)], new=[batch(1, version="b")])
+
+    lines = [json.loads(line) for line in manifest_lines(handover)]
+
+    assert [(line["id"], line["new"]) for line in lines] == [("b2@a", False), ("b1@b", True)]
+    assert lines[0] == {**batch(2).to_dict(), "new": False}

@@ -1,0 +1,53 @@
+"""The ledger in both kinds of database; it needs SQLAlchemy, which comes with Airflow."""
+
+from __future__ import annotations
+
+import importlib.util
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+import postgresql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+if importlib.util.find_spec("sqlalchemy") is None:
+    collect_ignore_glob = ["*"]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """Have a PostgreSQL."""
+    if unmet := postgresql.unmet():
+        pytest.skip(unmet)
+    with postgresql.database() as address:
+        yield address
+
+
+@pytest.fixture
+def database(server: str) -> str:
+    """Make an empty database in it, and return its address."""
+    import sqlalchemy as sa  # noqa: PLC0415 - not without Airflow
+
+    own = f"ledger_{uuid.uuid4().hex}"
+    engine = sa.create_engine(server, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {own}")
+    return engine.url.set(database=own).render_as_string(hide_password=False)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the address of an empty database."""
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("database"))
+    return f"sqlite:///{tmp_path / 'ledger.db'}"
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """Return the name of the test's own ledger."""
+    return request.node.name[:200]

@@ -1,0 +1,346 @@
+"""Claims in real databases: what a run gets, what others cannot get, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from ptjob_provider.core.errors import ClaimLost, InvalidSpec, LedgerUnavailable
+from ptjob_provider.core.ledger import Batch, Standing
+from ptjob_provider.core.ledger.store import Claimant, Claimed, LedgerStore
+
+HERE = Path(__file__).parent
+
+
+def batch(name: str, version: str = "1") -> Batch:
+    """Make a batch; another version lies in the same place."""
+    return Batch(id=f"{name}@{version}", uri=f"s3://in/{name}", files=2, bytes=10)
+
+
+def run(run_id: str, dag_id: str = "retrain") -> Claimant:
+    """Name a run."""
+    return Claimant(dag_id=dag_id, run_id=run_id, training_task_id="train")
+
+
+def claim(store: LedgerStore, run_id: str, standing: Standing = Standing.TAKEN, *, more: bool = True) -> Claimed:
+    """Claim for a run, all others standing like this."""
+    standings = [(each, standing) for each in store.open_claims() if each.claimant.run_id != run_id]
+    return store.claim(run(run_id), standings, may_claim_more=more)
+
+
+def new(claimed: Claimed) -> list[str]:
+    """Return the ids that are new."""
+    return [each.id for each in claimed.handover.new]
+
+
+def earlier(claimed: Claimed) -> list[str]:
+    """Return the ids that earlier trainings had."""
+    return [each.id for each in claimed.handover.earlier]
+
+
+def test_a_run_claims_what_is_there_in_the_order_of_its_arrival(url: str, name: str) -> None:
+    """With everything that was told of it."""
+    told = [batch("b2"), batch("b1"), Batch(id="b3@1", uri="pvc://data/b3", modified="2026-11-22T00:00:00Z")]
+    with LedgerStore(url, name) as store:
+        store.record(told[:2])
+        store.record(told[2:])
+
+        claimed = claim(store, "first")
+
+    assert list(claimed.handover.new) == told
+    assert earlier(claimed) == []
+
+
+def test_a_batch_is_known_once(url: str, name: str) -> None:
+    """However often it is told of, in one event or in several."""
+    with LedgerStore(url, name) as store:
+        assert store.record([batch("b1"), batch("b1"), batch("b2")]) == 2
+        assert store.record([batch("b2"), batch("b3")]) == 1
+        assert store.record([]) == 0
+
+        assert new(claim(store, "first")) == ["b1@1", "b2@1", "b3@1"]
+
+
+def test_what_one_run_has_claimed_another_does_not_get(url: str, name: str) -> None:
+    """While the first may still train; what arrives meanwhile is the second's, all together."""
+    with LedgerStore(url, name) as store:
+        store.record([batch("b1")])
+        claim(store, "first")
+        store.record([batch("b2")])
+        store.record([batch("b3")])
+
+        assert new(claim(store, "second")) == ["b2@1", "b3@1"]
+        assert new(claim(store, "third")) == []
+
+
+def test_what_a_training_has_had_is_had_by_later_ones(url: str, name: str) -> None:
+    """It is in every later training, and never new again."""
+    with LedgerStore(url, name) as store:
+        store.record([batch("b1")])
+        claim(store, "first")
+        store.record([batch("b2")])
+        second = claim(store, "second", Standing.HAD)
+        third = claim(store, "third", Standing.HAD)
+
+    assert (earlier(second), new(second)) == (["b1@1"], ["b2@1"])
+    assert (earlier(third), new(third)) == (["b1@1", "b2@1"], [])
+
+
+def test_the_batches_of_a_run_that_failed_are_new_again(url: str, name: str) -> None:
+    """In the order in which they came, before those that came later."""
+    with LedgerStore(url, name) as store:
+        store.record([batch("b1")])
+        claim(store, "first")
+        store.record([batch("b2")])
+
+        second = claim(store, "second", Standing.FREE)
+
+    assert (earlier(second), new(second)) == ([], ["b1@1", "b2@1"])
+    assert [(each.claimant.run_id, each.batches, standing) for each, standing in second.settled] == [
+        ("first", 1, Standing.FREE)
+    ]
+
+
+def test_the_same_run_gets_its_own_again(url: str, name: str) -> None:
+    """A retry of its claim, also if others have claimed meanwhile; with what is new unless it has trained."""
+    with LedgerStore(url, name) as store:
+        store.record([batch("b1")])
+        claim(store, "first")
+        store.record([batch("b2")])
+
+        assert new(claim(store, "first", more=False)) == ["b1@1"]
+        assert new(claim(store, "first")) == ["b1@1", "b2@1"]
+        assert new(claim(store, "second")) == []
+
+
+def test_a_run_that_has_trained_and_is_cleared_gets_its_own_again(url: str, name: str) -> None:
+    """They stay its own; what is new besides is a claim for itself, and new again if this training fails."""
+    with LedgerStore(url, name) as store:
+        store.record([batch("b1")])
+        claim(store, "first")
+        claim(store, "second", Standing.HAD)
+        store.record([batch("b2")])
+
+        again = claim(store, "first")
+        after = claim(store, "second", Standing.FREE)
+
+    assert (earlier(again), new(again)) == ([], ["b1@1", "b2@1"])
+    assert (earlier(after), new(after)) == (["b1@1"], ["b2@1"])
+
+
+def test_a_run_whose_batches_went_to_another_gets_what_is_new_now(url: str, name: str) -> None:
+    """Cleared as a whole."""
+    with LedgerStore(url, name) as store:
+        store.record([batch("b1")])
+        claim(store, "first")
+        claim(store, "second", Standing.FREE)
+
+        assert new(claim(store, "first")) == []
+        store.record([batch("b2")])
+        assert new(claim(store, "first")) == ["b2@1"]
+        store.check(run("first"))
+
+
+def test_a_training_may_only_begin_with_batches_of_its_own(url: str, name: str) -> None:
+    """Cleared alone, after its run had failed: the text says who has them now, and what to do."""
+    with LedgerStore(url, name) as store:
+        store.record([batch("b1")])
+        claim(store, "first")
+        store.check(run("first"))
+        claim(store, "second", Standing.FREE)
+
+        with pytest.raises(ClaimLost, match=r"given to run second after it had failed.*Clear its claim as well"):
+            store.check(run("first"))
+        store.check(run("second"))
+        with pytest.raises(ClaimLost, match="run third of retrain has claimed no batches in the ledger"):
+            store.check(run("third"))
+        with pytest.raises(ClaimLost, match="of another has claimed no batches"):
+            store.check(run("second", dag_id="another"))
+
+
+def test_a_training_that_begins_while_its_fate_is_decided_keeps_its_batches(url: str, name: str) -> None:
+    """Airflow was asked before it was cleared, and the answer is used after it has begun: it does not hold any more."""
+    with LedgerStore(url, name) as store:
+        store.record([batch("b1")])
+        claim(store, "first")
+        stale = [(each, Standing.FREE) for each in store.open_claims()]
+        store.check(run("first"))
+
+        second = store.claim(run("second"), stale, may_claim_more=True)
+
+        assert new(second) == []
+        assert [standing for _, standing in second.settled] == [Standing.TAKEN]
+        store.check(run("first"))
+        assert [each.claimant.run_id for each in store.open_claims()] == ["first"]
+
+
+def test_a_claim_that_is_made_again_while_its_fate_is_decided_holds(url: str, name: str) -> None:
+    """The same for a run that was cleared as a whole."""
+    with LedgerStore(url, name) as store:
+        store.record([batch("b1")])
+        claim(store, "first")
+        stale = [(each, Standing.FREE) for each in store.open_claims()]
+        claim(store, "first")
+
+        assert new(store.claim(run("second"), stale, may_claim_more=True)) == []
+
+
+def test_a_success_is_reported_until_the_training_begins_again(url: str, name: str) -> None:
+    """For a run that Airflow forgets; nothing is noted for a run that has claimed nothing."""
+    with LedgerStore(url, name) as store:
+        store.record([batch("b1")])
+        claim(store, "first")
+        store.report(run("first"))
+        store.report(run("second"))
+        reported = [each.reported for each in store.open_claims()]
+        store.check(run("first"))
+
+        assert reported == [True]
+        assert [each.reported for each in store.open_claims()] == [False]
+
+
+def test_a_batch_that_is_written_anew_is_a_new_one(url: str, name: str) -> None:
+    """While the first version is being trained on."""
+    with LedgerStore(url, name) as store:
+        store.record([batch("b1")])
+        claim(store, "first")
+        store.record([batch("b1", "2")])
+
+        second = claim(store, "second", Standing.HAD)
+
+    assert (earlier(second), new(second)) == (["b1@1"], ["b1@2"])
+    assert second.handover.to_dict()["all"] == ["s3://in/b1"]
+
+
+def test_ledgers_of_one_database_do_not_meet(url: str, name: str) -> None:
+    """Each series of models has its own."""
+    with LedgerStore(url, f"{name}-a") as one, LedgerStore(url, f"{name}-b") as other:
+        one.record([batch("b1")], source="drop", until="1")
+        other.record([batch("b1")])
+
+        assert new(claim(one, "first")) == ["b1@1"]
+        assert new(claim(other, "first")) == ["b1@1"]
+        assert (one.read_until("drop"), other.read_until("drop")) == ("1", None)
+
+
+def test_how_far_events_were_read_only_grows(url: str, name: str) -> None:
+    """A page that is read again, or by two, takes nothing back."""
+    with LedgerStore(url, name) as store:
+        store.record([], source="drop", until="2026-11-22T02")
+        store.record([], source="drop", until="2026-11-22T01")
+        store.record([], source="other", until="2026-11-22T00")
+
+        assert store.read_until("drop") == "2026-11-22T02"
+        assert store.read_until("other") == "2026-11-22T00"
+
+
+def test_a_ledger_is_as_durable_as_its_database(url: str, name: str) -> None:
+    """Another process finds what was claimed."""
+    with LedgerStore(url, name) as store:
+        store.record([batch("b1")])
+        claim(store, "first")
+
+    with LedgerStore(url, name) as store:
+        assert [each.claimant for each in store.open_claims()] == [run("first")]
+
+
+def test_a_change_that_fails_changes_nothing(url: str, name: str) -> None:
+    """The second row cannot be written, so the first is not, and how far was read stays."""
+    too_long = Batch(id="b2", uri="s3://in/b2", modified="m" * 50, bytes=2**80)
+    with LedgerStore(url, name) as store:
+        with pytest.raises((LedgerUnavailable, OverflowError)):
+            store.record([batch("b1"), too_long], source="drop", until="1")
+
+        assert new(claim(store, "first")) == []
+        assert store.read_until("drop") is None
+
+
+def started(url: str, name: str, run_id: str, moment: float, known: list[str]) -> subprocess.Popen[str]:
+    """Start a process that claims at that moment."""
+    arguments = [url, name, run_id, str(moment), json.dumps(known)]
+    return subprocess.Popen([sys.executable, HERE / "claimants.py", *arguments], stdout=subprocess.PIPE, text=True)
+
+
+def answers(processes: list[subprocess.Popen[str]]) -> list[dict[str, list[str]]]:
+    """Return what they got, once all have ended."""
+    told = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes)
+    return [json.loads(each) for each in told]
+
+
+def test_of_runs_that_race_each_batch_goes_to_one(url: str, name: str) -> None:
+    """Eight processes begin at once, in a database without tables; each knows other batches, in another order."""
+    everything = [f"b{number:03}" for number in range(200)]
+    moment = time.time() + 3
+
+    processes = [
+        started(url, name, f"run-{n}", moment, everything[n * 5 :: -1] + everything[n * 20 :]) for n in range(8)
+    ]
+    got = [each for answer in answers(processes) for each in answer["new"]]
+
+    assert sorted(got) == everything
+
+
+def test_what_a_failed_run_leaves_goes_to_one_of_those_that_race_for_it(url: str, name: str) -> None:
+    """All see that it is over; one settles it, and has all of its batches."""
+    everything = [f"b{number}" for number in range(50)]
+    with LedgerStore(url, name) as store:
+        store.record([Batch(id=each, uri=f"s3://in/{each}") for each in everything])
+        claim(store, "failed-before")
+    moment = time.time() + 3
+
+    told = answers([started(url, name, f"run-{n}", moment, []) for n in range(6)])
+
+    assert sorted(len(answer["new"]) for answer in told) == [0, 0, 0, 0, 0, 50]
+    assert [answer["released"] for answer in told if answer["new"]] == [["failed-before"]]
+    assert [answer["released"] for answer in told if not answer["new"]] == [[]] * 5
+
+
+def test_a_database_that_does_not_answer_is_no_fault_of_the_run(tmp_path: Path) -> None:
+    """The text names it without its password, and a retry may help."""
+    refused = "postgresql+psycopg2://me:secret-word@127.0.0.1:1/ledger"
+
+    for url, where in ((refused, "me:\\*\\*\\*@127.0.0.1:1"), (f"sqlite:///{tmp_path}/none/ledger.db", "ledger.db")):
+        with pytest.raises(LedgerUnavailable, match=where) as error, LedgerStore(url, "digits") as store:
+            store.record([batch("b1")])
+        assert error.value.retryable
+        assert "secret-word" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("no address", "no address of a database"),
+        ("mysql://me:secret-word@host/db", "postgresql and sqlite can keep it"),
+        ("postgresql+pg8000://me:secret-word@host/db", "driver of postgresql\\+pg8000 is not installed"),
+        ("postgresql+unheard://me:secret-word@host/db", "driver of postgresql\\+unheard is not installed"),
+    ],
+)
+def test_an_address_that_can_hold_no_ledger_is_refused(url: str, said: str) -> None:
+    """Before anything is asked, and without its password."""
+    with pytest.raises(InvalidSpec, match=said) as error:
+        LedgerStore(url, "digits")
+
+    assert "secret-word" not in str(error.value)
+
+
+def test_an_address_needs_no_driver(database: str, name: str) -> None:
+    """The one that is installed is taken."""
+    with LedgerStore(database.replace("+psycopg2", ""), name) as store:
+        assert store.record([batch("b1")]) == 1
+
+
+def test_a_claimant_that_stands_still_does_not_hold_the_others_up(database: str, name: str) -> None:
+    """A server ends the transaction of a process that was frozen in it; SQLite cannot."""
+    with LedgerStore(database, name) as store:
+        store.record([batch("b1")])
+        with store._change() as connection:
+            limit = connection.scalar(sa.text("SHOW idle_in_transaction_session_timeout"))
+
+    assert limit == "1min"
