@@ -117,7 +117,7 @@ case "${1:-}" in
   constraints)
     adopt_pip_settings
     install_uv
-    compile constraints/airflow.txt "airflow s3 demo" test lint stack </dev/null
+    compile constraints/airflow.txt "airflow s3 openlineage demo" test lint stack </dev/null
     # Asked for no newest one, the resolver takes an older kfp rather than the versions that this one pins.
     printf '%s\n' 'kfp>=2.17' 'kfp-kubernetes>=2.17' | compile constraints/kfp.txt "kfp demo" test
     oldest_kfp | compile constraints/kfp-oldest.txt kfp test

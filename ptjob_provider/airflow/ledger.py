@@ -107,6 +107,16 @@ class DataLedger:
         with self.open() as store:
             store.report(_claimant(context["ti"], context["ti"].task_id))
 
+    def folders(self, context: Any) -> list[str]:
+        """Return the folders of what the run trains on, each once.
+
+        Raises:
+            LedgerUnavailable: the ledger did not answer.
+        """
+        with self.open() as store:
+            handover = store.handover(_claimant(context["ti"], context["ti"].task_id))
+        return sorted({batch.uri.rstrip("/").rpartition("/")[0] or batch.uri for batch in handover.current})
+
 
 class ClaimBatchesOperator(BaseOperator):
     """Claims every batch that no successful training has had as new data; without any the run is skipped.

@@ -14,7 +14,9 @@ from airflow.sdk import conf
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.execution import JobExecution, airflow_errors
 from ptjob_provider.airflow.installation import load_installation
+from ptjob_provider.airflow.lineage import TellsLineage, is_wanted
 from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink
+from ptjob_provider.airflow.outlets import model_extra, publish, revision_of
 from ptjob_provider.airflow.pod_operator import PodOperatorNames
 from ptjob_provider.airflow.pod_secrets import with_secrets
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
@@ -36,13 +38,12 @@ if TYPE_CHECKING:
 
     from ptjob_provider.airflow.ledger import DataLedger
     from ptjob_provider.airflow.reaching import Place
-    from ptjob_provider.core.conclusion import Conclusion
     from ptjob_provider.core.submission import Submission
 
 _LIMITS = ("start_timeout", "queue_timeout", "crash_loop_limit")
 
 
-class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
+class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     """Submits a training job, waits until it Succeeded or Failed, and returns its result.
 
     The result (`return_value`) is one JSON value: job, attempt, phase, start, end, queue and run seconds, restarts,
@@ -54,6 +55,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
     typed fields, or a `manifest` (map, YAML text, or the path of a .yaml file beside the DAG), or both. Objects of the
     Kubernetes client are taken wherever the wire has a map. KubernetesPodOperator's names are understood, too: `cmds`,
     `arguments`, `env_vars`, `secrets`, `configmaps` and the others of `pod_operator.ALIASES`.
+
+    The events of its `outlets` (`Asset` or `AssetAlias`) say what came out, as plain JSON: `outlets.model_extra`.
 
     A retry adopts a job that still runs. An error of the training code is not retried; an infrastructure error is, as a
     new attempt that is told its checkpoint directory and attempt number.
@@ -76,9 +79,14 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
         crash_loop_limit: restarts in a row after which the job is stopped; default 5.
         ledger: what the run's batches were claimed from (`ClaimBatchesOperator`). Before it trains, the task asks
             whether they are still its run's, and fails if another run has them by now.
+        data_version: what the job trains on, such as the claim's `version`; goes into the outlets' events.
+        git_revision: of the training code, likewise. None: the DAG's, if Airflow has it from a Git repository.
     """
 
-    template_fields: Sequence[str] = (*JOB_FIELDS, "kubernetes_conn_id", "config_file", "cluster_context")
+    template_fields: Sequence[str] = (
+        *JOB_FIELDS,
+        *("kubernetes_conn_id", "config_file", "cluster_context", "data_version", "git_revision"),
+    )
     template_fields_renderers: ClassVar[dict[str, str]] = {"manifest": "yaml", "env": "json", "args": "json"}
     operator_extra_links = (PyTorchJobLink(), PyTorchJobLogsLink())
     ui_color = "#f3d9cf"
@@ -148,6 +156,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
         queue_timeout: float | None = None,
         crash_loop_limit: int | None = None,
         ledger: DataLedger | None = None,
+        data_version: str | None = None,
+        git_revision: str | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
@@ -163,6 +173,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
         self.exact_name = exact_name
         self.on_finish_action = on_finish_action
         self.ledger = ledger
+        self.data_version = data_version
+        self.git_revision = git_revision
         self.keep_running_pods = keep_running_pods
         limits = {name: self.given(name, given[name]) for name in _LIMITS}
         self.limits: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
@@ -183,7 +195,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
             execution = self._execution(context, place)
             self._confirm_claim(execution, context)
             if (result := execution.result_of_earlier_try()) is not None:
-                return result
+                return self._tell(result, context)
             submission = execution.submit(self._job(place.namespace), exact_name=self.exact_name)
             if not self.wait_for_completion:
                 return {"job": submission.ref.to_dict(), "attempt": submission.attempt}
@@ -191,7 +203,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
                 self._defer(submission, execution.deadline, place.access)
             limits = Limits(**self.limits)
             conclusion = execution.wait(submission, limits=limits, keep_running_pods=self.keep_running_pods)
-            return self._finish(execution, submission, conclusion, context)
+            return self._tell(execution.finish(submission, conclusion), context)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take the trigger's event, add the log lines that the trigger has not vouched for, and finish."""
@@ -201,7 +213,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
             with execution.leaving_nothing(told.submission):
                 execution.add_rest_of_log(told)
                 conclusion = told.concluded()
-            return self._finish(execution, told.submission, conclusion, context)
+            return self._tell(execution.finish(told.submission, conclusion), context)
 
     def on_kill(self) -> None:
         """Wake whoever waits; called inside a signal handler, for a user's kill, a drain and lost heartbeats alike."""
@@ -211,16 +223,19 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames):
         if self.ledger is not None:
             with execution.leaving_nothing():
                 self.ledger.confirm(context)
+                self._read = self.ledger.folders(context) if is_wanted() else ()
 
-    def _finish(
-        self, execution: JobExecution, submission: Submission, conclusion: Conclusion, context: Any
-    ) -> dict[str, Any]:
-        result = execution.finish(submission, conclusion)
+    def _tell(self, result: dict[str, Any], context: Any) -> dict[str, Any]:
+        """Tell of a job that succeeded whoever wants to know, and return its result."""
         if self.ledger is not None:
             try:
                 self.ledger.report(context)
+                self._read = self.ledger.folders(context) if is_wanted() else ()
             except LedgerUnavailable as error:  # Airflow is asked first, anyway
-                self.log.warning("%s was not noted as trained: %s", submission.ref, error)
+                self.log.warning("the training was not noted in the ledger: %s", error)
+        git_revision = self.git_revision or revision_of(context["ti"])
+        self._told = model_extra(result, data_version=self.data_version, git_revision=git_revision)
+        publish(context, self.outlets, self._told, self.log)
         return result
 
     def _execution(self, context: Any, place: Place) -> JobExecution:

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, task
+from airflow.sdk import DAG, Asset, AssetAlias, task
 
 from ptjob_provider.airflow.ledger import ClaimBatchesOperator, DataLedger
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 
 SEEN = Path(os.environ["SEEN"])
-ARRIVED = Asset("arrived")
+ARRIVED, MODEL, MODELS = Asset("arrived"), Asset("model"), AssetAlias("models")
 LEDGER = DataLedger("ledger_db", "digits")
 TRAINS = """
 import json, os, pathlib, sys
@@ -51,8 +51,21 @@ with DAG("retrain", schedule=[ARRIVED], max_active_runs=1):
         args=["{{ run_id }}", "{{ ti.xcom_pull('claim')['paths'] }}", "{{ ti.xcom_pull('claim')['version'] }}"],
         env={"SEEN": str(SEEN)},
         model="pvc://models/{{ run_id }}.pt",
+        data_version="{{ ti.xcom_pull('claim')['version'] }}",
+        outlets=[MODEL, MODELS],
     )
     claim >> train
+
+with DAG("consume", schedule=[MODEL]):
+
+    @task(inlets=[MODEL, MODELS])
+    def read(*, inlet_events: Any) -> None:
+        """Write down what the newest events say; nothing of ours is needed for it."""
+        newest = {"asset": inlet_events[MODEL][-1], "alias": inlet_events[MODELS][-1]}
+        found = {name: {"uri": event.asset.uri, "extra": event.extra} for name, event in newest.items()}
+        SEEN.joinpath("consumed.json").write_text(json.dumps(found))
+
+    read()
 
 
 def arrive(*names: str) -> None:
@@ -83,6 +96,7 @@ def main() -> None:
     retrain("fails", fails=True)
     arrive("b5")
     retrain("after")
+    dags["consume"].test()
     retrain("last")
 
 

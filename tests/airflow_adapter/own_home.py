@@ -18,6 +18,7 @@ class Home:
 
     root: Path
     env: dict[str, str]
+    python: Path
 
     @property
     def seen(self) -> Path:
@@ -31,7 +32,7 @@ class Home:
         """
         dags = shutil.copy(HERE / script, self.root / "dags")
         done = subprocess.run(
-            [sys.executable, dags, *arguments],
+            [self.python, dags, *arguments],
             cwd=self.root,
             env=self.env,
             text=True,
@@ -43,8 +44,14 @@ class Home:
         return done.stdout
 
 
-def make_home(root: Path, **more: str) -> Home:
-    """Migrate the database of a new home whose jobs are processes of this machine; with further variables."""
+def make_home(root: Path, *, python: Path = Path(sys.executable), **more: str) -> Home:
+    """Migrate the database of a new home whose jobs are processes of this machine; with further variables.
+
+    Args:
+        root: the home, which is not there yet.
+        python: the interpreter that has Airflow.
+        more: further variables.
+    """
     for folder in ("config", "dags", "seen"):
         (root / folder).mkdir(parents=True)
     outside = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
@@ -58,6 +65,5 @@ def make_home(root: Path, **more: str) -> Home:
         "SEEN": str(root / "seen"),
         **more,
     }
-    airflow = Path(sys.executable).with_name("airflow")
-    subprocess.run([airflow, "db", "migrate"], cwd=root, env=env, check=True, capture_output=True)
-    return Home(root, env)
+    subprocess.run([python.with_name("airflow"), "db", "migrate"], cwd=root, env=env, check=True, capture_output=True)
+    return Home(root, env, python)

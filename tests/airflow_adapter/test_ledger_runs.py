@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,13 +32,16 @@ class Story:
         """What the claim returned."""
         return dict(self._run(name)["told"])
 
+    def run_id(self, name: str) -> str:
+        return str(self._run(name)["run_id"])
+
     def read(self, name: str) -> list[Any]:
         """What the training that succeeded had been given, and of which version."""
-        return list(json.loads(self.seen.joinpath(f"{self._run(name)['run_id']}.read").read_text()))
+        return list(json.loads(self.seen.joinpath(f"{self.run_id(name)}.read").read_text()))
 
     def manifest(self, name: str) -> list[dict[str, Any]]:
         """What the manifest says."""
-        text = self.seen.joinpath(f"{self._run(name)['run_id']}.manifest").read_text()
+        text = self.seen.joinpath(f"{self.run_id(name)}.manifest").read_text()
         return [json.loads(line) for line in text.splitlines()]
 
     def log(self, name: str) -> str:
@@ -94,3 +98,15 @@ def test_the_manifest_says_which_are_new(story: Story) -> None:
         *(("b3", True), ("b4", True), ("b5", True)),
     ]
     assert story.told("after")["manifest"].endswith(".manifest")
+
+
+def test_a_consumer_reads_the_model_from_the_outlets_event(story: Story) -> None:
+    """Where it is, its digest, and the version of the data: of the asset and of what the alias stands for."""
+    consumed = json.loads((story.seen / "consumed.json").read_text())
+    extra, uri = consumed["asset"]["extra"], f"pvc://models/{story.run_id('after')}.pt"
+
+    assert extra["model"]["uri"] == uri
+    assert extra["model"]["sha256"] == hashlib.sha256(b"m").hexdigest()
+    assert extra["data_version"] == story.told("after")["version"]
+    assert extra["job"]["attempt"] == 1
+    assert consumed["alias"] == {"uri": uri, "extra": extra}

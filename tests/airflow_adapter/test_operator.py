@@ -36,6 +36,7 @@ OWN = {
     *("kubernetes_conn_id", "in_cluster", "config_file", "cluster_context"),
     *("deferrable", "wait_for_completion", "exact_name", "on_finish_action", "keep_running_pods"),
     *("start_timeout", "queue_timeout", "crash_loop_limit"),
+    *("ledger", "data_version", "git_revision"),
 }
 PARAMETERS = set(inspect.signature(PyTorchJobOperator.__init__).parameters) - {"self", "kwargs"}
 MANIFEST = """
@@ -56,9 +57,9 @@ def test_the_parameters_are_the_jobs_fields_and_a_few_of_its_own() -> None:
 
 
 def test_every_field_of_the_job_is_a_template() -> None:
-    """So is what leads to the cluster."""
+    """So is what leads to the cluster, and what is told of the model."""
     way = {"kubernetes_conn_id", "config_file", "cluster_context"}
-    assert set(PyTorchJobOperator.template_fields) == {*JOB_FIELDS, *way}
+    assert set(PyTorchJobOperator.template_fields) == {*JOB_FIELDS, *way, "data_version", "git_revision"}
 
 
 def test_every_parameter_is_documented() -> None:

@@ -145,10 +145,13 @@ class LedgerStore:
             settled = [(claim, self._settle(connection, claim, standing, claimant)) for claim, standing in standings]
             if may_claim_more:
                 self._take(connection, claimant)
-            own = sa.and_(*self._by(claimant), CLAIMS.c.state != _RELEASED)
-            new = self._batches(connection, own)
-            earlier = self._batches(connection, sa.and_(CLAIMS.c.state == _HAD, sa.not_(own)))
-        return Claimed(handover=Handover(earlier=earlier, new=new), settled=settled)
+            handover = self._handover(connection, claimant)
+        return Claimed(handover=handover, settled=settled)
+
+    def handover(self, claimant: Claimant) -> Handover:
+        """Return what the run trains on, as it is now."""
+        with self._change() as connection:
+            return self._handover(connection, claimant)
 
     def check(self, claimant: Claimant) -> None:
         """Return if the batches of this run's claim are still its own; no one else can have them while it trains.
@@ -205,6 +208,11 @@ class LedgerStore:
             values = {**vars(claimant), "ledger": self._name, "state": _OPEN, "number": 1, "reported": False}
             (claim_id,) = connection.execute(CLAIMS.insert().values(values)).inserted_primary_key or (None,)
         connection.execute(BATCHES.update().where(*free).values(claim_id=claim_id))
+
+    def _handover(self, connection: sa.Connection, claimant: Claimant) -> Handover:
+        own = sa.and_(*self._by(claimant), CLAIMS.c.state != _RELEASED)
+        new = self._batches(connection, own)
+        return Handover(earlier=self._batches(connection, sa.and_(CLAIMS.c.state == _HAD, sa.not_(own))), new=new)
 
     def _latest(self, connection: sa.Connection, claimant: Claimant) -> sa.Row[Any] | None:
         query = sa.select(CLAIMS).where(*self._by(claimant)).order_by(CLAIMS.c.id.desc()).limit(1)

@@ -1,0 +1,143 @@
+"""What a training read and wrote, as OpenLineage's datasets: asked for by the openlineage provider, if it is installed.
+
+Nothing of that provider is imported before it asks. A dataset's place is its address: `s3://bucket` and the key, `file`
+and the path; for a claim, which only its namespace makes unique, `pvc://NAMESPACE/CLAIM` and the path in it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import posixpath
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow.sdk import Asset, BaseOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+MAX_DATASETS = 100
+MAX_FIELDS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineageDataset:
+    """One dataset.
+
+    Attributes:
+        namespace: where, in OpenLineage's words.
+        name: which one there.
+        version: which content; empty if that is not known.
+        fields: names of what is in it.
+        bytes: how large it is; None if that is not known.
+    """
+
+    namespace: str
+    name: str
+    version: str = ""
+    fields: Sequence[str] = ()
+    bytes: int | None = None
+
+
+class TellsLineage(BaseOperator):
+    """An operator that is asked by the openlineage provider.
+
+    Inputs are its inlets that are assets, and the folders of the batches that its run claimed; outputs the model and
+    the tfevents of a job that succeeded. The data's version is `data_version`, the model's its SHA-256.
+    """
+
+    data_version: str | None
+    _read: Sequence[str] = ()
+    """Addresses of what was read; set while the task runs."""
+    _told: Mapping[str, Any] | None = None
+    """What `outlets.model_extra` returned; None until the job has succeeded."""
+
+    def get_openlineage_facets_on_start(self) -> Any:
+        """Return what is read, for the event of the task's start."""
+        return self._lineage()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - OpenLineage's signature
+        """Return what was read, and what was written if the job succeeded."""
+        return self._lineage()
+
+    def _lineage(self) -> Any:
+        inputs = data_of(self.inlets, self._read, self.data_version or "")
+        return facets(inputs, outputs_of(self._told) if self._told else [])
+
+
+def is_wanted() -> bool:
+    """Whether anybody may ask: looks for the provider without importing it."""
+    return importlib.util.find_spec("airflow.providers.openlineage") is not None
+
+
+def data_of(inlets: Iterable[Any], read: Iterable[str], version: str) -> list[LineageDataset]:
+    """Return the inputs, each once, at most `MAX_DATASETS`."""
+    uris = [*(asset.uri for asset in inlets if isinstance(asset, Asset)), *read]
+    found = dict.fromkeys(place_of(uri) for uri in uris)
+    return [LineageDataset(namespace=where, name=name, version=version) for where, name in [*found][:MAX_DATASETS]]
+
+
+def outputs_of(told: Mapping[str, Any]) -> list[LineageDataset]:
+    """Return model and tfevents, as far as there are any, from what the outlets' events have."""
+    namespace, outputs = told["job"].get("namespace", ""), []
+    if model := told["model"]:
+        where, name = place_of(model["uri"], namespace)
+        size = model["bytes"]
+        outputs.append(LineageDataset(namespace=where, name=name, version=model["sha256"] or "", bytes=size))
+    if tfevents := told["tfevents"]:
+        where, name = place_of(tfevents["uri"], namespace)
+        tags, step = sorted(told["metrics"])[:MAX_FIELDS], tfevents["last_step"]
+        version = "" if step is None else f"step {step}"
+        outputs.append(LineageDataset(namespace=where, name=name, version=version, fields=tags))
+    return outputs
+
+
+def place_of(uri: str, namespace: str = "") -> tuple[str, str]:
+    """Return a dataset's namespace and name.
+
+    Args:
+        uri: an address, or a path of this machine.
+        namespace: of Kubernetes, for `pvc://` addresses.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme in {"", "file"}:
+        return "file", parts.path or uri
+    path = parts.path.strip("/") or "/"
+    if parts.scheme == "pvc":
+        return f"pvc://{posixpath.join(namespace, parts.netloc)}", path
+    return f"{parts.scheme}://{parts.netloc}", path
+
+
+def facets(inputs: Sequence[LineageDataset], outputs: Sequence[LineageDataset]) -> Any:
+    """Return them in the provider's words."""
+    from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - only where it asks
+    from openlineage.client.event_v2 import InputDataset, OutputDataset  # noqa: PLC0415 - as above
+
+    return OperatorLineage(
+        inputs=[InputDataset(each.namespace, each.name, facets=_facets(each)) for each in inputs],
+        outputs=[
+            OutputDataset(each.namespace, each.name, facets=_facets(each), outputFacets=_written(each))
+            for each in outputs
+        ],
+    )
+
+
+def _facets(dataset: LineageDataset) -> dict[str, Any]:
+    from openlineage.client.facet_v2 import dataset_version_dataset, schema_dataset  # noqa: PLC0415 - as above
+
+    found: dict[str, Any] = {}
+    if dataset.version:
+        found["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=dataset.version)
+    if dataset.fields:
+        fields = [schema_dataset.SchemaDatasetFacetFields(name=name, type="float") for name in dataset.fields]
+        found["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields)
+    return found
+
+
+def _written(dataset: LineageDataset) -> dict[str, Any]:
+    from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics  # noqa: PLC0415 - as above
+
+    if dataset.bytes is None:
+        return {}
+    return {"outputStatistics": statistics.OutputStatisticsOutputDatasetFacet(size=dataset.bytes)}

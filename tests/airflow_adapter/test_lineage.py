@@ -1,0 +1,70 @@
+"""Which datasets a training is said to read and write; what the openlineage provider makes of it is tested with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from airflow.sdk import Asset, AssetAlias
+
+from airflow_adapter.test_outlets import RESULT, TFEVENTS
+from ptjob_provider.airflow.lineage import MAX_DATASETS, MAX_FIELDS, LineageDataset, data_of, outputs_of, place_of
+from ptjob_provider.airflow.outlets import model_extra
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("s3://bucket/incoming/b1", ("s3://bucket", "incoming/b1")),
+        ("s3://bucket", ("s3://bucket", "/")),
+        ("pvc://models/digits/7.pt", ("pvc://team/models", "digits/7.pt")),
+        ("file:///data/in", ("file", "/data/in")),
+        ("/data/in", ("file", "/data/in")),
+        ("data/in", ("file", "data/in")),
+        ("postgres://host:5432/db/table", ("postgres://host:5432", "db/table")),
+    ],
+)
+def test_an_address_is_a_place(uri: str, expected: tuple[str, str]) -> None:
+    """As OpenLineage names datasets; a claim is one of its namespace."""
+    assert place_of(uri, "team") == expected
+
+
+def test_inputs_are_inlets_and_what_was_claimed_each_once() -> None:
+    """With the version of the data."""
+    inlets = [Asset("in", uri="s3://bucket/in"), AssetAlias("any"), "text"]
+
+    found = data_of(inlets, ["s3://bucket/in", "pvc://data/more"], "5-0f")
+
+    assert found == [
+        LineageDataset(namespace="s3://bucket", name="in", version="5-0f"),
+        LineageDataset(namespace="pvc://data", name="more", version="5-0f"),
+    ]
+    assert len(data_of([], [f"s3://bucket/{number}" for number in range(1000)], "")) == MAX_DATASETS
+
+
+def test_outputs_are_model_and_tfevents() -> None:
+    """With what tells one content from another: the digest, the step, and the names of the scalars."""
+    assert outputs_of(model_extra(RESULT)) == [
+        LineageDataset(namespace="pvc://team/models", name="7.pt", version="0f", bytes=5),
+        LineageDataset(namespace="pvc://team/runs", name="7", version="step 30", fields=["accuracy"]),
+    ]
+
+
+def test_what_was_not_declared_is_no_output() -> None:
+    """And what is not known of it is left out; many scalars are cut off."""
+    tfevents = {**TFEVENTS, "last_step": None, "scalars": {f"s{number}": 0.0 for number in range(1000)}}
+
+    (only,) = outputs_of(model_extra({**RESULT, "model": None, "tfevents": tfevents}))
+
+    assert (only.version, len(only.fields)) == ("", MAX_FIELDS)
+    assert outputs_of(model_extra({**RESULT, "model": None, "tfevents": None})) == []
+
+
+def test_nothing_of_the_openlineage_provider_is_imported_with_the_operator() -> None:
+    """Neither where it is installed nor where it is not."""
+    seen = "import sys, ptjob_provider.airflow.operators; print(*sys.modules)"
+
+    modules = subprocess.check_output([sys.executable, "-c", seen], text=True).split()
+
+    assert not [name for name in modules if "openlineage" in name and not name.startswith("airflow.providers.common")]

@@ -1,0 +1,87 @@
+"""What the openlineage provider emits about a training: the wheel with its extra, a real run, and a file of events."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_adapter.own_home import make_home
+from installed import install
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Events = dict[tuple[str, str], list[dict[str, Any]]]
+TASKS = ("in_worker", "in_triggerer")
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def emitted(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Events:
+    """Run the DAG twice, first with a training that fails; return the events by task and type."""
+    folder = tmp_path_factory.mktemp("lineage")
+    installed = install(f"{wheel}[airflow,openlineage]", folder / "venv")
+    transport = {"type": "file", "log_file_path": str(folder / "events"), "append": True}
+    home = make_home(
+        folder / "home",
+        python=installed.python,
+        AIRFLOW__OPENLINEAGE__TRANSPORT=json.dumps(transport),
+        AIRFLOW__OPENLINEAGE__NAMESPACE="lab",
+        AIRFLOW__PTJOB__LOCAL_PYTHON=sys.executable,
+    )
+    home.run("lineage_dags.py")
+    found: Events = {}
+    for line in (folder / "events").read_text().splitlines():
+        event = json.loads(line)
+        found.setdefault((event["job"]["name"].rpartition(".")[2], event["eventType"]), []).append(event)
+    return found
+
+
+def place(dataset: dict[str, Any]) -> str:
+    return f"{dataset['namespace']} {dataset['name']}"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_inputs_are_the_inlets_and_what_the_run_claimed(emitted: Events, task: str) -> None:
+    """With the version of the data, whether the worker waited or the triggerer."""
+    (event,) = emitted[task, "COMPLETE"]
+
+    assert [place(dataset) for dataset in event["inputs"]] == ["s3://bucket held-out", "s3://bucket incoming"]
+    versions = {dataset["facets"]["version"]["datasetVersion"] for dataset in event["inputs"]}
+    assert [version.partition("-")[0] for version in versions] == ["3"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_outputs_are_model_and_tfevents(emitted: Events, task: str) -> None:
+    """Told apart by content; the model's size and the names of the scalars are there."""
+    (event,) = emitted[task, "COMPLETE"]
+    model, tfevents = event["outputs"]
+
+    assert place(model) == f"pvc://default/models {task}/model.pt"
+    assert model["facets"]["version"]["datasetVersion"] == hashlib.sha256(b"model").hexdigest()
+    assert model["outputFacets"]["outputStatistics"]["size"] == len("model")
+    assert place(tfevents) == f"pvc://default/models {task}/runs"
+    assert tfevents["facets"]["version"]["datasetVersion"] == "step 3"
+    assert [field["name"] for field in tfevents["facets"]["schema"]["fields"]] == ["accuracy"]
+
+
+def test_a_training_that_begins_says_what_it_reads(emitted: Events) -> None:
+    """As far as it is known before: its inlets, and the rendered version."""
+    for event in emitted["in_worker", "START"]:
+        (dataset,) = event["inputs"]
+        assert place(dataset) == "s3://bucket held-out"
+        assert dataset["facets"]["version"]["datasetVersion"].startswith("3-")
+        assert event["outputs"] == []
+
+
+def test_a_training_that_fails_has_no_outputs(emitted: Events) -> None:
+    """What it may have written is nobody's; what it read is told."""
+    (event,) = emitted["in_worker", "FAIL"]
+
+    assert event["outputs"] == []
+    assert [place(dataset) for dataset in event["inputs"]] == ["s3://bucket held-out", "s3://bucket incoming"]
