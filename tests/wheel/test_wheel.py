@@ -52,7 +52,7 @@ def test_the_extras_ask_for_what_they_are_for(wheel: Path) -> None:
     required = [requirement.split(";") for requirement in said.get_all("Requires-Dist", [])]
 
     unconditional = {line[0].strip() for line in required if len(line) == 1}
-    assert said.get_all("Provides-Extra") == ["airflow", "demo", "kfp", "s3"]
+    assert said.get_all("Provides-Extra") == ["airflow", "demo", "kfp", "openlineage", "s3"]
     assert {re.match(r"[\w-]+", name)[0] for name in unconditional} == {
         "aiohttp",
         "click",
