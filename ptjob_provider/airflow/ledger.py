@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseHook, BaseOperator, ObjectStoragePath
@@ -269,11 +270,18 @@ def _claimant(ti: Any, training_task_id: str) -> Claimant:
 
 
 def _pages(asset: Any, after: datetime | None) -> Iterator[list[Any]]:
-    """Yield an asset's events, oldest first, a few at a time."""
+    """Yield an asset's events, oldest first, a few at a time.
+
+    Raises:
+        LedgerUnavailable: Airflow did not say.
+    """
     limit = _PAGE
     while True:
         found = InletEventsAccessors([asset])[asset].limit(limit)
-        events = list(found.after(after.isoformat()) if after else found)
+        try:
+            events = list(found.after(after.isoformat()) if after else found)
+        except AirflowRuntimeError as error:
+            raise LedgerUnavailable(f"Airflow did not say which events {asset!r} has: {error}") from error
         if events:
             yield events
         if len(events) < limit:
@@ -295,13 +303,14 @@ def _text(instant: datetime) -> str:
 def _write(manifest: str, text: str) -> None:
     """Write the manifest as a whole: a training that reads it never sees a part."""
     target = ObjectStoragePath(manifest)
-    if target.protocol != "file":
+    if target.protocol not in {"", "file"}:  # a store shows an object when all of it is there
         target.write_bytes(text.encode())
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.parent / f".{target.name}.partial"
-    partial.write_bytes(text.encode())
-    partial.replace(target)
+    path = Path(target.path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    partial.replace(path)
 
 
 def _address(conn_id: str) -> str:

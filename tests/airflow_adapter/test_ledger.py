@@ -1,0 +1,398 @@
+"""The first task of a DAG that trains when data arrives: what it asks Airflow, and what it does without an answer."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk import DAG, Asset, BaseOperator, ObjectStoragePath
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRuntimeError, AirflowSkipException
+from airflow.sdk.execution_time.comms import (
+    AssetEventsResult,
+    DRCount,
+    ErrorResponse,
+    GetAssetEventByAsset,
+    GetDRCount,
+    GetTaskStates,
+    TaskStatesResult,
+)
+from airflow.sdk.execution_time.supervisor import set_supervisor_comms
+
+from airflow_adapter.stand_ins import StandInTaskInstance, context
+from ptjob_provider.airflow import ledger as adapter
+from ptjob_provider.airflow.ledger import ClaimBatchesOperator, DataLedger
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.ledger import LIST_LIMIT, Batch
+from ptjob_provider.core.ledger.store import LedgerStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from fakes import ScriptedBackend
+
+ARRIVED = Asset("arrived", uri="s3://bucket/in")
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@dataclass
+class StandInAirflow:
+    """Answers a task as the execution API does, from what the test says of runs and events.
+
+    Attributes:
+        runs: the state of each run, and those of its training's instances.
+        events: of the asset, as (time, extra), in any order.
+        is_away: it refuses to answer.
+        questions: what it was asked.
+    """
+
+    runs: dict[str, tuple[str, list[str | None]]] = field(default_factory=dict)
+    events: list[tuple[datetime, Any]] = field(default_factory=list)
+    is_away: bool = False
+    questions: list[Any] = field(default_factory=list)
+
+    def send(self, message: Any) -> Any:
+        """Answer a task process."""
+        self.questions.append(message)
+        if self.is_away:
+            raise AirflowRuntimeError(ErrorResponse(detail={"message": "the API server is away"}))
+        answers = {GetTaskStates: self._states, GetDRCount: self._count, GetAssetEventByAsset: self._events}
+        return answers[type(message)](message)
+
+    def happen(self, *names: str, at: datetime = NOON) -> None:
+        """Have an event that tells of these batches."""
+        batches = [{"id": f"{name}@1", "uri": f"s3://bucket/in/{name}"} for name in names]
+        self.events.append((at, {"from_trigger": True, "payload": {"batches": batches}}))
+
+    def _states(self, message: GetTaskStates) -> TaskStatesResult:
+        (run_id,), (task_id,) = message.run_ids or (), message.task_ids or ()
+        states = self.runs.get(run_id, ("", []))[1]
+        names = [task_id] if len(states) == 1 else [f"{task_id}_{index}" for index in range(len(states))]
+        return TaskStatesResult(task_states={run_id: dict(zip(names, states, strict=True))} if states else {})
+
+    def _count(self, message: GetDRCount) -> DRCount:
+        found = [self.runs[run_id][0] for run_id in message.run_ids or () if run_id in self.runs]
+        return DRCount(count=sum(message.states is None or state in message.states for state in found))
+
+    def _events(self, message: GetAssetEventByAsset) -> AssetEventsResult:
+        assert (message.name, message.uri, message.ascending) == ("arrived", "s3://bucket/in", True)
+        told = sorted(
+            ((at, extra) for at, extra in self.events if not message.after or at >= message.after), key=by_time
+        )
+        asset = {"name": "arrived", "uri": "s3://bucket/in", "group": "asset"}
+        events = [
+            {"id": number, "timestamp": at, "extra": extra, "asset": asset, "created_dagruns": []}
+            for number, (at, extra) in enumerate(told[: message.limit])
+        ]
+        return AssetEventsResult.model_validate({"asset_events": events})
+
+
+def by_time(event: tuple[datetime, Any]) -> datetime:
+    return event[0]
+
+
+@pytest.fixture
+def airflow() -> Iterator[StandInAirflow]:
+    stand_in = StandInAirflow()
+    with set_supervisor_comms(stand_in):
+        yield stand_in
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'ledger.db'}"
+
+
+def claim(url: str, run_id: str = "now", *, triggering: Any = None, **more: Any) -> dict[str, Any]:
+    """Run the task in a run."""
+    with DAG("retrain", schedule=None):
+        task = ClaimBatchesOperator(**{"task_id": "claim", "ledger": url, "inlets": [ARRIVED], **more})
+        BaseOperator(task_id="train")
+    given = context(StandInTaskInstance(dag_id="retrain", task_id="claim", run_id=run_id))
+    return task.execute({**given, "triggering_asset_events": triggering or {}})
+
+
+def names(told: dict[str, Any]) -> list[str]:
+    return [uri.rpartition("/")[2] for uri in told["new"]]
+
+
+@contextmanager
+def kept(url: str, name: str = "default") -> Iterator[LedgerStore]:
+    with LedgerStore(url, name) as store:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("run", "states", "expected"),
+    [
+        ("running", ["success"], ["b2"]),
+        ("failed", ["failed"], ["b1", "b2"]),
+        ("running", ["failed"], ["b2"]),
+        ("success", ["success", "success"], ["b2"]),
+        ("failed", ["success", "failed"], ["b1", "b2"]),
+        ("failed", [None], ["b1", "b2"]),
+        ("queued", [None], ["b2"]),
+    ],
+)
+def test_what_airflow_says_of_a_run_decides_about_its_batches(
+    airflow: StandInAirflow, url: str, run: str, states: list[str | None], expected: list[str]
+) -> None:
+    """Its training's state, or the states of a mapped one, and its own."""
+    airflow.happen("b1")
+    claim(url, "before")
+    airflow.runs["before"] = (run, states)
+    airflow.happen("b2")
+
+    assert names(claim(url)) == expected
+
+
+def test_a_run_that_airflow_does_not_know_gives_its_batches_back(airflow: StandInAirflow, url: str) -> None:
+    """Unless its training told the ledger that it had succeeded."""
+    airflow.happen("b1")
+    claim(url, "before")
+    airflow.happen("b2")
+
+    assert names(claim(url)) == ["b1", "b2"]
+
+
+@pytest.mark.parametrize("states", [["running"], ["deferred"], ["success"], ["up_for_retry"]])
+def test_a_claim_that_is_cleared_alone_adds_nothing_to_a_training_that_has_begun(
+    airflow: StandInAirflow, url: str, states: list[str | None]
+) -> None:
+    """It was told its batches before; the new ones wait for the next run."""
+    airflow.happen("b1")
+    claim(url)
+    airflow.runs["now"] = ("running", states)
+    airflow.happen("b2")
+
+    assert names(claim(url)) == ["b1"]
+
+
+def test_the_claim_of_a_run_that_has_trained_is_settled_when_it_claims_again(airflow: StandInAirflow, url: str) -> None:
+    """If its training fails when it is made to train once more, they are had all the same."""
+    airflow.happen("b1")
+    claim(url, "before")
+    airflow.runs["before"] = ("running", ["success"])
+    claim(url, "before")
+    airflow.runs["before"] = ("failed", ["failed"])
+    airflow.happen("b2")
+
+    assert names(claim(url)) == ["b2"]
+
+
+@pytest.mark.parametrize("when", ["events", "runs"])
+def test_without_an_answer_from_airflow_nothing_is_claimed(airflow: StandInAirflow, url: str, when: str) -> None:
+    """A retry may help; what was there is still there."""
+    airflow.happen("b1")
+    claim(url, "before")
+    airflow.happen("b2")
+    airflow.is_away = True
+
+    with pytest.raises(AirflowException, match="Airflow did not say") as error:
+        claim(url, inlets=[ARRIVED] if when == "events" else [])
+
+    assert not isinstance(error.value, AirflowFailException)
+    with kept(url) as store:
+        assert [each.claimant.run_id for each in store.open_claims()] == ["before"]
+
+
+def test_without_the_ledger_the_task_is_retried(airflow: StandInAirflow, tmp_path: Path) -> None:
+    """It is nobody's fault in the DAG."""
+    with pytest.raises(AirflowException, match="did not answer: unable to open") as error:
+        claim(f"sqlite:///{tmp_path}/none/ledger.db")
+
+    assert not isinstance(error.value, AirflowFailException)
+
+
+def test_a_training_task_that_is_not_there_is_refused(airflow: StandInAirflow, url: str) -> None:
+    """No training would ever be seen to succeed, and everything would be new for ever."""
+    with pytest.raises(
+        AirflowFailException, match="training_task_id: 'trian' is not allowed; retrain has no such task"
+    ):
+        claim(url, training_task_id="trian")
+
+
+def test_events_that_triggered_other_runs_are_taken_too(airflow: StandInAirflow, url: str) -> None:
+    """In the order of their time, whatever the pages are; each is read once and a little more."""
+    for number in range(130):
+        airflow.happen(f"b{number:03}", at=NOON + timedelta(minutes=number))
+
+    told = claim(url)
+    airflow.runs["now"] = ("running", ["running"])
+    airflow.questions.clear()
+    with pytest.raises(AirflowSkipException):
+        claim(url, "next")
+
+    assert names(told) == [f"b{number:03}" for number in range(130)]
+    (asked,) = [each for each in airflow.questions if isinstance(each, GetAssetEventByAsset)]
+    assert asked.after == NOON + timedelta(minutes=129) - adapter._OVERLAP
+
+
+def test_more_events_of_one_moment_than_a_page_has_are_read(airflow: StandInAirflow, url: str) -> None:
+    """A page that does not get beyond a moment is made longer."""
+    for number in range(170):
+        airflow.happen(f"b{number:03}")
+
+    assert len(names(claim(url))) == 170
+
+
+def test_an_event_that_comes_late_is_not_missed(airflow: StandInAirflow, url: str) -> None:
+    """It has an earlier time than one that was there before it."""
+    airflow.happen("b2", at=NOON)
+    claim(url, "before")
+    airflow.happen("b1", at=NOON - timedelta(minutes=5))
+    airflow.runs["before"] = ("success", ["success"])
+
+    assert names(claim(url)) == ["b1"]
+
+
+def test_the_triggering_events_need_no_inlets(airflow: StandInAirflow, url: str) -> None:
+    """Their assets' other events are read as well."""
+    airflow.happen("b1")
+    airflow.happen("b2")
+    triggering = {ARRIVED: [SimpleNamespace(extra=airflow.events[1][1], asset=ARRIVED)]}
+
+    assert names(claim(url, inlets=[], triggering=triggering)) == ["b1", "b2"]
+
+
+def test_an_event_that_cannot_be_read_is_left_out_and_said(
+    airflow: StandInAirflow, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It must not stop the others for ever; one that is about something else is no matter."""
+    airflow.events = [(NOON, {"payload": {"batches": [{"id": "b0"}]}}), (NOON, {"rows": 7}), (NOON, None)]
+    airflow.happen("b1")
+
+    assert names(claim(url)) == ["b1"]
+    assert "an event of s3://bucket/in is left out, it cannot be read: batch.uri" in capsys.readouterr().out
+
+
+def test_ten_thousand_batches_are_handed_over_by_a_manifest(
+    airflow: StandInAirflow, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The XCom stays small; without a manifest it is said that one is missing."""
+    with kept(url) as store:
+        store.record([Batch(id=f"b{number}@1", uri=f"s3://in/b{number}", bytes=1) for number in range(10_000)])
+
+    told = claim(url, "before", manifest="memory://manifests/before.jsonl")
+    lines = ObjectStoragePath("memory://manifests/before.jsonl").read_text().splitlines()
+    again = claim(url, "before")
+
+    assert (told["paths"], told["all"], told["new"], told["batches"]) == (None, None, None, 10_000)
+    assert (told["manifest"], again["manifest"]) == ("memory://manifests/before.jsonl", None)
+    assert len(json.dumps(told)) < 500
+    assert [json.loads(lines[index])["uri"] for index in (0, -1)] == ["s3://in/b0", "s3://in/b9999"]
+    assert f"more than {LIST_LIMIT} batches: name a manifest" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_manifest_is_written_as_a_whole(airflow: StandInAirflow, url: str, tmp_path: Path, scheme: str) -> None:
+    """Beside it nothing is left, and its folder is made; one that is there is replaced."""
+    airflow.happen("b1")
+
+    for _ in range(2):
+        claim(url, manifest=f"{scheme}{tmp_path / 'new' / 'data.jsonl'}")
+
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["data.jsonl"]
+    assert json.loads((tmp_path / "new" / "data.jsonl").read_text())["id"] == "b1@1"
+
+
+def training(url: str, **more: Any) -> PyTorchJobOperator:
+    fields = {"task_id": "train", "image": "digits", "deferrable": False, "wait_for_completion": False, **more}
+    return PyTorchJobOperator(ledger=DataLedger(url), **fields)
+
+
+def given(run_id: str = "now", map_index: int = -1) -> dict[str, Any]:
+    return context(StandInTaskInstance(dag_id="retrain", task_id="train", run_id=run_id, map_index=map_index))
+
+
+def test_a_training_asks_before_it_submits(airflow: StandInAirflow, backend: ScriptedBackend, url: str) -> None:
+    """Nothing is created for a run whose batches are another's by now; and a retry would not help."""
+    airflow.happen("b1")
+    claim(url, "before")
+    airflow.runs["before"] = ("failed", ["failed"])
+    claim(url)
+
+    with pytest.raises(AirflowFailException, match="were given to run now"):
+        training(url).execute(given("before"))
+    assert backend.created == 0
+
+    training(url).execute(given())
+    assert backend.created == 1
+
+
+def test_any_other_operator_asks_the_same(airflow: StandInAirflow, url: str) -> None:
+    """As its `pre_execute`."""
+    airflow.happen("b1")
+    claim(url)
+
+    DataLedger(url).check(given())
+    with pytest.raises(AirflowFailException, match="run other of retrain has claimed no batches"):
+        DataLedger(url).check(given("other"))
+
+
+def test_a_ledger_that_is_away_fails_no_finished_training(
+    airflow: StandInAirflow, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It trained for hours; Airflow knows that it succeeded."""
+    task = training(f"sqlite:///{tmp_path}/none/ledger.db")
+
+    assert task._tell({"phase": "Succeeded"}, {**given(), "outlet_events": {}}) == {"phase": "Succeeded"}
+    assert "the training was not noted in the ledger" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("map_index", "reported"), [(-1, True), (1, False)])
+def test_a_training_tells_the_ledger_that_it_succeeded(
+    airflow: StandInAirflow, url: str, map_index: int, *, reported: bool
+) -> None:
+    """One of several instances does not: the others may fail."""
+    airflow.happen("b1")
+    claim(url)
+
+    training(url)._tell({"phase": "Succeeded"}, {**given(map_index=map_index), "outlet_events": {}})
+
+    with kept(url) as store:
+        assert [each.reported for each in store.open_claims()] == [reported]
+
+
+@pytest.mark.parametrize(
+    ("connection", "expected"),
+    [
+        ({"conn_type": "sqlite", "host": "/data/ledger.db"}, "sqlite:////data/ledger.db"),
+        (
+            {
+                "conn_type": "postgres",
+                "host": "db",
+                "port": 5433,
+                "login": "me",
+                "password": "a/b@c",
+                "schema": "ledger",
+            },
+            "postgresql://me:a%2Fb%40c@db:5433/ledger",
+        ),
+        (
+            {"conn_type": "postgres", "host": "db", "schema": "l", "extra": {"sslmode": "require", "cursor": "x"}},
+            "postgresql://db/l?sslmode=require",
+        ),
+    ],
+)
+def test_a_connection_says_where_the_ledger_is(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any], expected: str
+) -> None:
+    """With what PostgreSQL's driver understands of its extra."""
+    monkeypatch.setenv("AIRFLOW_CONN_LEDGER", json.dumps(connection))
+
+    assert adapter._address("ledger") == expected
+
+
+def test_a_connection_to_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its type."""
+    monkeypatch.setenv("AIRFLOW_CONN_LEDGER", json.dumps({"conn_type": "mysql", "host": "db"}))
+
+    with pytest.raises(InvalidSpec, match="the connection ledger: 'mysql' is not allowed; postgres and sqlite can"):
+        DataLedger("ledger").open()
