@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.kubernetes import ClusterConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from cluster.boot import Cluster
@@ -55,3 +56,9 @@ class Tenant:
             }
         )
         self._claims.add(name)
+
+    def annotate(self, name: str, notes: Mapping[str, str | None]) -> None:
+        """Note something on a claim, which is made if it is not there; None takes a note away."""
+        self.claim(name)
+        words = [f"{key}-" if value is None else f"{key}={value}" for key, value in notes.items()]
+        self._cluster.kubectl("annotate", "--overwrite", "pvc", name, "--namespace", self._namespace, *words)

@@ -32,6 +32,19 @@ class Observation:
     events: Sequence[Manifest] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A claim at one moment: what is written on it; what is written in it is nobody's business here.
+
+    Attributes:
+        uid: tells it from one of the same name that was made after it.
+        annotations: what its writers have noted.
+    """
+
+    uid: str
+    annotations: Mapping[str, str]
+
+
 class Backend(Protocol):
     """Where jobs run. Every verb is safe to repeat, and safe to call from two processes at once."""
 
@@ -98,4 +111,10 @@ class Backend(Protocol):
 
         Raises:
             OutputsNotVerified: they could not be looked at.
+        """
+
+    def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
+        """Yield the claim at once, and again after each change of its annotations, without end; None while it is gone.
+
+        States that follow each other faster than they are taken may be passed over; the last one is not.
         """

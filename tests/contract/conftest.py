@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,12 @@ from cluster_world import PATIENCE, Tenant, config_of
 from local_world import environment
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.claim import annotations_file
 from rbac import rules
 from worlds import World
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
 
@@ -31,7 +33,22 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 def _on_this_machine(folder: Path) -> World:
     config = LocalConfig(root=folder / "root", restart_backoff=0.2, environment=environment())
     claims = config.claims_of("default")
-    return World(backend=LocalBackend(config), image="example.org/train:1", claim=lambda name: claims / name)
+    return World(
+        backend=LocalBackend(config),
+        image="example.org/train:1",
+        claim=lambda name: claims / name,
+        annotate=partial(_annotate_file, claims),
+    )
+
+
+def _annotate_file(claims: Path, name: str, notes: Mapping[str, str | None]) -> None:
+    file = annotations_file(claims, name)
+    before = json.loads(file.read_text()) if file.exists() else {}
+    after = {key: value for key, value in {**before, **notes}.items() if value is not None}
+    claims.mkdir(parents=True, exist_ok=True)
+    beside = file.with_suffix(".new")
+    beside.write_text(json.dumps(after))
+    beside.replace(file)
 
 
 def _on_cluster(request: pytest.FixtureRequest) -> World:
@@ -43,6 +60,7 @@ def _on_cluster(request: pytest.FixtureRequest) -> World:
         image=request.getfixturevalue("digits_image"),
         namespace=namespace,
         claim=partial(cluster.volume, namespace=namespace),
+        annotate=Tenant(cluster, namespace).annotate,
         patience=PATIENCE,
         soon=20.0,
         first_kept_run=2,

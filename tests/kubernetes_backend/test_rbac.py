@@ -17,6 +17,7 @@ from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import OutputsNotVerified, PermissionDenied
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.outputs import ResolvedOutputs
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import TrainingJob
@@ -69,7 +70,8 @@ class Account:
         self._cluster = cluster
         self.namespace = namespace
         self._image = image
-        self.backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
+        self.config = config_of(service_account(cluster, namespace, rules()))
+        self.backend = KubernetesBackend(self.config)
         Tenant(cluster, namespace).claim("outputs")
 
     def take_away(self, resource: str, verb: str) -> None:
@@ -128,10 +130,13 @@ REFUSED = 'cannot list resource "events"'
 LOOKING = {("pods", "get"), ("pods", "create"), ("pods", "delete"), ("persistentvolumeclaims", "get")}
 """Needed for looking at outputs alone."""
 
+ARRIVING = {("persistentvolumeclaims", "list"): False, ("persistentvolumeclaims", "watch"): True}
+"""Needed for following claims alone; and whether by a server that streams lists, which asks for no `list`."""
+
 
 def test_every_verb_of_the_role_has_its_test() -> None:
     """A verb that nobody misses would not have to be granted."""
-    assert set(verbs()) == {*MISSING, *LOOKING, ("events", "list")}
+    assert set(verbs()) == {*MISSING, *LOOKING, *ARRIVING, ("events", "list")}
 
 
 @pytest.mark.parametrize(("resource", "verb"), MISSING)
@@ -159,6 +164,21 @@ async def test_outputs_that_nobody_may_look_at_are_not_verified(account: Account
         await _inspect(account, submission)
 
     assert raised.value.retryable
+
+
+@pytest.mark.parametrize(("resource", "verb"), ARRIVING)
+async def test_a_claim_that_nobody_may_follow_is_refused(account: Account, resource: str, verb: str) -> None:
+    """The error says what was asked, and which verb is missing on which resource."""
+    account.take_away(resource, verb)
+
+    async with asyncio.timeout(PATIENCE), lease(account.config) as client:
+        client.streams_lists = ARRIVING[resource, verb]
+        states = account.backend.watch_claim(account.namespace, "outputs")
+        with pytest.raises(PermissionDenied) as raised:
+            await anext(states)
+
+    assert f"read {resource} in {account.namespace}" in str(raised.value)
+    assert f'cannot {verb} resource "{resource}"' in str(raised.value)
 
 
 async def test_a_probe_that_cannot_be_deleted_ends_with_the_job(account: Account, cluster: Cluster) -> None:

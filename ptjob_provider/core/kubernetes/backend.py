@@ -17,6 +17,7 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import crd, paths
 from ptjob_provider.core.kubernetes.board import ENDED, followed, followed_world, is_pod_of
+from ptjob_provider.core.kubernetes.claim import watched_claim
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.podlog import ReplicaLog
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
     from datetime import datetime
 
-    from ptjob_provider.core.backend import Observation
+    from ptjob_provider.core.backend import Claim, Observation
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.config import ClusterConfig
     from ptjob_provider.core.logs import LogCursor, LogLine
@@ -143,3 +144,7 @@ class KubernetesBackend:
             if JobRef.of(job) != ref:
                 raise OutputsNotVerified(f"{ref}: another job has the name now")
             return await inspect(client, job, outputs, since=since, curves=curves, options=self._probe)
+
+    def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
+        """Yield what is noted on a claim; see `Backend.watch_claim`."""
+        return watched_claim(self._config, namespace, name)

@@ -42,6 +42,11 @@ _IDLE = 30.0
 _PAGE = 500
 _SLICE = 64 * 1024
 _MERGE = "application/merge-patch+json"
+_JSON = "application/json, */*"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""How to ask for objects without their spec and status."""
+
 _UNAUTHORIZED = 401
 
 
@@ -80,19 +85,19 @@ class Client:
         self._retired: list[Connection] = []
         self._loading = asyncio.Lock()
 
-    async def get(self, path: str, **query: str) -> Manifest:
+    async def get(self, path: str, *, accept: str = _JSON, **query: str) -> Manifest:
         """Return an object or a list."""
-        return await self._request("GET", path, query=query)
+        return await self._request("GET", path, query=query, accept=accept)
 
     async def items(self, path: str, **query: str) -> list[Manifest]:
         """Return all objects of a collection, each with its kind as a `get` has it."""
         return [each async for page in self.pages(path, **query) for each in page.items]
 
-    async def pages(self, path: str, **query: str) -> AsyncGenerator[Page, None]:
+    async def pages(self, path: str, *, accept: str = _JSON, **query: str) -> AsyncGenerator[Page, None]:
         """Yield the same page by page."""
         asked = {**query, "limit": str(_PAGE)}
         while True:
-            page = await self.get(path, **asked)
+            page = await self.get(path, accept=accept, **asked)
             shared = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
             items = [{**shared, **each} for each in page.get("items") or ()]
             yield Page(items=items, version=page["metadata"]["resourceVersion"])
@@ -117,12 +122,15 @@ class Client:
         return await self._request("DELETE", path, body=options, query=query)
 
     @asynccontextmanager
-    async def stream(self, path: str, *, silence: float, **query: str) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+    async def stream(
+        self, path: str, *, silence: float, accept: str = _JSON, **query: str
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
         """Open a watch or a log; gives its bytes as they come.
 
         Args:
             path: of the resource.
             silence: seconds without any byte after which the connection is taken for dead.
+            accept: the form in which it is wanted.
             query: parameters of the request.
 
         Raises:
@@ -131,7 +139,7 @@ class Client:
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=silence)
         asked = described("GET", path)
         try:
-            answer = await self._authorized("GET", path, query=query, limits=limits)
+            answer = await self._authorized("GET", path, query=query, limits=limits, accept=accept)
         except Refused as refused:
             raise refused.refusal.error(asked) from refused
         if self._tcp_keepalive:
@@ -148,25 +156,21 @@ class Client:
         for each in open_ones:
             await each.close()
 
-    async def _request(
-        self, method: str, path: str, *, query: Mapping[str, str], body: Manifest | None = None, content_type: str = ""
-    ) -> Manifest:
+    async def _request(self, method: str, path: str, **how: Any) -> Manifest:
         trying = AsyncRetrying(
             stop=stop_after_attempt(self._attempts), wait=_pause, retry=retry_if_exception(_is_temporary), reraise=True
         )
         try:
             async for attempt in trying:
                 with attempt:
-                    return await self._once(method, path, query=query, body=body, content_type=content_type)
+                    return await self._once(method, path, **how)
         except Refused as refused:
             raise refused.refusal.error(described(method, path)) from refused
         raise AssertionError("tenacity ends with a result or an exception")
 
-    async def _once(
-        self, method: str, path: str, *, query: Mapping[str, str], body: Manifest | None, content_type: str
-    ) -> Manifest:
+    async def _once(self, method: str, path: str, **how: Any) -> Manifest:
         limits = aiohttp.ClientTimeout(total=self._timeout, sock_connect=_CONNECT_TIMEOUT)
-        answer = await self._authorized(method, path, query=query, limits=limits, body=body, content_type=content_type)
+        answer = await self._authorized(method, path, limits=limits, **how)
         with _unanswered_as_refused():
             return _parsed(await answer.read())
 
@@ -189,10 +193,11 @@ class Client:
         query: Mapping[str, str],
         limits: aiohttp.ClientTimeout,
         body: Manifest | None = None,
-        content_type: str = "",
+        content_type: str = "application/json",
+        accept: str = _JSON,
     ) -> aiohttp.ClientResponse:
         connection = self._connection or await self._load()
-        headers = {"Accept": "application/json, */*", "Content-Type": content_type or "application/json"}
+        headers = {"Accept": accept, "Content-Type": content_type}
         with _unanswered_as_refused():
             proof = await self._access.headers()
             answer = await connection.request(

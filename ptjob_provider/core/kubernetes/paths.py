@@ -35,8 +35,8 @@ def events(namespace: str) -> str:
     return _path("/api/v1", namespace, "events", "")
 
 
-def claims(namespace: str, name: str) -> str:
-    """Return the path of a claim."""
+def claims(namespace: str, name: str = "") -> str:
+    """Return the path of a claim, or of all claims of a namespace."""
     return _path("/api/v1", namespace, "persistentvolumeclaims", name)
 
 

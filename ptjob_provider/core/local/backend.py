@@ -12,6 +12,7 @@ from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, Unsuppor
 from ptjob_provider.core.hub import joined
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.local import objects, submission
+from ptjob_provider.core.local.claim import watched_claim
 from ptjob_provider.core.local.files import read_json
 from ptjob_provider.core.local.follow import ReplicaLog
 from ptjob_provider.core.local.looking import Looking
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from ptjob_provider.core.backend import Claim
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import LocalConfig
     from ptjob_provider.core.local.files import JobFiles
@@ -96,6 +98,10 @@ class LocalBackend:
     ) -> OutputReport:
         """Look at the outputs in their claims' directories; see `Backend.inspect_outputs`."""
         return await asyncio.to_thread(self._inspect, ref, outputs, {"since": since.timestamp(), "curves": curves})
+
+    def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
+        """Yield what is noted in the file beside a claim; see `Backend.watch_claim` and `local.claim`."""
+        return watched_claim(self._config.claims_of(namespace), name)
 
     def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, wanted: Mapping[str, Any]) -> OutputReport:
         claims = self._config.claims_of(ref.namespace)

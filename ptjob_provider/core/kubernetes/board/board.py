@@ -179,7 +179,7 @@ class Board:
     async def _watch_jobs(self) -> None:
         path = paths.jobs(self._selection.kind, self._selection.namespace)
         untold: set[str] = set()
-        async with aclosing(Watch(self._client, path, **self._selection.of_jobs).news()) as news:
+        async with aclosing(Watch(self._client, path, self._selection.of_jobs).news()) as news:
             async for each in news:
                 if isinstance(each, Present):
                     untold.discard(each.object["metadata"]["uid"])
@@ -261,7 +261,7 @@ class Board:
         await self._box.until(lambda: "jobs" in self._complete)
         path = paths.pods(self._selection.namespace)
         untold: dict[str, str] = {}
-        async with aclosing(Watch(self._client, path, **self._selection.of_pods).news()) as news:
+        async with aclosing(Watch(self._client, path, self._selection.of_pods).news()) as news:
             async for each in news:
                 if isinstance(each, Present):
                     untold.pop(each.object["metadata"]["uid"], None)

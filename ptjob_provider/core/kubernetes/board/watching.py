@@ -19,6 +19,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec
+from ptjob_provider.core.kubernetes.client import METADATA, METADATA_LIST
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -75,13 +76,18 @@ class Watch:
     Args:
         client: of the cluster.
         path: of the collection.
-        selector: `labelSelector`, `fieldSelector`.
+        selector: `labelSelector`, `fieldSelector`; None: all of it.
+        metadata_only: whether the objects are wanted without their spec and status.
     """
 
-    def __init__(self, client: Client, path: str, **selector: str) -> None:
+    def __init__(
+        self, client: Client, path: str, selector: Mapping[str, str] | None = None, *, metadata_only: bool = False
+    ) -> None:
         self._client = client
         self._path = path
-        self._selector = selector
+        self._of_list = {"accept": METADATA_LIST} if metadata_only else {}
+        self._of_watch = {"accept": METADATA} if metadata_only else {}
+        self._selector = selector or {}
         self._version = ""
         self._failures = 0
 
@@ -125,7 +131,7 @@ class Watch:
     async def _paged_list(self) -> AsyncGenerator[News, None]:
         yield Mark.BEGIN
         version = ""
-        async for page in self._client.pages(self._path, **self._selector):
+        async for page in self._client.pages(self._path, **self._of_list, **self._selector):
             for each in page.items:
                 yield Present(each)
             version = page.version
@@ -155,7 +161,7 @@ class Watch:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 - spreads load, keeps no secret
         }
-        async with self._client.stream(self._path, silence=_SILENCE, **query) as chunks:
+        async with self._client.stream(self._path, silence=_SILENCE, **self._of_watch, **query) as chunks:
             async for line in _lines(chunks):
                 yield _checked(line, self._path)
 

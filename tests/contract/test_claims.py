@@ -1,0 +1,77 @@
+"""What writers note on a claim, seen by whoever follows it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ptjob_provider.core.backend import Claim
+    from worlds import World
+
+NOTE = "ptjob.dev/arrived"
+
+
+def notes_of(claim: Claim | None) -> dict[str, str]:
+    """Return what its writers noted, without what a cluster notes itself."""
+    return {key: value for key, value in claim.annotations.items() if key.startswith(NOTE)} if claim else {}
+
+
+async def until(states: AsyncGenerator[Claim | None, None], notes: dict[str, str]) -> Claim | None:
+    """Return the first state that has these notes and no other."""
+    async for state in states:
+        if notes_of(state) == notes:
+            return state
+    raise AssertionError("the claim's states ended")
+
+
+async def test_what_is_noted_on_a_claim_is_told(world: World) -> None:
+    """What was there before, what is added, what is changed and what is taken away."""
+    await asyncio.to_thread(world.annotate, "data", {NOTE: "incoming/1"})
+
+    async with asyncio.timeout(world.patience), aclosing(world.backend.watch_claim(world.namespace, "data")) as states:
+        await until(states, {NOTE: "incoming/1"})
+        await asyncio.to_thread(world.annotate, "data", {f"{NOTE}.2": "incoming/2"})
+        await until(states, {NOTE: "incoming/1", f"{NOTE}.2": "incoming/2"})
+        await asyncio.to_thread(world.annotate, "data", {NOTE: None, f"{NOTE}.2": "incoming/2b"})
+        await until(states, {f"{NOTE}.2": "incoming/2b"})
+
+
+async def test_everybody_who_follows_a_claim_sees_the_same(world: World) -> None:
+    """Two at once, and one who comes when the others have gone."""
+    await asyncio.to_thread(world.annotate, "data", {NOTE: "1"})
+
+    async def seen(notes: dict[str, str]) -> str:
+        async with aclosing(world.backend.watch_claim(world.namespace, "data")) as states:
+            found = await until(states, notes)
+        assert found is not None
+        return found.uid
+
+    async with asyncio.timeout(world.patience):
+        uids = await asyncio.gather(seen({NOTE: "1"}), seen({NOTE: "1"}))
+        await asyncio.to_thread(world.annotate, "data", {NOTE: "2"})
+        uids.append(await seen({NOTE: "2"}))
+
+    assert len(set(uids)) == 1
+
+
+async def test_a_claim_is_followed_apart_from_its_neighbour(world: World) -> None:
+    """What is noted on one is not told of the other."""
+    await asyncio.to_thread(world.annotate, "data", {NOTE: "1"})
+    await asyncio.to_thread(world.annotate, "other", {NOTE: "elsewhere"})
+
+    backend = world.backend
+    async with (
+        asyncio.timeout(world.patience),
+        aclosing(backend.watch_claim(world.namespace, "data")) as states,
+        aclosing(backend.watch_claim(world.namespace, "other")) as others,
+    ):
+        await until(states, {NOTE: "1"})
+        await until(others, {NOTE: "elsewhere"})
+        await asyncio.to_thread(world.annotate, "other", {NOTE: "again"})
+        await until(others, {NOTE: "again"})
+        await asyncio.to_thread(world.annotate, "data", {NOTE: "2"})
+        await until(states, {NOTE: "2"})

@@ -1,0 +1,100 @@
+"""Claims that come and go, and what following them costs the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack, aclosing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster.tenants import service_account
+from cluster_world import PATIENCE, Tenant, config_of
+from ptjob_provider.core.hub import open_keys
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.kubernetes.claim import ClaimSelection
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from cluster.boot import Cluster
+    from ptjob_provider.core.backend import Claim
+
+NOTE = "ptjob.dev/arrived"
+
+
+@pytest.fixture
+def backend(cluster: Cluster) -> KubernetesBackend:
+    """The back-end under test."""
+    return KubernetesBackend(config_of(cluster.layout.kubeconfig))
+
+
+async def following(states: AsyncGenerator[Claim | None, None], note: str | None) -> Claim | None:
+    """Return the first state with this note; with None, the first in which the claim is not there."""
+    async with asyncio.timeout(PATIENCE):
+        async for state in states:
+            if state is None and note is None:
+                return None
+            if state is not None and note is not None and state.annotations.get(NOTE) == note:
+                return state
+    raise AssertionError("the states ended")
+
+
+async def test_a_claim_that_is_made_deleted_and_made_again_is_told_apart(
+    cluster: Cluster, namespace: str, backend: KubernetesBackend
+) -> None:
+    """Before it is there, while it is, when it is gone, and the next one of its name: with another uid."""
+    async with aclosing(backend.watch_claim(namespace, "data")) as states:
+        await following(states, None)
+        await asyncio.to_thread(Tenant(cluster, namespace).annotate, "data", {NOTE: "1"})
+        first = await following(states, "1")
+        await asyncio.to_thread(cluster.kubectl, "delete", "pvc", "data", "--namespace", namespace, timeout=120)
+        await following(states, None)
+        await asyncio.to_thread(Tenant(cluster, namespace).annotate, "data", {NOTE: "1"})
+        second = await following(states, "1")
+
+    assert first is not None
+    assert second is not None
+    assert first.uid != second.uid
+
+
+async def test_many_claims_of_a_namespace_share_a_watch(
+    cluster: Cluster, namespace: str, backend: KubernetesBackend
+) -> None:
+    """The first by its name, all others together; each hears of its own."""
+    tenant = Tenant(cluster, namespace)
+    names = [f"data-{number}" for number in range(5)]
+    for name in names:
+        await asyncio.to_thread(tenant.annotate, name, {NOTE: "0"})
+
+    async with AsyncExitStack() as stack:
+        watches = {}
+        for name in names:
+            watches[name] = await stack.enter_async_context(aclosing(backend.watch_claim(namespace, name)))
+            await following(watches[name], "0")
+        watched = [key.name for key in open_keys() if isinstance(key, ClaimSelection)]
+        for name in names:
+            await asyncio.to_thread(tenant.annotate, name, {NOTE: name})
+        seen = [await following(watches[name], name) for name in names]
+
+    assert watched == ["data-0", ""]
+    assert all(seen)
+
+
+async def test_a_role_for_one_claim_is_enough_for_one_claim(cluster: Cluster, namespace: str) -> None:
+    """It is asked for by its name and without its spec: whoever may see no other claim can follow this one."""
+    await asyncio.to_thread(Tenant(cluster, namespace).annotate, "data", {NOTE: "1"})
+    rule = {
+        "apiGroups": [""],
+        "resources": ["persistentvolumeclaims"],
+        "resourceNames": ["data"],
+        "verbs": ["list", "watch"],
+    }
+    account = service_account(cluster, namespace, [rule])
+
+    async with aclosing(KubernetesBackend(config_of(account)).watch_claim(namespace, "data")) as states:
+        seen = await following(states, "1")
+
+    assert seen is not None
+    assert json.loads(json.dumps(dict(seen.annotations)))[NOTE] == "1"
