@@ -29,7 +29,7 @@ class Tenant:
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster = cluster
-        self._namespace = namespace
+        self.namespace = namespace
         self._claims: set[str] = set()
 
     def prepare(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Tenant:
             {
                 "apiVersion": "v1",
                 "kind": "PersistentVolumeClaim",
-                "metadata": {"name": name, "namespace": self._namespace},
+                "metadata": {"name": name, "namespace": self.namespace},
                 "spec": {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}},
             }
         )
@@ -61,4 +61,9 @@ class Tenant:
         """Note something on a claim, which is made if it is not there; None takes a note away."""
         self.claim(name)
         words = [f"{key}-" if value is None else f"{key}={value}" for key, value in notes.items()]
-        self._cluster.kubectl("annotate", "--overwrite", "pvc", name, "--namespace", self._namespace, *words)
+        self._cluster.kubectl("annotate", "--overwrite", "pvc", name, "--namespace", self.namespace, *words)
+
+    def annotations(self, name: str) -> dict[str, str]:
+        """Return what is noted on a claim."""
+        found = self._cluster.kubectl.get("pvc", name, namespace=self.namespace)
+        return dict(found["metadata"].get("annotations") or {})

@@ -12,37 +12,32 @@ from airflow.jobs.triggerer_job_runner import TriggerRunner
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ptjob_provider.airflow.confirmed import ConfirmedEventTrigger
+    from airflow.triggers.base import BaseEventTrigger
 
 ID = 7
 
 
-class StateStandIn:
-    """What Airflow injects to keep an asset's state with."""
+class StandInState:
+    """What Airflow injects to keep the state of the one asset `incoming` with."""
 
-    def __init__(self, *, refusals: int = 0, error: type[Exception] = RuntimeError) -> None:
+    def __init__(self) -> None:
         self.values: dict[str, Any] = {}
-        self.refusals = refusals
-        self.error = error
+        self._by_name = {"incoming": self}
+
+    def __getitem__(self, asset: Any) -> StandInState:
+        return self._by_name[asset.name]
 
     async def aget(self, key: str) -> Any:
-        """Answer, or not yet."""
-        self._may_refuse()
+        """Return what was set."""
         return self.values.get(key)
 
     async def aset(self, key: str, value: Any) -> None:
-        """Keep it, or not yet."""
-        self._may_refuse()
+        """Keep it."""
         self.values[key] = value
-
-    def _may_refuse(self) -> None:
-        if self.refusals:
-            self.refusals -= 1
-            raise self.error("not now")
 
 
 @asynccontextmanager
-async def running(trigger: ConfirmedEventTrigger) -> AsyncIterator[TriggerRunner]:
+async def running(trigger: BaseEventTrigger) -> AsyncIterator[TriggerRunner]:
     """Run the trigger as a triggerer does."""
     runner = TriggerRunner()
     runner.triggers[ID] = {"task": None, "is_watcher": True, "name": "counting", "events": 0}  # type: ignore[typeddict-item]

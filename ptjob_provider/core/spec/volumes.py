@@ -19,7 +19,12 @@ _SHORT = re.compile(r"(?P<claim>[^/:]+)(?:/(?P<sub_path>[^:]+))?:(?P<mount_path>
 _MAX_NAME = 253
 
 
-def _claim(field: str, value: Any) -> str:
+def claim_name(field: str, value: Any) -> str:
+    """Return the name of a claim.
+
+    Raises:
+        InvalidSpec: it is none.
+    """
     name = literals.text(field, value)
     if len(name) > _MAX_NAME or not _CLAIM.fullmatch(name):
         raise InvalidSpec.of(field, value, "the name of a PersistentVolumeClaim (lower-case letters, digits, '-', '.')")
@@ -44,7 +49,7 @@ def _sub_path(field: str, value: Any) -> str:
 class VolumeMount:
     """A claim, or a folder of it (`sub_path`), at a path of the container."""
 
-    claim: str = setting(_claim)
+    claim: str = setting(claim_name)
     mount_path: str = setting(_mount_path)
     sub_path: str | None = setting(_sub_path)
     read_only: bool | None = setting(literals.boolean)

@@ -1,0 +1,237 @@
+"""Notes on a claim become events: on this machine's claims, with Airflow's own runner of triggers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_adapter.watching import StandInState, confirm, fired, running
+from ptjob_provider.airflow import arrival_watch, claim_arrival
+from ptjob_provider.airflow.claim_arrival import ClaimArrivalTrigger
+from ptjob_provider.airflow.reaching import Access, Place
+from ptjob_provider.core.arrival.watermark import Watermark
+from ptjob_provider.core.backend import Claim
+from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
+from ptjob_provider.core.local import claim as claims
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from airflow.jobs.triggerer_job_runner import TriggerRunner
+
+NOTE = "ptjob.dev/arrived"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have jobs run on this machine; return where the notes on the claim `digits` are."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "local")
+    monkeypatch.setenv("AIRFLOW__PTJOB__LOCAL_ROOT", str(tmp_path / "jobs"))
+    monkeypatch.setattr(claims, "_INTERVAL", 0.02)  # seconds between looks, which a test need not wait for
+    found = claims.annotations_file(tmp_path / "jobs" / "claims" / "default", "digits")
+    found.parent.mkdir(parents=True)
+    return found
+
+
+def note(file: Path, **notes: Any) -> None:
+    """Have these notes and no other: `_` is the plain one, any other goes on after its name."""
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in notes.items()}
+    found = {NOTE if name == "_" else f"{NOTE}.{name}": text for name, text in texts.items()}
+    beside = file.with_suffix(".new")
+    beside.write_text(json.dumps(found))
+    beside.replace(file)
+
+
+def made(store: StandInState | None = None, **arguments: Any) -> ClaimArrivalTrigger:
+    """Return a trigger as a triggerer makes it."""
+    trigger = ClaimArrivalTrigger("digits", **arguments)
+    trigger.asset_state_store = store or StandInState()  # type: ignore[assignment]
+    return trigger
+
+
+def uris(events: list[Any]) -> list[list[str]]:
+    return [[batch["uri"] for batch in each.event.payload["batches"]] for each in events]
+
+
+async def taken(runner: TriggerRunner, count: int) -> list[Any]:
+    """Return the first events, which are in the database now."""
+    events = await fired(runner, count)
+    confirm(runner, events)
+    return events
+
+
+async def remembered(store: StandInState, count: int) -> None:
+    """Return when the watermark has so many batches."""
+    async with asyncio.timeout(10):
+        while len(Watermark.from_pages([*store.values.values()])) != count:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+
+def test_another_triggerer_builds_the_same_trigger() -> None:
+    """From JSON alone, which holds no secret."""
+    trigger = ClaimArrivalTrigger("digits", namespace="team", annotation="example.org/new", events="together")
+
+    path, fields = trigger.serialize()
+    again = ClaimArrivalTrigger(**json.loads(json.dumps(fields)))
+
+    assert path == "ptjob_provider.airflow.claim_arrival.ClaimArrivalTrigger"
+    assert again.serialize() == (path, fields)
+
+
+@pytest.mark.parametrize("wrong", [{"claim": "Digits/1"}, {"events": "all"}])
+def test_a_wrong_argument_is_refused_where_it_is_written(wrong: dict[str, Any]) -> None:
+    """When the DAG file is parsed."""
+    with pytest.raises(InvalidSpec, match=next(iter(wrong))):
+        ClaimArrivalTrigger(**{"claim": "digits", **wrong})
+
+
+async def test_what_is_noted_is_told_once(file: Path) -> None:
+    """What lay there before, what came later; an event has the shape that every source's has."""
+    note(file, a={"path": "incoming/a", "files": 2, "bytes": 10})
+    store = StandInState()
+    async with running(made(store)) as runner:
+        first = await taken(runner, 1)
+        note(file, a={"path": "incoming/a", "files": 2, "bytes": 10}, b="incoming/b")
+        second = await taken(runner, 1)
+        await remembered(store, 2)
+        await asyncio.sleep(0.1)
+        more = len(runner.events)
+
+    payload = first[0].event.payload
+    assert uris([*first, *second]) == [["pvc://digits/incoming/a"], ["pvc://digits/incoming/b"]]
+    assert set(payload) == {"source", "version", "batches", "files", "bytes"}
+    assert (payload["source"], payload["files"], payload["bytes"]) == ("pvc://digits", 2, 10)
+    assert payload["version"] == payload["batches"][0]["id"]
+    assert more == 0
+
+
+async def test_a_triggerer_that_was_killed_tells_what_was_not_safe_again(file: Path) -> None:
+    """With the same id; what had been safe is not told again, and what came meanwhile is."""
+    note(file, a="a")
+    store = StandInState()
+    async with running(made(store)) as runner:
+        await taken(runner, 1)
+        await remembered(store, 1)
+        note(file, a="a", b="b")
+        first = await fired(runner, 1)
+    note(file, a="a", b="b", c="c")
+
+    async with running(made(store)) as runner:
+        again = await fired(runner, 2)
+        await asyncio.sleep(0.1)
+        more = len(runner.events)
+
+    assert uris(again) == [["pvc://digits/b"], ["pvc://digits/c"]]
+    assert again[0].event.payload == first[0].event.payload
+    assert more == 0
+
+
+async def test_all_that_is_noted_at_once_may_be_one_event(file: Path) -> None:
+    """As many as an event holds; the next one has the rest."""
+    note(file, **{f"n{number:04d}": f"batch-{number:04d}" for number in range(250)})
+    store = StandInState()
+    async with running(made(store, events="together")) as runner:
+        events = await taken(runner, 2)
+        await remembered(store, 250)
+
+    assert [len(each) for each in uris(events)] == [200, 50]
+
+
+async def test_an_event_that_airflow_did_not_take_is_told_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although nothing changes on the claim."""
+    monkeypatch.setattr(claim_arrival, "_AGAIN", 0.2)  # a minute in reality
+    monkeypatch.setattr(arrival_watch.Look, "conclude", _not_taken_once(arrival_watch.Look.conclude))
+    note(file, a="a")
+    async with running(made()) as runner:
+        first = await taken(runner, 1)
+        second = await fired(runner, 1)
+
+    assert [each.event.payload for each in first] == [each.event.payload for each in second]
+
+
+def _not_taken_once(conclude: Any) -> Any:
+    """Return what says of the first look with an event that it was not taken, as Airflow does after five minutes."""
+    taken = iter([False])
+
+    async def concluded(look: arrival_watch.Look, *, is_taken: bool) -> None:
+        has_events = bool(look.keep and look.keep.args[0])  # type: ignore[attr-defined]
+        await conclude(look, is_taken=next(taken, is_taken) if has_events else is_taken)
+
+    return concluded
+
+
+async def test_a_wrong_note_is_said_once_and_keeps_nothing_up(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It names the claim, the note, the value and what is allowed; when it is right it is told."""
+    note(file, a="/a", b="b")
+    async with running(made()) as runner:
+        first = await taken(runner, 1)
+        note(file, a="/a", b="b", c="c")
+        second = await taken(runner, 1)
+        note(file, a="a", b="b", c="c")
+        third = await fired(runner, 1)
+
+    assert uris([*first, *second, *third]) == [["pvc://digits/b"], ["pvc://digits/c"], ["pvc://digits/a"]]
+    said = [line for line in capsys.readouterr().out.splitlines() if "is not allowed" in line]
+    assert len(said) == 1
+    assert all(word in said[0] for word in ("pvc://digits", f"{NOTE}.a", "'/a'", "allowed: a path below the claim"))
+
+
+async def test_two_watched_claims_of_one_asset_do_not_share_a_watermark(file: Path) -> None:
+    """The asset's store is one; each claim has its own place in it."""
+    other = claims.annotations_file(file.parent, "more")
+    note(file, a="a")
+    note(other, a="a")
+    store = StandInState()
+    async with running(made(store)) as runner:
+        await taken(runner, 1)
+        await remembered(store, 1)
+    beside = ClaimArrivalTrigger("more")
+    beside.asset_state_store = store  # type: ignore[assignment]
+    async with running(beside) as runner:
+        events = await fired(runner, 1)
+
+    assert uris(events) == [["pvc://more/a"]]
+
+
+class StandInCluster:
+    """A cluster that refuses to let claims be followed, then has none, then has one: in seconds, as none real can."""
+
+    def __init__(self, *states: Claim | Exception | None) -> None:
+        self.states = list(states)
+
+    async def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
+        """Do what comes next; the last state stays."""
+        while len(self.states) > 1:
+            state = self.states.pop(0)
+            if isinstance(state, Exception):
+                raise state
+            yield state
+        yield self.states[0]  # type: ignore[misc]
+        await asyncio.Event().wait()
+
+
+async def test_a_missing_verb_and_a_missing_claim_are_said_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It goes on with pauses that grow, and what had arrived meanwhile is told."""
+    refused = PermissionDenied('read persistentvolumeclaims in team: cannot watch resource "persistentvolumeclaims"')
+    cluster = StandInCluster(refused, refused, refused, None, Claim(uid="u", annotations={NOTE: "a"}))
+
+    async def place(access: Access) -> Place:
+        return Place(backend=cluster, namespace="team", instance="tests", access=access)  # type: ignore[arg-type]
+
+    # A trigger is made by Airflow from JSON: there is no argument that a back-end could be given in.
+    monkeypatch.setattr(Access, "async_place", place)
+    monkeypatch.setattr(arrival_watch, "pause_after", lambda *_: 0.01)  # minutes in reality
+    async with running(made()) as runner:
+        events = await fired(runner, 1)
+
+    assert uris(events) == [["pvc://digits/a"]]
+    log = capsys.readouterr().out
+    assert log.count('cannot watch resource "persistentvolumeclaims"') == 1
+    assert log.count("the namespace team has no claim of this name") == 1
+    assert log.count("after the first failure") == 1

@@ -1,0 +1,130 @@
+"""What a writer's note on a claim says: batches, or what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core.arrival.notes import NOTE, noted
+
+WHOLE = {"path": "incoming/1", "id": "a", "files": 3, "bytes": 1234, "modified": "2026-11-22T03:00:00Z"}
+
+
+def read(value: Any, *, claim: str = "uid-1") -> list[Any]:
+    """Return the batches of one note, of which nothing is wrong."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    batches, wrong = noted({NOTE: text}, note=NOTE, claim=claim)
+    assert wrong == {}
+    return batches
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "incoming/1",
+        "  incoming/1/\n",
+        "./incoming//1",
+        {"path": "incoming/1"},
+        {"batches": [{"path": "incoming/1"}]},
+        {"batches": [{"path": "incoming/1"}, {"path": "incoming/1/"}]},
+    ],
+)
+def test_a_path_is_a_batch_however_it_is_written(value: Any) -> None:
+    """The same batch, with the same id."""
+    (batch,) = read(value)
+    (plain,) = read("incoming/1")
+
+    assert batch == plain
+    assert batch.to_dict("pvc://digits")["uri"] == "pvc://digits/incoming/1"
+    assert batch.id.startswith("incoming/1@")
+    assert len(batch.id) == len("incoming/1@") + 12
+
+
+def test_what_is_known_of_a_batch_is_told() -> None:
+    """Counts, bytes and time as the writer says them."""
+    (batch,) = read(WHOLE)
+
+    told = batch.to_dict("pvc://digits")
+    assert told == {
+        "id": batch.id, "uri": "pvc://digits/incoming/1", "files": 3, "bytes": 1234, "modified": WHOLE["modified"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [{"id": "b"}, {"files": 4}, {"bytes": 1}, {"modified": "2026-11-22T04:00:00Z"}])
+def test_a_batch_that_was_written_again_has_another_id(change: dict[str, Any]) -> None:
+    """The path is the same, the content is not: the writer says so by any of these."""
+    (before,), (after,) = read(WHOLE), read(WHOLE | change)
+
+    assert before.id != after.id
+    assert before.name == after.name
+    assert (before.key == after.key) is ("id" not in change)
+
+
+def test_a_claim_that_was_made_anew_has_new_batches() -> None:
+    """Another volume has other data in it, whatever its folders are called."""
+    (before,), (after,) = read("1"), read("1", claim="uid-2")
+
+    assert before.key != after.key
+    assert before.id != after.id
+
+
+def test_every_note_counts_in_the_order_of_the_names() -> None:
+    """The one that is asked for, and those that go on after it with a dot; nobody else's."""
+    others = {"ptjob.dev/arrived-not": "x", "ptjob.dev/arrive": "x", "volume.kubernetes.io/selected-node": "n"}
+    notes = {f"{NOTE}.2": "b", f"{NOTE}.10": "c", NOTE: "a"}
+
+    batches, wrong = noted({**others, **notes}, note=NOTE, claim="")
+
+    assert [batch.name for batch in batches] == ["a", "c", "b"]
+    assert wrong == {}
+
+
+def test_no_annotations_are_no_batches() -> None:
+    """Nor are they wrong."""
+    assert noted({}, note=NOTE, claim="") == ([], {})
+
+
+WRONG = {
+    "": "path below the claim",
+    ".": "path below the claim",
+    "/incoming/1": "path below the claim",
+    "incoming/../../1": "path below the claim",
+    "a\x07b": "path below the claim",
+    "{": "it is no JSON",
+    "[]": "a path below the claim, such as",
+    '["incoming/1"]': "a path below the claim, such as",
+    "{}": "a path below the claim, such as",
+    '{"batches": {}}': "a path below the claim, such as",
+    '{"batches": [], "path": "1"}': "a path below the claim, such as",
+    '{"batches": ["1"]}': "a path below the claim, such as",
+    '{"path": 1}': "path below the claim",
+    '{"path": "1", "size": 1}': "allowed: path, id, files, bytes, modified",
+    '{"path": "1", "id": 1}': "its id: 1 is not allowed; allowed: a text",
+    '{"path": "1", "modified": null}': "its modified: None is not allowed; allowed: a text",
+    '{"path": "1", "files": -1}': "its files: -1 is not allowed; allowed: a whole number from 0",
+    '{"path": "1", "bytes": "12"}': "its bytes: '12' is not allowed; allowed: a whole number from 0",
+    '{"path": "1", "bytes": true}': "its bytes: True is not allowed; allowed: a whole number from 0",
+}
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG.items())
+def test_a_wrong_note_is_named_with_what_is_allowed(text: str, said: str) -> None:
+    """And it keeps no other note from being read."""
+    name = f"{NOTE}.wrong"
+
+    batches, wrong = noted({name: text, NOTE: "incoming/1"}, note=NOTE, claim="")
+
+    assert [batch.name for batch in batches] == ["incoming/1"]
+    assert list(wrong) == [name]
+    assert wrong[name].startswith("its ")
+    assert said in wrong[name]
+
+
+def test_a_list_with_one_wrong_batch_is_wrong_as_a_whole() -> None:
+    """Half a list would look like all that has arrived."""
+    batches, wrong = noted({NOTE: '{"batches": [{"path": "1"}, {"path": ".."}]}'}, note=NOTE, claim="")
+
+    assert batches == []
+    assert list(wrong) == [NOTE]
