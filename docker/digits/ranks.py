@@ -88,8 +88,14 @@ def mean(total: float, count: int, ranks: Ranks) -> float:
     return float(sums[0] / sums[1])
 
 
-def agree(value: str, ranks: Ranks) -> None:
+def agree(what: str, value: str, ranks: Ranks, *, otherwise: str) -> None:
     """Return if all ranks have the same value.
+
+    Args:
+        what: the value is.
+        value: of this rank.
+        ranks: who is asked.
+        otherwise: what it means if they have not.
 
     Raises:
         SystemExit: they have not; every rank raises it.
@@ -99,4 +105,4 @@ def agree(value: str, ranks: Ranks) -> None:
         dist.all_gather_object(values, value)
     if len(set(values)) > 1:
         seen = ", ".join(f"rank {rank}: {other[:16]}" for rank, other in enumerate(values))
-        raise SystemExit(f"parameters differ between ranks ({seen}): the gradients were not exchanged")
+        raise SystemExit(f"{what} differ between ranks ({seen}): {otherwise}")

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from champion import Decision
     from network import Score
 
 
@@ -47,3 +48,10 @@ class Report:
 def held_out(score: Score) -> dict[str, float]:
     """Name the scalars of a score on the held-out images; training and evaluation use the same names."""
     return {"held_out/accuracy": score.accuracy, "held_out/loss": score.loss}
+
+
+def promotion(champion: Decision | None, *, is_promoted: bool) -> dict[str, float]:
+    """Name the scalars of who is champion after a decision, and whether that is the model it was about."""
+    known = {"champion/accuracy": champion.accuracy} if champion else {}
+    number = champion.generation if champion else 0
+    return {**known, "promotion/promoted": float(is_promoted), "promotion/generation": float(number)}

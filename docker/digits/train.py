@@ -6,11 +6,17 @@ environment that ptjob-provider sets; what is told by neither is not kept.
 
     python train.py --epochs 3 --save_path model.pt --log_dir tfevents
     torchrun --nproc-per-node 2 train.py --backend gloo --checkpoint_dir checkpoints
+
+It trains on scikit-learn's digits, or with `--data` on batches that have arrived as files. Then `trained_on.json` lies
+beside the model: each file that rank 0 has read, with its hash, and the data version that PTJOB_DATA_VERSION says.
+
+    python train.py --data incoming/001,incoming/002 --start_from champion --save_path models/2/model.pt
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from pathlib import Path
@@ -19,10 +25,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.functional import cross_entropy
 
+import arrived
 import data
 import files
 import network
 import ranks as together
+from champion import Championship
 from report import Report, held_out
 
 if TYPE_CHECKING:
@@ -47,29 +55,68 @@ class Training:
         self.args = args
         self.ranks = ranks
         self.digits = data.load()
-        self.sampler = data.shard(self.digits.train, rank=ranks.rank, world_size=ranks.world_size, seed=args.seed)
-        self.batches = data.batches(self.digits.train, sampler=self.sampler, batch_size=args.batch_size)
+        self.arrived = self.read_data()
+        self.images = self.arrived.images if self.arrived else self.digits.train
+        self.sampler = data.shard(self.images, rank=ranks.rank, world_size=ranks.world_size, seed=args.seed)
+        self.batches = data.batches(self.images, sampler=self.sampler, batch_size=args.batch_size)
         self.model = network.build().to(ranks.device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=args.lr)
+        self.started_from = self.start()
         self.finished = self.resume()
         self.shared = together.share_gradients(self.model, ranks)
         self.report = Report(args.log_dir, speaks=ranks.is_first, first_step=self.finished + 1)
 
+    def read_data(self) -> arrived.Arrived | None:
+        """Return the batches that have arrived, None if none were given.
+
+        Raises:
+            SystemExit: they cannot be read, are too few images for all ranks, or are not the same for each.
+        """
+        if not self.args.data:
+            return None
+        found = arrived.read(arrived.addresses(self.args.data), self.digits.held_out)
+        together.agree("files", found.digest, self.ranks, otherwise="the data were written while they were read")
+        if len(found.images) < self.ranks.world_size:
+            raise SystemExit(f"{len(found.images)} images are not enough for {self.ranks.world_size} ranks")
+        return found
+
+    def start(self) -> int:
+        """Give every rank the champion's parameters; return its number, 0 where there is none, or none was asked for.
+
+        Only rank 0 reads it.
+        """
+        folder = self.args.start_from
+        if folder is None:
+            return 0
+        championship = Championship(folder)
+        history = championship.history() if self.ranks.is_first else []
+        content = championship.read_model(history[-1]) if history else None
+        number, content = together.from_first((history[-1].generation if history else 0, content), self.ranks)
+        if content:
+            self.model.load_state_dict(files.read_model(content, self.ranks.device).state_dict())
+        return number
+
     def resume(self) -> int:
         """Bring every rank to where the newest checkpoint left off; return the epochs done, 0 without a checkpoint.
 
-        Only rank 0 reads it: the directory need not be visible to the others.
+        A checkpoint of a training on other data counts for nothing. Only rank 0 reads it: the directory need not be
+        visible to the others.
         """
         directory = self.args.checkpoint_dir
         found = files.load_newest_checkpoint(directory) if directory and self.ranks.is_first else None
         state = together.from_first(found, self.ranks)
-        if state is None:
+        if state is None or state.get("data") != self.data_digest:
             return 0
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         for group in self.optimizer.param_groups:
             group["lr"] = self.args.lr  # the checkpoint brought the rate of the run that wrote it
         return state["epoch"]
+
+    @property
+    def data_digest(self) -> str | None:
+        """What tells the data of one training from another's; None for scikit-learn's."""
+        return self.arrived.digest if self.arrived else None
 
     def run(self) -> None:
         """Train the epochs that are left; afterwards rank 0 has written the model.
@@ -78,21 +125,30 @@ class Training:
             SystemExit: the ranks have not learnt the same; no model is written.
         """
         world_size, epochs = self.ranks.world_size, self.args.epochs
-        share = f"{len(self.sampler)} of {len(self.digits.train)} images per rank"
-        self.report.say(f"rank 0 of {world_size} on {self.ranks.device}, {share}")
-        self.report.say(" ".join(f"{name}={value}" for name, value in vars(self.args).items()))
-        if self.finished:
-            self.report.say(f"resumed from {self.args.checkpoint_dir} after epoch {self.finished}")
+        self.introduce()
         for epoch in range(self.finished + 1, epochs + 1):
             started_at = time.monotonic()
             loss = self.train_epoch(epoch)
             if self.ranks.is_first:
                 self.close_epoch(epoch, loss, seconds=time.monotonic() - started_at)
         parameters = network.parameter_hash(self.model)
-        together.agree(parameters, self.ranks)
+        together.agree("parameters", parameters, self.ranks, otherwise="the gradients were not exchanged")
         self.report.say(f"parameters agree on {world_size} ranks: {parameters}")
         if self.ranks.is_first:
             self.conclude()
+
+    def introduce(self) -> None:
+        """Say who trains on what, and from where."""
+        share = f"{len(self.sampler)} of {len(self.images)} images per rank"
+        self.report.say(f"rank 0 of {self.ranks.world_size} on {self.ranks.device}, {share}")
+        said = {**vars(self.args), "data": f"{len(self.arrived.batches)} batches" if self.arrived else "scikit-learn's"}
+        self.report.say(" ".join(f"{name}={value}" for name, value in said.items()))
+        if self.arrived and self.arrived.left_out:
+            self.report.say(f"{self.arrived.left_out} images are held out: they were left out of the training")
+        if self.started_from:
+            self.report.say(f"starts from champion number {self.started_from} in {self.args.start_from}")
+        if self.finished:
+            self.report.say(f"resumed from {self.args.checkpoint_dir} after epoch {self.finished}")
 
     def train_epoch(self, epoch: int) -> float:
         """Go once through this rank's share; return the mean loss over all ranks."""
@@ -116,7 +172,7 @@ class Training:
         self.report.scalars({"train/loss": loss, **held_out(score)}, epoch)
         if self.args.checkpoint_dir:
             state = {"epoch": epoch, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-            files.save_checkpoint(state, self.args.checkpoint_dir)
+            files.save_checkpoint({**state, "data": self.data_digest}, self.args.checkpoint_dir)
         self.report.say(
             f"epoch {epoch}/{self.args.epochs} loss={loss:.4f} accuracy={score.accuracy:.4f} in {seconds:.1f} s"
         )
@@ -128,9 +184,23 @@ class Training:
             self.report.scalars(held_out(score), self.finished)
         self.report.close()
         if self.args.save_path:
-            files.save_model(self.model, self.args.save_path)
+            self.keep(self.args.save_path)
         where = self.args.save_path or "not kept (no --save_path)"
         self.report.say(f"held-out accuracy {score.accuracy:.4f} ({score.correct} of {score.count}); model: {where}")
+
+    def keep(self, path: Path) -> None:
+        """Write the model, and before that what it was trained on."""
+        if self.arrived:
+            told = {
+                "data_version": os.environ.get("PTJOB_DATA_VERSION") or None,
+                "batches": self.arrived.batches,
+                "images": len(self.images),
+                "left_out": self.arrived.left_out,
+                "started_from": self.started_from or None,
+                "parameters": network.parameter_hash(self.model),
+            }
+            files.write_over(json.dumps(told, indent=2).encode(), path.with_name("trained_on.json"))
+        files.save_model(self.model, path)
 
 
 def parse_args() -> argparse.Namespace:
@@ -144,6 +214,14 @@ def parse_args() -> argparse.Namespace:
     add("--seed", type=int, default=1, help="for the first parameters and the order of images (default: 1)")
     add("--log-interval", "--log_interval", type=positive(int), default=15, help="steps between lines (default: 15)")
     add("--no-cuda", "--no_cuda", dest="cuda", action="store_false", help="train on the CPU even where there is a GPU")
+    add(
+        "--data",
+        action="append",
+        metavar="ADDRESS[,ADDRESS …]",
+        help="batches to train on: folders with .npz files, or such a file; @ADDRESS is a text file with an address on "
+        "each line (default: scikit-learn's digits)",
+    )
+    add("--start_from", "--start-from", type=Path, help="the champion's folder: go on from its model, if there is one")
     for names, variable, what in (
         (("--save_path", "--save-path"), "PTJOB_MODEL_PATH", "file for the model"),
         (("--log_dir", "--log-dir"), "PTJOB_TFEVENTS_DIR", "directory for the tfevents"),
@@ -152,6 +230,8 @@ def parse_args() -> argparse.Namespace:
         default = os.environ.get(variable) or None  # a string: argparse passes it through `type`
         add(*names, type=Path, default=default, help=f"{what} (default: ${variable}, else it is not kept)")
     args = parser.parse_args()
+    if args.data is not None and not arrived.addresses(args.data):
+        parser.error("--data names no batch; allowed: one or more addresses, with commas between")
     args.cuda = args.cuda and torch.cuda.is_available()
     if args.backend == "nccl" and not args.cuda:
         parser.error("--backend nccl needs a GPU and this process has none; without a GPU use --backend gloo")

@@ -2,98 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ptjob_provider.core.local.devices import PortReservation
+from digits.programs import DIGITS, NEEDED, TRAIN, end, load, points, run, run_ranks, started_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
-DIGITS = Path(__file__).parents[2] / "docker" / "digits"
-TRAIN = DIGITS / "train.py"
+    from digits.programs import Ended
+
 EPOCHS = 12  # the program's default
 
-MISSING = [name for name in ("torch", "tensorboard", "sklearn") if importlib.util.find_spec(name) is None]
-pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=f"the extra `demo` is not installed: no {', '.join(MISSING)}"),
-    pytest.mark.timeout(900),
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """A process that has ended, and what it said."""
-
-    code: int
-    output: str
-
-    def find(self, pattern: str) -> str:
-        """Return the first group of the pattern's only match in the output."""
-        (found,) = re.findall(pattern, self.output)
-        return str(found)
-
-
-def start(*command: str | Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """Start a Python program that inherits no setting which a training could read, and no GPU."""
-    inherited = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG", "TMPDIR"}}
-    return subprocess.Popen(
-        [sys.executable, "-B", *map(str, command)],
-        env={**inherited, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": "", **(env or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def end(process: subprocess.Popen[str], timeout: float = 240) -> Ended:
-    """Wait for a process; one that does not end in time is killed, and that is an error."""
-    try:
-        output, _ = process.communicate(timeout=timeout)
-    finally:
-        process.kill()
-    return Ended(code=process.returncode, output=output)
-
-
-def run(*command: str | Path, env: Mapping[str, str] | None = None) -> Ended:
-    """Run a Python program to its end."""
-    return end(start(*command, env=env))
-
-
-@contextlib.contextmanager
-def started_ranks(*command: str | Path) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start two processes that find each other as the pods of a PyTorchJob do, rank 0 first; the port is theirs."""
-    reservation = PortReservation()
-    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reservation.port), "WORLD_SIZE": "2"}
-    try:
-        yield [start(*command, env={**world, "RANK": rank}) for rank in ("0", "1")]
-    finally:
-        reservation.close()
-
-
-def run_ranks(*command: str | Path) -> list[Ended]:
-    """Run two processes that find each other to their end, rank 0 first."""
-    with started_ranks(*command) as ranks:
-        return [end(process) for process in ranks]
-
-
-def points(log_dir: Path, tag: str) -> dict[int, float]:
-    """Return step → value of one curve, read as TensorBoard reads it."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415 - an extra
-
-    events = EventAccumulator(str(log_dir))
-    events.Reload()
-    return {point.step: point.value for point in events.Scalars(tag)}
+pytestmark = NEEDED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,12 +172,7 @@ def test_the_ranks_of_an_epoch_see_different_images_and_together_all_but_a_remai
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With three ranks the shards of each epoch are disjoint, of equal size, and shuffled anew."""
-    spec = importlib.util.spec_from_file_location("digits_data", DIGITS / "data.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "digits_data", module)
-    spec.loader.exec_module(module)
+    module = load("data", monkeypatch)
     train = module.load().train
     samplers = [module.shard(train, rank=rank, world_size=3, seed=1) for rank in range(3)]
 

@@ -1,0 +1,106 @@
+"""Make the champion before this one the champion again, or any earlier one.
+
+The older model is copied, and its hash is checked: what it is copied to is the champion then. Nothing is evaluated and
+nothing removed. Started again with the same `--by`, it goes back no further.
+
+    python rollback.py --champion_dir champion --by "the night shift, 22 November"
+    python rollback.py --champion_dir champion --by "the night shift, 23 November" --to 4
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import files
+from champion import Championship, Decision
+from report import Report, promotion
+
+
+def main() -> None:
+    """Go back as the command line says."""
+    args = parse_args()
+    championship = Championship(args.champion_dir)
+    champion = roll_back(championship, by=f"rollback {args.by}", to=args.to, save_path=args.save_path)
+    report = Report(args.log_dir)
+    report.scalars(promotion(champion, is_promoted=True), step=0)
+    report.close()
+    where = args.champion_dir / champion.model
+    report.say(f"the champion is number {champion.generation}: {where}, accuracy {champion.accuracy:.4f}")
+
+
+def roll_back(championship: Championship, *, by: str, to: int | None, save_path: Path | None) -> Decision:
+    """Return the champion that it is now: the older one, under a new number.
+
+    Raises:
+        SystemExit: there is none to return to, or somebody else has decided meanwhile.
+    """
+    champion = championship.settle()
+    history = {decision.generation: decision for decision in championship.history()}
+    for decision in history.values():
+        if decision.by == by:
+            return _again(championship, decision)
+    if champion is None:
+        raise SystemExit(f"{championship.folder}: there is no champion yet")
+    older = history.get(to or champion.previous or 0)
+    if older is None:
+        wanted = f"number {to}" if to else f"before number {champion.generation}"
+        raise SystemExit(f"{championship.folder}: there is no champion {wanted}; allowed: {_numbers(history)}")
+    content = championship.read_model(older)
+    place = save_path or championship.place_for(older.sha256)
+    files.write_over(content, place)
+    if not championship.decide(
+        by=by,
+        model=place,
+        sha256=older.sha256,
+        accuracy=older.accuracy,
+        previous=older.previous,
+        after=champion.generation,
+    ):
+        raise SystemExit(f"{championship.folder}: the champion has changed meanwhile; look again before you go back")
+    return championship.settle() or older
+
+
+def _again(championship: Championship, decision: Decision) -> Decision:
+    """Return what the same `--by` has decided before, with its model written once more, as it was."""
+    newest = championship.history()[-1].generation
+    if newest != decision.generation:
+        number = decision.generation
+        raise SystemExit(
+            f"{decision.by}: gone back before, to champion {number}, and {newest} is it now; say another --by"
+        )
+    files.write_over(championship.read_model(decision), championship.folder / decision.model)
+    return decision
+
+
+def _numbers(history: dict[int, Decision]) -> str:
+    return ", ".join(map(str, history))
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--champion_dir", "--champion-dir", type=Path, required=True, help="folder of the champion and its history")
+    add("--by", required=True, help="who goes back, such as a run: once for each of these")
+    add("--to", type=int, default=None, help="number of the champion to return to (default: the one before)")
+    add(
+        "--save_path",
+        "--save-path",
+        type=Path,
+        default=os.environ.get("PTJOB_MODEL_PATH") or None,
+        help="where the older model is copied to (default: $PTJOB_MODEL_PATH, else where it was)",
+    )
+    add(
+        "--log_dir",
+        "--log-dir",
+        type=Path,
+        default=os.environ.get("PTJOB_TFEVENTS_DIR") or None,
+        help="for the tfevents (default: $PTJOB_TFEVENTS_DIR)",
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
