@@ -43,14 +43,15 @@ class World:
         first_kept_run: of three runs of one container, the first whose log can still be read after the last.
         prepare: makes what a manifest needs, such as its claims, and adapts it to the back-end's clocks.
         claim: says where the files of a claim that is mounted are on this machine.
-        annotate: notes something on a claim as its writers do, and has the claim; None takes a note away.
+        annotate: notes something on a claim as its writers do, and has the claim; None takes a note away. A world of
+            tests that note nothing has none.
         refs: what was submitted.
     """
 
     backend: Backend
     image: str
     claim: Callable[[str], Path]
-    annotate: Callable[[str, Mapping[str, str | None]], None]
+    annotate: Callable[[str, Mapping[str, str | None]], None] | None = None
     namespace: str = "default"
     patience: float = PATIENCE
     soon: float = 5.0
