@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.airflow.data_arrival import ArrivalTrigger
 
-SOON = 20.0
+SOON = 60.0
 INCOMING = AssetNameRef("incoming")
 ID = 7
 
