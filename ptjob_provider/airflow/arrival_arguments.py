@@ -12,7 +12,7 @@ from ptjob_provider.core.errors import InvalidSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^/]+.*|file:///.*")
+_URL = re.compile(r"(?!file:|local:)[a-z][a-z0-9+.-]*://[^/]+.*|(file|local):///.*")
 _SECRET = re.compile(r"secret|password|token|credential|(^|_)key$|sas|passphrase", re.IGNORECASE)
 
 

@@ -90,7 +90,12 @@ class Watch:
         self._odd: dict[str, str] = {}
 
     async def looks(self) -> AsyncIterator[Look]:
-        """Yield what is there, again and again; each must be concluded before the next is made."""
+        """Yield what is there, again and again; each must be concluded before the next is made.
+
+        What a confirming look shows for the first time is confirmed by the next poll: where something comes all the
+        time, the source is listed twice for each poll and not without end.
+        """
+        is_confirming = False
         while True:
             listing = await self._listing()
             then = Then.POLL
@@ -101,8 +106,9 @@ class Watch:
                 then = look.then
                 if then is not Then.MORE:
                     break
+            is_confirming = then is Then.CONFIRM and not is_confirming
             pause = pause_after(self._troubles.failures, self._poll_seconds, _draw())
-            await self._sleep(min(CONFIRM, pause) if then is Then.CONFIRM else pause)
+            await self._sleep(min(CONFIRM, pause) if is_confirming else pause)
 
     async def _listing(self) -> Listing | None:
         try:

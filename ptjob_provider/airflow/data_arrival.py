@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 LOOK_TIMEOUT = 300.0
 """Seconds for one listing of a whole source."""
 
+AFTER_A_FAILURE = 30.0
+"""Seconds before a watcher that failed by itself begins anew."""
+
+FAILED = "%s: the watcher failed by itself and begins anew; nothing is lost"
+
 PORTION = {"each": 100, "together": 5 * MOST_BATCHES}
 """Batches that are announced at once: a triggerer stores one event after the other and does nothing else meanwhile."""
 
@@ -86,15 +91,20 @@ class ArrivalTrigger(BaseEventTrigger):
                     yield event
                 look.is_queued = True
         except Exception:
-            self.log.exception("%s: the watcher failed and begins anew; nothing is lost", self.address())
-            await asyncio.sleep(1)
+            self.log.exception(FAILED, self.address())
+            await asyncio.sleep(AFTER_A_FAILURE)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield the same where nothing confirms events: one counts as taken when the next is asked for."""
-        async for look in self.watch().looks():
-            for event in await self._announce(look):
-                yield event
-            await look.conclude(is_taken=True)
+        while True:
+            try:
+                async for look in self.watch().looks():
+                    for event in await self._announce(look):
+                        yield event
+                    await look.conclude(is_taken=True)
+            except Exception:
+                self.log.exception(FAILED, self.address())
+                await asyncio.sleep(AFTER_A_FAILURE)
 
     async def _announce(self, look: Look) -> Sequence[TriggerEvent]:
         arrivals = await self._known()

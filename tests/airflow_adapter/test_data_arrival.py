@@ -12,14 +12,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk import Asset, AssetWatcher
+from airflow.sdk import Asset, AssetWatcher, ObjectStoragePath
 from airflow.sdk.definitions.asset import AssetNameRef
 from airflow.serialization.encoders import encode_trigger
 
 from airflow_adapter.triggerer import INCOMING, SOON, StandInStore, Triggerer, until
 from ptjob_provider.airflow import data_arrival
+from ptjob_provider.airflow.arrival_watch import Then, Watch
 from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
 from ptjob_provider.airflow.threads import AllStuck, Threads
+from ptjob_provider.core.arrival import Arrivals, BatchRules, Listing, StoredFile, group
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -328,9 +330,61 @@ async def test_it_runs_by_itself_where_nothing_confirms(source: Path) -> None:
     await events.aclose()
 
 
+async def test_a_source_where_something_comes_all_the_time_is_listed_twice_for_each_poll() -> None:
+    """That is the bound: at most 120 looks an hour at the default of 60 s, and a minute's wait for each batch."""
+    clock, arrivals = [0.0], Arrivals(BatchRules(), settle_seconds=60.0)
+    announced: dict[str, float] = {}
+
+    async def look() -> Listing:
+        there = [f"b{second:04d}" for second in range(int(clock[0]) + 1)]
+        files = [StoredFile(f"{name}/{part}", 1, "1") for name in there for part in ("part-0", "_SUCCESS")]
+        return group(files, BatchRules(), began=clock[0])
+
+    async def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    looks = 0
+    watch = Watch(look, source="/in", poll_seconds=60.0, log=None, sleep=sleep)
+    async for seen in watch.looks():
+        looks += 1
+        ready = arrivals.ready(seen.listing)
+        announced.update((batch.name, clock[0]) for batch in ready)
+        arrivals.take(ready)
+        seen.then = Then.CONFIRM if arrivals.needs_confirmation(seen.listing) else Then.POLL
+        await seen.conclude(is_taken=True)
+        if clock[0] >= 3600:
+            break
+
+    assert 100 <= looks <= 122
+    waits = [at - int(name.removeprefix("b")) for name, at in announced.items()]
+    assert max(waits) <= 2 * 66 + 2
+
+
+async def test_a_watcher_that_fails_by_itself_begins_anew(
+    source: Path, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing leaves `run`; Airflow starts a watcher again that has ended, and nothing was written down for it."""
+    drop(source, "one")
+    monkeypatch.setattr(data_arrival, "AFTER_A_FAILURE", 0.0)
+    store, real = StandInStore(), data_arrival.payloads
+    monkeypatch.setattr(data_arrival, "payloads", lambda *_args, **_kwargs: 1 / 0)
+
+    async with Triggerer(watcher(source), store).running():
+        await until(lambda: "the watcher failed by itself and begins anew" in said())
+    alone = watcher(source).run()
+    first = asyncio.ensure_future(anext(alone))
+    await until(lambda: said().count("the watcher failed by itself and begins anew") >= 2)
+    monkeypatch.setattr(data_arrival, "payloads", real)
+
+    assert not store[INCOMING].writes
+    assert (await first).payload["batches"][0]["uri"] == f"file://{source}/one"
+    await alone.aclose()
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"source": "incoming"}, r"source: 'incoming' is not allowed; give a directory's absolute path or a URL"),
     ({"source": 7}, "source: 7 is not allowed"),
+    ({"source": "file://incoming"}, "source: 'file://incoming' is not allowed"),
     ({"conn_id": ""}, "conn_id: '' is not allowed; give a text"),
     ({"storage_options": "x"}, "storage_options: .* give a dict"),
     ({"storage_options": {"secret": "s"}}, "'secret' is not allowed; secrets belong in a connection"),
@@ -367,6 +421,15 @@ def test_airflow_takes_it_as_a_watcher_and_builds_it_again() -> None:
     assert again.serialize() == trigger.serialize()
     assert trigger.hash(*trigger.serialize()) == again.hash(*again.serialize())
     assert again.address() == "s3://bucket/incoming"
+
+
+def test_an_object_storage_path_is_a_source() -> None:
+    """With its connection."""
+    bucket = DataArrivalTrigger(ObjectStoragePath("s3://bucket/incoming", conn_id="store"))
+    directory = DataArrivalTrigger(ObjectStoragePath("file:///incoming"))
+
+    assert (bucket.address(), bucket.conn_id) == ("s3://bucket/incoming", "store")
+    assert (directory.address(), directory.conn_id) == ("file:///incoming", None)
 
 
 async def test_a_call_that_hangs_holds_up_nobody_and_the_number_of_such_calls_is_bounded() -> None:
