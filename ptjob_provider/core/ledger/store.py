@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _INSERTS: Mapping[str, Any] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
-_CHUNK = 1000
 _PATIENCE = 60
 """Seconds that a change waits for another one of the same ledger; each takes a fraction of one."""
 _MAKING = 7_304_651
@@ -111,12 +110,11 @@ class LedgerStore:
         """
         with self._change() as connection:
             before = self._count(connection)
-            for start in range(0, len(batches), _CHUNK):
-                rows = [self._row(batch) for batch in batches[start : start + _CHUNK]]
-                connection.execute(self._insert(BATCHES, rows, unless=("ledger", "batch_id")))
+            if batches:
+                connection.execute(self._insert(BATCHES, ("ledger", "batch_id")), [self._row(each) for each in batches])
             if source is not None and until > (self._read(connection, source) or ""):
                 row = {"ledger": self._name, "source": source, "until": until}
-                connection.execute(self._insert(READ, [row], unless=("ledger", "source"), update="until"))
+                connection.execute(self._insert(READ, ("ledger", "source"), update="until"), [row])
             return self._count(connection) - before
 
     def read_until(self, source: str) -> str | None:
@@ -239,10 +237,9 @@ class LedgerStore:
         fields = batch.to_dict()
         return {"ledger": self._name, "batch_id": fields.pop("id"), **fields}
 
-    def _insert(
-        self, table: sa.Table, rows: Sequence[Mapping[str, Any]], *, unless: Sequence[str], update: str = ""
-    ) -> Any:
-        statement = _INSERTS[self._engine.dialect.name](table).values(list(rows))
+    def _insert(self, table: sa.Table, unless: Sequence[str], *, update: str = "") -> Any:
+        """Return the statement that leaves rows as they are which have these values already, but for one column."""
+        statement = _INSERTS[self._engine.dialect.name](table)
         if update:
             newer = {update: statement.excluded[update]}
             return statement.on_conflict_do_update(index_elements=list(unless), set_=newer)
@@ -268,7 +265,7 @@ class LedgerStore:
             if connection.dialect.name == "postgresql":
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MAKING})")
             TABLES.create_all(connection)
-        connection.execute(self._insert(LEDGERS, [{"name": self._name}], unless=("name",)))
+        connection.execute(self._insert(LEDGERS, ("name",)), [{"name": self._name}])
         connection.execute(sa.select(LEDGERS).where(LEDGERS.c.name == self._name).with_for_update())
 
 
