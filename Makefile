@@ -63,6 +63,10 @@ soak: env-airflow ## 1,000 random fault schedules between the jobs and that Kube
 soak-kfp: env-kfp ## a hundred steps of pipelines on that Kubernetes, killed, terminated and deleted at random moments
 	@PYTHONPATH=tests:. .venv-kfp/bin/python -m kfp_cluster --soak $(or $(COUNT),100)
 
+.PHONY: soak-retraining
+soak-retraining: env-airflow ## 200 batches of data, dropped while triggerers are killed and trainings fail; about 20 minutes
+	@PYTHONPATH=tests:. .venv/bin/python -m retraining $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+
 .PHONY: cluster cluster-down
 cluster: env-airflow ## keep that Kubernetes up and say how kubectl reaches it
 	@PYTHONPATH=tests .venv/bin/python -m cluster images

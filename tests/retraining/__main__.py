@@ -1,0 +1,48 @@
+"""`python -m retraining`: 200 batches, dropped while triggerers die and trainings fail; for a person."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+
+from cluster.shell import Progress
+from retraining.scene import scene, unmet
+from retraining.schedule import Schedule
+from retraining.soak import Soak
+
+UNMET = 69  # EX_UNAVAILABLE
+SERIES = "bucket"
+SECONDS_EACH = 4.0
+"""How long batches are dropped, for each of them."""
+
+POLL = 5.0
+
+
+def main() -> int:
+    """Do what the command line says; 1 if something is wrong with a batch."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    arguments = parser.parse_args()
+    if reason := unmet():
+        sys.stderr.write(f"{reason}\n")
+        return UNMET
+    tell = Progress()
+    tell(f"seed {arguments.seed}")
+    seconds = SECONDS_EACH * arguments.count
+    schedule = Schedule.drawn(arguments.seed, series={SERIES: arguments.count}, seconds=seconds)
+    with (
+        tempfile.TemporaryDirectory(prefix="ptjob-retraining-") as root,
+        scene(Path(root), fates={SERIES: schedule.fates}, poll=POLL, tell=tell) as made,
+    ):
+        outcome = Soak(made, schedule, tell).run()
+    sys.stdout.write("".join(f"{line}\n" for line in outcome.lines()))
+    few = 10 * outcome.failed < sum(map(len, outcome.trainings.values()))
+    return 1 if outcome.wrong or few or outcome.per_hour > outcome.most_per_hour else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""A real Airflow with two triggerers, PostgreSQL, a real S3 server and trainings of PyTorch, to drop batches into."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+import faulty_s3
+import minio
+import postgresql
+from demo.stack import Stack, StackConfig
+from retraining.judgement import Training
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from faulty_s3 import FaultyS3
+    from minio import Minio
+    from retraining.schedule import Drop
+
+HERE = Path(__file__).parent
+BUCKET = "training-data"
+OVER = {"success", "failed"}
+PAGE = 100
+
+
+def unmet() -> str:
+    """Return in one line why there can be no such scene on this machine, or an empty text."""
+    return postgresql.unmet() or minio.unmet()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """What the soak acts on and looks at.
+
+    Attributes:
+        stack: Airflow.
+        store: the S3 server, past the gateway.
+        gateway: what only the watchers go through; it counts.
+        sources: where each series of batches is dropped.
+        work: the claim of all trainings, as a directory.
+        poll: seconds between two looks of a watcher.
+    """
+
+    stack: Stack
+    store: Minio
+    gateway: FaultyS3
+    sources: Mapping[str, str]
+    work: Path
+    poll: float
+
+    def deliver(self, drop: Drop) -> None:
+        """Write a batch file by file, each in its time, and its marker last."""
+        *before, last = drop.pauses
+        for (path, data), pause in zip(drop.files.items(), before, strict=True):
+            time.sleep(pause)
+            self._write(drop, path, data)
+        time.sleep(last)
+        self._write(drop, "_SUCCESS", b"")
+
+    def _write(self, drop: Drop, path: str, data: bytes) -> None:
+        source = self.sources[drop.series]
+        if source.startswith("s3://"):
+            self.store.files.pipe_file(f"{source.removeprefix('s3://')}/{drop.name}/{path}", data)
+            return
+        file = Path(source) / drop.name / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("wb") as written:  # half of it can be seen for a moment
+            written.write(data[: len(data) // 2])
+            written.flush()
+            written.write(data[len(data) // 2 :])
+
+    # --- what has become of it
+
+    def runs(self, series: str) -> list[dict[str, Any]]:
+        """Return all runs of a series."""
+        return self._all(f"dags/retrain_{series}/dagRuns", "dag_runs")
+
+    def is_settled(self) -> bool:
+        """Whether no run is going or about to."""
+        return all(run["state"] in OVER for series in self.sources for run in self.runs(series))
+
+    def trainings(self, series: str) -> list[Training]:
+        """Return what rank 0 of each training has written down, with Airflow's word on how its task has ended."""
+        tasks = self._all(f"dags/retrain_{series}/dagRuns/~/taskInstances", "task_instances")
+        succeeded = {each["dag_run_id"] for each in tasks if each["task_id"] == "train" and each["state"] == "success"}
+        notes = [json.loads(path.read_text()) for path in sorted((self.work / series).glob("notes/*.json"))]
+        return [Training.of(note, succeeded=note["run_id"] in succeeded) for note in notes]
+
+    def events(self) -> list[str]:
+        """Return the ids of the batches that Airflow has events for, each as often as it was told."""
+        found = self._all("assets/events", "asset_events")
+        return [batch["id"] for event in found for batch in (event["extra"].get("payload") or {}).get("batches", ())]
+
+    def _all(self, path: str, key: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while True:
+            page = self.stack.api.get(path, limit=PAGE, offset=len(found))
+            found += page[key]
+            if not page[key] or len(found) >= page["total_entries"]:
+                return found
+
+
+@contextlib.contextmanager
+def scene(
+    root: Path, *, fates: Mapping[str, Sequence[str]], poll: float, tell: Callable[[str], None]
+) -> Iterator[Scene]:
+    """Have it, with all its DAGs waiting for batches; nothing of it runs afterwards.
+
+    Args:
+        root: for all its files.
+        fates: how the trainings of each series end. Series whose names begin with `bucket` have a prefix in the store
+            as their source, the others a directory.
+        poll: seconds between two looks of a watcher.
+        tell: hears each step.
+    """
+    sources = {name: f"s3://{BUCKET}/{name}" if name.startswith("bucket") else str(root / name) for name in fates}
+    work = root / "jobs" / "claims" / "default" / "runs"
+    work.mkdir(parents=True)
+    (work / "plan.json").write_text(json.dumps(fates))
+    for source in sources.values():
+        if source.startswith("/"):
+            Path(source).mkdir()
+    with (
+        postgresql.database(tell) as address,
+        minio.store(tell) as store,
+        faulty_s3.before(store) as gateway,
+        contextlib.ExitStack() as ends,
+    ):
+        store.files.mkdir(BUCKET)
+        settings = {
+            **_settings(root, _secret(store)),
+            "AIRFLOW_CONN_LEDGER": _ledger(address),
+            "AIRFLOW_CONN_STORE": store.connection(gateway.endpoint),
+            "RETRAINING_SOURCES": json.dumps(sources),
+            "RETRAINING_POLL": str(poll),
+        }
+        stack = ends.enter_context(Stack(_config(root, address, settings)))
+        stack.add("triggerer", "triggerer-2")
+        stack.wait_healthy()
+        for name in sources:
+            stack.api.wait_for_dag(f"retrain_{name}")
+        tell("Airflow is up")
+        yield Scene(stack=stack, store=store, gateway=gateway, sources=sources, work=work, poll=poll)
+
+
+def _ledger(address: str) -> str:
+    """Make the ledger's database and return its connection."""
+    engine = sa.create_engine(address, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE DATABASE ledger")
+    at = engine.url
+    known = {"host": at.host, "port": at.port, "login": at.username, "password": at.password}
+    return json.dumps({"conn_type": "postgres", "schema": "ledger", **known})
+
+
+def _config(root: Path, address: str, settings: Mapping[str, str]) -> StackConfig:
+    shutil.copytree(HERE / "dags", root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
+    return StackConfig(
+        home=root / "home",
+        dags=root / "dags",
+        database_url=address,
+        settings=settings,
+        paused_at_creation=False,
+    )
+
+
+def _settings(root: Path, secret: str) -> dict[str, str]:
+    """Return Airflow's options: jobs run here, and a triggerer that is gone is replaced within seconds."""
+    options = {
+        "PTJOB__BACKEND": "local",
+        "PTJOB__LOCAL_ROOT": str(root / "jobs"),
+        "PTJOB__LOCAL_IMAGES": json.dumps({"training": str(HERE / "image")}),
+        "PTJOB__LOCAL_SECRETS": json.dumps({"store": {"options": secret}}),
+        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
+        "TRIGGERER__JOB_HEARTBEAT_SEC": "2",
+        "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+        "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+    }
+    return {f"AIRFLOW__{name}": value for name, value in options.items()}
+
+
+def _secret(store: Minio) -> str:
+    """Return what a training reaches the store with, past the gateway."""
+    return json.dumps({"key": minio.OWNER, "secret": store.password, "client_kwargs": {"endpoint_url": store.endpoint}})

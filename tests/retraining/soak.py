@@ -1,0 +1,204 @@
+"""Drops batches while triggerers are killed and trainings fail, and says what became of each batch."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from retraining.judgement import faults
+from retraining.schedule import AFTER, BEFORE, drop
+from task_run import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from retraining.judgement import Training
+    from retraining.scene import Scene
+    from retraining.schedule import Drop, Schedule
+
+PATIENCE = 900.0
+"""Seconds for what is left to be trained on once nothing is struck any more."""
+
+QUIET = 20.0
+"""Seconds without a run after which nothing more comes by itself."""
+
+CLOSING = 4
+"""Batches that may be dropped at the end: of a run that failed nothing starts the next one but news."""
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What became of a soak.
+
+    Attributes:
+        wrong: see `judgement.faults`; of all series.
+        trainings: by series.
+        dropped: how many batches.
+        skipped: how many runs found nothing new.
+        strikes: how many triggerers were killed.
+        told: how many batches Airflow had events for, each as often as it was told.
+        seconds: how long watchers watched.
+        requests: of the watchers to the store.
+        poll: seconds between two looks of a watcher.
+    """
+
+    wrong: list[str]
+    trainings: Mapping[str, list[Training]]
+    dropped: int
+    skipped: int
+    strikes: int
+    told: Counter[str]
+    seconds: float
+    requests: Counter[str]
+    poll: float
+
+    @property
+    def fates(self) -> Counter[str]:
+        """How trainings were made to end."""
+        return Counter(each.fate for found in self.trainings.values() for each in found)
+
+    @property
+    def failed(self) -> int:
+        """How many trainings were made to fail."""
+        return self.fates[BEFORE] + self.fates[AFTER]
+
+    @property
+    def per_hour(self) -> float:
+        """Requests of the watchers to the store in an hour."""
+        return self.requests.total() / self.seconds * 3600
+
+    @property
+    def most_per_hour(self) -> float:
+        """So many would be too many: a look each time, two for each batch, and a few for each new triggerer."""
+        looks = self.seconds / self.poll
+        return (looks + 2 * self.dropped + 10 * (self.strikes + 2)) / self.seconds * 3600
+
+    def lines(self) -> list[str]:
+        """Say it to people."""
+        total = sum(map(len, self.trainings.values()))
+        good = sum(each.succeeded for found in self.trainings.values() for each in found)
+        twice = sum(count - 1 for count in self.told.values())
+        failed = f"{self.fates[BEFORE]} were made to fail before the model was written and {self.fates[AFTER]} after it"
+        bound = f"{self.per_hour:.0f} an hour (allowed: {self.most_per_hour:.0f}), with a look every {self.poll:.0f} s"
+        return [
+            f"{self.dropped} batches in {self.seconds:.0f} s; {self.strikes} triggerers were killed",
+            f"{total} trainings: {good} succeeded, {failed}",
+            f"{self.skipped} more runs found nothing new and were skipped",
+            f"Airflow was told of {len(self.told)} batches; {twice} times of one that it had been told of before",
+            f"requests of the watchers to the store: {dict(self.requests)}, {bound}",
+            *(f"wrong: {each}" for each in self.wrong),
+            f"{len(self.wrong)} things are wrong",
+        ]
+
+
+@dataclass
+class Soak:
+    """One soak of a scene."""
+
+    scene: Scene
+    schedule: Schedule
+    tell: Callable[[str], None]
+    dropped: list[Drop] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
+    strikes: int = 0
+
+    def run(self) -> Outcome:
+        """Have it happen, and wait until nothing is left to be trained on."""
+        began = time.monotonic()
+        threads = [threading.Thread(target=self._guarded, args=(act, began)) for act in (self._drop, self._strike)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self.errors:
+            raise self.errors[0]
+        self.tell(f"{len(self.dropped)} batches were dropped, {self.strikes} triggerers killed; the rest is trained on")
+        self._finish()
+        seconds = time.monotonic() - began
+        series = list(self.scene.sources)
+        trainings = {name: self.scene.trainings(name) for name in series}
+        runs = sum(len(self.scene.runs(name)) for name in series)
+        return Outcome(
+            wrong=[f"{name}: {each}" for name in series for each in self._wrong(name)],
+            trainings=trainings,
+            dropped=len(self.dropped),
+            skipped=runs - len({each.run_id for found in trainings.values() for each in found}),
+            strikes=self.strikes,
+            told=Counter(self.scene.events()),
+            seconds=seconds,
+            requests=Counter(self.scene.gateway.requests),
+            poll=self.scene.poll,
+        )
+
+    def _guarded(self, act: Callable[[float], None], began: float) -> None:
+        try:
+            act(began)
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            self.errors.append(error)
+
+    def _drop(self, began: float) -> None:
+        """Drop each batch at its moment; those of a burst are written beside each other."""
+        writers = []
+        for each in self.schedule.drops:
+            _sleep_until(began + each.at)
+            self.dropped.append(each)
+            writers.append(threading.Thread(target=self.scene.deliver, args=(each,)))
+            writers[-1].start()
+        for writer in writers:
+            writer.join()
+
+    def _strike(self, began: float) -> None:
+        for strike in self.schedule.strikes:
+            _sleep_until(began + strike.at)
+            for victim in strike.victims:
+                self.scene.stack[victim].kill()
+                self.strikes += 1
+            time.sleep(strike.down)
+            for victim in strike.victims:
+                self.scene.stack[victim].start()
+
+    def _finish(self) -> None:
+        """Return when every batch was new, or nothing more can be expected."""
+        draw = random.Random(len(self.dropped))  # noqa: S311 - as the schedule
+        for number in range(CLOSING + 1):
+            until(self._is_told, timeout=PATIENCE, what="an event for each batch", interval=2.0)
+            self._settle()
+            waiting = [name for name in self.scene.sources if any("was lost" in each for each in self._wrong(name))]
+            if not waiting or number == CLOSING:
+                return
+            for name in waiting:
+                self.tell(f"{name}: a batch more, to start the run after one that has failed")
+                closing = drop(draw, name, f"closing-{number}", 0.0)
+                self.dropped.append(closing)
+                self.scene.deliver(closing)
+
+    def _is_told(self) -> bool:
+        """Whether Airflow has an event for each batch."""
+        return len(set(self.scene.events())) >= len(self.dropped)
+
+    def _settle(self) -> None:
+        quiet_since = [time.monotonic()]
+
+        def is_quiet() -> bool:
+            if not self.scene.is_settled():
+                quiet_since[0] = time.monotonic()
+            return time.monotonic() - quiet_since[0] >= QUIET
+
+        until(is_quiet, timeout=PATIENCE, what="the end of all runs", interval=1.0)
+
+    def _wrong(self, series: str) -> list[str]:
+        dropped = {each.name: _digests(each) for each in self.dropped if each.series == series}
+        return faults(dropped, self.scene.trainings(series))
+
+
+def _digests(each: Drop) -> dict[str, str]:
+    return {path: hashlib.sha256(data).hexdigest() for path, data in each.files.items()}
+
+
+def _sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))

@@ -1,0 +1,43 @@
+"""Twelve batches in a bucket and a directory, dropped while triggerers are killed and trainings fail; a fixed seed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster.fixtures import skip_because
+from retraining.scene import scene, unmet
+from retraining.schedule import AFTER, BEFORE, SUCCESS, Schedule
+from retraining.soak import Soak
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SEED = 20261129
+SERIES = {"bucket": 6, "directory": 6}
+FATES = {"bucket": (AFTER, SUCCESS, BEFORE), "directory": (BEFORE, SUCCESS, AFTER)}
+"""Each series has a failure however few trainings it takes."""
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+def test_each_batch_is_new_in_one_successful_training_and_in_all_later_ones(
+    tmp_path: Path, tell: Callable[[str], None]
+) -> None:
+    """By what rank 0 of each training has really read; the watchers' requests to the store are bounded."""
+    if reason := unmet():
+        skip_because(reason)
+    schedule = Schedule.drawn(SEED, series=SERIES, seconds=60.0)
+    with scene(tmp_path, fates=FATES, poll=3.0, tell=tell) as made:
+        outcome = Soak(made, schedule, tell).run()
+
+    report = "\n".join(outcome.lines())
+    assert not outcome.wrong, report
+    assert outcome.strikes >= 4, report
+    assert outcome.fates[BEFORE] >= 1, report
+    assert outcome.fates[AFTER] >= 1, report
+    assert outcome.dropped >= sum(SERIES.values())
+    assert len(outcome.told) == outcome.dropped, report
+    assert outcome.per_hour <= outcome.most_per_hour, report
