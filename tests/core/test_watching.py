@@ -15,6 +15,8 @@ from ptjob_provider.core.kubernetes.client import lease
 if TYPE_CHECKING:
     from typing import Any
 
+    import pytest
+
     from api_server_stand_in import StandInApiServer
     from ptjob_provider.core.kubernetes.board.watching import News
 
@@ -73,3 +75,18 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_stormed() -> None:
     pauses = [later - earlier for earlier, later in pairwise(server.came_at[:6])]
     least = [0.1, 0.0, 0.25, 0.5, 1.0]  # the list is followed by its watch at once
     assert all(pause >= some for pause, some in zip(pauses, least, strict=True)), pauses
+
+
+async def test_a_server_that_is_away_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not at each of the tries that follow; and that it is there again."""
+    caplog.set_level("INFO")
+    away = (503, {"kind": "Status", "message": "starting up"})
+    async with (
+        stand_in_api_server(REFUSED, away, away, away, page("a")) as server,
+        lease(server.config(attempts=1)) as client,
+    ):
+        await news_until(Watch(client, PODS), server, 6)
+
+    said = [record.message for record in caplog.records if record.name.endswith("watching")]
+    assert sum("starting up" in line for line in said) == 1
+    assert sum("is watched again" in line for line in said) == 1

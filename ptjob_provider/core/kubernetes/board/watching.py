@@ -90,6 +90,7 @@ class Watch:
         self._selector = selector or {}
         self._version = ""
         self._failures = 0
+        self._said = ""
 
     async def news(self) -> AsyncGenerator[News, None]:
         """Yield what is there, then what changes, without end.
@@ -102,6 +103,7 @@ class Watch:
             try:
                 async with aclosing(self._one_connection()) as news:
                     async for each in news:
+                        self._say_that_it_works(each)
                         yield each
                 why = "ended by the server"
             except ClusterUnavailable as error:
@@ -166,9 +168,16 @@ class Watch:
                 yield _checked(line, self._path)
 
     async def _pause(self, why: str, asked: float | None) -> None:
-        logger.info("%s: %s; watching it again soon", self._path, why)
+        if why != self._said:  # not at each of many tries
+            logger.info("%s: %s; watching it again soon, with pauses", self._path, why)
+            self._said = why
         ours = _PAUSES[min(self._failures, len(_PAUSES)) - 1] if self._failures else 0.0
         await asyncio.sleep(max(ours * random.uniform(0.5, 1.0), asked or 0.0))  # noqa: S311 - as above
+
+    def _say_that_it_works(self, news: News) -> None:
+        if self._said and news is not Mark.BEGIN:
+            logger.info("%s: is watched again", self._path)
+            self._said = ""
 
 
 async def _lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
