@@ -20,7 +20,7 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["software"],
             }
         ],
-        "operators": _modules("ptjob_provider.airflow.operators"),
+        "operators": _modules("ptjob_provider.airflow.operators", "ptjob_provider.airflow.ledger"),
         "sensors": _modules("ptjob_provider.airflow.sensors"),
         "hooks": _modules("ptjob_provider.airflow.hooks"),
         "triggers": _modules("ptjob_provider.airflow.triggers", "ptjob_provider.airflow.data_arrival"),

@@ -24,7 +24,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, BaseHook, BaseOperator, ObjectStoragePath
+from airflow.sdk import Asset, AssetAlias, BaseHook, BaseOperator, ObjectStoragePath
+from airflow.sdk.definitions.asset import AssetRef
 from airflow.sdk.exceptions import AirflowRuntimeError, AirflowSkipException
 from airflow.sdk.execution_time.context import InletEventsAccessors
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
@@ -53,6 +54,7 @@ _PAGE = 50
 _OVERLAP = timedelta(minutes=10)
 """How far back events are read once more: one may get an earlier time than another and be there later."""
 
+_WITH_EVENTS = (Asset, AssetAlias, AssetRef)
 _OF_CONNECTION = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "application_name")
 
 
@@ -178,8 +180,8 @@ class ClaimBatchesOperator(BaseOperator):
 
     def _record(self, store: LedgerStore, context: Any) -> None:
         triggering = context["triggering_asset_events"]
-        assets = [asset for asset in triggering if isinstance(asset, Asset)]
-        assets += [asset for asset in self.inlets if asset not in assets]
+        assets: list[Asset | AssetAlias | AssetRef] = [asset for asset in triggering if isinstance(asset, Asset)]
+        assets += [inlet for inlet in self.inlets if isinstance(inlet, _WITH_EVENTS) and inlet not in assets]
         found = 0
         for asset in assets:
             source = " ".join(filter(None, (getattr(asset, part, None) for part in ("name", "uri"))))
@@ -201,7 +203,7 @@ class ClaimBatchesOperator(BaseOperator):
         standings = []
         for claim in store.open_claims():
             is_own = (claim.claimant.dag_id, claim.claimant.run_id) == (claimant.dag_id, claimant.run_id)
-            standings.append((claim, Standing.TAKEN if is_own and not _has_trained(claim) else _standing(claim)))
+            standings.append((claim, _own_standing(claim) if is_own else _standing(claim)))
         return store.claim(claimant, standings, may_claim_more=may_claim_more(_training_states(claimant)))
 
     def _tell(self, claimed: Claimed) -> None:
@@ -223,8 +225,9 @@ def _standing(claim: OpenClaim) -> Standing:
     return standing_of(training, is_going=_is_going(claim.claimant), reported=claim.reported)
 
 
-def _has_trained(claim: OpenClaim) -> bool:
-    return standing_of(_training_states(claim.claimant), is_going=True, reported=False) is Standing.HAD
+def _own_standing(claim: OpenClaim) -> Standing:
+    """Say whether this very run has trained on what it claimed before; it is going, so nothing of it is free."""
+    return standing_of(_training_states(claim.claimant), is_going=True, reported=claim.reported)
 
 
 def _training_states(claimant: Claimant) -> list[str]:

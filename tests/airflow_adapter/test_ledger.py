@@ -261,6 +261,13 @@ def test_the_triggering_events_need_no_inlets(airflow: StandInAirflow, url: str)
     assert names(claim(url, inlets=[], triggering=triggering)) == ["b1", "b2"]
 
 
+def test_inlets_that_are_no_assets_are_none_of_its_business(airflow: StandInAirflow, url: str) -> None:
+    """A task may have others, for lineage."""
+    airflow.happen("b1")
+
+    assert names(claim(url, inlets=["a table", ARRIVED])) == ["b1"]
+
+
 def test_an_event_that_cannot_be_read_is_left_out_and_said(
     airflow: StandInAirflow, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
