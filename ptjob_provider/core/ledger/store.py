@@ -208,7 +208,7 @@ class LedgerStore:
         connection.execute(BATCHES.update().where(*free).values(claim_id=claim_id))
 
     def _handover(self, connection: sa.Connection, claimant: Claimant) -> Handover:
-        own = sa.and_(*self._by(claimant), CLAIMS.c.state != _RELEASED)
+        own = sa.and_(*self._by(claimant))  # a claim that was released has none
         new = self._batches(connection, own)
         return Handover(earlier=self._batches(connection, sa.and_(CLAIMS.c.state == _HAD, sa.not_(own))), new=new)
 
