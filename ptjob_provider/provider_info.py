@@ -23,7 +23,11 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _modules("ptjob_provider.airflow.operators", "ptjob_provider.airflow.ledger"),
         "sensors": _modules("ptjob_provider.airflow.sensors"),
         "hooks": _modules("ptjob_provider.airflow.hooks"),
-        "triggers": _modules("ptjob_provider.airflow.triggers", "ptjob_provider.airflow.data_arrival"),
+        "triggers": _modules(
+            "ptjob_provider.airflow.triggers",
+            "ptjob_provider.airflow.data_arrival",
+            "ptjob_provider.airflow.claim_arrival",
+        ),
         "extra-links": [
             "ptjob_provider.airflow.links.PyTorchJobLink",
             "ptjob_provider.airflow.links.PyTorchJobLogsLink",

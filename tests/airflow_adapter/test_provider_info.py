@@ -51,7 +51,7 @@ def test_every_adapter_module_with_a_public_part_is_listed() -> None:
     """Nobody adds a sensor that Airflow does not know."""
     listed = {name for kind in KINDS for entry in INFO[kind] for name in entry["python-modules"]}
 
-    assert listed == {f"ptjob_provider.airflow.{name}" for name in (*KINDS, "data_arrival", "ledger")}
+    assert listed == {f"ptjob_provider.airflow.{name}" for name in (*KINDS, "data_arrival", "claim_arrival", "ledger")}
 
 
 @pytest.mark.parametrize("name", OPTIONS)
