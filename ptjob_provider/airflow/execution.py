@@ -16,6 +16,7 @@ from ptjob_provider.airflow.stopping import Fate, fate_in_worker
 from ptjob_provider.airflow.store import TaskStateAttemptStore
 from ptjob_provider.airflow.tasklog import TaskLog, add_rest_of_log
 from ptjob_provider.airflow.waiting import ToldToStop, Waiting, alarm_put_off
+from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import Conclusion, deadline_after, raise_for
 from ptjob_provider.core.errors import ClusterError, JobFailed, JobNotFound, JobTimedOut, PTJobError
 from ptjob_provider.core.finishing import (
@@ -27,7 +28,6 @@ from ptjob_provider.core.finishing import (
     known_job,
 )
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.orphans import LeaveRunning, marked
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted
@@ -194,7 +194,7 @@ class JobExecution:
             found = await self._backend.get(ref.kind, ref.namespace, ref.name)
         except JobNotFound:
             return state, True
-        return state, pytorchjob.read_status(found).phase.is_terminal
+        return state, kinds.read_status(found).phase.is_terminal
 
     def _tell(self, submission: Submission) -> None:
         ref = submission.ref

@@ -23,11 +23,12 @@ from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.templates import ObjectTemplates
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.airflow.waiting import Waiting
+from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import LedgerUnavailable
 from ptjob_provider.core.finishing import OnFinishAction
 from ptjob_provider.core.identity import Owner, stem_of
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.manifest import dump_manifest
 from ptjob_provider.core.orphans import LeaveRunning
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 
@@ -183,10 +184,10 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     def dry_run(self) -> None:
         """Print the manifest of attempt 1 as it would be submitted; nothing is started."""
         owner = Owner(instance="dry-run", ids={"dag_id": self.dag_id, "task_id": self.task_id}, labels={})
-        rendered = pytorchjob.render(
+        rendered = kinds.DEFAULT.render(
             self._job(), owner=owner, attempt=1, exact_name=self.exact_name, installation=load_installation()
         )
-        print(pytorchjob.dump(rendered.manifest))  # noqa: T201 - what a dry run is for
+        print(dump_manifest(rendered.manifest))  # noqa: T201 - what a dry run is for
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Submit or adopt the job, and wait for it here or in the triggerer."""

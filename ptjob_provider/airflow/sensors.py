@@ -18,9 +18,9 @@ from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, PyTor
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.tasklog import TaskLog, add_rest_of_log
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
+from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import raise_for
 from ptjob_provider.core.errors import JobFailed, JobNotFound
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.snapshot import look
 from ptjob_provider.core.submission import Submission
@@ -97,7 +97,7 @@ class PyTorchJobSensor(BaseSensorOperator):
             if job is None:
                 return False
             submission = Submission.of(job)
-            if pytorchjob.read_status(job).phase.is_terminal:
+            if kinds.read_status(job).phase.is_terminal:
                 conclusion = asyncio.run(self._read(backend, submission))
                 return PokeReturnValue(is_done=True, xcom_value=self._finish(place, submission, conclusion))
             if self.deferrable:
@@ -115,12 +115,12 @@ class PyTorchJobSensor(BaseSensorOperator):
     def _place(self) -> Place:
         """Return where jobs run; the job is looked for in its namespace if the task names none."""
         place = Access.of(self).place()
-        self.namespace = self.namespace or place.namespace or pytorchjob.DEFAULT_NAMESPACE
+        self.namespace = self.namespace or place.namespace or kinds.DEFAULT_NAMESPACE
         return place
 
     async def _find(self, backend: Backend) -> Manifest | None:
         try:
-            return await backend.get(pytorchjob.KIND, str(self.namespace), self.job_name)
+            return await backend.get(kinds.DEFAULT.KIND, str(self.namespace), self.job_name)
         except JobNotFound:
             return None
 

@@ -12,9 +12,9 @@ import click
 import yaml
 
 from ptjob_provider.cli import tables
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.snapshot import look, owner_of
 from ptjob_provider.core.submission import stop_and_wait
 
@@ -44,7 +44,7 @@ class Refused(click.ClickException):
 def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> None:
     """Print the jobs of the namespace that carry all the labels."""
     selector = dict(_pair(label) for label in labels)
-    rows = [row_of(job) for job in run(place.open().list(pytorchjob.KIND, place.namespace, selector))]
+    rows = [row_of(job) for job in run(place.open().list(kinds.DEFAULT.KIND, place.namespace, selector))]
     if output == "name":
         for row in rows:
             click.echo(row["name"])
@@ -85,7 +85,7 @@ def delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
 
 def row_of(job: Manifest) -> dict[str, Any]:
     """Say of one job what a list says."""
-    status, replicas = pytorchjob.read_status(job).to_dict(), len(pytorchjob.replicas(job))
+    status, replicas = kinds.read_status(job).to_dict(), len(kinds.replicas(job))
     return {
         **JobRef.of(job).to_dict(),
         **status,
@@ -101,7 +101,7 @@ def find_replica(job: Manifest, wanted: str | None) -> str:
     Raises:
         Refused: the job has no such replica; the text names those it has.
     """
-    replicas = pytorchjob.replicas(job)
+    replicas = kinds.replicas(job)
     if wanted is None:
         return replicas[0].name
     for replica in replicas:
@@ -135,7 +135,7 @@ async def _logs(
     place: Place, name: str, *, follow: bool, tail: int | None, wanted: str | None, timestamps: bool
 ) -> None:
     backend = place.open()
-    job = await backend.get(pytorchjob.KIND, place.namespace, name)
+    job = await backend.get(kinds.DEFAULT.KIND, place.namespace, name)
     ref, replica, cursor = JobRef.of(job), find_replica(job, wanted), None
     if tail is not None:
         # At least one line is kept, and not printed for `-t 0`: following goes on after it.
@@ -158,7 +158,7 @@ def _print_line(line: LogLine, *, timestamps: bool) -> None:
 async def _delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
     backend = place.open()
     try:
-        ref = JobRef.of(await backend.get(pytorchjob.KIND, place.namespace, name))
+        ref = JobRef.of(await backend.get(kinds.DEFAULT.KIND, place.namespace, name))
     except JobNotFound:
         if ignore_not_found:
             return

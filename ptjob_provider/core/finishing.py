@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, JobNotFound
 from ptjob_provider.core.identity import JobRef, is_owned_by
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.spec.literals import word
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def delete_if_unfinished(backend: Backend, ref: JobRef) -> bool:
         found = await backend.get(ref.kind, ref.namespace, ref.name)
     except JobNotFound:
         return False
-    if JobRef.of(found) != ref or pytorchjob.read_status(found).phase.is_terminal:
+    if JobRef.of(found) != ref or kinds.read_status(found).phase.is_terminal:
         return False
     await backend.delete(ref)
     return True
@@ -59,7 +59,7 @@ async def known_job(backend: Backend, owner: Owner, store: AttemptStore) -> JobR
     if record is None or record.ended:
         return None
     try:
-        found = await backend.get(pytorchjob.KIND, record.namespace, record.name)
+        found = await backend.get(kinds.DEFAULT.KIND, record.namespace, record.name)
     except JobNotFound:
         return None
     ref = JobRef.of(found)
@@ -101,6 +101,7 @@ async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction,
     if action.deletes(succeeded=succeeded):
         await backend.delete(ref)
         return True
-    if (found["spec"].get("runPolicy") or {}).get("ttlSecondsAfterFinished") is None:
-        await backend.patch(ref, {"spec": {"runPolicy": {"ttlSecondsAfterFinished": pytorchjob.DEFAULT_TTL}}})
+    change = kinds.kind_of(found).expiring(found)
+    if change is not None:
+        await backend.patch(ref, change)
     return False

@@ -21,9 +21,9 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.identity import MANAGED_LABEL, PREFIX, JobRef, Manifest, owner_in
-from ptjob_provider.core.kinds import pytorchjob
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -43,7 +43,6 @@ WAITING_STATES = frozenset(
 LEAVE_RUNNING_ANNOTATION = f"{PREFIX}/leave-running"
 
 _AIRFLOW_IDS = {"dag_id", "task_id", "run_id"}
-_POLICIES_THAT_STOP = {"Running", "All"}
 
 
 class LeaveRunning(StrEnum):
@@ -83,7 +82,7 @@ class LiveJob:
             ref=JobRef.of(job),
             instance=owner.instance,
             owner=owner.ids,
-            phase=pytorchjob.read_status(job).phase,
+            phase=kinds.read_status(job).phase,
             created_at=datetime.fromisoformat(meta["creationTimestamp"]),
             leave_running=(meta.get("annotations") or {}).get(LEAVE_RUNNING_ANNOTATION, ""),
         )
@@ -145,7 +144,7 @@ def marked(job: TrainingJob, leave: LeaveRunning | None) -> TrainingJob:
 
 async def live_jobs(backend: Backend, namespace: str) -> list[LiveJob]:
     """Return the jobs of the namespace that an orchestrator created and that use something, oldest first."""
-    found = await backend.list(pytorchjob.KIND, namespace, {MANAGED_LABEL: "true"})
+    found = await backend.list(kinds.DEFAULT.KIND, namespace, {MANAGED_LABEL: "true"})
     return [LiveJob.of(job) for job in found if await _uses_something(backend, job)]
 
 
@@ -202,10 +201,9 @@ async def _uses_something(backend: Backend, job: Manifest) -> bool:
     """Whether the job has not ended, or its end left replicas running; a policy other than None stops them."""
     if job["metadata"].get("deletionTimestamp"):
         return False
-    if not pytorchjob.read_status(job).phase.is_terminal:
+    if not kinds.read_status(job).phase.is_terminal:
         return True
-    policy = (job["spec"].get("runPolicy") or {}).get("cleanPodPolicy")
-    return policy not in _POLICIES_THAT_STOP and not await backend.pods_gone(JobRef.of(job))
+    return not kinds.kind_of(job).stops_by_itself(job) and not await backend.pods_gone(JobRef.of(job))
 
 
 async def _judge(waiters: Waiters, job: LiveJob, jobs: Sequence[LiveJob]) -> Finding | None:
@@ -219,8 +217,9 @@ async def _judge(waiters: Waiters, job: LiveJob, jobs: Sequence[LiveJob]) -> Fin
 async def _stopped(backend: Backend, finding: Finding) -> Finding:
     ref = finding.job.ref
     try:
-        if finding.job.phase.is_terminal:
-            await backend.patch(ref, pytorchjob.STOP_RUNNING_PODS)
+        change = kinds.named(ref.kind).STOP_RUNNING_PODS
+        if finding.job.phase.is_terminal and change is not None:
+            await backend.patch(ref, change)
         else:
             await backend.delete(ref)
     except ClusterError as error:

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.attempts import AttemptRecord
 from ptjob_provider.core.diagnosis import Diagnosis
 from ptjob_provider.core.identity import REPORT_ANNOTATION, JobRef, attempt_of, is_owned_by, owner_selector
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.outputs import problems, read_report
 from ptjob_provider.core.status import JobPhase, parse_instant
 from ptjob_provider.core.submission import Submission
@@ -83,7 +83,7 @@ async def recall(
     Raises:
         ClusterError: the jobs cannot be listed.
     """
-    jobs = await backend.list(pytorchjob.KIND, namespace, owner_selector(owner))
+    jobs = await backend.list(kinds.DEFAULT.KIND, namespace, owner_selector(owner))
     newest = max((job for job in jobs if is_owned_by(job, owner)), key=attempt_of, default=None)
     note = max((note for note in map(TryNote.read, notes) if note), key=lambda note: note.attempt, default=None)
     if note is not None and _is_all_that_is_left(note, newest):
@@ -106,14 +106,14 @@ def _running_on(replicas: Sequence[Manifest]) -> AttemptRecord | None:
     found = [
         AttemptRecord(
             attempt=attempt_of(pod),
-            name=owner["name"],
+            name=owner.name,
             namespace=pod["metadata"]["namespace"],
-            uid=owner["uid"],
+            uid=owner.uid,
             ended=True,
         )
         for pod in replicas
-        for owner in pod["metadata"].get("ownerReferences") or ()
-        if owner["kind"] == pytorchjob.KIND
+        for kind in kinds.KINDS.values()
+        if (owner := kind.owner_of(pod)).uid
     ]
     return max(found, key=lambda record: record.attempt, default=None)
 
@@ -132,13 +132,13 @@ def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:
 
 def _is_settled(job: Manifest) -> bool:
     """Whether nothing good can come of this job any more."""
-    phase = pytorchjob.read_status(job).phase
+    phase = kinds.read_status(job).phase
     return phase is JobPhase.FAILED or (phase is JobPhase.SUCCEEDED and _is_wanting(job))
 
 
 def _retry_may_help(job: Manifest) -> bool:
     noted = Diagnosis.stored_in(job)
-    return pytorchjob.read_status(job).phase is JobPhase.FAILED and (noted is None or noted.retryable)
+    return kinds.read_status(job).phase is JobPhase.FAILED and (noted is None or noted.retryable)
 
 
 def _is_wanting(job: Manifest) -> bool:

@@ -14,12 +14,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core import diagnosis as diagnoses
-from ptjob_provider.core import recorder
+from ptjob_provider.core import kinds, recorder
 from ptjob_provider.core.conclusion import Conclusion, Outcome, summarize
 from ptjob_provider.core.diagnosis import Diagnosis, LastWords, Limits, WaitingNotice
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, OutputsNotVerified
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, OVERDUE_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.outputs import notes, problems, report_text
 from ptjob_provider.core.rank0_log import Rank0Log, last_lines
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
@@ -217,10 +216,10 @@ class _Follower:
         self.noted = Diagnosis.stored_in(seen.job)
         before = self.record or recorder.stored_in(seen.job)
         replicas = len(self.submission.ranks)
-        after = recorder.observe(before, pods=seen.pods, events=seen.events, now=self.clock(), replicas=replicas)
+        after = kinds.observe(before, seen.job, seen.pods, seen.events, now=self.clock(), replicas=replicas)
         self.record = self._masked(after)
-        self.due = pytorchjob.due_at(seen.job)
-        self._say_changes(before, self.record, pytorchjob.read_status(seen.job))
+        self.due = kinds.due_at(seen.job)
+        self._say_changes(before, self.record, kinds.read_status(seen.job))
         if self.status.phase.is_terminal:  # what ran until then; the operator stops it at the same moment
             self.record = replace(self.record, running=before.running or self.record.running)
         if self._has_log(self.record):
@@ -308,10 +307,11 @@ class _Follower:
         self.sink.notice(f"{self.ref} was deleted: it would not have ended by itself")
 
     async def _stop_leftovers(self) -> None:
-        if self.deleted or await _answered(lambda: self.backend.pods_gone(self.ref)):
+        change = kinds.named(self.ref.kind).STOP_RUNNING_PODS
+        if change is None or self.deleted or await _answered(lambda: self.backend.pods_gone(self.ref)):
             return
         try:
-            await _answered(lambda: self.backend.patch(self.ref, pytorchjob.STOP_RUNNING_PODS))
+            await _answered(lambda: self.backend.patch(self.ref, change))
         except ClusterError as error:
             self.sink.notice(f"{self.ref}: replicas that still run could not be stopped ({error}); delete the job")
             return

@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import diagnosis as diagnoses
-from ptjob_provider.core import recorder
+from ptjob_provider.core import kinds, recorder
 from ptjob_provider.core.conclusion import summarize
 from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
 from ptjob_provider.core.identity import REPORT_ANNOTATION, JobRef, owner_in
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.outputs import problems, read_report
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.submission import Submission, inspect_outputs
@@ -86,13 +85,13 @@ async def look(
         JobNotFound: there is none of that name.
     """
     now = now or datetime.now(UTC)
-    job = await backend.get(pytorchjob.KIND, namespace, name)
+    job = await backend.get(kinds.DEFAULT.KIND, namespace, name)
     seen = await _first(backend, JobRef.of(job))
     if seen.job is None:
         raise JobNotFound(f"{namespace}/{name}: it was deleted just now", code=404, reason="NotFound")
     submission = Submission.of(seen.job)
-    status = pytorchjob.read_status(seen.job)
-    record = recorder.observe(recorder.stored_in(seen.job), pods=seen.pods, events=seen.events, now=now)
+    status = kinds.read_status(seen.job)
+    record = kinds.observe(recorder.stored_in(seen.job), seen.job, seen.pods, seen.events, now=now)
     report, unverified = read_report((seen.job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, "")), ""
     if report is None and inspect and status.phase is JobPhase.SUCCEEDED:
         report, unverified = await _inspect(backend, submission)

@@ -28,11 +28,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
-from ptjob_provider.core import attempts
+from ptjob_provider.core import attempts, kinds
 from ptjob_provider.core.attempts import AttemptRecord, Claim, Plan
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobAlreadyExists, JobNotFound
 from ptjob_provider.core.identity import INTENT_ANNOTATION, OUTPUTS_ANNOTATION, JobRef, Manifest, Owner, attempt_of
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.outputs import CLOCK_SKEW, ResolvedOutputs
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class Submission:
         """
         meta = job["metadata"]
         declared = (meta.get("annotations") or {}).get(OUTPUTS_ANNOTATION)
-        replicas = pytorchjob.replicas(job)
+        replicas = kinds.replicas(job)
         return cls(
             ref=JobRef.of(job),
             attempt=attempt_of(job),
@@ -253,11 +252,11 @@ class _Submitter:
         if found is not None and self._claim(found) is not Claim.FOREIGN:
             await self._stop(JobRef.of(found))
         elif record.uid is not None:
-            ref = JobRef(kind=pytorchjob.KIND, namespace=record.namespace, name=record.name, uid=record.uid)
+            ref = JobRef(kind=kinds.DEFAULT.KIND, namespace=record.namespace, name=record.name, uid=record.uid)
             await self._stop(ref)
         return await self._start(record.attempt + 1)
 
-    async def _start(self, attempt: int, rendered: pytorchjob.Rendered | None = None) -> Submission:
+    async def _start(self, attempt: int, rendered: kinds.Rendered | None = None) -> Submission:
         rendered = rendered or self._render(attempt)
         meta = rendered.manifest["metadata"]
         meta["annotations"] = {**(meta.get("annotations") or {}), INTENT_ANNOTATION: self.intent}
@@ -274,7 +273,7 @@ class _Submitter:
         created = await self.backend.get(ref.kind, ref.namespace, ref.name)
         return self._adopt(created, adopted=False)
 
-    async def _resolve_conflict(self, attempt: int, rendered: pytorchjob.Rendered) -> Submission:
+    async def _resolve_conflict(self, attempt: int, rendered: kinds.Rendered) -> Submission:
         meta = rendered.manifest["metadata"]
         found = await self._find(meta["namespace"], meta["name"])
         if found is None:
@@ -308,7 +307,7 @@ class _Submitter:
             waited += _STOP_INTERVAL
 
     def _claim(self, found: Manifest) -> Claim:
-        phase = pytorchjob.read_status(found).phase
+        phase = kinds.read_status(found).phase
         return attempts.claim(found, phase=phase, owner=self.owner, record=self.record, intent=self.intent)
 
     def _adopt(self, found: Manifest, *, adopted: bool = True) -> Submission:
@@ -332,12 +331,12 @@ class _Submitter:
 
     async def _find(self, namespace: str, name: str) -> Manifest | None:
         try:
-            return await self.backend.get(pytorchjob.KIND, namespace, name)
+            return await self.backend.get(kinds.DEFAULT.KIND, namespace, name)
         except JobNotFound:
             return None
 
-    def _render(self, attempt: int) -> pytorchjob.Rendered:
-        return pytorchjob.render(
+    def _render(self, attempt: int) -> kinds.Rendered:
+        return kinds.DEFAULT.render(
             self.job,
             owner=self.owner,
             attempt=attempt,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from kfp.dsl.pipeline_channel import PipelineChannel
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.manifest import load_manifest, load_object
 from ptjob_provider.core.outputs import is_claim_name
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
@@ -86,7 +86,7 @@ def claim_of_model(inputs: Mapping[str, Any]) -> str:
     known = {name: value for name, value in given.items() if not isinstance(value, PipelineChannel)}
     if known.get("model") is not None:
         job = TrainingJob.parse(name="job", image="image", **known)
-        rendered = pytorchjob.render(job, owner=Owner(instance="", ids={}, labels={}), attempt=1)
+        rendered = kinds.DEFAULT.render(job, owner=Owner(instance="", ids={}, labels={}), attempt=1)
         assert rendered.outputs.model is not None  # noqa: S101 - it is declared
         if is_claim_name(rendered.outputs.model.claim):
             return rendered.outputs.model.claim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core import kinds
 from ptjob_provider.kfp.mounted import OWN_CLAIM
 from ptjob_provider.kfp.numbers import unmarked
 
@@ -34,7 +34,7 @@ def pod_template(config: Any, *, copies: bool = False) -> Manifest | None:
         pod["volumes"] = _mounted(getattr(config, "volumes", None) or (), mounts)
     if not container and not pod:
         return None
-    return {"spec": {**pod, "containers": [{"name": pytorchjob.CONTAINER, **container}]}}
+    return {"spec": {**pod, "containers": [{"name": kinds.DEFAULT.CONTAINER, **container}]}}
 
 
 def _mounted(volumes: Sequence[Mapping[str, Any]], mounts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import deadline_after
 from ptjob_provider.core.errors import ClusterError, PTJobError
 from ptjob_provider.core.finishing import abandon, act_on_finished, is_left_to_next_try
 from ptjob_provider.core.identity import Owner, owner_key, owner_selector
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.recall import recall
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import Installation
@@ -148,7 +148,7 @@ class Training:
     @property
     def _namespace(self) -> str:
         """Where the job is."""
-        job = self.request.job.in_namespace(self.place.namespace or pytorchjob.DEFAULT_NAMESPACE)
+        job = self.request.job.in_namespace(self.place.namespace or kinds.DEFAULT_NAMESPACE)
         return str(job.named_namespace)
 
     @property

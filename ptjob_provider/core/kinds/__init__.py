@@ -1,1 +1,108 @@
-"""One module per CRD: job to manifest, object to status, which pods there are and which is rank 0."""
+"""The kinds of jobs: one CRD each. What is asked of a job's object here is answered by the kind that it is of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core import recorder
+from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.kinds import podtemplate, pytorchjob
+from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, PodOwner, Rendered, Replica
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.recorder import Record
+    from ptjob_provider.core.status import JobStatus
+
+_ALL: tuple[Kind, ...] = (pytorchjob,)
+
+KINDS: Mapping[str, Kind] = {each.KIND: each for each in _ALL}
+"""The kinds that are known, by their names."""
+
+DEFAULT: Kind = pytorchjob
+"""The kind of a job that names none."""
+
+__all__ = [
+    "DEFAULT",
+    "DEFAULT_NAMESPACE",
+    "KINDS",
+    "Kind",
+    "PodOwner",
+    "Rendered",
+    "Replica",
+    "due_at",
+    "is_pod_of",
+    "kind_of",
+    "named",
+    "observe",
+    "read_status",
+    "replicas",
+    "secrets_in_env",
+]
+
+
+def named(kind: str) -> Kind:
+    """Return the kind of this name.
+
+    Raises:
+        InvalidSpec: no such kind is known here.
+    """
+    if kind not in KINDS:
+        raise InvalidSpec.of("kind", kind, one_of(KINDS))
+    return KINDS[kind]
+
+
+def kind_of(job: Mapping[str, Any]) -> Kind:
+    """Return the kind of a job's object; one that does not say is of the default kind."""
+    return named(job.get("kind") or DEFAULT.KIND)
+
+
+def read_status(job: Mapping[str, Any]) -> JobStatus:
+    """Derive the job's status from its object."""
+    return kind_of(job).read_status(job)
+
+
+def due_at(job: Mapping[str, Any]) -> datetime | None:
+    """Return when the job's own deadline is over; None if it has none, has not started or has ended."""
+    return kind_of(job).due_at(job)
+
+
+def replicas(job: Mapping[str, Any]) -> tuple[Replica, ...]:
+    """Return all replicas of the job, rank 0 first."""
+    return kind_of(job).replicas(job)
+
+
+def observe(
+    record: Record,
+    job: Mapping[str, Any],
+    pods: Sequence[Manifest],
+    events: Sequence[Manifest],
+    *,
+    now: datetime,
+    replicas: int = 0,
+) -> Record:
+    """Return the record of the job with what these pods and events add; see `recorder.observe`."""
+    kind = kind_of(job)
+    return recorder.observe(
+        record,
+        pods=pods,
+        events=events,
+        now=now,
+        container=kind.CONTAINER,
+        replica_of=kind.replica_of,
+        replicas=replicas,
+    )
+
+
+def secrets_in_env(job: Mapping[str, Any]) -> dict[str, set[str] | None]:
+    """Return the names of the Secrets that variables of any container come from, with the keys; None: all keys."""
+    return podtemplate.secrets_in_env(kind_of(job).templates(job))
+
+
+def is_pod_of(pod: Mapping[str, Any], ref: JobRef) -> bool:
+    """Whether the pod belongs to this very job, as far as it says: one of its name may have left its own behind."""
+    owner = named(ref.kind).owner_of(pod)
+    return owner.uid == ref.uid if owner.uid else bool(owner.name) and owner.name == ref.name

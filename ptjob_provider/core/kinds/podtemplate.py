@@ -15,7 +15,7 @@ from ptjob_provider.core.spec import PodVolume
 from ptjob_provider.core.spec.resources import DEFAULT_GPU, NO_SHARED_MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.spec import RoleFields, TrainingJob, VolumeMount
@@ -134,6 +134,27 @@ def count_gpus(template: Mapping[str, Any]) -> int:
         for name, amount in _asked(found).items()
         if _GPU.fullmatch(name) and str(amount).isdecimal()
     )
+
+
+def secrets_in_env(templates: Iterable[Mapping[str, Any]]) -> dict[str, set[str] | None]:
+    """Return the names of the Secrets that variables of any container come from, with the keys; None: all keys."""
+    found: dict[str, set[str] | None] = {}
+    for container in (each for template in templates for each in _containers(template)):
+        for variable in container.get("env") or ():
+            if reference := (variable.get("valueFrom") or {}).get("secretKeyRef"):
+                keys = found.setdefault(reference["name"], set())
+                if keys is not None:
+                    keys.add(reference["key"])
+        for source in container.get("envFrom") or ():
+            if reference := source.get("secretRef"):
+                found[reference["name"]] = None
+    return found
+
+
+def _containers(template: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    pod = template["spec"]
+    yield from pod.get("initContainers") or ()
+    yield from pod["containers"]
 
 
 def _mount(found: Mapping[str, Any], claim: str, read_only: bool) -> Mount:  # noqa: FBT001 - a pair's second part

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import (
     ClusterError,
     InvalidSpec,
@@ -14,9 +15,8 @@ from ptjob_provider.core.errors import (
     UnsupportedByBackend,
 )
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import crd, paths
-from ptjob_provider.core.kubernetes.board import ENDED, followed, followed_world, is_pod_of
+from ptjob_provider.core.kubernetes.board import ENDED, followed, followed_world
 from ptjob_provider.core.kubernetes.claim import watched_claim
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.inspection import inspect
@@ -127,10 +127,10 @@ class KubernetesBackend:
         world = followed_world(self._config, ref)
         if world is not None and world.has_surely_stopped:
             return True
-        selector = pytorchjob.pod_selector(ref.name)
+        selector = kinds.named(ref.kind).pod_selector(ref.name)
         async with lease(self._config) as client:
             pods = await client.items(paths.pods(ref.namespace), labelSelector=selector)
-        return all(pod["status"].get("phase") in ENDED for pod in pods if is_pod_of(pod, ref))
+        return all(pod["status"].get("phase") in ENDED for pod in pods if kinds.is_pod_of(pod, ref))
 
     async def inspect_outputs(
         self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False

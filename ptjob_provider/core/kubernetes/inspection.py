@@ -13,6 +13,7 @@ import secrets
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import (
     ClusterUnavailable,
     JobAlreadyExists,
@@ -22,7 +23,6 @@ from ptjob_provider.core.errors import (
     PTJobError,
 )
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import paths
 from ptjob_provider.core.kubernetes.probe_answer import ASKS_FOR, advice, is_over, obstacle, read_report
 from ptjob_provider.core.kubernetes.probe_pod import is_held_by_one_node, pod_name, probe_pod, rank0_of
@@ -148,11 +148,17 @@ class _Probe:
         return paths.pods(self._namespace, self._name)
 
     async def _rank0(self, job: Manifest) -> Mapping[str, Any]:
+        kind = kinds.kind_of(job)
+        rank0 = kind.replicas(job)[0].name
+        if not kind.HAS_FIXED_POD_NAMES:
+            selector = kind.pod_selector(job["metadata"]["name"])
+            pods = await self._client.items(paths.pods(self._namespace), labelSelector=selector)
+            mine = [pod for pod in pods if kind.replica_of(pod) == rank0]
+            return rank0_of(job, max(mine, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None))
         try:
-            pod = await self._client.get(paths.pods(self._namespace, pytorchjob.rank0(job).name))
+            return rank0_of(job, await self._client.get(paths.pods(self._namespace, rank0)))
         except JobNotFound:
-            pod = None
-        return rank0_of(job, pod)
+            return rank0_of(job, None)
 
     async def _holds_one_node(self, outputs: ResolvedOutputs) -> bool:
         names = {output.claim for output in (outputs.model, outputs.tfevents) if output}

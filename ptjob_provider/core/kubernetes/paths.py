@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from ptjob_provider.core.errors import InvalidSpec, one_of
-
-JOB_RESOURCES = {"PyTorchJob": "kubeflow.org/v1/pytorchjobs"}
-"""Kind → group, version and plural."""
+from ptjob_provider.core import kinds
 
 
 def jobs(kind: str, namespace: str, name: str = "") -> str:
@@ -14,10 +11,8 @@ def jobs(kind: str, namespace: str, name: str = "") -> str:
     Raises:
         InvalidSpec: no such kind is known here.
     """
-    if kind not in JOB_RESOURCES:
-        raise InvalidSpec.of("kind", kind, one_of(JOB_RESOURCES))
-    version, _, plural = JOB_RESOURCES[kind].rpartition("/")
-    return _path(f"/apis/{version}", namespace, plural, name)
+    found = kinds.named(kind)
+    return _path(f"/apis/{found.API_VERSION}", namespace, found.PLURAL, name)
 
 
 def pods(namespace: str, name: str = "") -> str:

@@ -15,11 +15,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core import probe
+from ptjob_provider.core import kinds, probe
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
 from ptjob_provider.core.identity import PREFIX, JobRef, label_value
-from ptjob_provider.core.kinds import podtemplate, pytorchjob
-from ptjob_provider.core.kinds.pytorchjob.replicas import rank0_template
+from ptjob_provider.core.kinds import podtemplate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,9 +85,8 @@ def rank0_of(job: Manifest, pod: Manifest | None) -> Mapping[str, Any]:
 
     A pod that ran knows more than its template: its node, and what admission gave it (user, tolerations, secrets).
     """
-    owners = pod["metadata"].get("ownerReferences") or [] if pod else []
-    is_ours = any(owner.get("uid") == job["metadata"]["uid"] for owner in owners)
-    return pod if pod and is_ours else rank0_template(job)
+    is_ours = pod is not None and kinds.is_pod_of(pod, JobRef.of(job))
+    return pod if pod and is_ours else kinds.kind_of(job).rank0_template(job)
 
 
 def is_held_by_one_node(claim: Mapping[str, Any]) -> bool:
@@ -128,7 +126,8 @@ def probe_pod(
     Raises:
         OutputsNotVerified: an output is in no claim that rank 0 mounts.
     """
-    trainer, places = podtemplate.find_container(rank0, pytorchjob.CONTAINER), _places(rank0, outputs)
+    container = kinds.kind_of(job).CONTAINER
+    trainer, places = podtemplate.find_container(rank0, container), _places(rank0, container, outputs)
     request = {**_places_asked(outputs, places), "since": since.timestamp(), "curves": curves}
     spec, program = rank0["spec"], _program(trainer, options)
     for_pod, for_container = _security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
@@ -201,9 +200,9 @@ def _declared(outputs: ResolvedOutputs) -> dict[str, ResolvedOutput]:
     return {name: output for name, output in found.items() if output}
 
 
-def _places(rank0: Mapping[str, Any], outputs: ResolvedOutputs) -> dict[str, Mount]:
+def _places(rank0: Mapping[str, Any], container: str, outputs: ResolvedOutputs) -> dict[str, Mount]:
     """Return the mount of each output: rank 0's own, so that links lead where they led for the training code."""
-    mounts = podtemplate.claim_mounts(rank0, container=pytorchjob.CONTAINER)
+    mounts = podtemplate.claim_mounts(rank0, container=container)
     return {name: _mount_of(output, mounts) for name, output in _declared(outputs).items()}
 
 

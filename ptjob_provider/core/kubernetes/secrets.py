@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobNotFound
-from ptjob_provider.core.kinds.pytorchjob import secrets_in_env
 from ptjob_provider.core.kubernetes import paths
 from ptjob_provider.core.kubernetes.client import lease
 
@@ -23,7 +23,7 @@ async def secret_values(config: ClusterConfig, job: Manifest) -> list[str]:
     """
     values: list[str] = []
     async with lease(config) as client:
-        for name, keys in secrets_in_env(job).items():
+        for name, keys in kinds.secrets_in_env(job).items():
             try:
                 secret = await client.get(paths.secrets(job["metadata"]["namespace"], name))
             except JobNotFound:

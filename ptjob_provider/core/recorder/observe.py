@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.recorder.operator_events import created_pods, deleted_pods, told_ends, told_key
-from ptjob_provider.core.recorder.pods import Container, Pod, Wait, event_time, read_pod, refusals, wait_of
+from ptjob_provider.core.recorder.pods import Container, Pod, Wait, event_time, name_of, read_pod, refusals, wait_of
 from ptjob_provider.core.recorder.record import (
     ContainerKind,
     Record,
@@ -21,7 +21,7 @@ from ptjob_provider.core.recorder.text import bounded
 from ptjob_provider.core.status import parse_instant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.identity import Manifest
@@ -40,6 +40,7 @@ def observe(
     events: Sequence[Manifest] = (),
     now: datetime,
     container: str = "pytorch",
+    replica_of: Callable[[Manifest], str] = name_of,
     replicas: int = 0,
 ) -> Record:
     """Return the record with what these pods and events add; terminations of pods that are gone stay.
@@ -50,10 +51,11 @@ def observe(
         events: core/v1 Events about the job and its pods, as many as the server still has.
         now: our clock at the time of looking.
         container: the name of the container that trains; the pod's first one if none is called so.
+        replica_of: returns the name of the replica that a pod is.
         replicas: how many pods the job wants; 0 takes those that are there for all.
     """
     before = record
-    seen = sorted((read_pod(one, container) for one in pods), key=_created)
+    seen = sorted((read_pod(one, container, replica_of) for one in pods), key=_created)
     record = _with_removals(record, seen, events, now)
     for pod in seen:
         record = _with_restarts(record, pod)

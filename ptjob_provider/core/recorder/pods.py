@@ -11,7 +11,7 @@ from ptjob_provider.core.recorder.record import ContainerKind, WaitKind
 from ptjob_provider.core.status import parse_instant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.identity import Manifest
@@ -64,7 +64,7 @@ class Container:
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """One pod, read."""
+    """One pod, read; its name is its replica's."""
 
     name: str
     uid: str
@@ -122,11 +122,22 @@ class Pod:
         return f"{reason}: {message}".rstrip(": ")
 
 
-def read_pod(manifest: Manifest, training: str) -> Pod:
-    """Read a pod; `training` names the container that trains (the first one if there is none of that name)."""
+def name_of(manifest: Manifest) -> str:
+    """Return a pod's own name."""
+    return str(manifest["metadata"]["name"])
+
+
+def read_pod(manifest: Manifest, training: str, replica_of: Callable[[Manifest], str] = name_of) -> Pod:
+    """Read a pod.
+
+    Args:
+        manifest: the pod.
+        training: the name of the container that trains; the first one if there is none of that name.
+        replica_of: returns the name of the replica that it is.
+    """
     meta, status = manifest["metadata"], manifest.get("status") or {}
     return Pod(
-        name=meta["name"],
+        name=replica_of(manifest),
         uid=meta.get("uid") or "",
         phase=status.get("phase") or "Pending",
         containers=tuple(_containers(manifest, training)),
@@ -244,7 +255,7 @@ def _from_events(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
 
 def _is_about(event: Manifest, pod: Pod) -> bool:
     about = event.get("involvedObject") or {}
-    return about.get("name") == pod.name and about.get("uid", pod.uid) == pod.uid
+    return about.get("name") == name_of(pod.manifest) and about.get("uid", pod.uid) == pod.uid
 
 
 def event_time(event: Manifest) -> str:

@@ -2,43 +2,69 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kinds import podtemplate
+from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Rendered, Replica
+from ptjob_provider.core.kinds.pytorchjob.changes import STOP_RUNNING_PODS, expiring, stops_by_itself, suspended
 from ptjob_provider.core.kinds.pytorchjob.claims import MOUNT_ROOT, mounts, resolve_outputs
 from ptjob_provider.core.kinds.pytorchjob.conditions import due_at, read_status
-from ptjob_provider.core.kinds.pytorchjob.overlay import API_VERSION, DEFAULT_TTL, KIND
-from ptjob_provider.core.kinds.pytorchjob.rendering import DEFAULT_NAMESPACE, STOP_RUNNING_PODS, Rendered, render
+from ptjob_provider.core.kinds.pytorchjob.overlay import DEFAULT_TTL
+from ptjob_provider.core.kinds.pytorchjob.rendering import render
 from ptjob_provider.core.kinds.pytorchjob.replicas import (
-    Replica,
+    HAS_FIXED_POD_NAMES,
+    is_restarted,
+    owner_of,
     pod_selector,
     rank0,
     rank0_template,
+    replica_of,
     replicas,
+    templates,
     total_gpus,
 )
-from ptjob_provider.core.kinds.pytorchjob.secrets import secrets_in_env
-from ptjob_provider.core.kinds.pytorchjob.validation import CONTAINER, validate
+from ptjob_provider.core.kinds.pytorchjob.validation import API_VERSION, CONTAINER, KIND, PLURAL, validate
 from ptjob_provider.core.manifest import dump_manifest as dump
+
+
+def secrets_in_env(job: Mapping[str, Any]) -> dict[str, set[str] | None]:
+    """Return the names of the Secrets that variables of any container come from, with the keys; None: all keys."""
+    return podtemplate.secrets_in_env(templates(job))
+
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "API_VERSION",
     "CONTAINER",
     "DEFAULT_NAMESPACE",
     "DEFAULT_TTL",
+    "HAS_FIXED_POD_NAMES",
     "KIND",
     "MOUNT_ROOT",
+    "PLURAL",
     "STOP_RUNNING_PODS",
     "Rendered",
     "Replica",
     "due_at",
     "dump",
+    "expiring",
+    "is_restarted",
     "mounts",
+    "owner_of",
     "pod_selector",
     "rank0",
     "rank0_template",
     "read_status",
     "render",
+    "replica_of",
     "replicas",
     "resolve_outputs",
     "secrets_in_env",
+    "stops_by_itself",
+    "suspended",
+    "templates",
     "total_gpus",
     "validate",
 ]

@@ -11,7 +11,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import podtemplate
 from ptjob_provider.core.kinds.layers import laid_over
 from ptjob_provider.core.kinds.pytorchjob.replicas import count
-from ptjob_provider.core.kinds.pytorchjob.validation import CONTAINER, check_pod_shape, check_shape
+from ptjob_provider.core.kinds.pytorchjob.validation import API_VERSION, CONTAINER, KIND, check_pod_shape, check_shape
 from ptjob_provider.core.spec import VolumeMount
 from ptjob_provider.core.spec.resources import DEFAULT_SHARED_MEMORY
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.spec import ElasticPolicy, TrainingJob
-
-KIND = "PyTorchJob"
-API_VERSION = "kubeflow.org/v1"
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 DEFAULT_TTL = 7 * 24 * 3600

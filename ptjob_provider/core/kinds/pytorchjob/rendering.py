@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -18,6 +17,7 @@ from ptjob_provider.core.identity import (
     spec_hash,
 )
 from ptjob_provider.core.kinds import podtemplate
+from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Rendered
 from ptjob_provider.core.kinds.pytorchjob.claims import resolve_outputs, with_output_mounts
 from ptjob_provider.core.kinds.pytorchjob.overlay import requested
 from ptjob_provider.core.kinds.pytorchjob.replicas import map_templates
@@ -31,26 +31,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.outputs import ResolvedOutputs
     from ptjob_provider.core.spec import TrainingJob
 
-DEFAULT_NAMESPACE = "default"
-
-STOP_RUNNING_PODS: Manifest = {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}}
-"""The patch that makes the operator stop what still runs of an ended job: its default leaves the other replicas running
-(training-operator #1579)."""
-
 _ENV = {"model": "PTJOB_MODEL_PATH", "tfevents": "PTJOB_TFEVENTS_DIR", "checkpoints": "PTJOB_CHECKPOINT_DIR"}
 _ATTEMPT_ENV = "PTJOB_ATTEMPT"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rendered:
-    """One attempt's object, ready to submit; where its outputs are; and the hash of what was asked for.
-
-    The hash leaves out all metadata and the attempt: it is the same for every attempt of an unchanged job.
-    """
-
-    manifest: Manifest
-    outputs: ResolvedOutputs
-    spec_hash: str
 
 
 def render(

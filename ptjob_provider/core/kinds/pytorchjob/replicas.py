@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core.kinds.kind import PodOwner, Replica
 from ptjob_provider.core.kinds.podtemplate import count_gpus
-from ptjob_provider.core.kinds.pytorchjob.validation import ROLES
+from ptjob_provider.core.kinds.pytorchjob.validation import KIND, ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -15,24 +15,7 @@ if TYPE_CHECKING:
 
 _JOB_NAME_LABEL = "training.kubeflow.org/job-name"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Replica:
-    """One pod of a job.
-
-    Attributes:
-        name: of the pod; it stays the same when the pod is made again.
-        role: `master` or `worker`, as the operator's labels have it.
-        index: within the role.
-        rank: of the pod within the job (a node's rank, where a pod has several processes).
-        gpus: how many it asks for.
-    """
-
-    name: str
-    role: str
-    index: int
-    rank: int
-    gpus: int
+HAS_FIXED_POD_NAMES = True
 
 
 def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
@@ -53,6 +36,30 @@ def total_gpus(manifest: Mapping[str, Any]) -> int:
 def pod_selector(name: str = "") -> str:
     """Return the label selector of a job's pods, or of all jobs, as training-operator 1.4 and later do it."""
     return f"{_JOB_NAME_LABEL}={name}" if name else _JOB_NAME_LABEL
+
+
+def owner_of(pod: Mapping[str, Any]) -> PodOwner:
+    """Return the job that the operator made the pod for: its owner."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    found: Mapping[str, Any] = next((each for each in owners if each.get("kind") == KIND), {})
+    return PodOwner(name=str(found.get("name") or ""), uid=str(found.get("uid") or ""))
+
+
+def replica_of(pod: Mapping[str, Any]) -> str:
+    """Return the pod's name, which is the replica's."""
+    return str(pod["metadata"]["name"])
+
+
+def is_restarted(manifest: Mapping[str, Any], replica: str) -> bool:
+    """Whether the operator or the kubelet may start a failed replica again."""
+    role = next(each.role for each in replicas(manifest) if each.name == replica)
+    policy = manifest["spec"]["pytorchReplicaSpecs"][role.capitalize()].get("restartPolicy")
+    return bool(policy != "Never")
+
+
+def templates(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the template of every role."""
+    yield from (replica["template"] for replica in manifest["spec"]["pytorchReplicaSpecs"].values())
 
 
 def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -17,6 +17,10 @@ from ptjob_provider.core.spec.settings import check_known
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+KIND = "PyTorchJob"
+API_VERSION = "kubeflow.org/v1"
+PLURAL = "pytorchjobs"
+
 CONTAINER = "pytorch"
 """The training container's name: the operator looks for no other."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ptjob_provider.core.kubernetes.board.board import is_pod_of
 from ptjob_provider.core.kubernetes.board.following import followed, followed_world
 from ptjob_provider.core.kubernetes.board.selection import Selection
 from ptjob_provider.core.kubernetes.board.world import ENDED, World
 
-__all__ = ["ENDED", "Selection", "World", "followed", "followed_world", "is_pod_of"]
+__all__ = ["ENDED", "Selection", "World", "followed", "followed_world"]

@@ -11,9 +11,9 @@ import asyncio
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterUnavailable, JobNotFound, PTJobError
 from ptjob_provider.core.hub import Mailbox
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import paths
 from ptjob_provider.core.kubernetes.board.reasons import Reasons
 from ptjob_provider.core.kubernetes.board.watching import Gone, Mark, Present, Watch
@@ -154,9 +154,9 @@ class Board:
     async def _ask_for_pods(self, world: World) -> None:
         """Have the pods that were not told: the job is not live, or not ours, or news of them is late."""
         ref = world.ref
-        query = {"labelSelector": pytorchjob.pod_selector(ref.name)}
+        query = {"labelSelector": kinds.named(ref.kind).pod_selector(ref.name)}
         for pod in await self._until_answered(lambda: self._client.items(paths.pods(ref.namespace), **query)):
-            if is_pod_of(pod, ref):
+            if kinds.is_pod_of(pod, ref):
                 world.show_pod(_stripped(pod))
 
     async def _telling_followers(self, world: World, work: Coroutine[Any, Any, None]) -> None:
@@ -212,7 +212,7 @@ class Board:
         return self._keeps and (bool(self._selection.name) or not _is_over(job))
 
     def _show(self, world: World, job: Manifest) -> None:
-        has_failed = pytorchjob.read_status(job).phase is JobPhase.FAILED
+        has_failed = kinds.read_status(job).phase is JobPhase.FAILED
         if has_failed and world.phase is not JobPhase.FAILED:
             self._tasks.create_task(self._telling_followers(world, self._show_failure(world, job)))
         else:
@@ -267,7 +267,7 @@ class Board:
                     untold.pop(each.object["metadata"]["uid"], None)
                     self._take_pod(each.object)
                 elif isinstance(each, Gone):
-                    self._lose_pod(_job_of(each.object), _stripped(each.object))
+                    self._lose_pod(self._job_of(each.object), _stripped(each.object))
                 elif each is Mark.BEGIN:
                     untold = self._known_pods()
                 else:
@@ -275,7 +275,7 @@ class Board:
                     self._is_complete("pods")
 
     def _take_pod(self, pod: Manifest) -> None:
-        job = _job_of(pod)
+        job = self._job_of(pod)
         world = self._worlds.get(job)
         if world is not None:
             world.show_pod(_stripped(pod))
@@ -293,6 +293,10 @@ class Board:
         if not pods:
             self._pods.pop(job, None)
 
+    def _job_of(self, pod: Manifest) -> str:
+        """Return the uid of the job that the pod belongs to; "" if it belongs to none."""
+        return kinds.named(self._selection.kind).owner_of(pod).uid
+
     def _known_pods(self) -> dict[str, str]:
         followed = {pod: job for job, world in self._worlds.items() for pod in world.pods}
         return followed | {pod: job for job, pods in self._pods.items() for pod in pods}
@@ -307,19 +311,8 @@ class Board:
         self._box.ring()
 
 
-def is_pod_of(pod: Manifest, ref: JobRef) -> bool:
-    """Whether the pod belongs to this very job: a job of the same name that was deleted has left its own behind."""
-    return _job_of(pod) == ref.uid
-
-
-def _job_of(pod: Manifest) -> str:
-    """Return the uid of the job that the pod belongs to; "" if it belongs to none."""
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return next((str(owner["uid"]) for owner in owners if owner.get("kind") in paths.JOB_RESOURCES), "")
-
-
 def _is_over(job: Manifest) -> bool:
-    return pytorchjob.read_status(job).phase.is_terminal
+    return kinds.read_status(job).phase.is_terminal
 
 
 def _stripped(found: Manifest) -> Manifest:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.identity import MANAGED_LABEL
-from ptjob_provider.core.kinds import pytorchjob
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -36,7 +36,7 @@ class Selection:
     @property
     def of_pods(self) -> dict[str, str]:
         """The query that selects their pods."""
-        selector = pytorchjob.pod_selector(self.name)
+        selector = kinds.named(self.kind).pod_selector(self.name)
         return {"labelSelector": selector if self.name else f"{selector},{self._label}"}
 
     @property

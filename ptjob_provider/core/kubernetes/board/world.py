@@ -13,9 +13,9 @@ import zlib
 from collections import deque
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.hub import Mailbox
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ class World:
         if job is None:
             self._packed = None
         else:
-            status = pytorchjob.read_status(job)
+            status = kinds.read_status(job)
             self.phase, self._has_started = status.phase, status.started_at is not None
-            self._replicas = len(pytorchjob.replicas(job))
+            self._replicas = len(kinds.replicas(job))
             self._packed = packed(job)
         self.is_known = True
         self.box.ring()
@@ -134,9 +134,10 @@ class World:
                 yield self._observation([])
 
     async def pod(self, name: str) -> Manifest | None:
-        """Return the pod of this name as it is now; None if there is none."""
+        """Return the newest pod of the replica of this name as it is now; None if there is none."""
         self._check()
-        found = [pod for pod in self._pods.values() if pod["metadata"]["name"] == name]
+        replica_of = kinds.named(self.ref.kind).replica_of
+        found = [pod for pod in self._pods.values() if replica_of(pod) == name]
         return max(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
 
     def last_state(self, uid: str) -> Manifest | None:
@@ -183,7 +184,8 @@ class World:
         The end of a pod is final, so it is enough to have seen as many end as the job has replicas; and a job that has
         ended without having started, as a suspended one may, never had any.
         """
-        ended = {pod["metadata"]["name"] for pod in self._pods.values() if pod["status"].get("phase") in ENDED}
+        replica_of = kinds.named(self.ref.kind).replica_of
+        ended = {replica_of(pod) for pod in self._pods.values() if pod["status"].get("phase") in ENDED}
         never_started = self._is_over and not self._has_started and not self._pods and not self._gone
         return never_started or (self._is_over and len(ended) == len(self._pods) == self._replicas)
 

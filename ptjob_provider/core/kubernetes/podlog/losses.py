@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core import kinds
 from ptjob_provider.core.logs import LogCursor, LogLine, nanoseconds
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ _ROTATION = 3_000_000_000
 
 def start_of_run(run: Run) -> LogCursor:
     """Return the place before a run's first line."""
-    return _before_first(run.pod_uid, run.restart_count, run.started_at)
+    return _before_first(run.pod_uid, run.restart_count, run.started_at, run.container)
 
 
-def start_of_pod(pod: Manifest) -> LogCursor:
+def start_of_pod(pod: Manifest, container: str = kinds.DEFAULT.CONTAINER) -> LogCursor:
     """Return the place before the first line of a pod's first run."""
     meta = pod["metadata"]
-    return _before_first(meta["uid"], 0, pod["status"].get("startTime") or meta["creationTimestamp"])
+    return _before_first(meta["uid"], 0, pod["status"].get("startTime") or meta["creationTimestamp"], container)
 
 
 def is_skipped(read: LogCursor, last: Run | None, oldest: Run) -> bool:
@@ -88,10 +88,10 @@ def _notice(text: str, place: LogCursor) -> LogLine:
     return LogLine(text=text, timestamp=place.timestamp, cursor=place, notice=True)
 
 
-def _before_first(pod_uid: str, restart_count: int, timestamp: str) -> LogCursor:
+def _before_first(pod_uid: str, restart_count: int, timestamp: str, container: str) -> LogCursor:
     return LogCursor(
         pod_uid=pod_uid,
-        container=pytorchjob.CONTAINER,
+        container=container,
         restart_count=restart_count,
         timestamp=timestamp,
         ordinal=-1,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.logs import LineCounter, LineSplitter, StampedPiece, nanoseconds
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ class LogReader:
     def __init__(self, run: Run, since: LogCursor | None) -> None:
         self._splitter = LineSplitter()
         self._counter = LineCounter(
-            pod_uid=run.pod_uid, container=pytorchjob.CONTAINER, restart_count=run.restart_count, since=since
+            pod_uid=run.pod_uid, container=run.container, restart_count=run.restart_count, since=since
         )
         self._stamp = run.started_at
         self._is_within = False

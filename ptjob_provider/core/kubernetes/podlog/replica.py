@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError
-from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.kubernetes.podlog import runs
+from ptjob_provider.core.kubernetes.podlog import losses, runs
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.kubernetes.board.world import World
     from ptjob_provider.core.kubernetes.podlog.runs import Run
+    from ptjob_provider.core.logs import LogCursor
 
 _INTERVAL = 1.0
 _LATE = 3.0
@@ -35,6 +36,7 @@ class Replica:
         self._world = world
         self._ref = ref
         self._name = name
+        self._kind = kinds.named(ref.kind)
         self._has_asked = False
 
     def __str__(self) -> str:
@@ -55,9 +57,17 @@ class Replica:
         """Return after the next change, or after a moment."""
         await self._world.change(_INTERVAL)
 
+    def newest(self, pod: Manifest | None) -> Run | None:
+        """Return the newest run in this pod; None if there was none yet."""
+        return runs.newest(pod, self._kind.CONTAINER)
+
+    def start_of_pod(self, pod: Manifest) -> LogCursor:
+        """Return the place before the first line of the pod's first run."""
+        return losses.start_of_pod(pod, self._kind.CONTAINER)
+
     def was_seen_ending(self, run: Run) -> bool:
         """Whether its pod told of the run's end: one that is taken off a silent node leaves in the middle."""
-        seen = runs.newest(self._world.last_state(run.pod_uid))
+        seen = self.newest(self._world.last_state(run.pod_uid))
         return seen is not None and (seen.ended or seen.restart_count > run.restart_count)
 
     async def has_ended(self, run: Run) -> bool:
@@ -68,10 +78,10 @@ class Replica:
         """Whether another run has taken this one's place, by a status that is certain to know."""
 
         def is_decided(pod: Manifest | None) -> bool:
-            return not run.is_same(runs.newest(pod)) or (pod is not None and runs.has_stopped(pod))
+            return not run.is_same(self.newest(pod)) or (pod is not None and self._has_stopped(pod))
 
         await self._tells(is_decided, within=_VERY_LATE)
-        return not run.is_same(runs.newest(await self.pod()))
+        return not run.is_same(self.newest(await self.pod()))
 
     async def ends_before(self, run: Run, wait: Coroutine[Any, Any, None]) -> bool:
         """Wait for something, but no longer than the run lasts; returns whether it is over."""
@@ -92,12 +102,12 @@ class Replica:
     async def _seems_over(self, pod: Manifest | None) -> bool:
         job = await self._world.job()
         if job is None:
-            return pod is None or runs.has_stopped(pod)
-        is_finished = pytorchjob.read_status(job).phase.is_terminal
+            return pod is None or self._has_stopped(pod)
+        is_finished = self._kind.read_status(job).phase.is_terminal
         if pod is None:
             return is_finished
-        return runs.has_stopped(pod) and (
-            is_finished or pod["status"].get("phase") == "Succeeded" or self._policy(job) == "Never"
+        return self._has_stopped(pod) and (
+            is_finished or pod["status"].get("phase") == "Succeeded" or not self._kind.is_restarted(job, self._name)
         )
 
     async def _is_more_known(self, pod: Manifest | None) -> bool:
@@ -116,12 +126,11 @@ class Replica:
         job = await self._world.job()
         if job is None:
             return True
-        is_ours = any(each.name == self._name for each in pytorchjob.replicas(job))
-        return is_ours and pytorchjob.read_status(job).phase not in {JobPhase.PENDING, JobPhase.SUSPENDED}
+        is_ours = any(each.name == self._name for each in self._kind.replicas(job))
+        return is_ours and self._kind.read_status(job).phase not in {JobPhase.PENDING, JobPhase.SUSPENDED}
 
-    def _policy(self, job: Manifest) -> str:
-        role = next(each.role for each in pytorchjob.replicas(job) if each.name == self._name)
-        return str(job["spec"]["pytorchReplicaSpecs"][role.capitalize()].get("restartPolicy") or "OnFailure")
+    def _has_stopped(self, pod: Manifest) -> bool:
+        return runs.has_stopped(pod, self._kind.CONTAINER)
 
     async def _tells(self, holds: Callable[[Manifest | None], bool], *, within: float) -> bool:
         """Whether this is true of the pod, or becomes so within these seconds."""
@@ -136,5 +145,5 @@ class Replica:
 
 def _is_past(run: Run, pod: Manifest | None) -> bool:
     """Whether the run is over, as far as its pod tells."""
-    newest = runs.newest(pod)
+    newest = runs.newest(pod, run.container)
     return newest is None or newest.ended or not run.is_same(newest)

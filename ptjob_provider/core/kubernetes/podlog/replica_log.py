@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import paths
 from ptjob_provider.core.kubernetes.podlog import losses, runs
 from ptjob_provider.core.kubernetes.podlog.pace import Pace
@@ -71,7 +70,7 @@ class ReplicaLog:
     def __init__(self, client: Client, world: World, ref: JobRef, replica: str) -> None:
         self._client = client
         self._replica = Replica(world, ref, replica)
-        self._path = paths.pod_log(ref.namespace, replica)
+        self._namespace = ref.namespace
         self._name = replica
         self._at = Position()
         self._unfinished: list[LogLine] = []
@@ -87,7 +86,7 @@ class ReplicaLog:
         self._at.read = since
         while True:
             pod = await self._replica.pod()
-            run = runs.newest(pod)
+            run = self._replica.newest(pod)
             if pod is not None and run is not None and not run.is_same(self._at.last):
                 async for line in self._missed(pod, run):
                     yield line
@@ -110,7 +109,7 @@ class ReplicaLog:
             pod = await self._replica.pod_at_server()
             if pod is None:
                 raise JobNotFound(f"{self._replica}: the pod is gone, and its log with it")
-        run = runs.newest(pod)
+        run = self._replica.newest(pod)
         if pod is None or run is None:
             return
         async for line in self._missed(pod, run):
@@ -185,7 +184,7 @@ class ReplicaLog:
         pace = Pace(asyncio.get_running_loop().time())
         with suppress(*_REFUSED, _AnotherRun):  # the status decides whether it is opened again
             async with (
-                self._open(self._at.since(run), follow="true") as chunks,
+                self._open(run, self._at.since(run), follow="true") as chunks,
                 aclosing(self._lines(run, paced(chunks, pace), pace=pace)) as lines,
             ):
                 async for line in lines:
@@ -231,7 +230,7 @@ class ReplicaLog:
         """Yield the rest of the run before this one, if nobody has read it; the node keeps no older ones."""
         before = runs.before(pod, run)
         oldest = before or run
-        read = self._at.read or losses.start_of_pod(pod)
+        read = self._at.read or self._replica.start_of_pod(pod)
         if losses.is_skipped(read, self._at.last, oldest):
             yield losses.skipped(self._name, read, oldest)
         is_told = before is not None and self._at.is_told(before)
@@ -279,7 +278,7 @@ class ReplicaLog:
         if run.was_over_before(place.timestamp) or not (is_previous and run.may_be_over_before(place.timestamp)):
             return run.was_over_before(place.timestamp)
         reader = LogReader(run, place)
-        async with self._client.log_streams.reading(), self._open(place, previous="true") as chunks:
+        async with self._client.log_streams.reading(), self._open(run, place, previous="true") as chunks:
             async for chunk in chunks:
                 deque(reader.feed(chunk), maxlen=0)
         deque(reader.finish(), maxlen=0)
@@ -305,7 +304,7 @@ class ReplicaLog:
         try:
             async with (
                 self._client.log_streams.reading(),
-                self._open(self._at.since(run), **query) as chunks,
+                self._open(run, self._at.since(run), **query) as chunks,
                 aclosing(self._lines(run, chunks, is_previous=is_previous)) as lines,
             ):
                 async for line in lines:
@@ -355,10 +354,15 @@ class ReplicaLog:
         for line in self._unfinished if run.ended else ():
             yield line
 
-    def _open(self, since: LogCursor | None, **query: str) -> Any:
+    def _open(self, run: Run, since: LogCursor | None, **query: str) -> Any:
         first = {"sinceTime": whole_second(since.timestamp)} if since else {}
         return self._client.stream(
-            self._path, silence=_SILENCE, container=pytorchjob.CONTAINER, timestamps="true", **first, **query
+            paths.pod_log(self._namespace, run.pod or self._name),
+            silence=_SILENCE,
+            container=run.container,
+            timestamps="true",
+            **first,
+            **query,
         )
 
     # --- what is lost
@@ -385,7 +389,7 @@ class ReplicaLog:
         """Say that the end of a run is gone; up to the next one, where that was told already."""
         pod = await self._replica.pod()
         is_there = pod is not None and pod["metadata"]["uid"] == run.pod_uid
-        newest, place = runs.newest(pod) if is_there else None, self._at.since(run) or losses.start_of_run(run)
+        newest, place = self._replica.newest(pod) if is_there else None, self._at.since(run) or losses.start_of_run(run)
         if self._is_untold and newest is not None and not newest.is_same(run):
             said = losses.skipped(self._name, place, newest)
         else:

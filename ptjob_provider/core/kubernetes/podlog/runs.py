@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core import kinds
 from ptjob_provider.core.logs import nanoseconds
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class Run:
         started_at: in whole seconds, by the node's clock.
         ended: whether the status said that it was over.
         finished_at: when, in whole seconds; "" where that is not known.
+        pod: its pod's name.
+        container: the name of the training container.
     """
 
     pod_uid: str
@@ -33,6 +35,8 @@ class Run:
     started_at: str
     ended: bool
     finished_at: str = ""
+    pod: str = ""
+    container: str = kinds.DEFAULT.CONTAINER
 
     def began_after(self, timestamp: str) -> bool:
         """Whether a line of this instant was written before the run."""
@@ -52,9 +56,9 @@ class Run:
         return other is not None and mine == (other.pod_uid, other.restart_count)
 
 
-def newest(pod: Manifest | None) -> Run | None:
+def newest(pod: Manifest | None, container: str = kinds.DEFAULT.CONTAINER) -> Run | None:
     """Return the newest run of the training container that has begun; None if there was none yet."""
-    status = _training_status(pod)
+    status = _status_of(pod, container)
     if pod is None or status is None:
         return None
     state, count = status.get("state") or {}, int(status.get("restartCount") or 0)
@@ -70,6 +74,8 @@ def newest(pod: Manifest | None) -> Run | None:
         started_at=found["startedAt"],
         ended=running is None,
         finished_at=found.get("finishedAt") or "",
+        pod=pod["metadata"].get("name", ""),
+        container=container,
     )
 
 
@@ -78,7 +84,7 @@ def before(pod: Manifest, run: Run) -> Run | None:
 
     While a container waits for its next start, its last state is that of the newest run itself.
     """
-    status = _training_status(pod) or {}
+    status = _status_of(pod, run.container) or {}
     ended = (status.get("lastState") or {}).get("terminated")
     if (status.get("state") or {}).get("waiting") is not None:
         return None
@@ -95,24 +101,24 @@ def before(pod: Manifest, run: Run) -> Run | None:
 
 def kept(run: Run, pod: Manifest | None) -> tuple[Run, bool] | None:
     """Return a run as it is known after its end, and whether it is the node's previous one; None if it is gone."""
-    last = newest(pod)
+    last = newest(pod, run.container)
     if last is not None and run.is_same(last):
         return replace(last, ended=True), False
     previous = before(pod, last) if pod is not None and last is not None else None
     return (previous, True) if previous is not None and run.is_same(previous) else None
 
 
-def has_stopped(pod: Manifest) -> bool:
+def has_stopped(pod: Manifest, container: str = kinds.DEFAULT.CONTAINER) -> bool:
     """Whether the training container will not run again in this pod."""
     if pod["status"].get("phase") in {"Succeeded", "Failed"}:
         return True
-    ended = ((_training_status(pod) or {}).get("state") or {}).get("terminated")
+    ended = ((_status_of(pod, container) or {}).get("state") or {}).get("terminated")
     if ended is None:
         return False
     policy = pod["spec"].get("restartPolicy")
     return bool(policy == "Never" or (policy == "OnFailure" and ended.get("exitCode") == 0))
 
 
-def _training_status(pod: Manifest | None) -> Manifest | None:
+def _status_of(pod: Manifest | None, container: str) -> Manifest | None:
     statuses = ((pod or {}).get("status") or {}).get("containerStatuses") or ()
-    return next((each for each in statuses if each["name"] == pytorchjob.CONTAINER), None)
+    return next((each for each in statuses if each["name"] == container), None)

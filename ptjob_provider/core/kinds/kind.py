@@ -1,0 +1,144 @@
+"""What a kind of job is: all that differs between one CRD and another, and is asked for outside of `kinds`.
+
+A kind is a package or a module of this folder that has these names; `kinds.KINDS` lists them. They are functions from
+values to values: a job's object and its pods come in as the API server wrote them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from ptjob_provider.core.identity import Manifest, Owner
+    from ptjob_provider.core.outputs import ResolvedOutputs
+    from ptjob_provider.core.spec import Installation, TrainingJob
+    from ptjob_provider.core.status import JobStatus
+
+DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replica:
+    """One pod of a job.
+
+    Attributes:
+        name: stays the same when the pod is made again; where the pods' own names do, it is that of the pod.
+        role: `master` or `worker`, as the operator's labels have it.
+        index: within the role.
+        rank: of the pod within the job (a node's rank, where a pod has several processes).
+        gpus: how many it asks for.
+    """
+
+    name: str
+    role: str
+    index: int
+    rank: int
+    gpus: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodOwner:
+    """Which job a pod says that it belongs to; "" where it says nothing.
+
+    Attributes:
+        name: of the job.
+        uid: of the job.
+    """
+
+    name: str = ""
+    uid: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """One attempt's object, ready to submit; where its outputs are; and the hash of what was asked for.
+
+    The hash leaves out all metadata and the attempt: it is the same for every attempt of an unchanged job.
+    """
+
+    manifest: Manifest
+    outputs: ResolvedOutputs
+    spec_hash: str
+
+
+class Kind(Protocol):
+    """One CRD."""
+
+    @property
+    def KIND(self) -> str:  # noqa: N802 - a module has it as a constant
+        """The kind's name, as objects and references have it."""
+
+    @property
+    def API_VERSION(self) -> str:  # noqa: N802 - as above
+        """Group and version."""
+
+    @property
+    def PLURAL(self) -> str:  # noqa: N802 - as above
+        """The resource's name in paths."""
+
+    @property
+    def CONTAINER(self) -> str:  # noqa: N802 - as above
+        """The name of the container that trains; where a pod has none of this name, its first one does."""
+
+    @property
+    def HAS_FIXED_POD_NAMES(self) -> bool:  # noqa: N802 - as above
+        """Whether a replica's pod has the replica's name."""
+
+    @property
+    def STOP_RUNNING_PODS(self) -> Manifest | None:  # noqa: N802 - as above
+        """The patch that makes the operator stop what still runs of an ended job; None: it does so by itself."""
+
+    def render(
+        self,
+        job: TrainingJob,
+        *,
+        owner: Owner,
+        attempt: int,
+        exact_name: bool = False,
+        installation: Installation | None = None,
+    ) -> Rendered:
+        """Return the object of one attempt.
+
+        Raises:
+            InvalidSpec: the kind cannot say a field, or the operator would refuse it; the text names the field.
+        """
+
+    def read_status(self, job: Mapping[str, Any], /) -> JobStatus:
+        """Derive the job's status from its object."""
+
+    def due_at(self, job: Mapping[str, Any], /) -> datetime | None:
+        """Return when the job's own deadline is over; None if it has none, has not started or has ended."""
+
+    def replicas(self, manifest: Mapping[str, Any], /) -> tuple[Replica, ...]:
+        """Return all replicas, rank 0 first."""
+
+    def is_restarted(self, job: Mapping[str, Any], replica: str, /) -> bool:
+        """Whether a replica of this name whose container has failed may run again."""
+
+    def stops_by_itself(self, job: Mapping[str, Any], /) -> bool:
+        """Whether the operator stops what still runs of the job when it ends."""
+
+    def suspended(self, *, suspend: bool) -> Manifest:
+        """Return the patch that takes a job's pods away, or gives them back."""
+
+    def expiring(self, job: Mapping[str, Any], /) -> Manifest | None:
+        """Return the patch that limits an ended job's life; None if it is limited, or cannot be."""
+
+    def pod_selector(self, name: str = "", /) -> str:
+        """Return the label selector of a job's pods, or of all jobs'."""
+
+    def owner_of(self, pod: Mapping[str, Any], /) -> PodOwner:
+        """Return which job the pod belongs to."""
+
+    def replica_of(self, pod: Mapping[str, Any], /) -> str:
+        """Return the name of the replica that the pod is."""
+
+    def rank0_template(self, manifest: Mapping[str, Any], /) -> Mapping[str, Any]:
+        """Return the template of the pod that is rank 0, as far as the job's object tells of it."""
+
+    def templates(self, manifest: Mapping[str, Any], /) -> Iterable[Mapping[str, Any]]:
+        """Return the templates of all roles, as far as the job's object tells of them."""

@@ -1,0 +1,39 @@
+"""What is changed of a PyTorchJob that exists, as patches (RFC 7386)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kinds.pytorchjob.overlay import DEFAULT_TTL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+
+STOP_RUNNING_PODS: Manifest | None = {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}}
+"""The operator's default leaves the other replicas of an ended job running (training-operator #1579)."""
+
+_POLICIES_THAT_STOP = {"Running", "All"}
+
+
+def stops_by_itself(job: Mapping[str, Any]) -> bool:
+    """Whether its policy has the operator stop what still runs when the job ends."""
+    return _run_policy(job).get("cleanPodPolicy") in _POLICIES_THAT_STOP
+
+
+def suspended(*, suspend: bool) -> Manifest:
+    """Return the patch that takes the job's pods away, or gives them back."""
+    return {"spec": {"runPolicy": {"suspend": suspend}}}
+
+
+def expiring(job: Mapping[str, Any]) -> Manifest | None:
+    """Return the patch that gives an ended job the time to live of every other one; None if it has one."""
+    if _run_policy(job).get("ttlSecondsAfterFinished") is not None:
+        return None
+    return {"spec": {"runPolicy": {"ttlSecondsAfterFinished": DEFAULT_TTL}}}
+
+
+def _run_policy(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = job["spec"].get("runPolicy") or {}
+    return found

@@ -1,0 +1,59 @@
+"""The registry of kinds: what is asked of a job's object is answered by the kind that it is of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptjob_provider.core import kinds, manifest
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import JobRef
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+
+REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="job")
+
+
+def pod(**owner: str) -> Manifest:
+    """Return a pod with one owner."""
+    return {"metadata": {"name": "digits-master-0", "ownerReferences": [owner] if owner else []}}
+
+
+def test_a_manifest_may_be_of_every_kind_that_is_known() -> None:
+    """What is read as a manifest can be rendered, and the other way round."""
+    assert {name: kind.API_VERSION for name, kind in kinds.KINDS.items()} == dict(manifest.KINDS)
+
+
+def test_a_kind_that_is_not_known_is_refused_by_its_name() -> None:
+    """The text says which ones there are."""
+    with pytest.raises(InvalidSpec, match=r"^kind: 'TFJob'.*PyTorchJob"):
+        kinds.named("TFJob")
+
+
+def test_an_object_that_does_not_say_its_kind_is_of_the_default_one() -> None:
+    """As the items of some lists are."""
+    assert kinds.kind_of({"metadata": {}}) is kinds.DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (pod(kind="PyTorchJob", name="digits", uid="job"), True),
+        (pod(kind="PyTorchJob", name="digits", uid="an earlier one"), False),
+        (pod(kind="ReplicaSet", name="digits", uid="job"), False),
+        (pod(), False),
+    ],
+    ids=["its own", "an earlier job's of its name", "somebody else's", "nobody's"],
+)
+def test_a_pod_belongs_to_the_job_whose_uid_it_names(found: Manifest, expected: bool) -> None:  # noqa: FBT001
+    """A job of the same name that was deleted may have left its own behind."""
+    assert kinds.is_pod_of(found, REF) is expected
+
+
+def test_a_suspended_pytorchjob_is_one_whose_run_policy_says_so() -> None:
+    """The operator takes the pods away, and gives them back."""
+    changes = [kinds.named("PyTorchJob").suspended(suspend=suspend) for suspend in (True, False)]
+
+    assert changes == [{"spec": {"runPolicy": {"suspend": True}}}, {"spec": {"runPolicy": {"suspend": False}}}]
