@@ -49,6 +49,7 @@ PURE = (
     "handover",
     "identity",
     "kinds",
+    "kubernetes/board/owners",
     "kubernetes/config",
     "kubernetes/failures",
     "kubernetes/paths",

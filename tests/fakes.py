@@ -6,8 +6,9 @@ import asyncio
 import copy
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobAlreadyExists, JobNotFound
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobAlreadyExists, JobNotFound, KindNotServed
 from ptjob_provider.core.identity import JobRef, Manifest
+from ptjob_provider.core.kinds import KINDS
 from ptjob_provider.core.outputs import OutputReport, ResolvedOutputs
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class ScriptedBackend:
 
     Attributes:
         submits: for each create in turn what happens: "ok" (the default), "lost" (created, no answer), "refused".
+        served: the kinds that it knows.
         pods_stay: how often `pods_gone` says no after a delete.
         worlds: what `watch` yields, one after the other; then it waits for ever.
         seconds_to_first_world: how long it takes to find out what there is.
@@ -33,6 +35,7 @@ class ScriptedBackend:
     """
 
     def __init__(self) -> None:
+        self.served = set(KINDS)
         self.jobs: dict[tuple[str, str], Manifest] = {}
         self.submits: list[str] = []
         self.pods_stay = 0
@@ -53,6 +56,8 @@ class ScriptedBackend:
 
     async def submit(self, manifest: Manifest) -> JobRef:
         """Create under the script's next word."""
+        if manifest["kind"] not in self.served:
+            raise KindNotServed(f"kind: {manifest['kind']} is not served")
         what = self.submits.pop(0) if self.submits else "ok"
         meta = manifest["metadata"]
         key = (meta["namespace"], meta["name"])
@@ -81,7 +86,9 @@ class ScriptedBackend:
         """Return every job of the namespace that carries the labels."""
         wanted = labels.items()
         return [
-            job for (ns, _), job in self.jobs.items() if ns == namespace and wanted <= job["metadata"]["labels"].items()
+            job
+            for (ns, _), job in self.jobs.items()
+            if (ns, job.get("kind")) == (namespace, kind) and wanted <= job["metadata"]["labels"].items()
         ]
 
     async def watch(self, ref: JobRef) -> AsyncIterator[Observation]:

@@ -8,11 +8,17 @@ from typing import Any
 import yaml
 
 ROLE = Path(__file__).parent.parent / "docs" / "kubernetes-role.yaml"
+ROLE_OF_KINDS = ROLE.with_name("kubernetes-role-kinds.yaml")
 
 
 def rules() -> list[dict[str, Any]]:
     """Return the rules of the documented Role."""
     return list(yaml.safe_load(ROLE.read_text())["rules"])
+
+
+def rules_of_kinds() -> list[dict[str, Any]]:
+    """Return the rules of both documented Roles."""
+    return [*rules(), *yaml.safe_load(ROLE_OF_KINDS.read_text())["rules"]]
 
 
 def verbs() -> list[tuple[str, str]]:

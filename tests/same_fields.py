@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
     "model": {"model": "pvc://models/m.pt"},
     "tfevents": {"tfevents": "pvc://logs/run"},
     "checkpoints": {"checkpoints": "pvc://models/checkpoints"},
+    "kind": {"kind": "TrainJob"},
+    "runtime": {"kind": "TrainJob", "runtime": "TrainingRuntime/mine"},
     "manifest": {"manifest": PYTORCHJOB, "name": None, "image": None, "workers": None},
 }
 
@@ -98,7 +100,7 @@ def arguments(field: str) -> dict[str, Any]:
 
 def rendered(job: TrainingJob) -> Manifest:
     """Return the job's object."""
-    return pytorchjob.render(job, owner=OWNER, attempt=1).manifest
+    return kinds.asked_for(job).render(job, owner=OWNER, attempt=1).manifest
 
 
 def expected(field: str) -> Manifest:

@@ -143,6 +143,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         model: str | None = None,
         tfevents: str | None = None,
         checkpoints: str | None = None,
+        kind: str | None = None,
+        runtime: str | None = None,
         manifest: Mapping[str, Any] | str | os.PathLike[str] | None = None,
         kubernetes_conn_id: str | None = DEFAULT_CONN_ID,
         in_cluster: bool | None = None,
@@ -184,8 +186,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     def dry_run(self) -> None:
         """Print the manifest of attempt 1 as it would be submitted; nothing is started."""
         owner = Owner(instance="dry-run", ids={"dag_id": self.dag_id, "task_id": self.task_id}, labels={})
-        rendered = kinds.DEFAULT.render(
-            self._job(), owner=owner, attempt=1, exact_name=self.exact_name, installation=load_installation()
+        job = self._job()
+        rendered = kinds.asked_for(job).render(
+            job, owner=owner, attempt=1, exact_name=self.exact_name, installation=load_installation()
         )
         print(dump_manifest(rendered.manifest))  # noqa: T201 - what a dry run is for
 

@@ -21,6 +21,7 @@ from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import raise_for
 from ptjob_provider.core.errors import JobFailed, JobNotFound
+from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.snapshot import look
 from ptjob_provider.core.submission import Submission
@@ -50,6 +51,7 @@ class PyTorchJobSensor(BaseSensorOperator):
 
     Args:
         job_name: the job's full name, such as another task's XCom `job_name`.
+        kind: `PyTorchJob`, `TrainJob` or `PyTorchTrainingJob`. None: the first of these that has a job of this name.
         namespace: where it is. None: the connection's, else `default`.
         kubernetes_conn_id: connection to the cluster; the local back-end looks at none.
         in_cluster: over the connection: use the service account of the pod that Airflow's process runs in.
@@ -60,7 +62,7 @@ class PyTorchJobSensor(BaseSensorOperator):
     """
 
     template_fields: Sequence[str] = (
-        *("job_name", "namespace"),
+        *("job_name", "kind", "namespace"),
         *("kubernetes_conn_id", "config_file", "cluster_context"),
     )
     operator_extra_links = (PyTorchJobLink(), PyTorchJobLogsLink())
@@ -70,6 +72,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         self,
         *,
         job_name: str,
+        kind: str | None = None,
         namespace: str | None = None,
         kubernetes_conn_id: str | None = DEFAULT_CONN_ID,
         in_cluster: bool | None = None,
@@ -80,6 +83,7 @@ class PyTorchJobSensor(BaseSensorOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.job_name = job_name
+        self.kind = kind
         self.namespace = namespace
         self.kubernetes_conn_id = kubernetes_conn_id
         self.in_cluster = in_cluster
@@ -120,7 +124,7 @@ class PyTorchJobSensor(BaseSensorOperator):
 
     async def _find(self, backend: Backend) -> Manifest | None:
         try:
-            return await backend.get(kinds.DEFAULT.KIND, str(self.namespace), self.job_name)
+            return await find_job(backend, str(self.namespace), self.job_name, kind=self.kind)
         except JobNotFound:
             return None
 

@@ -40,6 +40,19 @@ def output_option(command: Callable[..., None]) -> Callable[..., None]:
     return click.option("-o", "--output", type=formats, help="For programs; without it, for people.")(command)
 
 
+def kind_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--kind`."""
+    told = "Of the job: PyTorchJob, TrainJob or PyTorchTrainingJob.  [default: whichever is there]"
+    return click.option("--kind", metavar="KIND", callback=_known_kind, help=told)(command)
+
+
+def _known_kind(_: click.Context, __: click.Parameter, kind: str | None) -> str | None:
+    """Take the kind in any case, as people write it for kubectl."""
+    from ptjob_provider.core.manifest import KINDS
+
+    return {known.lower(): known for known in KINDS}.get(kind.lower(), kind) if kind else None
+
+
 def namespace_option(command: Callable[..., None]) -> Callable[..., None]:
     """Let `-n` stand behind a command, too."""
     return click.option(
@@ -91,13 +104,14 @@ def main(click_context: click.Context, /, **asked: Any) -> None:
     "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only jobs with this label; repeatable."
 )
 @output_option
+@kind_option
 @namespace_option
 @click.pass_obj
-def list_jobs(place: Place, labels: tuple[str, ...], output: str | None) -> None:
+def list_jobs(place: Place, labels: tuple[str, ...], output: str | None, kind: str | None) -> None:
     """List the jobs of the namespace, oldest first."""
     from ptjob_provider.cli import commands
 
-    commands.list_jobs(place, labels=labels, output=output)
+    commands.list_jobs(place, labels=labels, output=output, kind=kind)
 
 
 @main.command()
@@ -108,13 +122,14 @@ def list_jobs(place: Place, labels: tuple[str, ...], output: str | None) -> None
     help="Look at what the job has written; on a cluster that starts a pod.  [default: tell what was found before]",
 )
 @output_option
+@kind_option
 @namespace_option
 @click.pass_obj
-def get(place: Place, name: str, *, outputs: bool, output: str | None) -> None:
+def get(place: Place, name: str, *, outputs: bool, output: str | None, kind: str | None) -> None:
     """Show one job: its phase, its replicas, what it has written, and why it failed or waits."""
     from ptjob_provider.cli import commands
 
-    commands.get(place, name, outputs=outputs, output=output)
+    commands.get(place, name, outputs=outputs, output=output, kind=kind)
 
 
 @main.command()
@@ -125,21 +140,25 @@ def get(place: Place, name: str, *, outputs: bool, output: str | None) -> None:
     "-i", "--replica", metavar="REPLICA", help="A pod's name, its end (worker-0) or a rank.  [default: rank 0]"
 )
 @click.option("--timestamps", is_flag=True, help="Begin each line with the time at which it was written.")
+@kind_option
 @namespace_option
 @click.pass_obj
-def logs(place: Place, name: str, *, follow: bool, tail: int | None, replica: str | None, timestamps: bool) -> None:
+def logs(
+    place: Place, name: str, *, follow: bool, tail: int | None, replica: str | None, timestamps: bool, kind: str | None
+) -> None:
     """Print what a replica has written."""
     from ptjob_provider.cli import commands
 
-    commands.logs(place, name, follow=follow, tail=tail, replica=replica, timestamps=timestamps)
+    commands.logs(place, name, follow=follow, tail=tail, replica=replica, timestamps=timestamps, kind=kind)
 
 
 @main.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--ignore-not-found", is_flag=True, help="A job that is not there is as good as deleted.")
+@kind_option
 @namespace_option
 @click.pass_obj
-def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> None:
+def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool, kind: str | None) -> None:
     """Stop jobs and remove them; what they have written to their claims stays.
 
     Returns when nothing of them runs any more.
@@ -147,7 +166,7 @@ def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> N
     from ptjob_provider.cli import commands
 
     for name in names:
-        commands.delete(place, name, ignore_not_found=ignore_not_found)
+        commands.delete(place, name, ignore_not_found=ignore_not_found, kind=kind)
 
 
 @main.command("orphans")

@@ -15,6 +15,8 @@ from ptjob_provider.cli import tables
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
+from ptjob_provider.core.lookup import find_job
+from ptjob_provider.core.lookup import list_jobs as find_jobs
 from ptjob_provider.core.snapshot import look, owner_of
 from ptjob_provider.core.submission import stop_and_wait
 
@@ -41,10 +43,10 @@ class Refused(click.ClickException):
         self.__dict__["exit_code"] = code
 
 
-def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> None:
+def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None, kind: str | None = None) -> None:
     """Print the jobs of the namespace that carry all the labels."""
     selector = dict(_pair(label) for label in labels)
-    rows = [row_of(job) for job in run(place.open().list(kinds.DEFAULT.KIND, place.namespace, selector))]
+    rows = [row_of(job) for job in run(find_jobs(place.open(), place.namespace, selector, kind=kind))]
     if output == "name":
         for row in rows:
             click.echo(row["name"])
@@ -56,10 +58,10 @@ def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> N
         click.echo(f"no jobs in namespace {place.namespace} of {place}", err=True)
 
 
-def get(place: Place, name: str, *, outputs: bool, output: str | None) -> None:
+def get(place: Place, name: str, *, outputs: bool, output: str | None, kind: str | None = None) -> None:
     """Print one job; its outputs are looked at where that costs nothing, or if they are asked for."""
     inspect = outputs or place.backend == "local"
-    snapshot = run(look(place.open(), place.namespace, name, inspect=inspect))
+    snapshot = run(look(place.open(), place.namespace, name, inspect=inspect, kind=kind))
     if snapshot.unverified:
         click.echo(f"── {snapshot.unverified}", err=True)
     if output == "name":
@@ -73,14 +75,23 @@ def get(place: Place, name: str, *, outputs: bool, output: str | None) -> None:
             click.echo(f"\n{snapshot.diagnosis.report(snapshot.submission.ref)}")
 
 
-def logs(place: Place, name: str, *, follow: bool, tail: int | None, replica: str | None, timestamps: bool) -> None:
+def logs(
+    place: Place,
+    name: str,
+    *,
+    follow: bool,
+    tail: int | None,
+    replica: str | None,
+    timestamps: bool,
+    kind: str | None = None,
+) -> None:
     """Print one replica's log."""
-    run(_logs(place, name, follow=follow, tail=tail, wanted=replica, timestamps=timestamps))
+    run(_logs(place, name, follow=follow, tail=tail, wanted=replica, timestamps=timestamps, kind=kind))
 
 
-def delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
+def delete(place: Place, name: str, *, ignore_not_found: bool, kind: str | None = None) -> None:
     """Delete one job and say so once nothing of it runs."""
-    run(_delete(place, name, ignore_not_found=ignore_not_found))
+    run(_delete(place, name, ignore_not_found=ignore_not_found, kind=kind))
 
 
 def row_of(job: Manifest) -> dict[str, Any]:
@@ -132,10 +143,17 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _logs(
-    place: Place, name: str, *, follow: bool, tail: int | None, wanted: str | None, timestamps: bool
+    place: Place,
+    name: str,
+    *,
+    follow: bool,
+    tail: int | None,
+    wanted: str | None,
+    timestamps: bool,
+    kind: str | None,
 ) -> None:
     backend = place.open()
-    job = await backend.get(kinds.DEFAULT.KIND, place.namespace, name)
+    job = await find_job(backend, place.namespace, name, kind=kind)
     ref, replica, cursor = JobRef.of(job), find_replica(job, wanted), None
     if tail is not None:
         # At least one line is kept, and not printed for `-t 0`: following goes on after it.
@@ -155,10 +173,10 @@ def _print_line(line: LogLine, *, timestamps: bool) -> None:
     click.echo(f"{line.timestamp} {line.text}" if timestamps else line.text, nl=not line.continues)
 
 
-async def _delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
+async def _delete(place: Place, name: str, *, ignore_not_found: bool, kind: str | None) -> None:
     backend = place.open()
     try:
-        ref = JobRef.of(await backend.get(kinds.DEFAULT.KIND, place.namespace, name))
+        ref = JobRef.of(await find_job(backend, place.namespace, name, kind=kind))
     except JobNotFound:
         if ignore_not_found:
             return

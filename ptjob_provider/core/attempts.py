@@ -30,6 +30,7 @@ class AttemptRecord:
         uid: the object's uid; None while the create is not known to have happened (an open intent).
         ended: the attempt was concluded as failed; the next try starts a new one.
         clear_number: changes each time that a person clears the task; a record with another number is history.
+        kind: of the object.
         first_started_at: RFC 3339; when the first attempt since the last clear was created. Outputs must not be older.
     """
 
@@ -40,6 +41,7 @@ class AttemptRecord:
     ended: bool = False
     clear_number: int = 0
     first_started_at: str | None = None
+    kind: str = "PyTorchJob"
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields for the store."""

@@ -14,6 +14,7 @@ PTJobError
 ├─ LedgerUnavailable                  the ledger of batches, or who knows of its runs, did not answer: a retry helps
 ├─ ClaimLost                          the batches of this training are another run's by now: never retry
 └─ UnsupportedByBackend               the back-end cannot do what the job asks for: never retry
+   └─ KindNotServed                   it does not know the kind of job at all
 """
 
 from __future__ import annotations
@@ -54,6 +55,10 @@ class UnsupportedByBackend(PTJobError):
     def of(cls, field: str, why: str) -> UnsupportedByBackend:
         """Build the error for one field of the manifest."""
         return cls(f"{field}: {why}")
+
+
+class KindNotServed(UnsupportedByBackend):
+    """The back-end knows no jobs of that kind; nothing was created."""
 
 
 class JobFailed(PTJobError):

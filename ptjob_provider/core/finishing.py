@@ -59,7 +59,7 @@ async def known_job(backend: Backend, owner: Owner, store: AttemptStore) -> JobR
     if record is None or record.ended:
         return None
     try:
-        found = await backend.get(kinds.DEFAULT.KIND, record.namespace, record.name)
+        found = await backend.get(record.kind, record.namespace, record.name)
     except JobNotFound:
         return None
     ref = JobRef.of(found)

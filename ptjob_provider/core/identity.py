@@ -91,15 +91,21 @@ class Owner:
     reference: Reference | None = None
 
 
-def object_name(stem: str, owner: Owner, attempt: int) -> str:
+def object_name(stem: str, owner: Owner, attempt: int, *, longest: int = MAX_NAME) -> str:
     """Name one attempt: the readable stem, then a hash over instance, ids and attempt; at most 49 characters.
+
+    Args:
+        stem: the readable beginning.
+        owner: whose it is.
+        attempt: 1 for the first.
+        longest: where a kind's pods need shorter names than that.
 
     Raises:
         InvalidSpec: the stem cannot begin a DNS-1035 label (the webhook's rule for PyTorchJob).
     """
     identity = json.dumps([owner.instance, sorted(owner.ids.items()), attempt], separators=(",", ":"))
     digest = hashlib.sha256(identity.encode()).hexdigest()[:_HASH_LENGTH]
-    readable = check_name(stem)[: MAX_NAME - _HASH_LENGTH - 1].rstrip("-")
+    readable = check_name(stem)[: min(longest, MAX_NAME) - _HASH_LENGTH - 1].rstrip("-")
     return f"{readable}-{digest}"
 
 

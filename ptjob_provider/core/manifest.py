@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 FIELD = "manifest"
-KINDS = {"PyTorchJob": "kubeflow.org/v1"}
+KINDS = {
+    "PyTorchJob": "kubeflow.org/v1",
+    "TrainJob": "trainer.kubeflow.org/v1alpha1",
+    "PyTorchTrainingJob": "batch.tensorstack.dev/v1beta1",
+}
 """The kinds that can be submitted, with their apiVersion."""
 
 MAX_BYTES = 512 * 1024

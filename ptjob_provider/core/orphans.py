@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.identity import MANAGED_LABEL, PREFIX, JobRef, Manifest, owner_in
+from ptjob_provider.core.lookup import list_jobs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -144,7 +145,7 @@ def marked(job: TrainingJob, leave: LeaveRunning | None) -> TrainingJob:
 
 async def live_jobs(backend: Backend, namespace: str) -> list[LiveJob]:
     """Return the jobs of the namespace that an orchestrator created and that use something, oldest first."""
-    found = await backend.list(kinds.DEFAULT.KIND, namespace, {MANAGED_LABEL: "true"})
+    found = await list_jobs(backend, namespace, {MANAGED_LABEL: "true"})
     return [LiveJob.of(job) for job in found if await _uses_something(backend, job)]
 
 

@@ -27,6 +27,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.attempts import AttemptRecord
 from ptjob_provider.core.diagnosis import Diagnosis
 from ptjob_provider.core.identity import REPORT_ANNOTATION, JobRef, attempt_of, is_owned_by, owner_selector
+from ptjob_provider.core.lookup import list_jobs
 from ptjob_provider.core.outputs import problems, read_report
 from ptjob_provider.core.status import JobPhase, parse_instant
 from ptjob_provider.core.submission import Submission
@@ -83,7 +84,7 @@ async def recall(
     Raises:
         ClusterError: the jobs cannot be listed.
     """
-    jobs = await backend.list(kinds.DEFAULT.KIND, namespace, owner_selector(owner))
+    jobs = await list_jobs(backend, namespace, owner_selector(owner))
     newest = max((job for job in jobs if is_owned_by(job, owner)), key=attempt_of, default=None)
     note = max((note for note in map(TryNote.read, notes) if note), key=lambda note: note.attempt, default=None)
     if note is not None and _is_all_that_is_left(note, newest):
@@ -109,11 +110,12 @@ def _running_on(replicas: Sequence[Manifest]) -> AttemptRecord | None:
             name=owner.name,
             namespace=pod["metadata"]["namespace"],
             uid=owner.uid,
+            kind=kind.KIND,
             ended=True,
         )
         for pod in replicas
         for kind in kinds.KINDS.values()
-        if (owner := kind.owner_of(pod)).uid
+        if (owner := kind.owner_of(pod)).name
     ]
     return max(found, key=lambda record: record.attempt, default=None)
 
@@ -125,6 +127,7 @@ def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:
         name=ref.name,
         namespace=ref.namespace,
         uid=ref.uid,
+        kind=ref.kind,
         ended=_is_settled(job) and (not is_repeated or _retry_may_help(job)),
         first_started_at=job["metadata"]["creationTimestamp"],
     )

@@ -11,6 +11,7 @@ from ptjob_provider.core import kinds, recorder
 from ptjob_provider.core.conclusion import summarize
 from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
 from ptjob_provider.core.identity import REPORT_ANNOTATION, JobRef, owner_in
+from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.outputs import problems, read_report
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.submission import Submission, inspect_outputs
@@ -70,7 +71,13 @@ class Snapshot:
 
 
 async def look(
-    backend: Backend, namespace: str, name: str, *, inspect: bool = True, now: datetime | None = None
+    backend: Backend,
+    namespace: str,
+    name: str,
+    *,
+    kind: str | None = None,
+    inspect: bool = True,
+    now: datetime | None = None,
 ) -> Snapshot:
     """Return the job as it is now.
 
@@ -78,6 +85,7 @@ async def look(
         backend: where it is.
         namespace: its namespace.
         name: its name.
+        kind: its kind; None: the first that has a job of this name.
         inspect: look at its outputs where they are if nobody has told what was found there; a cluster starts a pod.
         now: when this is.
 
@@ -85,7 +93,7 @@ async def look(
         JobNotFound: there is none of that name.
     """
     now = now or datetime.now(UTC)
-    job = await backend.get(kinds.DEFAULT.KIND, namespace, name)
+    job = await find_job(backend, namespace, name, kind=kind)
     seen = await _first(backend, JobRef.of(job))
     if seen.job is None:
         raise JobNotFound(f"{namespace}/{name}: it was deleted just now", code=404, reason="NotFound")

@@ -30,7 +30,14 @@ from uuid import uuid4
 
 from ptjob_provider.core import attempts, kinds
 from ptjob_provider.core.attempts import AttemptRecord, Claim, Plan
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobAlreadyExists, JobNotFound
+from ptjob_provider.core.errors import (
+    ClusterError,
+    ClusterUnavailable,
+    InvalidSpec,
+    JobAlreadyExists,
+    JobNotFound,
+    KindNotServed,
+)
 from ptjob_provider.core.identity import INTENT_ANNOTATION, OUTPUTS_ANNOTATION, JobRef, Manifest, Owner, attempt_of
 from ptjob_provider.core.outputs import CLOCK_SKEW, ResolvedOutputs
 
@@ -211,6 +218,8 @@ class _Submitter:
         record: what the store held when this try began.
         first_started_at: when the first attempt since the last clear was created, once that is known.
         spec_hash: of the specification that is asked for now; all attempts have the same.
+        kind: that the job is made as.
+        not_made: why it is of none of the kinds before that.
         intent: tells what this call has created from what was there under the same name.
     """
 
@@ -225,9 +234,12 @@ class _Submitter:
     record: AttemptRecord | None
     first_started_at: str | None = None
     spec_hash: str = ""
+    kind: str = kinds.DEFAULT.KIND
+    not_made: list[str] = field(default_factory=list)
     intent: str = field(default_factory=lambda: uuid4().hex)
 
     async def run(self) -> Submission:
+        self.kind = self.job.named_kind or (self.record.kind if self.record else kinds.DEFAULT.KIND)
         first = self._render(1)  # a wrong specification ends here, before anything is stopped or created
         self.spec_hash = first.spec_hash
         plan = attempts.plan(self.record, clear_number=self.clear_number)
@@ -240,7 +252,7 @@ class _Submitter:
         return await self._replace(self.record)
 
     async def _resume(self, record: AttemptRecord) -> Submission:
-        found = await self._find(record.namespace, record.name)
+        found = await self._find(record.kind, record.namespace, record.name)
         if found is None and record.uid is None:
             return await self._start(record.attempt)
         if found is not None and self._claim(found) is Claim.ADOPT and record.uid in {None, found["metadata"]["uid"]}:
@@ -248,11 +260,11 @@ class _Submitter:
         return await self._replace(record)
 
     async def _replace(self, record: AttemptRecord) -> Submission:
-        found = await self._find(record.namespace, record.name)
+        found = await self._find(record.kind, record.namespace, record.name)
         if found is not None and self._claim(found) is not Claim.FOREIGN:
             await self._stop(JobRef.of(found))
         elif record.uid is not None:
-            ref = JobRef(kind=kinds.DEFAULT.KIND, namespace=record.namespace, name=record.name, uid=record.uid)
+            ref = JobRef(kind=record.kind, namespace=record.namespace, name=record.name, uid=record.uid)
             await self._stop(ref)
         return await self._start(record.attempt + 1)
 
@@ -265,8 +277,10 @@ class _Submitter:
             ref = await self.backend.submit(rendered.manifest)
         except JobAlreadyExists:
             return await self._resolve_conflict(attempt, rendered)
+        except KindNotServed as error:
+            return await self._start(attempt, self._rendered_otherwise(attempt, error))
         except ClusterUnavailable:
-            found = await self._find(meta["namespace"], meta["name"])
+            found = await self._find(self.kind, meta["namespace"], meta["name"])
             if found is None or self._claim(found) is not Claim.ADOPT:
                 raise
             return self._adopt(found)
@@ -275,7 +289,7 @@ class _Submitter:
 
     async def _resolve_conflict(self, attempt: int, rendered: kinds.Rendered) -> Submission:
         meta = rendered.manifest["metadata"]
-        found = await self._find(meta["namespace"], meta["name"])
+        found = await self._find(self.kind, meta["namespace"], meta["name"])
         if found is None:
             raise ClusterUnavailable(
                 f"{meta['namespace']}/{meta['name']}: the name was taken and is free again; try again"
@@ -298,7 +312,7 @@ class _Submitter:
         """Stop a job; where the next one gets the same name, wait until the name is free."""
         await stop_and_wait(self.backend, ref, sleep=self.sleep)
         waited = 0.0
-        while self.exact_name and (found := await self._find(ref.namespace, ref.name)):
+        while self.exact_name and (found := await self._find(ref.kind, ref.namespace, ref.name)):
             if JobRef.of(found) != ref:
                 return
             if waited >= STOP_TIMEOUT:
@@ -324,19 +338,37 @@ class _Submitter:
                 name=meta["name"],
                 namespace=meta["namespace"],
                 uid=uid,
+                kind=self.kind,
                 clear_number=self.clear_number,
                 first_started_at=self.first_started_at,
             )
         )
 
-    async def _find(self, namespace: str, name: str) -> Manifest | None:
+    def _rendered_otherwise(self, attempt: int, error: KindNotServed) -> kinds.Rendered:
+        """Return the job as the next kind; one that names its kind, or a manifest, is of that kind or of none."""
+        if self.job.named_kind is not None:
+            raise error
+        self.not_made.append(str(error))
+        names = list(kinds.KINDS)
+        for kind in names[names.index(self.kind) + 1 :]:
+            self.kind = kind
+            try:
+                rendered = self._render(attempt)
+            except InvalidSpec as refused:
+                self.not_made.append(f"as a {kind} it cannot be made: {refused}")
+            else:
+                self.spec_hash = rendered.spec_hash
+                return rendered
+        raise KindNotServed("; ".join(self.not_made)) from error
+
+    async def _find(self, kind: str, namespace: str, name: str) -> Manifest | None:
         try:
-            return await self.backend.get(kinds.DEFAULT.KIND, namespace, name)
+            return await self.backend.get(kind, namespace, name)
         except JobNotFound:
             return None
 
     def _render(self, attempt: int) -> kinds.Rendered:
-        return kinds.DEFAULT.render(
+        return kinds.named(self.kind).render(
             self.job,
             owner=self.owner,
             attempt=attempt,

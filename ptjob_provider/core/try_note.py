@@ -54,6 +54,7 @@ class TryNote:
             name=self.ref.name,
             namespace=self.ref.namespace,
             uid=self.ref.uid,
+            kind=self.ref.kind,
             ended=ended,
             first_started_at=self.first_started_at,
         )

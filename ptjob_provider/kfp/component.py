@@ -98,6 +98,8 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
     model: Text | None = None,
     tfevents: Text | None = None,
     checkpoints: Text | None = None,
+    kind: Text | None = None,
+    runtime: Text | None = None,
     manifest: Map | str | os.PathLike[str] | None = None,
     model_artifact: str | None = None,
     timeout: Seconds | None = None,

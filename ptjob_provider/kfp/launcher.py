@@ -70,6 +70,8 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
     model: Optional[str] = None,
     tfevents: Optional[str] = None,
     checkpoints: Optional[str] = None,
+    kind: Optional[str] = None,
+    runtime: Optional[str] = None,
     manifest: Optional[dict] = None,
     model_artifact: Optional[str] = None,
     timeout: Optional[str] = None,
@@ -149,7 +151,9 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
         model: Where the program writes the model: pvc://claim/path, or a path on a mounted claim.
         tfevents: Where it writes TensorBoard events.
         checkpoints: Where it keeps checkpoints.
-        manifest: A whole PyTorchJob; the other inputs are laid over it.
+        kind: PyTorchJob, TrainJob or PyTorchTrainingJob. Default what the cluster serves, in this order.
+        runtime: The runtime of a TrainJob. Default torch-distributed.
+        manifest: A whole job of one of these kinds; the other inputs are laid over it.
         model_artifact: reference (the artifact holds the model's address) or copy. Default reference.
         timeout: Seconds after which the job is stopped and the step fails.
         exact_name: Whether the job keeps its name literally.

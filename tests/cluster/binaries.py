@@ -70,7 +70,9 @@ ETCD = Family(name="etcd", estimate=30)
 KUBERNETES = Family(name="kubernetes", estimate=420, version_of="k8s.io/kubernetes")
 COREDNS = Family(name="coredns", estimate=120)
 TRAINING_OPERATOR = Family(name="training-operator", estimate=90)
-FAMILIES = (PAUSE, ETCD, KUBERNETES, COREDNS, TRAINING_OPERATOR)
+TRAINER = Family(name="trainer", estimate=150)
+
+FAMILIES = (PAUSE, ETCD, KUBERNETES, COREDNS, TRAINING_OPERATOR, TRAINER)
 """What a cluster runs."""
 
 MINIO = Family(name="minio", estimate=240)

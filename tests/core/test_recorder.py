@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import pytest
@@ -8,6 +9,7 @@ from pods import BACK_OFF, POD, RUNNING, after, container, ended, event, look, p
 from ptjob_provider.core.recorder import (
     ContainerKind,
     Record,
+    observe,
 )
 from story import STORIES, read
 
@@ -318,3 +320,46 @@ class TestToldEnds:
         waits = event("Error", f"Error pod {POD} condition message: 0/1 nodes are available", name="digits")
 
         assert look(Record(), events=[waits]).terminations == ()
+
+
+def test_a_replica_is_its_newest_pod_while_failed_ones_of_it_stay() -> None:
+    """A Job keeps the pods that have failed beside the one that has taken their place under the same index."""
+    pods = [
+        {**found, "metadata": {**found["metadata"], "name": f"train-node-0-0-{letters}", "creationTimestamp": made}}
+        for letters, made, found in (
+            ("aaaaa", "2026-11-20T10:00:00Z", crashed("one")),
+            ("bbbbb", "2026-11-20T10:01:00Z", crashed("two")),
+            ("ccccc", "2026-11-20T10:02:00Z", running("three")),
+        )
+    ]
+    record = Record()
+    for seen in (pods[:1], pods[:2], pods, pods, pods):
+        record = observe(
+            record, pods=seen, now=datetime.now(UTC), container="node", replica_of=lambda _: "train-node-0-0"
+        )
+
+    assert (record.running, record.finished, record.placed) == (("train-node-0-0",), (), ("train-node-0-0",))
+    assert [end.run for end in record.terminations] == [0, 1]
+    assert record.restarts == 2
+    assert record.waiting == ()
+
+
+def crashed(uid: str) -> dict[str, Any]:
+    """Return a pod whose container has ended with 1, and is not started again."""
+    ended = {"exitCode": 1, "containerID": f"containerd://{uid}"}
+    return one_container(uid, "Failed", {"terminated": ended})
+
+
+def running(uid: str) -> dict[str, Any]:
+    """Return a pod whose container runs."""
+    return one_container(uid, "Running", {"running": {"startedAt": "2026-11-20T10:02:01Z"}})
+
+
+def one_container(uid: str, phase: str, state: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod with one container in this state."""
+    status = {"name": "node", "restartCount": 0, "state": state}
+    return {
+        "metadata": {"uid": uid},
+        "spec": {"nodeName": "n", "restartPolicy": "Never", "containers": [{"name": "node"}]},
+        "status": {"phase": phase, "containerStatuses": [status]},
+    }

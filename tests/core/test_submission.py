@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fakes import MemoryStore, ScriptedBackend, finished
-from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlreadyExists
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlreadyExists, KindNotServed
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted, stop_and_wait
@@ -330,3 +330,58 @@ def test_concluding_without_a_record_is_nothing() -> None:
     conclude_attempt(store)
 
     assert store.record is None
+
+
+async def test_a_job_that_names_no_kind_is_made_as_one_that_is_served() -> None:
+    """The next try finds it as what it was made as."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    backend.served = {"TrainJob"}
+
+    first = await submit(backend, store)
+    second = await submit(backend, store)
+
+    assert (first.ref.kind, first.rank0) == ("TrainJob", f"{first.ref.name}-node-0-0")
+    assert [record.kind for record in store.history[:3]] == ["PyTorchJob", "TrainJob", "TrainJob"]
+    assert (second.ref, second.adopted, second.spec_changed) == (first.ref, True, False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"kind": "PyTorchJob"}, "PyTorchJob is not served"),
+        (
+            {"ttl_seconds_after_finished": 1},
+            "PyTorchJob is not served; as a TrainJob it cannot be made: ttl_.*; as a PyTorchTrainingJob it cannot be",
+        ),
+    ],
+    ids=["its kind is named", "another kind cannot say it"],
+)
+async def test_a_job_that_no_served_kind_can_be_made_as_is_refused(fields: dict[str, Any], text: str) -> None:
+    """With the reason of each."""
+    backend, job = ScriptedBackend(), TrainingJob.parse(name="digits", image="digits:1", **fields)
+    backend.served = {"TrainJob"}
+
+    with pytest.raises(KindNotServed, match=text):
+        await submit(backend, MemoryStore(), job=job)
+
+    assert backend.created == 0
+
+
+async def test_no_kind_that_is_known_is_served() -> None:
+    """All that were tried are named."""
+    backend = ScriptedBackend()
+    backend.served = set()
+
+    with pytest.raises(KindNotServed, match=r"PyTorchJob is not.* TrainJob is not.* PyTorchTrainingJob is not served"):
+        await submit(backend, MemoryStore())
+
+
+async def test_a_kind_that_cannot_say_it_is_passed_over() -> None:
+    """Whether it would be served need not be known."""
+    backend = ScriptedBackend()
+    backend.served = {"PyTorchTrainingJob"}
+
+    submission = await submit(backend, MemoryStore(), job=TrainingJob.parse(name="d", image="i", backoff_limit=1))
+
+    assert submission.ref.kind == "PyTorchTrainingJob"
+    assert submission.rank0 == f"{submission.ref.name}-worker-0"

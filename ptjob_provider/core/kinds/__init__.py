@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import recorder
 from ptjob_provider.core.errors import InvalidSpec, one_of
-from ptjob_provider.core.kinds import podtemplate, pytorchjob
+from ptjob_provider.core.kinds import podtemplate, pytorchjob, pytorchtrainingjob, trainjob
 from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, PodOwner, Rendered, Replica
 
 if TYPE_CHECKING:
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.recorder import Record
+    from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.status import JobStatus
 
-_ALL: tuple[Kind, ...] = (pytorchjob,)
+_ALL: tuple[Kind, ...] = (pytorchjob, trainjob, pytorchtrainingjob)
 
 KINDS: Mapping[str, Kind] = {each.KIND: each for each in _ALL}
 """The kinds that are known, by their names."""
@@ -33,6 +34,7 @@ __all__ = [
     "PodOwner",
     "Rendered",
     "Replica",
+    "asked_for",
     "due_at",
     "is_pod_of",
     "kind_of",
@@ -58,6 +60,11 @@ def named(kind: str) -> Kind:
 def kind_of(job: Mapping[str, Any]) -> Kind:
     """Return the kind of a job's object; one that does not say is of the default kind."""
     return named(job.get("kind") or DEFAULT.KIND)
+
+
+def asked_for(job: TrainingJob) -> Kind:
+    """Return the kind that a job is made as where nobody knows what a cluster serves."""
+    return named(job.named_kind or DEFAULT.KIND)
 
 
 def read_status(job: Mapping[str, Any]) -> JobStatus:

@@ -81,6 +81,10 @@ class Kind(Protocol):
         """The resource's name in paths."""
 
     @property
+    def OPERATOR(self) -> str:  # noqa: N802 - as above
+        """What has to be installed for a cluster to serve the kind, as a person would look for it."""
+
+    @property
     def CONTAINER(self) -> str:  # noqa: N802 - as above
         """The name of the container that trains; where a pod has none of this name, its first one does."""
 
@@ -89,8 +93,23 @@ class Kind(Protocol):
         """Whether a replica's pod has the replica's name."""
 
     @property
+    def HAS_LABELLED_PODS(self) -> bool:  # noqa: N802 - as above
+        """Whether a job's pods have our labels, by every version of the operator."""
+
+    @property
     def STOP_RUNNING_PODS(self) -> Manifest | None:  # noqa: N802 - as above
         """The patch that makes the operator stop what still runs of an ended job; None: it does so by itself."""
+
+    @property
+    def DELETION(self) -> str:  # noqa: N802 - as above
+        """How a job is deleted: `Foreground`, its pods first, wherever the operator stands that."""
+
+    def in_words_of(self, manifest: Manifest, fields: frozenset[str], /) -> Manifest:
+        """Return the object, or a change of one, in the words of a server that knows these fields of the kind's spec.
+
+        Raises:
+            InvalidSpec: it has no word for something; the text names the field.
+        """
 
     def render(
         self,

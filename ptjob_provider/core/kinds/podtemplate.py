@@ -110,8 +110,9 @@ def map_container(template: Manifest, name: str, change: Callable[[Manifest], Ma
 
 
 def find_container(template: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the container of that name; a validated template has it."""
-    return next(found for found in template["spec"]["containers"] if found.get("name") == name)
+    """Return the container of that name; where the kind does not ask for one, the first."""
+    containers: Sequence[Mapping[str, Any]] = template["spec"]["containers"]
+    return next((found for found in containers if found.get("name") == name), containers[0])
 
 
 def claim_mounts(template: Mapping[str, Any], *, container: str) -> tuple[Mount, ...]:

@@ -12,7 +12,6 @@ from ptjob_provider.core.errors import (
     InvalidSpec,
     JobNotFound,
     OutputsNotVerified,
-    UnsupportedByBackend,
 )
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import crd, paths
@@ -24,11 +23,12 @@ from ptjob_provider.core.kubernetes.podlog import ReplicaLog
 from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.backend import Claim, Observation
     from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.client import Client
     from ptjob_provider.core.kubernetes.config import ClusterConfig
     from ptjob_provider.core.logs import LogCursor, LogLine
     from ptjob_provider.core.outputs import OutputReport, ResolvedOutputs
@@ -54,13 +54,13 @@ class KubernetesBackend:
         path = paths.jobs(manifest["kind"], meta["namespace"])
         async with lease(self._config) as client:
             try:
-                return JobRef.of(await client.post(path, manifest))
+                return JobRef.of(await _spoken(client, manifest, lambda words: client.post(path, words)))
             except JobNotFound as error:  # what is missing is the place to create it in
                 allowed = "a namespace that exists on the cluster"
                 raise InvalidSpec.of("namespace", meta["namespace"], allowed) from error
             except ClusterError as error:
                 if error.code == HTTPStatus.NOT_FOUND:
-                    raise UnsupportedByBackend(await crd.missing(client, manifest)) from error
+                    raise await crd.missing(client, manifest) from error
                 raise
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
@@ -98,7 +98,12 @@ class KubernetesBackend:
         ours = {**change, "metadata": {**(change.get("metadata") or {}), "uid": ref.uid}}
         async with lease(self._config) as client:
             try:
-                await client.patch(paths.jobs(ref.kind, ref.namespace, ref.name), ours)
+                path = paths.jobs(ref.kind, ref.namespace, ref.name)
+                if "spec" not in ours:
+                    await client.patch(path, ours)
+                    return
+                told = {"apiVersion": kinds.named(ref.kind).API_VERSION, "kind": ref.kind, **ours}
+                await _spoken(client, told, lambda words: client.patch(path, words, fieldValidation="Strict"))
             except (ClusterError, InvalidSpec) as error:  # a uid that differs is 422 for custom resources, else 409
                 if not isinstance(error, JobNotFound) and await self._is_replaced(ref):
                     raise JobNotFound(f"{ref}: another job has the name now") from error
@@ -112,7 +117,7 @@ class KubernetesBackend:
 
     async def delete(self, ref: JobRef) -> None:
         """Delete the job, its pods first, even if a finalizer of somebody's holds the job. See `Backend.delete`."""
-        options = {"propagationPolicy": "Foreground", "preconditions": {"uid": ref.uid}}
+        options = {"propagationPolicy": kinds.named(ref.kind).DELETION, "preconditions": {"uid": ref.uid}}
         async with lease(self._config) as client:
             try:
                 await client.delete(paths.jobs(ref.kind, ref.namespace, ref.name), options)
@@ -148,3 +153,14 @@ class KubernetesBackend:
     def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
         """Yield what is noted on a claim; see `Backend.watch_claim`."""
         return watched_claim(self._config, namespace, name)
+
+async def _spoken(client: Client, told: Manifest, send: Callable[[Manifest], Awaitable[Manifest]]) -> Manifest:
+    """Send what is told; where the server refuses a word, say it in those that it knows, if the kind has such."""
+    try:
+        return await send(told)
+    except InvalidSpec:
+        fields = await crd.spec_fields(client, told)
+        otherwise = kinds.named(told["kind"]).in_words_of(told, fields) if fields else told
+        if otherwise == told:
+            raise
+    return await send(otherwise)

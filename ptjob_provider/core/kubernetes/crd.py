@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import ClusterError
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import ClusterError, KindNotServed, UnsupportedByBackend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,16 +31,17 @@ async def spec_fields(client: Client, manifest: Manifest) -> frozenset[str]:
     return frozenset(_spec_of(document, manifest).get("properties") or ())
 
 
-async def missing(client: Client, manifest: Manifest) -> str:
-    """Say why a create was answered with 404: what the cluster does not serve."""
+async def missing(client: Client, manifest: Manifest) -> UnsupportedByBackend:
+    """Return why a create was answered with 404: what the cluster does not serve."""
     kind = f"{manifest['kind']} of {manifest['apiVersion']}"
     try:
         fields = await spec_fields(client, manifest)
     except ClusterError as error:
-        return f"kind: the cluster does not serve {kind} ({error})"
+        return KindNotServed(f"kind: the cluster does not serve {kind} ({error})")
     if fields:
-        return f"kind: the cluster serves {kind}, but not in this namespace"
-    return f"kind: the cluster does not serve {kind}; install the training-operator, or ask who runs the cluster"
+        return UnsupportedByBackend(f"kind: the cluster serves {kind}, but not in this namespace")
+    operator = kinds.named(manifest["kind"]).OPERATOR
+    return KindNotServed(f"kind: the cluster does not serve {kind}; install {operator}, or ask who runs the cluster")
 
 
 def _spec_of(document: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:

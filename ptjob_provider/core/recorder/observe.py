@@ -57,19 +57,27 @@ def observe(
     before = record
     seen = sorted((read_pod(one, container, replica_of) for one in pods), key=_created)
     record = _with_removals(record, seen, events, now)
+    newest = {pod.name: pod for pod in seen}
     for pod in seen:
+        if newest[pod.name] is not pod and _is_told(record, pod):
+            continue  # another pod is this replica now, and its restarts are counted
         record = _with_restarts(record, pod)
         record = _with_terminations(record, pod, now)
     for end in told_ends(events, container):
         record = _with_told(record, end)
     record = replace(record, held_up=_held_up(before, record))
-    record = replace(_with_present(record, seen), notices=_notices(record, events))
-    record = replace(record, waiting=_waiting(record, seen, events, now=now, replicas=replicas))
-    return bounded(_with_clocks(record, seen, now=now, replicas=replicas))
+    present = list(newest.values())
+    record = replace(_with_present(record, present), notices=_notices(record, events))
+    record = replace(record, waiting=_waiting(record, present, events, now=now, replicas=replicas))
+    return bounded(_with_clocks(record, present, now=now, replicas=replicas))
 
 
 def _created(pod: Pod) -> str:
     return pod.manifest["metadata"].get("creationTimestamp") or ""
+
+
+def _is_told(record: Record, pod: Pod) -> bool:
+    return pod.is_over and any(one.pod_uid == pod.uid for one in record.terminations)
 
 
 def _with_present(record: Record, pods: Sequence[Pod]) -> Record:

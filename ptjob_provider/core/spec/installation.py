@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 _OF_ONE_JOB = {
-    *("name", "namespace", "workers", "nproc_per_node", "elastic_policy", "suspend"),
+    *("name", "namespace", "kind", "workers", "nproc_per_node", "elastic_policy", "suspend"),
     *("command", "args", "working_dir", "master", "worker"),
     *("model", "tfevents", "checkpoints", "manifest"),
 }

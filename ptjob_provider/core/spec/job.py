@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.identity import check_name
-from ptjob_provider.core.manifest import load_manifest
+from ptjob_provider.core.manifest import KINDS, load_manifest
 from ptjob_provider.core.spec import environment, literals, objects, placement
 from ptjob_provider.core.spec.elastic import ElasticPolicy
 from ptjob_provider.core.spec.resources import (
@@ -49,6 +49,14 @@ class Outputs:
 
 def _name(field: str, value: Any) -> str:
     return check_name(literals.text(field, value), field=field)
+
+
+def _kind(field: str, value: Any) -> str:
+    given = literals.text(field, value)
+    by_word = {kind.lower(): kind for kind in KINDS}
+    if given.lower() not in by_word:
+        raise InvalidSpec.of(field, value, one_of(KINDS))
+    return by_word[given.lower()]
 
 
 def _nproc(field: str, value: Any) -> int | str:
@@ -258,9 +266,18 @@ class TrainingJob:
     """Where it keeps checkpoints that a next attempt resumes from; told as PTJOB_CHECKPOINT_DIR, never checked. None:
     none."""
 
+    kind: str | None = setting(_kind)
+    """Which CRD the job is made as: `PyTorchJob` (training-operator v1), `TrainJob` (Kubeflow Trainer v2) or
+    `PyTorchTrainingJob` (T9k); in any case. A field that the kind cannot say is refused by its name. None: the
+    manifest's; else the first of these that the cluster serves."""
+
+    runtime: str | None = setting(literals.text)
+    """The runtime of a TrainJob: `NAME` of one for the whole cluster, or `TrainingRuntime/NAME` of one of the
+    namespace. None: `torch-distributed`, which comes with Trainer. Refused for other kinds."""
+
     manifest: Manifest | None = setting(_manifest)
-    """The user's own PyTorchJob: a map, a YAML text or the path of a .yaml file. None: the job is built from the
-    fields."""
+    """The user's own job of one of these kinds: a map, a YAML text or the path of a .yaml file. None: the job is built
+    from the fields."""
 
     @classmethod
     def parse(cls, **values: Any) -> TrainingJob:
@@ -280,6 +297,9 @@ class TrainingJob:
         for fields, prefix in ((self, ""), (self.master, "master."), (self.worker, "worker.")):
             if fields is not None:
                 check_asked_once(fields, prefix, gpu=gpu)
+        named = (self.manifest or {}).get("kind", self.kind)
+        if self.kind is not None and self.kind != named:
+            raise InvalidSpec.of("kind", self.kind, f"left out, or the manifest's: {named}")
         if self.manifest is None:
             self._check_complete()
 
@@ -300,6 +320,11 @@ class TrainingJob:
     def named_namespace(self) -> str | None:
         """The namespace that the job or its manifest names; None if neither does."""
         return self.namespace or ((self.manifest or {}).get("metadata") or {}).get("namespace")
+
+    @property
+    def named_kind(self) -> str | None:
+        """The kind that the job or its manifest names; None if neither does."""
+        return self.kind or (self.manifest or {}).get("kind")
 
     @property
     def pods(self) -> int:

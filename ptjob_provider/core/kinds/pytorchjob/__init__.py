@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.kinds import podtemplate
+from ptjob_provider.core.kinds.claims import MOUNT_ROOT
 from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Rendered, Replica
-from ptjob_provider.core.kinds.pytorchjob.changes import STOP_RUNNING_PODS, expiring, stops_by_itself, suspended
-from ptjob_provider.core.kinds.pytorchjob.claims import MOUNT_ROOT, mounts, resolve_outputs
+from ptjob_provider.core.kinds.pytorchjob.changes import (
+    DELETION,
+    STOP_RUNNING_PODS,
+    expiring,
+    stops_by_itself,
+    suspended,
+)
+from ptjob_provider.core.kinds.pytorchjob.claims import mounts, resolve_outputs
 from ptjob_provider.core.kinds.pytorchjob.conditions import due_at, read_status
+from ptjob_provider.core.kinds.pytorchjob.older import in_words_of
 from ptjob_provider.core.kinds.pytorchjob.overlay import DEFAULT_TTL
 from ptjob_provider.core.kinds.pytorchjob.rendering import render
 from ptjob_provider.core.kinds.pytorchjob.replicas import (
     HAS_FIXED_POD_NAMES,
+    HAS_LABELLED_PODS,
     is_restarted,
     owner_of,
     pod_selector,
@@ -23,7 +32,7 @@ from ptjob_provider.core.kinds.pytorchjob.replicas import (
     templates,
     total_gpus,
 )
-from ptjob_provider.core.kinds.pytorchjob.validation import API_VERSION, CONTAINER, KIND, PLURAL, validate
+from ptjob_provider.core.kinds.pytorchjob.validation import API_VERSION, CONTAINER, KIND, OPERATOR, PLURAL, validate
 from ptjob_provider.core.manifest import dump_manifest as dump
 
 
@@ -40,9 +49,12 @@ __all__ = [
     "CONTAINER",
     "DEFAULT_NAMESPACE",
     "DEFAULT_TTL",
+    "DELETION",
     "HAS_FIXED_POD_NAMES",
+    "HAS_LABELLED_PODS",
     "KIND",
     "MOUNT_ROOT",
+    "OPERATOR",
     "PLURAL",
     "STOP_RUNNING_PODS",
     "Rendered",
@@ -50,6 +62,7 @@ __all__ = [
     "due_at",
     "dump",
     "expiring",
+    "in_words_of",
     "is_restarted",
     "mounts",
     "owner_of",

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 STOP_RUNNING_PODS: Manifest | None = {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}}
 """The operator's default leaves the other replicas of an ended job running (training-operator #1579)."""
 
+DELETION = "Foreground"
+
 _POLICIES_THAT_STOP = {"Running", "All"}
 
 
@@ -35,5 +37,6 @@ def expiring(job: Mapping[str, Any]) -> Manifest | None:
 
 
 def _run_policy(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = job["spec"].get("runPolicy") or {}
+    """Return what it says of the job's life; with the old operator's CRD it stands at the top of the spec."""
+    found: Mapping[str, Any] = job["spec"].get("runPolicy") or job["spec"]
     return found

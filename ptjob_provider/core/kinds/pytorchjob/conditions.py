@@ -25,7 +25,7 @@ can still fail. Restarting is never taken back by an end, so both ends come befo
 
 def due_at(job: Mapping[str, Any]) -> datetime | None:
     """Return when the job's own deadline is over; None if it has none, has not started or has ended."""
-    seconds = (job["spec"].get("runPolicy") or {}).get("activeDeadlineSeconds")
+    seconds = (job["spec"].get("runPolicy") or job["spec"]).get("activeDeadlineSeconds")
     status = read_status(job)
     if seconds is None or status.started_at is None or status.phase.is_terminal:
         return None

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import podtemplate
 from ptjob_provider.core.kinds.layers import laid_over
+from ptjob_provider.core.kinds.ours import NO_ISTIO, QUEUE_LABEL, without_servers_word
+from ptjob_provider.core.kinds.podshape import check_pod_shape, with_training_container
 from ptjob_provider.core.kinds.pytorchjob.replicas import count
-from ptjob_provider.core.kinds.pytorchjob.validation import API_VERSION, CONTAINER, KIND, check_pod_shape, check_shape
+from ptjob_provider.core.kinds.pytorchjob.validation import API_VERSION, CONTAINER, KIND, check_shape
 from ptjob_provider.core.spec import VolumeMount
 from ptjob_provider.core.spec.resources import DEFAULT_SHARED_MEMORY
 
@@ -21,15 +23,9 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.spec import ElasticPolicy, TrainingJob
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 DEFAULT_TTL = 7 * 24 * 3600
 """Seconds; long enough to look into a failure after a weekend."""
 
-_NO_ISTIO = {"sidecar.istio.io/inject": "false"}
-_SERVER_SET = (
-    *("uid", "resourceVersion", "generation", "managedFields", "selfLink"),
-    *("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
-)
 _OPERATOR_ENV = {
     *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"),
     *("PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE"),
@@ -58,8 +54,7 @@ def requested(job: TrainingJob, template: TrainingJob | None = None) -> Manifest
 def _given(manifest: Manifest) -> Manifest:
     given = copy.deepcopy(manifest)
     check_shape(given)
-    meta = {name: value for name, value in given["metadata"].items() if name not in _SERVER_SET}
-    return {**{name: value for name, value in given.items() if name != "status"}, "metadata": meta}
+    return without_servers_word(given)
 
 
 def _of_installation(template: TrainingJob | None, roles: Mapping[str, Any]) -> Iterator[Manifest]:
@@ -76,21 +71,16 @@ def _of_pods(template: Manifest | None, roles: Mapping[str, Any]) -> Iterator[Ma
     """Give what a pod template says of a job with these roles."""
     if template is None:
         return
-    pod = {**template["spec"], "containers": _with_training_container(template["spec"].get("containers") or [])}
+    pod = {
+        **template["spec"],
+        "containers": with_training_container(template["spec"].get("containers") or [], CONTAINER),
+    }
     check_pod_shape("pod_template.spec", pod)
     yield _of_templates({**template, "spec": pod}, roles)
 
 
 def _of_templates(template: Manifest, roles: Mapping[str, Any]) -> Manifest:
     return {"metadata": {}, "spec": {"pytorchReplicaSpecs": {role: {"template": template} for role in roles}}}
-
-
-def _with_training_container(containers: list[Manifest]) -> list[Manifest]:
-    """Return the containers with one that trains: a pod for KubernetesPodOperator calls its first one `base`."""
-    if any(each.get("name") == CONTAINER for each in containers):
-        return containers
-    first, *others = containers or [{}]
-    return [{**first, "name": CONTAINER}, *others]
 
 
 def _check_env(job: TrainingJob) -> None:
@@ -132,7 +122,7 @@ def _mounts_shared_memory(job: TrainingJob) -> bool:
 
 
 def _skeleton(job: TrainingJob) -> Manifest:
-    template: Manifest = {"metadata": {"annotations": _NO_ISTIO}, "spec": {"containers": [{"name": CONTAINER}]}}
+    template: Manifest = {"metadata": {"annotations": NO_ISTIO}, "spec": {"containers": [{"name": CONTAINER}]}}
     pods = {"master": 1, "worker": job.pods if job.elastic_policy else job.pods - 1}
     roles = {role.capitalize(): {"replicas": pods[role], "template": template} for role in job.roles}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": {"pytorchReplicaSpecs": roles}}

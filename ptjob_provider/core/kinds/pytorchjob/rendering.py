@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import (
-    OUTPUTS_ANNOTATION,
-    OWNER_ANNOTATION,
-    SPEC_HASH_ANNOTATION,
-    check_name,
-    object_name,
-    owner_annotation,
-    owner_labels,
-    spec_hash,
-)
-from ptjob_provider.core.kinds import podtemplate
-from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Rendered
+from ptjob_provider.core.identity import owner_labels, spec_hash
+from ptjob_provider.core.kinds import claims, podtemplate
+from ptjob_provider.core.kinds.kind import Rendered
+from ptjob_provider.core.kinds.ours import ATTEMPT_ENV, our_annotations, owned, with_name
 from ptjob_provider.core.kinds.pytorchjob.claims import resolve_outputs, with_output_mounts
 from ptjob_provider.core.kinds.pytorchjob.overlay import requested
 from ptjob_provider.core.kinds.pytorchjob.replicas import map_templates
@@ -28,11 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ptjob_provider.core.identity import Manifest, Owner
-    from ptjob_provider.core.outputs import ResolvedOutputs
     from ptjob_provider.core.spec import TrainingJob
-
-_ENV = {"model": "PTJOB_MODEL_PATH", "tfevents": "PTJOB_TFEVENTS_DIR", "checkpoints": "PTJOB_CHECKPOINT_DIR"}
-_ATTEMPT_ENV = "PTJOB_ATTEMPT"
 
 
 def render(
@@ -60,34 +47,23 @@ def render(
     Raises:
         InvalidSpec: the operator would refuse it, or an output is on no claim.
     """
+    if job.runtime is not None:
+        raise InvalidSpec.of("runtime", job.runtime, "left out: a PyTorchJob has none; or kind=TrainJob")
     installation = installation or Installation()
-    named = _named(requested(job, installation.template), job, owner=owner, attempt=attempt, exact_name=exact_name)
+    named = with_name(requested(job, installation.template), job, owner=owner, attempt=attempt, exact_name=exact_name)
     validate(named)
     asked = with_output_mounts(named, job.outputs)
     outputs = resolve_outputs(asked, job.outputs)
     digest = spec_hash({"spec": _without_metadata(asked)["spec"], "outputs": outputs.to_dict()})
-    annotations = {
-        OWNER_ANNOTATION: owner_annotation(owner, attempt),
-        SPEC_HASH_ANNOTATION: digest,
-        OUTPUTS_ANNOTATION: json.dumps(outputs.to_dict()),
-    }
+    annotations = our_annotations(owner, attempt, digest, outputs)
     labels = owner_labels(named["metadata"]["name"], owner, attempt)
-    variables = {_ATTEMPT_ENV: str(attempt)} | _output_variables(outputs)
+    variables = {ATTEMPT_ENV: str(attempt)} | claims.output_variables(outputs)
     ours = map_templates(asked, lambda template: _ours(template, labels, variables))
-    manifest = _owned(podtemplate.with_metadata(ours, labels=labels, annotations=annotations), owner)
+    manifest = owned(podtemplate.with_metadata(ours, labels=labels, annotations=annotations), owner)
     if installation.change_pod is not None:
         manifest = _with_changed_pods(manifest, installation.change_pod)
         validate(manifest)
     return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest)
-
-
-def _owned(manifest: Manifest, owner: Owner) -> Manifest:
-    """Return the manifest with the owner's object as one more of its owners."""
-    if owner.reference is None:
-        return manifest
-    meta = manifest["metadata"]
-    references = [*(meta.get("ownerReferences") or []), dict(owner.reference)]
-    return {**manifest, "metadata": {**meta, "ownerReferences": references}}
 
 
 def _with_changed_pods(manifest: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
@@ -103,33 +79,10 @@ def _with_changed_pods(manifest: Manifest, change: Callable[[Manifest], Manifest
     return {**manifest, "spec": {**spec, "pytorchReplicaSpecs": roles}}
 
 
-def _named(manifest: Manifest, job: TrainingJob, *, owner: Owner, attempt: int, exact_name: bool) -> Manifest:
-    meta = manifest["metadata"]
-    stem = _stem(meta) if job.name is None else job.name
-    field = "manifest.metadata.name" if job.name is None else "name"
-    check_name(stem, field=field)
-    name = stem if exact_name else object_name(stem, owner, attempt)
-    namespace = job.namespace or meta.get("namespace") or DEFAULT_NAMESPACE
-    ours = {"name": name, "namespace": namespace}
-    return {**manifest, "metadata": {**ours, **meta, **ours}}
-
-
-def _stem(meta: Mapping[str, Any]) -> str:
-    found = meta.get("name") or (meta.get("generateName") or "").rstrip("-")
-    if not found:
-        raise InvalidSpec.of("manifest.metadata.name", None, "required, unless `name` is given")
-    return str(found)
-
-
 def _without_metadata(manifest: Manifest) -> Manifest:
     return map_templates(
         manifest, lambda template: {name: part for name, part in template.items() if name != "metadata"}
     )
-
-
-def _output_variables(outputs: ResolvedOutputs) -> dict[str, str]:
-    found = {variable: getattr(outputs, field) for field, variable in _ENV.items()}
-    return {variable: output.container_path for variable, output in found.items() if output is not None}
 
 
 def _ours(template: Manifest, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _JOB_NAME_LABEL = "training.kubeflow.org/job-name"
 
 HAS_FIXED_POD_NAMES = True
+HAS_LABELLED_PODS = True
 
 
 def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.identity import check_name
 from ptjob_provider.core.kinds.metadata import check_labels, check_metadata
+from ptjob_provider.core.kinds.podshape import check_pod_shape, items, optional, part
 from ptjob_provider.core.kinds.pytorchjob.admission import check_admissible
 from ptjob_provider.core.spec.literals import MAX_PODS
 from ptjob_provider.core.spec.resources import check_within, quantity
 from ptjob_provider.core.spec.settings import check_known
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 KIND = "PyTorchJob"
 API_VERSION = "kubeflow.org/v1"
 PLURAL = "pytorchjobs"
+OPERATOR = "the training-operator"
 
 CONTAINER = "pytorch"
 """The training container's name: the operator looks for no other."""
@@ -64,59 +63,27 @@ def check_shape(manifest: Mapping[str, Any]) -> None:
     Raises:
         InvalidSpec: the text names the part by its path.
     """
-    _check_meta("metadata", _part(manifest, "metadata", "metadata"))
-    spec = _part(manifest, "spec", "spec")
+    _check_meta("metadata", part(manifest, "metadata", "metadata"))
+    spec = part(manifest, "spec", "spec")
     for name in ("runPolicy", "elasticPolicy"):
-        _optional(spec, name, f"spec.{name}", Mapping)
-    _optional(spec.get("runPolicy") or {}, "schedulingPolicy", "spec.runPolicy.schedulingPolicy", Mapping)
-    for role in _part(spec, "pytorchReplicaSpecs", ROLES_PATH):
+        optional(spec, name, f"spec.{name}", Mapping)
+    optional(spec.get("runPolicy") or {}, "schedulingPolicy", "spec.runPolicy.schedulingPolicy", Mapping)
+    for role in part(spec, "pytorchReplicaSpecs", ROLES_PATH):
         check_known(f"{ROLES_PATH}.{role}", role, ROLES)
-        replica = _part(spec["pytorchReplicaSpecs"], role, f"{ROLES_PATH}.{role}")
-        _optional(replica, "replicas", f"{ROLES_PATH}.{role}.replicas", int)
-        template = _part(replica, "template", f"{ROLES_PATH}.{role}.template")
-        _optional(template, "metadata", f"{ROLES_PATH}.{role}.template.metadata", Mapping)
+        replica = part(spec["pytorchReplicaSpecs"], role, f"{ROLES_PATH}.{role}")
+        optional(replica, "replicas", f"{ROLES_PATH}.{role}.replicas", int)
+        template = part(replica, "template", f"{ROLES_PATH}.{role}.template")
+        optional(template, "metadata", f"{ROLES_PATH}.{role}.template.metadata", Mapping)
         _check_meta(f"{ROLES_PATH}.{role}.template.metadata", template.get("metadata") or {})
         path = f"{ROLES_PATH}.{role}.template.spec"
-        check_pod_shape(path, _part(template, "spec", path))
+        check_pod_shape(path, part(template, "spec", path))
 
 
 def _check_meta(path: str, meta: Mapping[str, Any]) -> None:
     for name in ("labels", "annotations"):
-        _optional(meta, name, f"{path}.{name}", Mapping)
+        optional(meta, name, f"{path}.{name}", Mapping)
     for name in ("name", "generateName", "namespace"):
-        _optional(meta, name, f"{path}.{name}", str)
-
-
-def check_pod_shape(path: str, pod: Mapping[str, Any]) -> None:
-    """Pass if every part of a pod that is read here is of its type.
-
-    Raises:
-        InvalidSpec: the text names the part by its path.
-    """
-    _optional(pod, "nodeSelector", f"{path}.nodeSelector", Mapping)
-    for where, volume in _items(pod, "volumes", path):
-        _part(volume, "name", f"{where}.name", str)
-        _optional(volume, "persistentVolumeClaim", f"{where}.persistentVolumeClaim", Mapping)
-        claim = volume.get("persistentVolumeClaim") or {}
-        _optional(claim, "claimName", f"{where}.persistentVolumeClaim.claimName", str)
-    _part(pod, "containers", f"{path}.containers", list)
-    containers = [*_items(pod, "containers", path), *_items(pod, "initContainers", path)]
-    for where, container in containers:
-        _check_container_shape(where, container)
-
-
-def _check_container_shape(path: str, container: Mapping[str, Any]) -> None:
-    _optional(container, "name", f"{path}.name", str)
-    for where, variable in _items(container, "env", path):
-        _part(variable, "name", f"{where}.name", str)
-    for where, mount in _items(container, "volumeMounts", path):
-        _part(mount, "name", f"{where}.name", str)
-        _part(mount, "mountPath", f"{where}.mountPath", str)
-        _optional(mount, "subPath", f"{where}.subPath", str)
-    _optional(container, "workingDir", f"{path}.workingDir", str)
-    _optional(container, "resources", f"{path}.resources", Mapping)
-    for name in ("requests", "limits"):
-        _optional(container.get("resources") or {}, name, f"{path}.resources.{name}", Mapping)
+        optional(meta, name, f"{path}.{name}", str)
 
 
 def _check_replicas(role: str, replica: Mapping[str, Any]) -> None:
@@ -129,7 +96,7 @@ def _check_replicas(role: str, replica: Mapping[str, Any]) -> None:
 
 def _check_pod(path: str, pod: Mapping[str, Any]) -> None:
     volumes = [volume["name"] for volume in pod.get("volumes") or []]
-    for where, container in [*_items(pod, "containers", path), *_items(pod, "initContainers", path)]:
+    for where, container in [*items(pod, "containers", path), *items(pod, "initContainers", path)]:
         if not container.get("image") or not isinstance(container["image"], str):
             raise InvalidSpec.of(f"{where}.image", container.get("image"), "required")
         _check_mounts(where, container, volumes)
@@ -147,7 +114,7 @@ def _check_resources(path: str, resources: Mapping[str, Any]) -> None:
 
 
 def _check_mounts(path: str, container: Mapping[str, Any], volumes: list[str]) -> None:
-    for where, mount in _items(container, "volumeMounts", path):
+    for where, mount in items(container, "volumeMounts", path):
         if mount["name"] not in volumes:
             raise InvalidSpec.of(
                 f"{where}.name", mount["name"], one_of(volumes) if volumes else "the pod has no volumes"
@@ -181,27 +148,3 @@ def _check_length(name: str | None, roles: Mapping[str, Any]) -> None:
 def _check_word(path: str, value: object, allowed: tuple[str, ...]) -> None:
     if value is not None and value not in allowed:
         raise InvalidSpec.of(path, value, one_of(allowed))
-
-
-def _part(owner: Mapping[str, Any], name: str, path: str, kind: type = Mapping) -> Any:
-    found = owner.get(name)
-    if not isinstance(found, kind) or not found:
-        raise InvalidSpec.of(path, found, f"required: {_WORDS[kind]} that is not empty")
-    return found
-
-
-def _optional(owner: Mapping[str, Any], name: str, path: str, kind: type) -> None:
-    found = owner.get(name)
-    if found is not None and not isinstance(found, kind):
-        raise InvalidSpec.of(path, found, _WORDS[kind])
-
-
-def _items(owner: Mapping[str, Any], name: str, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    _optional(owner, name, f"{path}.{name}", list)
-    for index, item in enumerate(owner.get(name) or []):
-        if not isinstance(item, Mapping):
-            raise InvalidSpec.of(f"{path}.{name}[{index}]", item, _WORDS[Mapping])
-        yield f"{path}.{name}[{index}]", item
-
-
-_WORDS: Mapping[type, str] = {Mapping: "a map", list: "a list", str: "a text", int: "a whole number"}

@@ -15,6 +15,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterUnavailable, JobNotFound, PTJobError
 from ptjob_provider.core.hub import Mailbox
 from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.board.owners import Owners
 from ptjob_provider.core.kubernetes.board.reasons import Reasons
 from ptjob_provider.core.kubernetes.board.watching import Gone, Mark, Present, Watch
 from ptjob_provider.core.kubernetes.board.world import World, packed, unpacked
@@ -51,6 +52,7 @@ class Board:
         self._jobs: dict[str, bytes] = {}
         self._pods: dict[str, dict[str, bytes]] = {}
         self._ended: set[str] = set()
+        self._owners = Owners(kinds.named(selection.kind))
         self._reasons = Reasons(selection.namespace)
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._tasks: asyncio.TaskGroup
@@ -156,7 +158,7 @@ class Board:
         ref = world.ref
         query = {"labelSelector": kinds.named(ref.kind).pod_selector(ref.name)}
         for pod in await self._until_answered(lambda: self._client.items(paths.pods(ref.namespace), **query)):
-            if kinds.is_pod_of(pod, ref):
+            if kinds.is_pod_of(pod, ref) and self._owners.uid_of(pod) in {ref.uid, ""}:
                 world.show_pod(_stripped(pod))
 
     async def _telling_followers(self, world: World, work: Coroutine[Any, Any, None]) -> None:
@@ -193,9 +195,11 @@ class Board:
                     self._is_complete("jobs")
 
     def _take_job(self, job: Manifest) -> None:
-        uid, version = job["metadata"]["uid"], int(job["metadata"]["resourceVersion"])
+        meta = job["metadata"]
+        uid, version = meta["uid"], int(meta["resourceVersion"])
         if version <= self._versions.get(uid, -1):
             return
+        early = self._owners.learn(job)
         world = self._worlds.get(uid)
         if world is not None:
             self._versions[uid] = version
@@ -206,6 +210,8 @@ class Board:
         elif self._keeps:
             self._forget(uid)
             self._ended.add(uid)
+        for pod in early:
+            self._take_pod(pod)
 
     def _is_kept(self, job: Manifest) -> bool:
         """Whether the job is kept although nobody follows it."""
@@ -233,6 +239,7 @@ class Board:
 
     def _lose_job(self, uid: str) -> None:
         world = self._worlds.get(uid)
+        self._owners.forget(uid)
         self._forget(uid)
         self._ended.discard(uid)
         if world is not None and self._selection.name:
@@ -267,7 +274,8 @@ class Board:
                     untold.pop(each.object["metadata"]["uid"], None)
                     self._take_pod(each.object)
                 elif isinstance(each, Gone):
-                    self._lose_pod(self._job_of(each.object), _stripped(each.object))
+                    self._owners.drop(each.object)
+                    self._lose_pod(self._owners.uid_of(each.object), _stripped(each.object))
                 elif each is Mark.BEGIN:
                     untold = self._known_pods()
                 else:
@@ -275,7 +283,10 @@ class Board:
                     self._is_complete("pods")
 
     def _take_pod(self, pod: Manifest) -> None:
-        job = self._job_of(pod)
+        job = self._owners.uid_of(pod)
+        if not job:
+            self._owners.keep(_stripped(pod))
+            return
         world = self._worlds.get(job)
         if world is not None:
             world.show_pod(_stripped(pod))
@@ -292,10 +303,6 @@ class Board:
         pods.pop(pod["metadata"]["uid"], None)
         if not pods:
             self._pods.pop(job, None)
-
-    def _job_of(self, pod: Manifest) -> str:
-        """Return the uid of the job that the pod belongs to; "" if it belongs to none."""
-        return kinds.named(self._selection.kind).owner_of(pod).uid
 
     def _known_pods(self) -> dict[str, str]:
         followed = {pod: job for job, world in self._worlds.items() for pod in world.pods}

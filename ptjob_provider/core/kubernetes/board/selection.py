@@ -36,8 +36,10 @@ class Selection:
     @property
     def of_pods(self) -> dict[str, str]:
         """The query that selects their pods."""
-        selector = kinds.named(self.kind).pod_selector(self.name)
-        return {"labelSelector": selector if self.name else f"{selector},{self._label}"}
+        kind = kinds.named(self.kind)
+        selector = kind.pod_selector(self.name)
+        is_told = bool(self.name) or not kind.HAS_LABELLED_PODS
+        return {"labelSelector": selector if is_told else f"{selector},{self._label}"}
 
     @property
     def _label(self) -> str:

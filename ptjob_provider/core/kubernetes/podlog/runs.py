@@ -75,7 +75,7 @@ def newest(pod: Manifest | None, container: str = kinds.DEFAULT.CONTAINER) -> Ru
         ended=running is None,
         finished_at=found.get("finishedAt") or "",
         pod=pod["metadata"].get("name", ""),
-        container=container,
+        container=status["name"],
     )
 
 
@@ -121,4 +121,7 @@ def has_stopped(pod: Manifest, container: str = kinds.DEFAULT.CONTAINER) -> bool
 
 def _status_of(pod: Manifest | None, container: str) -> Manifest | None:
     statuses = ((pod or {}).get("status") or {}).get("containerStatuses") or ()
+    containers = [each["name"] for each in ((pod or {}).get("spec") or {}).get("containers") or ()]
+    if containers and container not in containers:
+        container = containers[0]
     return next((each for each in statuses if each["name"] == container), None)

@@ -1,0 +1,93 @@
+"""Where the training container sees claims, and where in them the declared outputs are: read from pod templates."""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds import podtemplate
+from ptjob_provider.core.outputs import SCHEME, Mount, PvcAddress, ResolvedOutput, ResolvedOutputs, mount_for, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.spec import Outputs
+
+MOUNT_ROOT = "/mnt/ptjob"
+"""Where a claim is mounted that only an output's address names."""
+
+OUTPUT_FIELDS = ("model", "tfevents", "checkpoints")
+
+_ENV = {"model": "PTJOB_MODEL_PATH", "tfevents": "PTJOB_TFEVENTS_DIR", "checkpoints": "PTJOB_CHECKPOINT_DIR"}
+
+
+def with_output_mounts(templates: Sequence[Manifest], outputs: Outputs, *, container: str) -> list[Manifest]:
+    """Return the templates with each claim that a `pvc://` output names and no mount shows mounted below MOUNT_ROOT.
+
+    Args:
+        templates: of all roles, rank 0's first.
+        outputs: what is declared.
+        container: the name of the training container.
+    """
+    found = list(templates)
+    for field in OUTPUT_FIELDS:
+        text = getattr(outputs, field)
+        if text is None or not text.startswith(SCHEME):
+            continue
+        address = PvcAddress.parse(text, field=field)
+        if mount_for(address, podtemplate.claim_mounts(found[0], container=container)) is None:
+            found = _with_claim(found, address.claim, container)
+    return found
+
+
+def resolve_outputs(template: Mapping[str, Any], outputs: Outputs, *, container: str) -> ResolvedOutputs:
+    """Find the declared outputs in the claims that rank 0 mounts.
+
+    Raises:
+        InvalidSpec: one is on no claim, or on one that cannot be written.
+    """
+    declared = {field: text for field in OUTPUT_FIELDS if (text := getattr(outputs, field)) is not None}
+    return ResolvedOutputs(**{field: _resolved(template, field, text, container) for field, text in declared.items()})
+
+
+def output_variables(outputs: ResolvedOutputs) -> dict[str, str]:
+    """Return the variables that tell the program where to write."""
+    found = {variable: getattr(outputs, field) for field, variable in _ENV.items()}
+    return {variable: output.container_path for variable, output in found.items() if output is not None}
+
+
+def _with_claim(templates: Sequence[Manifest], claim: str, container: str) -> list[Manifest]:
+    taken = {path for template in templates for path in _mount_paths(template, container)}
+    path = next(path for path in _wishes(f"{MOUNT_ROOT}/{claim}") if path not in taken)
+    mount = Mount(claim=claim, mount_path=path)
+    return [podtemplate.with_claim(template, mount, container=container) for template in templates]
+
+
+def _wishes(path: str) -> Iterator[str]:
+    yield path
+    yield from (f"{path}-{number}" for number in itertools.count(2))
+
+
+def _resolved(template: Mapping[str, Any], field: str, text: str, container: str) -> ResolvedOutput:
+    seen = podtemplate.claim_mounts(template, container=container)
+    working_dir = podtemplate.find_container(template, container).get("workingDir")
+    found = resolve(text, field=field, mounts=seen, working_dir=working_dir)
+    paths = _mount_paths(template, container)
+    holding = [path for path in paths if posixpath.commonpath([path, found.container_path]) == path]
+    nearest = max(holding, key=len)  # of the claim that it was found on, if not of something nearer
+    if nearest not in {_normal(mount.mount_path) for mount in seen}:
+        raise InvalidSpec.of(
+            field, text, f"what is mounted at {nearest} is no claim's known folder: it may go with the pod"
+        )
+    return found
+
+
+def _mount_paths(template: Mapping[str, Any], container: str) -> list[str]:
+    return [_normal(mount["mountPath"]) for mount in podtemplate.volume_mounts(template, container=container)]
+
+
+def _normal(path: str) -> str:
+    return "/" + posixpath.normpath(path).lstrip("/")

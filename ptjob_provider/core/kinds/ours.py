@@ -1,0 +1,92 @@
+"""What makes an object of any kind ours: its name, its owner, and what is written on it for later."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import (
+    MAX_NAME,
+    OUTPUTS_ANNOTATION,
+    OWNER_ANNOTATION,
+    SPEC_HASH_ANNOTATION,
+    check_name,
+    object_name,
+    owner_annotation,
+)
+from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest, Owner
+    from ptjob_provider.core.outputs import ResolvedOutputs
+    from ptjob_provider.core.spec import TrainingJob
+
+ATTEMPT_ENV = "PTJOB_ATTEMPT"
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+NO_ISTIO = {"sidecar.istio.io/inject": "false"}
+
+_SERVER_SET = (
+    *("uid", "resourceVersion", "generation", "managedFields", "selfLink"),
+    *("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
+)
+
+
+def without_servers_word(manifest: Manifest) -> Manifest:
+    """Return the manifest without what the API server writes itself."""
+    meta = {name: value for name, value in manifest["metadata"].items() if name not in _SERVER_SET}
+    return {**{name: value for name, value in manifest.items() if name != "status"}, "metadata": meta}
+
+
+def with_name(
+    manifest: Manifest, job: TrainingJob, *, owner: Owner, attempt: int, exact_name: bool, longest: int = MAX_NAME
+) -> Manifest:
+    """Return the manifest with the name and the namespace of one attempt.
+
+    Args:
+        manifest: the object.
+        job: what was asked for; its name and namespace come before the manifest's.
+        owner: whose it is.
+        attempt: 1 for the first.
+        exact_name: keep the name as it is.
+        longest: how long a name that is made here may be.
+
+    Raises:
+        InvalidSpec: neither the job nor its manifest has a name, or it cannot be one.
+    """
+    meta = manifest["metadata"]
+    stem = _stem(meta) if job.name is None else job.name
+    field = "manifest.metadata.name" if job.name is None else "name"
+    check_name(stem, field=field)
+    name = stem if exact_name else object_name(stem, owner, attempt, longest=longest)
+    namespace = job.namespace or meta.get("namespace") or DEFAULT_NAMESPACE
+    ours = {"name": name, "namespace": namespace}
+    return {**manifest, "metadata": {**ours, **meta, **ours}}
+
+
+def _stem(meta: Mapping[str, Any]) -> str:
+    found = meta.get("name") or (meta.get("generateName") or "").rstrip("-")
+    if not found:
+        raise InvalidSpec.of("manifest.metadata.name", None, "required, unless `name` is given")
+    return str(found)
+
+
+def our_annotations(owner: Owner, attempt: int, digest: str, outputs: ResolvedOutputs) -> dict[str, str]:
+    """Return what is written on the object: whose it is, what it was made from, and where its outputs are."""
+    return {
+        OWNER_ANNOTATION: owner_annotation(owner, attempt),
+        SPEC_HASH_ANNOTATION: digest,
+        OUTPUTS_ANNOTATION: json.dumps(outputs.to_dict()),
+    }
+
+
+def owned(manifest: Manifest, owner: Owner) -> Manifest:
+    """Return the manifest with the owner's object as one more of its owners."""
+    if owner.reference is None:
+        return manifest
+    meta = manifest["metadata"]
+    references = [*(meta.get("ownerReferences") or []), dict(owner.reference)]
+    return {**manifest, "metadata": {**meta, "ownerReferences": references}}

@@ -1,0 +1,92 @@
+"""Whether what is read of a pod is of its type, so that reading it cannot fail; null counts as absent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ptjob_provider.core.identity import Manifest
+
+
+def with_training_container(containers: list[Manifest], name: str) -> list[Manifest]:
+    """Return the containers with one that trains: a pod for KubernetesPodOperator calls its first one `base`."""
+    if any(each.get("name") == name for each in containers):
+        return containers
+    first, *others = containers or [{}]
+    return [{**first, "name": name}, *others]
+
+
+def check_pod_shape(path: str, pod: Mapping[str, Any]) -> None:
+    """Pass if every part of a pod that is read here is of its type.
+
+    Raises:
+        InvalidSpec: the text names the part by its path.
+    """
+    optional(pod, "nodeSelector", f"{path}.nodeSelector", Mapping)
+    for where, volume in items(pod, "volumes", path):
+        part(volume, "name", f"{where}.name", str)
+        optional(volume, "persistentVolumeClaim", f"{where}.persistentVolumeClaim", Mapping)
+        claim = volume.get("persistentVolumeClaim") or {}
+        optional(claim, "claimName", f"{where}.persistentVolumeClaim.claimName", str)
+    part(pod, "containers", f"{path}.containers", list)
+    containers = [*items(pod, "containers", path), *items(pod, "initContainers", path)]
+    for where, container in containers:
+        _check_container_shape(where, container)
+
+
+def _check_container_shape(path: str, container: Mapping[str, Any]) -> None:
+    optional(container, "name", f"{path}.name", str)
+    for where, variable in items(container, "env", path):
+        part(variable, "name", f"{where}.name", str)
+    for where, mount in items(container, "volumeMounts", path):
+        part(mount, "name", f"{where}.name", str)
+        part(mount, "mountPath", f"{where}.mountPath", str)
+        optional(mount, "subPath", f"{where}.subPath", str)
+    optional(container, "workingDir", f"{path}.workingDir", str)
+    optional(container, "resources", f"{path}.resources", Mapping)
+    for name in ("requests", "limits"):
+        optional(container.get("resources") or {}, name, f"{path}.resources.{name}", Mapping)
+
+
+def part(owner: Mapping[str, Any], name: str, path: str, kind: type = Mapping) -> Any:
+    """Return a part that must be there, of its type and not empty.
+
+    Raises:
+        InvalidSpec: it is not; the text names it by its path.
+    """
+    found = owner.get(name)
+    if not isinstance(found, kind) or not found:
+        raise InvalidSpec.of(path, found, f"required: {_WORDS[kind]} that is not empty")
+    return found
+
+
+def optional(owner: Mapping[str, Any], name: str, path: str, kind: type) -> None:
+    """Pass if a part is of its type, or is not there.
+
+    Raises:
+        InvalidSpec: it is not; the text names it by its path.
+    """
+    found = owner.get(name)
+    if found is not None and not isinstance(found, kind):
+        raise InvalidSpec.of(path, found, _WORDS[kind])
+
+
+def items(owner: Mapping[str, Any], name: str, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield path and item of a list of maps; one that is not there is empty.
+
+    Raises:
+        InvalidSpec: it is no list, or an item is no map.
+    """
+    optional(owner, name, f"{path}.{name}", list)
+    for index, item in enumerate(owner.get(name) or []):
+        if not isinstance(item, Mapping):
+            raise InvalidSpec.of(f"{path}.{name}[{index}]", item, _WORDS[Mapping])
+        yield f"{path}.{name}[{index}]", item
+
+
+_WORDS: Mapping[type, str] = {Mapping: "a map", list: "a list", str: "a text", int: "a whole number"}

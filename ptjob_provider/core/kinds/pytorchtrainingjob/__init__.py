@@ -1,0 +1,77 @@
+"""PyTorchTrainingJob of `batch.tensorstack.dev/v1beta1`, as T9k's platform runs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kinds.pytorchtrainingjob.reading import (
+    HAS_FIXED_POD_NAMES,
+    HAS_LABELLED_PODS,
+    due_at,
+    is_restarted,
+    owner_of,
+    pod_selector,
+    rank0_template,
+    read_status,
+    replica_of,
+    replicas,
+    templates,
+)
+from ptjob_provider.core.kinds.pytorchtrainingjob.rendering import render
+from ptjob_provider.core.kinds.pytorchtrainingjob.words import API_VERSION, CONTAINER, KIND, OPERATOR, PLURAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+
+STOP_RUNNING_PODS: Manifest | None = {"spec": {"runPolicy": {"cleanUpPolicy": "Unfinished"}}}
+
+DELETION = "Foreground"
+
+
+def in_words_of(manifest: Manifest, _fields: frozenset[str]) -> Manifest:
+    """Return the manifest: there is one version of its words."""
+    return manifest
+
+
+def stops_by_itself(job: Mapping[str, Any]) -> bool:
+    """Whether its policy has the controller stop what still runs when the job ends."""
+    return (job["spec"].get("runPolicy") or {}).get("cleanUpPolicy") in {"Unfinished", "All"}
+
+
+def suspended(*, suspend: bool) -> Manifest:
+    """Return the patch that takes the job's pods away, or gives them back."""
+    return {"spec": {"runMode": {"pause": {"enabled": suspend}}}}
+
+
+def expiring(_job: Mapping[str, Any]) -> Manifest | None:
+    """Return None: such a job has no time to live."""
+    return None
+
+
+__all__ = [
+    "API_VERSION",
+    "CONTAINER",
+    "DELETION",
+    "HAS_FIXED_POD_NAMES",
+    "HAS_LABELLED_PODS",
+    "KIND",
+    "OPERATOR",
+    "PLURAL",
+    "STOP_RUNNING_PODS",
+    "due_at",
+    "expiring",
+    "in_words_of",
+    "is_restarted",
+    "owner_of",
+    "pod_selector",
+    "rank0_template",
+    "read_status",
+    "render",
+    "replica_of",
+    "replicas",
+    "stops_by_itself",
+    "suspended",
+    "templates",
+]

@@ -1,0 +1,115 @@
+"""A PyTorchTrainingJob's object and its pods, read."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kinds.kind import PodOwner, Replica
+from ptjob_provider.core.kinds.podtemplate import count_gpus
+from ptjob_provider.core.kinds.pytorchtrainingjob.words import KIND, count, replica_specs
+from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+_OWNER = "tensorstack.dev/owner-name"
+_DRAWN = re.compile(r"-[0-9a-f]{5}-(?=[a-z])")
+
+HAS_FIXED_POD_NAMES = False
+HAS_LABELLED_PODS = True
+
+_PHASES = {
+    "Running": JobPhase.RUNNING,
+    "Paused": JobPhase.SUSPENDED,
+    "Succeeded": JobPhase.SUCCEEDED,
+    "Failed": JobPhase.FAILED,
+}
+"""All others have not begun to run: Pending, Resuming, Unknown."""
+
+_ENDS = {"Failed": JobPhase.FAILED, "Completed": JobPhase.SUCCEEDED}
+_SAYS = {
+    JobPhase.FAILED: ("Failed", "ReplicaFailure"),
+    JobPhase.SUCCEEDED: ("Completed",),
+    JobPhase.SUSPENDED: ("Paused",),
+}
+"""Which condition tells more of a phase."""
+
+
+def read_status(job: Mapping[str, Any]) -> JobStatus:
+    """Derive the job's status from its object: the phase decides, and where that is not there yet, the conditions."""
+    status = job.get("status") or {}
+    true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
+    phase = _PHASES.get(status.get("phase") or "", JobPhase.PENDING)
+    if phase is JobPhase.PENDING:
+        phase = next((end for name, end in _ENDS.items() if name in true), phase)
+    deciding: Mapping[str, Any] = next((true[name] for name in _SAYS.get(phase, ()) if name in true), {})
+    running = (true.get("Running") or true.get("Initialized") or {}).get("lastTransitionTime")
+    has_run = phase in {JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.FAILED}
+    return JobStatus(
+        phase=phase,
+        reason=deciding.get("reason") or "",
+        message=deciding.get("message") or "",
+        created_at=parse_instant(job["metadata"].get("creationTimestamp")),
+        started_at=parse_instant(running or job["metadata"].get("creationTimestamp")) if has_run else None,
+        finished_at=parse_instant(deciding.get("lastTransitionTime")) if phase.is_terminal else None,
+    )
+
+
+def due_at(_job: Mapping[str, Any]) -> datetime | None:
+    """Return None: nothing is known of a deadline that its controller would miss."""
+    return None
+
+
+def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
+    """Return all replicas in the order of their roles; the first one is the master."""
+    return tuple(_numbered(manifest))
+
+
+def _numbered(manifest: Mapping[str, Any]) -> Iterator[Replica]:
+    name, rank = manifest["metadata"]["name"], 0
+    for spec in replica_specs(manifest):
+        role, gpus = str(spec.get("type") or "worker"), count_gpus(spec["template"])
+        for index in range(count(spec)):
+            yield Replica(name=f"{name}-{role}-{index}", role=role, index=index, rank=rank, gpus=gpus)
+            rank += 1
+
+
+def is_restarted(manifest: Mapping[str, Any], replica: str) -> bool:
+    """Whether the controller may make a failed replica again."""
+    role = next(each.role for each in replicas(manifest) if each.name == replica)
+    spec = next(each for each in replica_specs(manifest) if (each.get("type") or "worker") == role)
+    return bool(spec.get("restartPolicy") != "Never")
+
+
+def pod_selector(name: str = "") -> str:
+    """Return the label selector of a job's pods, or of all jobs'."""
+    return f"{_OWNER}={name}" if name else _OWNER
+
+
+def owner_of(pod: Mapping[str, Any]) -> PodOwner:
+    """Return the job that the pod is for: its owner if it has such a one, else the one that its label names."""
+    meta = pod["metadata"]
+    owners = meta.get("ownerReferences") or ()
+    found: Mapping[str, Any] = next((each for each in owners if each.get("kind") == KIND), {})
+    name = found.get("name") or (meta.get("labels") or {}).get(_OWNER) or ""
+    return PodOwner(name=str(name), uid=str(found.get("uid") or ""))
+
+
+def replica_of(pod: Mapping[str, Any]) -> str:
+    """Return the name of the replica that the pod is: the pod's own, without the five letters that are drawn."""
+    name, owner = str(pod["metadata"]["name"]), owner_of(pod).name
+    rest = name.removeprefix(owner)
+    return owner + _DRAWN.sub("-", rest, count=1) if owner and rest != name else name
+
+
+def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the template of the pod that is rank 0."""
+    template: Mapping[str, Any] = replica_specs(manifest)[0]["template"]
+    return template
+
+
+def templates(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the template of every role."""
+    yield from (spec["template"] for spec in replica_specs(manifest))

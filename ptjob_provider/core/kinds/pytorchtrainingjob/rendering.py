@@ -1,0 +1,195 @@
+"""From a job to the PyTorchTrainingJob that is submitted: what was asked for, plus exactly what makes it ours."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import owner_labels, spec_hash
+from ptjob_provider.core.kinds import claims, podtemplate
+from ptjob_provider.core.kinds.asked import changed, pods_asked_for
+from ptjob_provider.core.kinds.kind import Rendered
+from ptjob_provider.core.kinds.metadata import check_labels, check_metadata
+from ptjob_provider.core.kinds.ours import ATTEMPT_ENV, our_annotations, owned, with_name, without_servers_word
+from ptjob_provider.core.kinds.podshape import check_pod_shape, part
+from ptjob_provider.core.kinds.pytorchtrainingjob.torchrun import as_arguments, torchrun_config
+from ptjob_provider.core.kinds.pytorchtrainingjob.words import (
+    API_VERSION,
+    CLEAN_UP,
+    CONTAINER,
+    KIND,
+    count,
+    replica_specs,
+    trainer_of,
+)
+from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.spec.literals import mapping, sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest, Owner
+    from ptjob_provider.core.spec import TrainingJob
+    from ptjob_provider.core.spec.job import Role
+
+_LONGEST_POD = 63
+_DRAWN = "-xxxxx-"
+_NOT_SAID = {
+    "ttl_seconds_after_finished": "nothing removes such a job by itself; see on_finish_action",
+    "gang": "T9k's scheduler places a job's pods together by itself",
+    "runtime": "it is a TrainJob's",
+}
+
+
+def render(
+    job: TrainingJob,
+    *,
+    owner: Owner,
+    attempt: int,
+    exact_name: bool = False,
+    installation: Installation | None = None,
+) -> Rendered:
+    """Return the PyTorchTrainingJob of one attempt; see `Kind.render`.
+
+    Raises:
+        InvalidSpec: it cannot say a field, or an output is on no claim.
+    """
+    installation = installation or Installation()
+    _check_fields(job)
+    asked = _asked(job, installation.template)
+    specs = replica_specs(asked)
+    longest = _LONGEST_POD - max(len(f"{_DRAWN}{spec['type']}-{count(spec) - 1}") for spec in specs)
+    asked = with_name(asked, job, owner=owner, attempt=attempt, exact_name=exact_name, longest=longest)
+    trainer = trainer_of(specs[0]["template"])
+    found = claims.with_output_mounts([spec["template"] for spec in specs], job.outputs, container=trainer)
+    outputs = claims.resolve_outputs(found[0], job.outputs, container=trainer)
+    bare = _with_templates(asked, [{"spec": template["spec"]} for template in found])
+    digest = spec_hash({"spec": bare["spec"], "outputs": outputs.to_dict()})
+    name = asked["metadata"]["name"]
+    labels = owner_labels(name, owner, attempt)
+    variables = {ATTEMPT_ENV: str(attempt)} | claims.output_variables(outputs)
+    ours = [_ours(template, labels, variables) for template in found]
+    if installation.change_pod is not None:
+        place = {"namespace": asked["metadata"]["namespace"]}
+        names = [f"{name}-{spec['type']}-0" for spec in specs]
+        ours = [
+            changed(each, installation.change_pod, name=pod, **place) for each, pod in zip(ours, names, strict=True)
+        ]
+    for template in ours:
+        check_labels("spec.replicaSpecs.template.metadata", template.get("metadata") or {})
+    annotations = our_annotations(owner, attempt, digest, outputs)
+    whole = podtemplate.with_metadata(_with_templates(asked, ours), labels=labels, annotations=annotations)
+    manifest = owned(whole, owner)
+    check_metadata("metadata", manifest["metadata"])
+    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest)
+
+
+def _ours(template: Manifest, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:
+    labelled = podtemplate.with_metadata(template, labels=labels, annotations={})
+    told = podtemplate.with_leading_env(labelled, variables, container=trainer_of(template))
+    return podtemplate.with_log_tails(told)
+
+
+def _with_templates(manifest: Manifest, templates: list[Manifest]) -> Manifest:
+    specs = [{**spec, "template": found} for spec, found in zip(replica_specs(manifest), templates, strict=True)]
+    return {**manifest, "spec": {**manifest["spec"], "replicaSpecs": specs}}
+
+
+def _check_fields(job: TrainingJob) -> None:
+    for field in fields(job):
+        if field.name in _NOT_SAID and getattr(job, field.name) is not None:
+            raise InvalidSpec(f"{field.name}: a PyTorchTrainingJob has no place for it; {_NOT_SAID[field.name]}")
+
+
+def _asked(job: TrainingJob, under: TrainingJob | None) -> Manifest:
+    """Return the object that was asked for."""
+    found = _skeleton(job) if job.manifest is None else _given(job.manifest)
+    spec = found["spec"]
+    torchrun = torchrun_config(job, spec.get("torchrunConfig"))
+    roles = [_role(each, index, job, under, torchrun) for index, each in enumerate(_resized(spec, job.workers))]
+    changes = {
+        "torchrunConfig": torchrun,
+        "elastic": _elastic(job, spec.get("elastic")),
+        "runPolicy": _run_policy(job, spec.get("runPolicy") or {}),
+        "runMode": None if job.suspend is None else {**(spec.get("runMode") or {}), "pause": {"enabled": job.suspend}},
+        "scheduler": _scheduler(job, spec.get("scheduler")),
+        "replicaSpecs": roles,
+    }
+    said = {name: value for name, value in changes.items() if value}
+    return podtemplate.with_metadata(
+        {**found, "spec": {**spec, **said}}, labels=job.labels or {}, annotations=job.annotations or {}
+    )
+
+
+def _skeleton(job: TrainingJob) -> Manifest:
+    """Return a job with one role, or two where they are to differ."""
+    bare = {"spec": {"containers": [{"name": CONTAINER}]}}
+    roles: list[tuple[str, int]] = [("worker", job.pods)]
+    if job.master is not None or job.worker is not None:
+        roles = [("master", 1), ("worker", job.pods - 1)]
+    specs = [{"type": role, "replicas": pods, "template": bare} for role, pods in roles if pods]
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": {"replicaSpecs": specs}}
+
+
+def _given(manifest: Manifest) -> Manifest:
+    given = copy.deepcopy(manifest)
+    meta, spec = mapping("metadata", given.get("metadata") or {}), mapping("spec", given.get("spec"))
+    specs = sequence("spec.replicaSpecs", part(spec, "replicaSpecs", "spec.replicaSpecs", list))
+    whole = []
+    for index, item in enumerate(specs):
+        path = f"spec.replicaSpecs[{index}]"
+        found = mapping(path, item)
+        template = part(found, "template", f"{path}.template")
+        check_pod_shape(f"{path}.template.spec", part(template, "spec", f"{path}.template.spec"))
+        whole.append({"type": "worker", **found})
+    return without_servers_word({**given, "metadata": meta, "spec": {**spec, "replicaSpecs": whole}})
+
+
+def _resized(spec: Mapping[str, Any], workers: int | None) -> list[Manifest]:
+    """Return the roles with so many pods in all: the last role grows or shrinks."""
+    roles = [dict(each) for each in spec["replicaSpecs"]]
+    if workers is None:
+        return roles
+    others = sum(count(each) for each in roles[:-1])
+    if workers <= others:
+        raise InvalidSpec.of("workers", workers, f"more than {others}: the roles before the last one have as many")
+    return [*roles[:-1], {**roles[-1], "replicas": workers - others}]
+
+
+def _role(
+    spec: Manifest, index: int, job: TrainingJob, under: TrainingJob | None, torchrun: Manifest | None
+) -> Manifest:
+    role: Role = "master" if index == 0 and job.master is not None else "worker"
+    container = trainer_of(spec["template"])
+    template = pods_asked_for(spec["template"], job, under, role=role, container=container)
+    if torchrun is not None and torchrun.get("enabled") and job.manifest is None:
+        template = podtemplate.map_container(template, container, as_arguments)
+    policy = job.restart_policy or (None if job.manifest else "OnFailure" if job.elastic_policy else "Never")
+    return {**spec, **({"restartPolicy": policy} if policy else {}), "template": template}
+
+
+def _run_policy(job: TrainingJob, found: Mapping[str, Any]) -> Manifest:
+    clean = job.clean_pod_policy or (None if job.manifest or "cleanUpPolicy" in found else "Running")
+    said = {
+        "activeDeadlineSeconds": job.active_deadline_seconds,
+        "backoffLimit": job.backoff_limit,
+        "cleanUpPolicy": CLEAN_UP[clean] if clean else None,
+    }
+    return {**found, **{name: value for name, value in said.items() if value is not None}}
+
+
+def _elastic(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | None:
+    policy = job.elastic_policy
+    if policy is None:
+        return dict(found) if found is not None else None
+    said = {"minReplicas": policy.min_replicas, "maxReplicas": policy.max_replicas, "expectedReplicas": job.workers}
+    return {**(found or {}), "enabled": True, **{name: value for name, value in said.items() if value is not None}}
+
+
+def _scheduler(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | None:
+    if job.queue_name is None:
+        return dict(found) if found is not None else None
+    ours = (found or {}).get("t9kScheduler") or {}
+    return {**(found or {}), "t9kScheduler": {**ours, "queue": job.queue_name}}

@@ -1,0 +1,40 @@
+"""The names of `batch.tensorstack.dev/v1beta1`, and which of a job's fields have a place in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+KIND = "PyTorchTrainingJob"
+API_VERSION = "batch.tensorstack.dev/v1beta1"
+PLURAL = "pytorchtrainingjobs"
+OPERATOR = "T9k's job controller"
+
+CONTAINER = "python"
+"""The training container's name; where a template has none of this name, its first one trains."""
+
+TYPES: Mapping[str, str] = {"master": "master", "worker": "worker"}
+"""Our roles, as types of replicas; the words are free, and the first replica of all is the master."""
+
+CLEAN_UP = {"Running": "Unfinished", "All": "All", "None": "None"}
+"""Our policy → theirs."""
+
+
+def replica_specs(job: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the roles of a job, rank 0's first."""
+    found: Sequence[Mapping[str, Any]] = job["spec"].get("replicaSpecs") or ()
+    return found
+
+
+def trainer_of(template: Mapping[str, Any]) -> str:
+    """Return the name of the container that trains."""
+    names = [str(each.get("name") or "") for each in template["spec"]["containers"]]
+    return CONTAINER if CONTAINER in names else names[0]
+
+
+def count(replica: Mapping[str, Any]) -> int:
+    """Return how many pods a role has; the default is one."""
+    number = replica.get("replicas")
+    return 1 if number is None else int(number)

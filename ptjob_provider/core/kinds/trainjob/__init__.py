@@ -1,0 +1,76 @@
+"""TrainJob of `trainer.kubeflow.org/v1alpha1`, as Kubeflow Trainer 2.0 to 2.3 run it, with JobSet underneath."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kinds.trainjob.conditions import due_at, read_status
+from ptjob_provider.core.kinds.trainjob.rendering import API_VERSION, DEFAULT_RUNTIME, KIND, PLURAL, render
+from ptjob_provider.core.kinds.trainjob.replicas import (
+    HAS_FIXED_POD_NAMES,
+    HAS_LABELLED_PODS,
+    is_restarted,
+    owner_of,
+    pod_selector,
+    rank0_template,
+    replica_of,
+    replicas,
+    templates,
+)
+from ptjob_provider.core.kinds.trainjob.template import CONTAINER
+from ptjob_provider.core.kinds.trainjob.words import in_words_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+
+STOP_RUNNING_PODS: Manifest | None = None
+
+OPERATOR = "Kubeflow Trainer"
+
+DELETION = "Background"
+"""Trainer makes a JobSet anew that goes while its TrainJob is still there, as it would be in the foreground."""
+
+
+def stops_by_itself(_job: Mapping[str, Any]) -> bool:
+    """Return True: JobSet stops what still runs when a job of it fails or all succeed."""
+    return True
+
+
+def suspended(*, suspend: bool) -> Manifest:
+    """Return the patch that takes the job's pods away, or gives them back."""
+    return {"spec": {"suspend": suspend}}
+
+
+def expiring(_job: Mapping[str, Any]) -> Manifest | None:
+    """Return None: a TrainJob has no time to live."""
+    return None
+
+
+__all__ = [
+    "API_VERSION",
+    "CONTAINER",
+    "DEFAULT_RUNTIME",
+    "DELETION",
+    "HAS_FIXED_POD_NAMES",
+    "HAS_LABELLED_PODS",
+    "KIND",
+    "OPERATOR",
+    "PLURAL",
+    "STOP_RUNNING_PODS",
+    "due_at",
+    "expiring",
+    "in_words_of",
+    "is_restarted",
+    "owner_of",
+    "pod_selector",
+    "rank0_template",
+    "read_status",
+    "render",
+    "replica_of",
+    "replicas",
+    "stops_by_itself",
+    "suspended",
+    "templates",
+]

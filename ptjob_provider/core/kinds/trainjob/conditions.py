@@ -1,0 +1,57 @@
+"""A TrainJob's conditions, read as a status. There are three types, and none says that a job runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kinds.trainjob.words import STEP
+from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+_DECISIONS = (
+    ("Failed", JobPhase.FAILED),
+    ("Complete", JobPhase.SUCCEEDED),
+    ("Suspended", JobPhase.SUSPENDED),
+)
+"""The first true one decides. A job that was resumed keeps `Suspended` as False, and that says nothing more."""
+
+
+def read_status(job: Mapping[str, Any]) -> JobStatus:
+    """Derive the job's status from its object.
+
+    While none of the conditions is true, the job runs when the runtime's job has all its pods ready; until then it is
+    pending, also while it crash-loops. It started, as far as its own deadline counts, when it was created or resumed.
+    """
+    status = job.get("status") or {}
+    conditions = {each["type"]: each for each in status.get("conditions") or []}
+    true = {name: each for name, each in conditions.items() if each.get("status") == "True"}
+    name, phase = next((found for found in _DECISIONS if found[0] in true), ("", JobPhase.PENDING))
+    if not name and _is_ready(status):
+        phase = JobPhase.RUNNING
+    deciding = true.get(name, {})
+    created = job["metadata"].get("creationTimestamp")
+    resumed = (conditions.get("Suspended") or {}).get("lastTransitionTime")
+    started = created if "Suspended" not in conditions else resumed
+    return JobStatus(
+        phase=phase,
+        reason=deciding.get("reason") or "",
+        message=deciding.get("message") or "",
+        created_at=parse_instant(created),
+        started_at=parse_instant(started) if "Suspended" not in true else None,
+        finished_at=parse_instant(deciding.get("lastTransitionTime")) if phase.is_terminal else None,
+    )
+
+
+def due_at(_job: Mapping[str, Any]) -> datetime | None:
+    """Return None: Trainer has a clock of its own for the job's deadline, and needs no help."""
+    return None
+
+
+def _is_ready(status: Mapping[str, Any]) -> bool:
+    return any(
+        each.get("name") == STEP and ((each.get("ready") or 0) > 0 or (each.get("succeeded") or 0) > 0)
+        for each in status.get("jobsStatus") or ()
+    )

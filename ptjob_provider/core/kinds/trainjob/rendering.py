@@ -1,0 +1,191 @@
+"""From a job to the TrainJob that is submitted: what was asked for, plus exactly what makes it ours."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import owner_labels, spec_hash
+from ptjob_provider.core.kinds import claims, podtemplate
+from ptjob_provider.core.kinds.asked import changed, pods_asked_for
+from ptjob_provider.core.kinds.kind import Rendered
+from ptjob_provider.core.kinds.metadata import check_labels, check_metadata
+from ptjob_provider.core.kinds.ours import (
+    ATTEMPT_ENV,
+    QUEUE_LABEL,
+    our_annotations,
+    owned,
+    with_name,
+    without_servers_word,
+)
+from ptjob_provider.core.kinds.podshape import check_pod_shape
+from ptjob_provider.core.kinds.trainjob.template import CONTAINER, template_of, with_template
+from ptjob_provider.core.kinds.trainjob.words import STEP, in_newest_words
+from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.spec.literals import mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest, Owner
+    from ptjob_provider.core.spec import TrainingJob
+
+KIND = "TrainJob"
+API_VERSION = "trainer.kubeflow.org/v1alpha1"
+PLURAL = "trainjobs"
+
+DEFAULT_RUNTIME = "torch-distributed"
+
+_LONGEST_POD = 63
+_DRAWN = "-xxxxx"
+_MASTER_PORT = 29500
+_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_RESERVED = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
+
+_OF_JOB = frozenset(
+    {"name", "namespace", "kind", "runtime", "manifest", "pod_template", "model", "tfevents", "checkpoints"}
+    | {"workers", "nproc_per_node", "suspend", "active_deadline_seconds", "queue_name", "labels", "annotations"}
+)
+_OF_PODS = frozenset(
+    {"image", "command", "args", "env", "env_from", "volumes", "volume_mounts", "working_dir", "shared_memory"}
+    | {"gpus", "gpu_resource", "cpu", "memory", "container_resources", "init_containers", "image_pull_policy"}
+    | {"node_selector", "tolerations", "affinity", "priority_class_name", "scheduler_name", "host_network"}
+    | {"service_account_name", "image_pull_secrets", "security_context", "container_security_context"}
+    | {"termination_grace_period_seconds"}
+)
+"""Which fields have a place, in the job or in its pods' template; every other one is refused by its name."""
+
+_WHY_NOT = {
+    "restart_policy": "the runtime says what becomes of a pod that fails",
+    "backoff_limit": "the runtime's job has it",
+    "ttl_seconds_after_finished": "a TrainJob has no time to live; see on_finish_action",
+    "elastic_policy": "Trainer has no elastic jobs since 2.2",
+    "gang": "the runtime's podGroupPolicy says it",
+    "master": "all nodes of a TrainJob are alike",
+    "worker": "all nodes of a TrainJob are alike",
+}
+
+
+def render(
+    job: TrainingJob,
+    *,
+    owner: Owner,
+    attempt: int,
+    exact_name: bool = False,
+    installation: Installation | None = None,
+) -> Rendered:
+    """Return the TrainJob of one attempt, in the newest words of its API; see `Kind.render`.
+
+    Raises:
+        InvalidSpec: a TrainJob cannot say a field, or an output is on no claim.
+    """
+    installation = installation or Installation()
+    _check_fields(job)
+    asked = _asked(job, installation.template)
+    longest = _LONGEST_POD - len(f"-{STEP}-0-{_nodes(asked) - 1}{_DRAWN}")
+    asked = with_name(asked, job, owner=owner, attempt=attempt, exact_name=exact_name, longest=longest)
+    own = template_of(asked["spec"])
+    check_pod_shape("spec", own["spec"])
+    template = pods_asked_for(own, job, installation.template, role="worker", container=CONTAINER)
+    [template] = claims.with_output_mounts([template], job.outputs, container=CONTAINER)
+    outputs = claims.resolve_outputs(template, job.outputs, container=CONTAINER)
+    bare = with_template(asked["spec"], {"spec": template["spec"]})
+    digest = spec_hash({"spec": bare, "outputs": outputs.to_dict()})
+    name = asked["metadata"]["name"]
+    labels = owner_labels(name, owner, attempt)
+    variables = {ATTEMPT_ENV: str(attempt)} | claims.output_variables(outputs)
+    ours = podtemplate.with_metadata(template, labels=labels, annotations={})
+    ours = podtemplate.with_leading_env(ours, variables, container=CONTAINER)
+    if job.manifest is None:
+        ours = podtemplate.map_container(ours, CONTAINER, lambda found: _with_rank(found, asked))
+    if installation.change_pod is not None:
+        first = {"name": f"{name}-{STEP}-0-0", "namespace": asked["metadata"]["namespace"]}
+        ours = changed(ours, installation.change_pod, **first)
+    check_labels("template.metadata", ours.get("metadata") or {})
+    whole = {**asked, "spec": with_template(asked["spec"], ours)}
+    annotations = our_annotations(owner, attempt, digest, outputs)
+    manifest = owned(podtemplate.with_metadata(whole, labels=labels, annotations=annotations), owner)
+    check_metadata("metadata", manifest["metadata"])
+    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest)
+
+
+def _check_fields(job: TrainingJob) -> None:
+    """Refuse what a TrainJob has no place for; a field that is added to jobs is refused until it has one here."""
+    if job.clean_pod_policy not in {None, "Running"}:
+        raise InvalidSpec.of("clean_pod_policy", job.clean_pod_policy, "a TrainJob's end stops what runs: Running")
+    for field in fields(job):
+        if field.name in _OF_JOB | _OF_PODS | {"clean_pod_policy"} or getattr(job, field.name) is None:
+            continue
+        raise InvalidSpec(f"{field.name}: a TrainJob has no place for it; {_WHY_NOT.get(field.name, 'leave it out')}")
+    for variable in job.env or ():
+        if variable.name in _RESERVED:
+            raise InvalidSpec(f"env.{variable.name}: Trainer sets it in every pod; leave it out")
+
+
+def _asked(job: TrainingJob, under: TrainingJob | None) -> Manifest:
+    """Return the object that was asked for, but for what is said of its pods."""
+    found = _skeleton(job) if job.manifest is None else _given(job.manifest)
+    spec = found["spec"]
+    trainer = {**mapping("spec.trainer", spec.get("trainer") or {})}
+    if job.workers is not None:
+        trainer["numNodes"] = job.workers
+    if job.nproc_per_node is not None:
+        trainer |= _processes(job.nproc_per_node)
+    runtime = _runtime(job.runtime or (under.runtime if under and job.manifest is None else None))
+    changes = {"suspend": job.suspend, "activeDeadlineSeconds": job.active_deadline_seconds, "runtimeRef": runtime}
+    said = {name: part for name, part in changes.items() if part is not None}
+    queue = {} if job.queue_name is None else {QUEUE_LABEL: job.queue_name}
+    whole = {**found, "spec": {**spec, **said, "trainer": trainer}}
+    return podtemplate.with_metadata(whole, labels={**(job.labels or {}), **queue}, annotations=job.annotations or {})
+
+
+def _skeleton(job: TrainingJob) -> Manifest:
+    spec = {"runtimeRef": {"name": DEFAULT_RUNTIME}, "trainer": {"numNodes": job.pods}}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": spec}
+
+
+def _given(manifest: Manifest) -> Manifest:
+    given = copy.deepcopy(manifest)
+    mapping("metadata", given.get("metadata") or {})
+    spec = mapping("spec", given.get("spec"))
+    mapping("spec.runtimeRef", spec.get("runtimeRef"))
+    return {**without_servers_word({**given, "metadata": given.get("metadata") or {}}), "spec": in_newest_words(spec)}
+
+
+def _processes(number: int | str) -> Manifest:
+    if number == "auto":
+        return {}
+    if isinstance(number, str):
+        raise InvalidSpec.of("nproc_per_node", number, "a number, or auto: Trainer counts by itself since 2.2")
+    return {"numProcPerNode": number}
+
+
+def _runtime(text: str | None) -> Manifest | None:
+    """Read a runtime's name: `NAME` for the cluster's, `TrainingRuntime/NAME` for one of the namespace."""
+    if text is None:
+        return None
+    kind, slash, name = text.rpartition("/")
+    if slash and kind not in {"TrainingRuntime", "ClusterTrainingRuntime"}:
+        raise InvalidSpec.of("runtime", text, "NAME, TrainingRuntime/NAME or ClusterTrainingRuntime/NAME")
+    return {"kind": kind, "name": name} if slash else {"name": name}
+
+
+def _nodes(asked: Mapping[str, Any]) -> int:
+    return int(asked["spec"]["trainer"].get("numNodes") or 1)
+
+
+def _with_rank(container: Manifest, asked: Mapping[str, Any]) -> Manifest:
+    """Return the training container with the variables that `env://` needs: Trainer tells them to torchrun alone."""
+    name, trainer = asked["metadata"]["name"], asked["spec"]["trainer"]
+    found: dict[str, Manifest] = {
+        "MASTER_ADDR": {"value": f"{name}-{STEP}-0-0.{name}"},
+        "MASTER_PORT": {"value": str(_MASTER_PORT)},
+        "WORLD_SIZE": {"value": str(_nodes(asked) * int(trainer.get("numProcPerNode") or 1))},
+        "RANK": {"valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
+    }
+    given = container.get("env") or []
+    said = {each["name"] for each in given}
+    ours = [{"name": variable, **value} for variable, value in found.items() if variable not in said]
+    return {**container, "env": [*ours, *given]}

@@ -1,0 +1,73 @@
+"""Which pods a TrainJob has: those of its JobSet's job `node`, told apart by completion index. Their names are drawn.
+
+A pod is called `JOB-node-0-INDEX-xxxxx`, and another one takes its place under the same index: a replica is named by
+all but the last part.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kinds.kind import PodOwner, Replica
+from ptjob_provider.core.kinds.podtemplate import count_gpus
+from ptjob_provider.core.kinds.trainjob.template import template_of
+from ptjob_provider.core.kinds.trainjob.words import STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_JOB = "jobset.sigs.k8s.io/jobset-name"
+_STEP = "jobset.sigs.k8s.io/replicatedjob-name"
+_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
+_INDEX = "batch.kubernetes.io/job-completion-index"
+
+HAS_FIXED_POD_NAMES = False
+HAS_LABELLED_PODS = False
+
+
+def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
+    """Return all nodes of the job; a job that leaves their number to its runtime is taken to have one."""
+    name, trainer = manifest["metadata"]["name"], manifest["spec"].get("trainer") or {}
+    gpus = count_gpus(template_of(manifest["spec"]))
+    return tuple(
+        Replica(name=f"{name}-{STEP}-0-{index}", role=STEP, index=index, rank=index, gpus=gpus)
+        for index in range(int(trainer.get("numNodes") or 1))
+    )
+
+
+def is_restarted(_manifest: Mapping[str, Any], _replica: str) -> bool:
+    """Return True: whether a pod that has failed is replaced is the runtime's affair, and no object of ours says it."""
+    return True
+
+
+def pod_selector(name: str = "") -> str:
+    """Return the label selector of a job's pods, or of all jobs', as JobSet sets it."""
+    return f"{_JOB}={name}" if name else _JOB
+
+
+def owner_of(pod: Mapping[str, Any]) -> PodOwner:
+    """Return the job that the pod is for: by its name alone, as its owner is a Job of a JobSet."""
+    return PodOwner(name=str(_labels(pod).get(_JOB) or ""))
+
+
+def replica_of(pod: Mapping[str, Any]) -> str:
+    """Return the name of the replica that the pod is; a pod that does not say its index is one by itself."""
+    labels = _labels(pod)
+    if not labels.get(_INDEX) or not labels.get(_JOB):
+        return str(pod["metadata"]["name"])
+    return "-".join([labels[_JOB], labels.get(_STEP) or STEP, labels.get(_JOB_INDEX) or "0", labels[_INDEX]])
+
+
+def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the template of the pods as far as the job changes the runtime's."""
+    return template_of(manifest["spec"])
+
+
+def templates(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the one template of all pods as far as the job changes the runtime's."""
+    yield template_of(manifest["spec"])
+
+
+def _labels(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = pod["metadata"].get("labels") or {}
+    return found

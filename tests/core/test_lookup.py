@@ -1,0 +1,120 @@
+"""Jobs by their names: whichever kind has them, and whatever may not be looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied
+from ptjob_provider.core.lookup import find_job, list_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+
+NOT_SERVED = ClusterError("read trainjobs: 404 page not found", code=404)
+DENIED = PermissionDenied("read trainjobs: may not", code=403)
+AWAY = ClusterUnavailable("no answer")
+FULL = ClusterUnavailable("quota", code=403)
+
+
+def job(kind: str, second: int = 0) -> Manifest:
+    """Return a job."""
+    return {"kind": kind, "metadata": {"name": "digits", "creationTimestamp": f"2026-11-20T10:00:{second:02d}Z"}}
+
+
+class ScriptedKinds:
+    """A back-end that says of each kind what it is told to: a job, or why not."""
+
+    def __init__(self, **said: Manifest | ClusterError) -> None:
+        self.said = said
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """Return the kind's job."""
+        found = self.said.get(kind) or JobNotFound(f"{kind} {namespace}/{name} not found", code=404)
+        if isinstance(found, ClusterError):
+            raise found
+        return found
+
+    async def list(self, kind: str, _namespace: str, _labels: Mapping[str, str]) -> list[Manifest]:
+        """Return the kind's jobs."""
+        found = self.said.get(kind)
+        if isinstance(found, ClusterError):
+            raise found
+        return [found] if found else []
+
+
+def backend(**said: Manifest | ClusterError) -> Any:
+    """Return the scripted back-end as one."""
+    return cast("Any", ScriptedKinds(**said))
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "expected"),
+    [
+        ({"PyTorchJob": job("PyTorchJob"), "TrainJob": job("TrainJob")}, None, "PyTorchJob"),
+        ({"PyTorchJob": job("PyTorchJob"), "TrainJob": job("TrainJob")}, "TrainJob", "TrainJob"),
+        ({"TrainJob": job("TrainJob")}, None, "TrainJob"),
+        ({"PyTorchJob": NOT_SERVED, "TrainJob": job("TrainJob")}, None, "TrainJob"),
+        ({"PyTorchJob": DENIED, "TrainJob": job("TrainJob")}, None, "TrainJob"),
+    ],
+)
+async def test_a_job_is_found_under_the_first_kind_that_has_it(
+    said: dict[str, Any], kind: str | None, expected: str
+) -> None:
+    """Unless somebody says which; a kind that is not served, or may not be read, has none."""
+    assert (await find_job(backend(**said), "team", "digits", kind=kind))["kind"] == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected", "text"),
+    [
+        ({}, JobNotFound, "PyTorchJob team/digits not found"),
+        ({"PyTorchJob": NOT_SERVED}, JobNotFound, "TrainJob team/digits not found"),
+        ({"TrainJob": NOT_SERVED}, JobNotFound, "PyTorchJob team/digits not found"),
+        ({"TrainJob": DENIED}, JobNotFound, "not looked at: read trainjobs: may not"),
+        ({"PyTorchJob": DENIED, "TrainJob": DENIED, "PyTorchTrainingJob": DENIED}, PermissionDenied, "may not"),
+        ({"PyTorchJob": AWAY}, ClusterUnavailable, "no answer"),
+    ],
+)
+async def test_a_job_that_is_not_there_is_said_to_be_missing(
+    said: dict[str, Any], expected: type[Exception], text: str
+) -> None:
+    """With what may not be looked at; a server that is away says nothing of any job."""
+    with pytest.raises(expected, match=text):
+        await find_job(backend(**said), "team", "digits")
+
+
+async def test_jobs_of_all_kinds_are_listed_oldest_first() -> None:
+    """One kind that may be listed is enough."""
+    both = {"PyTorchJob": job("PyTorchJob", 2), "TrainJob": job("TrainJob", 1)}
+
+    assert [each["kind"] for each in await list_jobs(backend(**both), "team", {})] == ["TrainJob", "PyTorchJob"]
+    assert await list_jobs(backend(**both), "team", {}, kind="TrainJob") == [both["TrainJob"]]
+    assert await list_jobs(backend(**{**both, "TrainJob": NOT_SERVED}), "team", {}) == [both["PyTorchJob"]]
+    assert await list_jobs(backend(**{**both, "TrainJob": DENIED}), "team", {}) == [both["PyTorchJob"]]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"PyTorchJob": NOT_SERVED, "TrainJob": DENIED, "PyTorchTrainingJob": NOT_SERVED}, PermissionDenied),
+        ({"PyTorchJob": NOT_SERVED, "TrainJob": NOT_SERVED, "PyTorchTrainingJob": NOT_SERVED}, ClusterError),
+        ({"PyTorchJob": AWAY}, ClusterUnavailable),
+        ({"TrainJob": FULL}, ClusterUnavailable),
+    ],
+)
+async def test_nothing_is_listed_where_nothing_may_be(said: dict[str, Any], expected: type[Exception]) -> None:
+    """An empty list would say that there are no jobs."""
+    with pytest.raises(expected):
+        await list_jobs(backend(**said), "team", {})
+
+
+async def test_a_kind_that_is_not_known_is_refused() -> None:
+    """By its name."""
+    with pytest.raises(InvalidSpec, match=r"^kind: 'TFJob'"):
+        await find_job(backend(), "team", "digits", kind="TFJob")
+    with pytest.raises(InvalidSpec, match=r"^kind: 'TFJob'"):
+        await list_jobs(backend(), "team", {}, kind="TFJob")

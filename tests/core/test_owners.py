@@ -1,0 +1,92 @@
+"""Which job a pod belongs to, where it says only the job's name, and jobs and pods are told of in any order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.kubernetes.board.owners import Owners
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+
+FIRST, SECOND, THIRD = "2026-11-20T10:00:00Z", "2026-11-20T10:00:01Z", "2026-11-20T10:00:02Z"
+
+
+def job(uid: str, made_at: str = SECOND) -> Manifest:
+    """Return a job."""
+    return {"metadata": {"name": "digits", "uid": uid, "creationTimestamp": made_at}}
+
+
+def pod(uid: str = "pod", made_at: str = SECOND) -> Manifest:
+    """Return a pod that JobSet made."""
+    labels = {"jobset.sigs.k8s.io/jobset-name": "digits"}
+    return {"metadata": {"name": f"digits-{uid}", "uid": uid, "labels": labels, "creationTimestamp": made_at}}
+
+
+@pytest.fixture
+def owners() -> Owners:
+    """Return the owners of a namespace's TrainJobs."""
+    return Owners(kinds.named("TrainJob"))
+
+
+def test_a_pod_is_of_the_job_of_its_name(owners: Owners) -> None:
+    """Once the job is known, and until it is gone."""
+    before = owners.uid_of(pod())
+    owners.learn(job("one"))
+    meanwhile = owners.uid_of(pod())
+    owners.forget("one")
+
+    assert (before, meanwhile, owners.uid_of(pod())) == ("", "one", "")
+
+
+def test_a_pod_that_is_older_than_the_job_is_an_earlier_ones(owners: Owners) -> None:
+    """A job that is deleted leaves pods behind for their grace, and the next one may have its name."""
+    owners.learn(job("one", FIRST))
+    owners.learn(job("two", THIRD))
+
+    assert owners.uid_of(pod(made_at=SECOND)) == ""
+    assert owners.uid_of(pod(made_at=THIRD)) == "two"
+
+
+def test_news_of_an_earlier_jobs_end_take_nothing_from_the_next(owners: Owners) -> None:
+    """They may come late."""
+    owners.learn(job("one"))
+    owners.learn(job("two"))
+    owners.forget("one")
+    owners.forget("never seen")
+
+    assert owners.uid_of(pod()) == "two"
+
+
+def test_a_pod_that_came_before_its_job_is_kept_for_it(owners: Owners) -> None:
+    """But for one that has gone meanwhile, and one that names no job."""
+    stranger: Manifest = {"metadata": {"name": "web", "uid": "stranger"}}
+    for each in (pod("here"), pod("gone"), stranger):
+        owners.keep(each)
+    owners.drop(pod("gone"))
+    owners.drop(stranger)
+
+    assert owners.learn(job("one")) == [pod("here")]
+    assert owners.learn(job("one")) == []
+
+
+def test_nothing_is_kept_once_all_that_came_early_has_gone(owners: Owners) -> None:
+    """Nor of a job that is known."""
+    owners.keep(pod("gone"))
+    owners.drop(pod("gone"))
+    empty = owners.learn(job("one"))
+    owners.keep(pod("late"))
+
+    assert empty == owners.learn(job("one")) == []
+
+
+def test_a_pod_that_names_its_owner_by_uid_needs_no_job_to_be_known() -> None:
+    """As those of PyTorchJobs do."""
+    owners = Owners(kinds.named("PyTorchJob"))
+    reference = {"kind": "PyTorchJob", "name": "digits", "uid": "one"}
+
+    assert owners.learn(job("two")) == []
+    assert owners.uid_of({"metadata": {"name": "digits-master-0", "ownerReferences": [reference]}}) == "one"

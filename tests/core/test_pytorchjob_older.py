@@ -1,0 +1,77 @@
+"""PyTorchJobs in the words of the old PyTorch operator's CRD, which has no `runPolicy`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.spec import TrainingJob
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+
+OLD = frozenset(
+    {"activeDeadlineSeconds", "backoffLimit", "cleanPodPolicy", "pytorchReplicaSpecs", "ttlSecondsAfterFinished"}
+)
+NEW = frozenset({"elasticPolicy", "nprocPerNode", "pytorchReplicaSpecs", "runPolicy"})
+
+
+def manifest(**given: Any) -> Manifest:
+    """Return a PyTorchJob as it is rendered."""
+    job = TrainingJob.parse(**{"name": "digits", "image": "i", **given})
+    return pytorchjob.render(job, owner=Owner(instance="", ids={}, labels={}), attempt=1).manifest
+
+
+def test_the_run_policy_stands_at_the_top_of_the_spec() -> None:
+    """All of it that the old operator knows."""
+    job = manifest(backoff_limit=2, active_deadline_seconds=60, suspend=False)
+
+    spec = pytorchjob.in_words_of(job, OLD)["spec"]
+
+    assert spec.keys() <= OLD
+    assert {name: part for name, part in spec.items() if name != "pytorchReplicaSpecs"} == {
+        "cleanPodPolicy": "Running",
+        "backoffLimit": 2,
+        "activeDeadlineSeconds": 60,
+        "ttlSecondsAfterFinished": pytorchjob.DEFAULT_TTL,
+    }
+
+
+def test_the_training_operators_words_are_left_as_they_are() -> None:
+    """Also where nothing is known of the server, and where a change says nothing of the spec."""
+    job = manifest()
+    note = {"metadata": {"annotations": {"a": "b"}}}
+
+    assert pytorchjob.in_words_of(job, NEW) is job
+    assert pytorchjob.in_words_of(job, frozenset()) is job
+    assert pytorchjob.in_words_of(note, OLD) is note
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"suspend": True}, "suspend"),
+        ({"gang": True}, "gang"),
+        ({"nproc_per_node": 2}, "nproc_per_node"),
+        ({"elastic_policy": {"min_replicas": 1, "max_replicas": 2}}, "elastic_policy"),
+    ],
+)
+def test_what_the_old_operator_cannot_say_is_refused(given: Any, name: str) -> None:
+    """A server that prunes would drop it silently."""
+    with pytest.raises(InvalidSpec, match=f"^{name}: .*old PyTorch operator"):
+        pytorchjob.in_words_of(manifest(**given), OLD)
+
+
+def test_what_is_changed_at_the_end_is_said_there_too() -> None:
+    """And what an old job says of its end is read there."""
+    old = pytorchjob.in_words_of(manifest(), OLD)
+
+    assert pytorchjob.STOP_RUNNING_PODS is not None
+    assert pytorchjob.in_words_of(pytorchjob.STOP_RUNNING_PODS, OLD) == {"spec": {"cleanPodPolicy": "Running"}}
+    assert pytorchjob.stops_by_itself(old)
+    assert pytorchjob.expiring(old) is None
+    assert pytorchjob.expiring({"spec": {}}) is not None

@@ -1,0 +1,358 @@
+"""T9k's PyTorchTrainingJob: which field goes where, what is refused, and how the object and its pods are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.kinds import Replica
+from ptjob_provider.core.kinds import pytorchtrainingjob as t9k
+from ptjob_provider.core.kinds.podtemplate import SHARED_MEMORY_PATH
+from ptjob_provider.core.kubernetes.podlog import runs
+from ptjob_provider.core.spec import Installation, TrainingJob
+from ptjob_provider.core.status import JobPhase
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+
+OWNER = Owner(instance="test", ids={"task": "same"}, labels={})
+BASE: dict[str, Any] = {"name": "digits", "kind": "PyTorchTrainingJob", "image": "digits:1", "workers": 3}
+SCRIPT = ["torch_mnist_trainingjob.py", "--save_path=model_state_dict.pt", "--log_dir=log", "--backend=nccl"]
+GUIDES: Manifest = {
+    "apiVersion": "batch.tensorstack.dev/v1beta1",
+    "kind": "PyTorchTrainingJob",
+    "metadata": {"name": "torch-mnist-trainingjob"},
+    "spec": {
+        "torchrunConfig": {"enabled": True, "maxRestarts": 3, "procPerNode": "4"},
+        "replicaSpecs": [
+            {
+                "type": "worker",
+                "replicas": 1,
+                "restartPolicy": "OnFailure",
+                "template": {
+                    "spec": {
+                        "containers": [
+                            {
+                                "name": "pytorch",
+                                "image": "t9kpublic/pytorch-1.13.0:sdk-0.5.2",
+                                "args": SCRIPT,
+                                "workingDir": "/t9k/mnt/tutorial-examples/job/pytorchtrainingjob/ddp",
+                                "resources": {
+                                    "limits": {"cpu": 8, "memory": "16Gi", "nvidia.com/gpu": 4},
+                                    "requests": {"cpu": 4, "memory": "8Gi"},
+                                },
+                                "volumeMounts": [{"name": "data", "mountPath": "/t9k/mnt"}],
+                            }
+                        ],
+                        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "tutorial"}}],
+                    }
+                },
+            }
+        ],
+        "tensorboardSpec": {"image": "tb:1", "trainingLogFilesets": ["t9k://pvc/tutorial/log"]},
+    },
+}
+"""What the form of the tutorial makes."""
+
+
+def rendered(installation: Installation | None = None, **given: Any) -> Manifest:
+    """Return the object of a job's first attempt."""
+    return t9k.render(TrainingJob.parse(**given), owner=OWNER, attempt=1, installation=installation).manifest
+
+
+def first(manifest: Manifest) -> Manifest:
+    """Return the training container of the first role."""
+    found: Manifest = manifest["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]
+    return found
+
+
+def test_a_job_of_typed_fields_has_one_role() -> None:
+    """With the defaults of every job: no Istio, shared memory, and an end that stops what runs."""
+    found = rendered(**BASE, command=["python", "train.py"], gpus=1, working_dir="/code", priority_class_name="high")
+
+    [role] = found["spec"]["replicaSpecs"]
+    assert (role["type"], role["replicas"], role["restartPolicy"]) == ("worker", 3, "Never")
+    assert found["spec"]["runPolicy"] == {"cleanUpPolicy": "Unfinished"}
+    assert "torchrunConfig" not in found["spec"]
+    assert role["template"]["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
+    assert role["template"]["spec"]["priorityClassName"] == "high"
+    trainer = first(found)
+    assert (trainer["name"], trainer["command"], trainer["workingDir"]) == ("python", ["python", "train.py"], "/code")
+    assert trainer["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
+    assert [mount["mountPath"] for mount in trainer["volumeMounts"]] == [SHARED_MEMORY_PATH]
+
+
+def test_the_policies_of_a_job_have_their_own_words() -> None:
+    """Clean-up, restarts, deadline, pause, queue."""
+    found = rendered(
+        **BASE,
+        restart_policy="ExitCode",
+        clean_pod_policy="All",
+        backoff_limit=2,
+        active_deadline_seconds=60,
+        suspend=True,
+        queue_name="team",
+    )["spec"]
+
+    assert found["runPolicy"] == {"cleanUpPolicy": "All", "backoffLimit": 2, "activeDeadlineSeconds": 60}
+    assert found["runMode"] == {"pause": {"enabled": True}}
+    assert found["scheduler"] == {"t9kScheduler": {"queue": "team"}}
+    assert found["replicaSpecs"][0]["restartPolicy"] == "ExitCode"
+
+
+@pytest.mark.parametrize(
+    ("given", "config", "args"),
+    [
+        (
+            {"command": ["torchrun", "train.py"], "args": ["--lr=1"]},
+            {"enabled": True, "procPerNode": "1"},
+            ["train.py", "--lr=1"],
+        ),
+        (
+            {"command": ["python", "-m", "torch.distributed.run", "train.py"], "gpus": 4},
+            {"enabled": True, "procPerNode": "gpu"},
+            ["train.py"],
+        ),
+        ({"args": ["train.py"], "nproc_per_node": 2}, {"enabled": True, "procPerNode": "2"}, ["train.py"]),
+        (
+            {
+                "args": ["train.py"],
+                "elastic_policy": {"min_replicas": 1, "max_replicas": 4, "max_restarts": 3, "rdzv_backend": "c10d"},
+            },
+            {"enabled": True, "procPerNode": "1", "maxRestarts": 3, "rdzvBackend": "c10d"},
+            ["train.py"],
+        ),
+    ],
+    ids=["torchrun", "its module", "processes", "elastic"],
+)
+def test_torchrun_is_started_by_the_platform(given: dict[str, Any], config: Manifest, args: list[str]) -> None:
+    """It writes the command line by itself, and would ignore ours: script and options are arguments."""
+    found = rendered(**BASE, **given)
+
+    assert found["spec"]["torchrunConfig"] == config
+    assert "command" not in first(found)
+    assert first(found)["args"] == args
+
+
+def test_an_elastic_job_says_how_far_it_may_grow() -> None:
+    """A replica that fails is made again."""
+    found = rendered(**BASE, args=["train.py"], elastic_policy={"min_replicas": 1, "max_replicas": 4})["spec"]
+
+    assert found["elastic"] == {"enabled": True, "minReplicas": 1, "maxReplicas": 4, "expectedReplicas": 3}
+    assert found["replicaSpecs"][0]["restartPolicy"] == "OnFailure"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"ttl_seconds_after_finished": 60},
+        {"gang": True},
+        {"runtime": "torch-distributed"},
+        {"command": ["python", "train.py"], "nproc_per_node": 2},
+        {"elastic_policy": {"min_replicas": 1, "max_replicas": 4, "rdzv_host": "etcd"}},
+    ],
+    ids=["ttl_seconds_after_finished", "gang", "runtime", "command", "elastic_policy.rdzv_host"],
+)
+def test_what_it_cannot_say_is_refused_by_its_name(more: dict[str, Any], request: pytest.FixtureRequest) -> None:
+    """Nothing is dropped silently."""
+    with pytest.raises(InvalidSpec, match=f"^{request.node.callspec.id}: "):
+        rendered(**BASE, **more)
+
+
+def test_roles_that_differ_are_two() -> None:
+    """The first replica of all is the master."""
+    found = rendered(**BASE, master={"cpu": "8"}, worker={"cpu": "2"})
+
+    cpus = [
+        (role["type"], role["replicas"], role["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"])
+        for role in found["spec"]["replicaSpecs"]
+    ]
+    assert cpus == [("master", 1, "8"), ("worker", 2, "2")]
+    assert [replica.name.removeprefix(found["metadata"]["name"]) for replica in t9k.replicas(found)] == [
+        "-master-0",
+        "-worker-0",
+        "-worker-1",
+    ]
+    alone = rendered(**{**BASE, "workers": 1}, master={"cpu": "8"})
+    assert [role["type"] for role in alone["spec"]["replicaSpecs"]] == ["master"]
+
+
+def test_the_guides_manifest_keeps_every_field() -> None:
+    """And gets our labels, variables, and the log's end where a container fails."""
+    found = rendered(manifest=GUIDES)
+
+    spec, given = found["spec"], GUIDES["spec"]
+    assert {name: part for name, part in spec.items() if name != "replicaSpecs"} == {
+        name: part for name, part in given.items() if name != "replicaSpecs"
+    }
+    trainer = dict(first(found))
+    assert trainer.pop("env") == [{"name": "PTJOB_ATTEMPT", "value": "1"}]
+    assert trainer.pop("terminationMessagePolicy") == "FallbackToLogsOnError"
+    assert trainer == first(GUIDES)
+    assert spec["replicaSpecs"][0]["restartPolicy"] == "OnFailure"
+
+
+def test_typed_fields_are_laid_over_a_manifest() -> None:
+    """The shared memory that the tutorial adds by hand, an output on the claim that it mounts, more pods."""
+    job = TrainingJob.parse(
+        manifest=GUIDES, shared_memory="1Gi", workers=2, tfevents="log", queue_name="q", labels={"team": "a"}
+    )
+    found = t9k.render(job, owner=OWNER, attempt=2)
+
+    assert found.outputs.tfevents is not None
+    assert found.outputs.tfevents.uri == "pvc://tutorial/tutorial-examples/job/pytorchtrainingjob/ddp/log"
+    spec = found.manifest["spec"]
+    assert spec["replicaSpecs"][0]["replicas"] == 2
+    assert spec["torchrunConfig"] == GUIDES["spec"]["torchrunConfig"]
+    assert found.manifest["metadata"]["labels"]["team"] == "a"
+    assert {mount["mountPath"] for mount in first(found.manifest)["volumeMounts"]} == {"/t9k/mnt", SHARED_MEMORY_PATH}
+
+
+def test_a_policy_of_a_manifest_is_merged_with_ours() -> None:
+    """Elastic, scheduler, run mode: what nothing overrides stays."""
+    more = {
+        "elastic": {"enabled": False, "maxReplicas": 9},
+        "scheduler": {"t9kScheduler": {"priority": 5}},
+        "runMode": {"debug": {"enabled": False}},
+        "runPolicy": {"cleanUpPolicy": "None"},
+    }
+    manifest = {**GUIDES, "spec": {**GUIDES["spec"], **more}}
+
+    kept = rendered(manifest=manifest)["spec"]
+    found = rendered(manifest=manifest, queue_name="q", suspend=False, elastic_policy={"min_replicas": 1})["spec"]
+
+    assert {name: kept[name] for name in more} == more
+    assert found["scheduler"] == {"t9kScheduler": {"priority": 5, "queue": "q"}}
+    assert found["runMode"] == {"debug": {"enabled": False}, "pause": {"enabled": False}}
+    assert found["elastic"] == {"enabled": True, "maxReplicas": 9, "minReplicas": 1}
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"replicaSpecs": [3]}, {"replicaSpecs": [{"template": {}}]}])
+def test_a_manifest_of_another_shape_is_refused(spec: Any) -> None:
+    """The text names the part."""
+    with pytest.raises(InvalidSpec, match=r"^spec"):
+        rendered(manifest={**GUIDES, "spec": spec})
+
+
+def test_the_last_role_grows_and_shrinks() -> None:
+    """The others keep their number."""
+    roles = [{**GUIDES["spec"]["replicaSpecs"][0], "type": name} for name in ("master", "worker")]
+    manifest = {**GUIDES, "spec": {**GUIDES["spec"], "replicaSpecs": roles}}
+
+    found = rendered(manifest=manifest, workers=5)
+
+    assert [role["replicas"] for role in found["spec"]["replicaSpecs"]] == [1, 4]
+    with pytest.raises(InvalidSpec, match=r"^workers: 1 "):
+        rendered(manifest=manifest, workers=1)
+
+
+def test_the_installation_is_under_every_job() -> None:
+    """Its fields, and the last change of a pod of each role."""
+    template = TrainingJob.parse(manifest={"apiVersion": GUIDES["apiVersion"], "kind": GUIDES["kind"]}, cpu="1")
+
+    def change(pod: Manifest) -> Manifest:
+        return {**pod, "metadata": {**pod["metadata"], "annotations": {"pod": pod["metadata"]["name"]}}}
+
+    found = rendered(Installation(template=template, change_pod=change), **BASE)
+
+    role = found["spec"]["replicaSpecs"][0]
+    assert first(found)["resources"]["limits"] == {"cpu": "1"}
+    assert role["template"]["metadata"]["annotations"] == {"pod": f"{found['metadata']['name']}-worker-0"}
+    assert "name" not in role["template"]["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("status", "phase", "reason"),
+    [
+        ({}, JobPhase.PENDING, ""),
+        ({"phase": "Pending"}, JobPhase.PENDING, ""),
+        ({"phase": "Resuming"}, JobPhase.PENDING, ""),
+        ({"phase": "Running"}, JobPhase.RUNNING, ""),
+        ({"phase": "Paused", "conditions": [("Paused", "ByUser")]}, JobPhase.SUSPENDED, "ByUser"),
+        ({"phase": "Succeeded", "conditions": [("Completed", "Done")]}, JobPhase.SUCCEEDED, "Done"),
+        ({"phase": "Failed", "conditions": [("ReplicaFailure", "Exit")]}, JobPhase.FAILED, "Exit"),
+        ({"phase": "Unknown", "conditions": [("Failed", "Backoff")]}, JobPhase.FAILED, "Backoff"),
+        ({"conditions": [("Completed", "Done")]}, JobPhase.SUCCEEDED, "Done"),
+    ],
+)
+def test_the_phase_decides_and_else_a_condition_of_an_end(status: Any, phase: JobPhase, reason: str) -> None:
+    """As the platform's API has them."""
+    conditions = [
+        {"type": kind, "reason": why, "status": "True", "lastTransitionTime": "2026-11-20T10:05:00Z"}
+        for kind, why in status.get("conditions", ())
+    ]
+    job = {"metadata": {"creationTimestamp": "2026-11-20T10:00:00Z"}, "status": {**status, "conditions": conditions}}
+
+    found = t9k.read_status(job)
+
+    assert (found.phase, found.reason) == (phase, reason)
+    assert (found.started_at is None) is (phase in {JobPhase.PENDING, JobPhase.SUSPENDED})
+    assert t9k.due_at(job) is None
+
+
+def pod(name: str, *, label: str = "", uid: str = "") -> Manifest:
+    """Return a pod."""
+    owner = {"kind": "PyTorchTrainingJob", "name": "torch-mnist-trainingjob", "uid": uid}
+    labels = {"tensorstack.dev/owner-name": label} if label else {}
+    return {"metadata": {"name": name, "labels": labels, "ownerReferences": [owner] if uid else []}}
+
+
+JOB, POD = "torch-mnist-trainingjob", "torch-mnist-trainingjob-5b373-worker-0"
+
+
+def test_a_pod_is_the_replica_that_its_name_says() -> None:
+    """Without the letters that are drawn for each run."""
+    assert t9k.replica_of(pod(POD, label=JOB)) == f"{JOB}-worker-0"
+    assert t9k.replica_of(pod(POD, uid="u")) == f"{JOB}-worker-0"
+    assert t9k.replica_of(pod(POD)) == POD
+    assert t9k.replica_of(pod("other-5b373-worker-0", label=JOB)) == "other-5b373-worker-0"
+    assert (t9k.pod_selector(JOB), t9k.pod_selector()) == (
+        f"tensorstack.dev/owner-name={JOB}",
+        "tensorstack.dev/owner-name",
+    )
+
+
+def test_a_pod_belongs_to_the_job_that_owns_it_or_that_its_label_names() -> None:
+    """What the platform sets besides the label is not written anywhere."""
+    ref = JobRef(kind="PyTorchTrainingJob", namespace="team", name=JOB, uid="u")
+
+    assert kinds.is_pod_of(pod(POD, uid="u"), ref)
+    assert kinds.is_pod_of(pod(POD, label=JOB), ref)
+    assert not kinds.is_pod_of(pod(POD, label=JOB, uid="another"), ref)
+    assert not kinds.is_pod_of(pod(POD), ref)
+
+
+def test_the_replicas_are_numbered_through_all_roles() -> None:
+    """The first is rank 0."""
+    assert t9k.replicas(GUIDES) == (Replica(name=f"{JOB}-worker-0", role="worker", index=0, rank=0, gpus=4),)
+    assert t9k.is_restarted(GUIDES, f"{JOB}-worker-0")
+    assert t9k.rank0_template(GUIDES) in list(t9k.templates(GUIDES))
+
+
+def test_the_log_is_the_first_containers_where_none_is_called_python() -> None:
+    """As the tutorial's is."""
+    state = {"running": {"startedAt": "2026-11-20T10:00:00Z"}}
+    found = {
+        "metadata": {"name": POD, "uid": "p"},
+        "spec": {"containers": [{"name": "pytorch"}, {"name": "sidecar"}]},
+        "status": {"containerStatuses": [{"name": "sidecar", "state": {}}, {"name": "pytorch", "state": state}]},
+    }
+
+    run = runs.newest(found, t9k.CONTAINER)
+
+    assert run is not None
+    assert (run.container, run.pod) == ("pytorch", POD)
+
+
+def test_what_is_changed_of_a_job_that_exists() -> None:
+    """It is paused, and cleaned up; nothing limits an ended one's life, and its words are one version's."""
+    assert t9k.suspended(suspend=True) == {"spec": {"runMode": {"pause": {"enabled": True}}}}
+    assert t9k.STOP_RUNNING_PODS is not None
+    assert t9k.stops_by_itself(t9k.STOP_RUNNING_PODS)
+    assert not t9k.stops_by_itself(GUIDES)
+    assert t9k.expiring(GUIDES) is None
+    assert t9k.in_words_of(GUIDES, frozenset()) is GUIDES

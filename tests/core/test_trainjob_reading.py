@@ -1,0 +1,123 @@
+"""A TrainJob's object and its pods, read: its status, its replicas, and which pod is which."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.identity import JobRef, Manifest
+from ptjob_provider.core.kinds import Replica, trainjob
+from ptjob_provider.core.status import JobPhase, parse_instant
+
+CREATED, LATER = "2026-11-20T10:00:00Z", "2026-11-20T10:05:00Z"
+REF = JobRef(kind="TrainJob", namespace="team", name="digits", uid="job")
+
+
+def job(*conditions: tuple[str, str, str], ready: int = 0, active: int = 0, **spec: Any) -> Manifest:
+    """Return a job with these conditions: type, status, reason."""
+    told = [
+        {"type": kind, "status": status, "reason": reason, "message": "why", "lastTransitionTime": LATER}
+        for kind, status, reason in conditions
+    ]
+    return {
+        "kind": "TrainJob",
+        "metadata": {"name": "digits", "creationTimestamp": CREATED},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}, **spec},
+        "status": {"conditions": told, "jobsStatus": [{"name": "node", "ready": ready, "active": active}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "phase", "reason"),
+    [
+        (job(), JobPhase.PENDING, ""),
+        (job(active=1), JobPhase.PENDING, ""),
+        (job(active=1, ready=1), JobPhase.RUNNING, ""),
+        (job(("Suspended", "True", "Suspended")), JobPhase.SUSPENDED, "Suspended"),
+        (job(("Suspended", "False", "Resumed"), active=1), JobPhase.PENDING, ""),
+        (job(("Suspended", "False", "Resumed"), ready=1), JobPhase.RUNNING, ""),
+        (
+            job(("Suspended", "False", "Resumed"), ("Complete", "True", "AllJobsCompleted")),
+            JobPhase.SUCCEEDED,
+            "AllJobsCompleted",
+        ),
+        (job(("Failed", "True", "DeadlineExceeded"), ready=1), JobPhase.FAILED, "DeadlineExceeded"),
+        (job(("Failed", "False", "Resumed"), ready=1), JobPhase.RUNNING, ""),
+        ({"metadata": {}, "spec": {}}, JobPhase.PENDING, ""),
+    ],
+)
+def test_the_true_condition_decides_and_else_the_ready_nodes(found: Manifest, phase: JobPhase, reason: str) -> None:
+    """A job that was suspended once keeps a condition that is False, which says nothing."""
+    status = trainjob.read_status(found)
+
+    assert (status.phase, status.reason) == (phase, reason)
+    assert (status.finished_at is not None) is phase.is_terminal
+
+
+def test_a_job_has_started_when_it_was_made_or_resumed() -> None:
+    """That is what its own deadline counts from; while it is suspended it has not."""
+    starts = [
+        trainjob.read_status(found).started_at
+        for found in (job(), job(("Suspended", "True", "Suspended")), job(("Suspended", "False", "Resumed")))
+    ]
+
+    assert starts == [parse_instant(CREATED), None, parse_instant(LATER)]
+    assert trainjob.due_at(job(activeDeadlineSeconds=60)) is None
+
+
+def pod(**labels: str) -> Manifest:
+    """Return a pod with JobSet's labels."""
+    return {"metadata": {"name": "digits-node-0-1-x7kqp", "labels": labels}}
+
+
+WHOLE = pod(
+    **{
+        "jobset.sigs.k8s.io/jobset-name": "digits",
+        "jobset.sigs.k8s.io/replicatedjob-name": "node",
+        "jobset.sigs.k8s.io/job-index": "0",
+        "batch.kubernetes.io/job-completion-index": "1",
+    }
+)
+
+
+def test_a_pod_is_the_replica_of_its_completion_index() -> None:
+    """Its own name ends in letters that are drawn anew for the next pod of the index."""
+    assert trainjob.replica_of(WHOLE) == "digits-node-0-1"
+    assert trainjob.replica_of(pod()) == "digits-node-0-1-x7kqp"
+
+
+def test_a_pod_belongs_to_the_job_that_it_names() -> None:
+    """Its owner is a Job, whose owner is a JobSet, and neither is ours to read."""
+    assert kinds.is_pod_of(WHOLE, REF)
+    assert not kinds.is_pod_of(pod(), REF)
+    assert trainjob.pod_selector("digits") == "jobset.sigs.k8s.io/jobset-name=digits"
+    assert trainjob.pod_selector() == "jobset.sigs.k8s.io/jobset-name"
+
+
+def test_the_nodes_of_a_job_are_its_replicas() -> None:
+    """Rank 0 is index 0; a job that does not say how many has one."""
+    trainer = {"numNodes": 2, "resourcesPerNode": {"limits": {"nvidia.com/gpu": "4"}}}
+
+    assert trainjob.replicas(job(trainer=trainer)) == (
+        Replica(name="digits-node-0-0", role="node", index=0, rank=0, gpus=4),
+        Replica(name="digits-node-0-1", role="node", index=1, rank=1, gpus=4),
+    )
+    assert len(trainjob.replicas(job())) == 1
+    assert trainjob.is_restarted(job(), "digits-node-0-0")
+
+
+def test_the_secrets_of_its_variables_are_known() -> None:
+    """They are masked in the log."""
+    env = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}]
+
+    assert kinds.secrets_in_env(job(trainer={"env": env})) == {"hub": {"token"}}
+    assert trainjob.rank0_template(job(trainer={"image": "i"}))["spec"]["containers"][0]["image"] == "i"
+
+
+def test_what_is_changed_of_a_trainjob_that_exists() -> None:
+    """Only whether it is suspended: JobSet stops by itself what runs, and nothing limits an ended job's life."""
+    assert trainjob.suspended(suspend=True) == {"spec": {"suspend": True}}
+    assert (trainjob.STOP_RUNNING_PODS, trainjob.expiring(job())) == (None, None)
+    assert trainjob.stops_by_itself(job())

@@ -1,0 +1,368 @@
+"""From a job to the TrainJob that Kubeflow Trainer takes: which field goes where, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import Manifest, Owner
+from ptjob_provider.core.kinds import trainjob
+from ptjob_provider.core.kinds.podtemplate import SHARED_MEMORY_PATH
+from ptjob_provider.core.kinds.trainjob.rendering import _OF_JOB, _OF_PODS, _WHY_NOT
+from ptjob_provider.core.kinds.trainjob.words import STEP, pod_template_of, replicated_jobs
+from ptjob_provider.core.spec import Installation, TrainingJob
+
+OWNER = Owner(instance="test", ids={"task": "same"}, labels={})
+BASE: dict[str, Any] = {"name": "digits", "kind": "TrainJob", "image": "digits:1", "workers": 2}
+OWN: Manifest = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "metadata": {"name": "own", "uid": "dropped", "labels": {"team": "vision"}},
+    "spec": {
+        "runtimeRef": {"name": "torch-distributed"},
+        "trainer": {"image": "own:1", "numNodes": 3, "command": ["torchrun", "train.py"], "future": {"kept": True}},
+        "runtimePatches": [
+            {
+                "manager": "example.com/me",
+                "trainingRuntimeSpec": {
+                    "template": {
+                        "metadata": {"labels": {"of": "the set"}},
+                        "spec": {
+                            "replicatedJobs": [
+                                {"name": "dataset-initializer", "template": {"metadata": {"labels": {"a": "b"}}}},
+                                {
+                                    "name": "node",
+                                    "template": {
+                                        "spec": {
+                                            "template": {
+                                                "spec": {
+                                                    "volumes": [
+                                                        {"name": "out", "persistentVolumeClaim": {"claimName": "out"}}
+                                                    ],
+                                                    "containers": [
+                                                        {
+                                                            "name": "node",
+                                                            "volumeMounts": [{"name": "out", "mountPath": "/out"}],
+                                                        }
+                                                    ],
+                                                }
+                                            }
+                                        }
+                                    },
+                                },
+                            ]
+                        },
+                    }
+                },
+            }
+        ],
+    },
+    "status": {"gone": True},
+}
+
+
+def rendered(installation: Installation | None = None, *, exact_name: bool = False, **given: Any) -> Manifest:
+    """Return the object of a job's first attempt."""
+    job = TrainingJob.parse(**given)
+    return trainjob.render(job, owner=OWNER, attempt=1, exact_name=exact_name, installation=installation).manifest
+
+
+def of_pods(manifest: Manifest) -> Manifest:
+    """Return what the one patch of the training nodes says of their pods."""
+    entries = [
+        entry
+        for patch in manifest["spec"]["runtimePatches"]
+        for entry in replicated_jobs(patch)
+        if entry["name"] == STEP
+    ]
+    assert len(entries) == 1
+    return pod_template_of(entries[0])
+
+
+def variables(manifest: Manifest) -> dict[str, Any]:
+    """Return the training program's variables."""
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in manifest["spec"]["trainer"]["env"]}
+
+
+def test_what_trainer_has_a_field_for_is_said_there() -> None:
+    """Image, program, nodes, processes and resources are the trainer's; the runtime is Trainer's own for PyTorch."""
+    found = rendered(
+        **BASE, command=["python", "train.py"], args=["--lr=1"], nproc_per_node=2, gpus=1, cpu="2", suspend=True
+    )
+
+    spec = found["spec"]
+    assert spec["runtimeRef"] == {"name": "torch-distributed"}
+    assert spec["suspend"] is True
+    assert {name: part for name, part in spec["trainer"].items() if name != "env"} == {
+        "numNodes": 2,
+        "numProcPerNode": 2,
+        "image": "digits:1",
+        "command": ["python", "train.py"],
+        "args": ["--lr=1"],
+        "resourcesPerNode": {"requests": {"cpu": "2"}, "limits": {"cpu": "2", "nvidia.com/gpu": "1"}},
+    }
+
+
+def test_volumes_places_and_shared_memory_go_through_a_patch_of_the_runtime() -> None:
+    """With our labels on the pods, and Istio kept out as of every job."""
+    found = rendered(
+        **BASE,
+        volumes=["data:/data:ro"],
+        node_selector={"gpu": "a100"},
+        tolerations=[{"key": "gpu", "operator": "Exists"}],
+        shared_memory="1Gi",
+        service_account_name="trainer",
+        image_pull_secrets=["registry"],
+        security_context={"runAsUser": 1000},
+        container_security_context={"allowPrivilegeEscalation": False},
+        termination_grace_period_seconds=60,
+        labels={"team": "vision"},
+    )
+
+    template = of_pods(found)
+    assert template["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
+    assert template["metadata"]["labels"].items() >= {"team": "vision", "ptjob-provider/managed": "true"}.items()
+    assert template["spec"] == {
+        "serviceAccountName": "trainer",
+        "imagePullSecrets": [{"name": "registry"}],
+        "nodeSelector": {"gpu": "a100"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "securityContext": {"runAsUser": 1000},
+        "terminationGracePeriodSeconds": 60,
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+        ],
+        "containers": [
+            {
+                "name": "node",
+                "securityContext": {"allowPrivilegeEscalation": False},
+                "volumeMounts": [
+                    {"name": "data", "mountPath": "/data", "readOnly": True},
+                    {"name": "shared-memory", "mountPath": SHARED_MEMORY_PATH},
+                ],
+            }
+        ],
+    }
+
+
+def test_programs_of_env_are_told_who_they_are() -> None:
+    """Trainer tells torchrun alone; a plain program finds the four variables that training-operator sets, too."""
+    found = rendered(**BASE, nproc_per_node=4, env={"LR": "0.1"}, model="pvc://out/m.pt")
+
+    name = found["metadata"]["name"]
+    index = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+    assert variables(found) == {
+        "MASTER_ADDR": f"{name}-node-0-0.{name}",
+        "MASTER_PORT": "29500",
+        "WORLD_SIZE": "8",
+        "RANK": index,
+        "PTJOB_ATTEMPT": "1",
+        "PTJOB_MODEL_PATH": "/mnt/ptjob/out/m.pt",
+        "LR": "0.1",
+    }
+    assert variables(rendered(**BASE, env={"RANK": "7"}))["RANK"] == "7"
+
+
+def test_a_name_leaves_room_for_what_jobset_adds() -> None:
+    """JobSet refuses a job of which a pod's name could be longer than 63 characters."""
+    for workers in (1, 100):
+        name = rendered(**{**BASE, "name": "d" * 60, "workers": workers})["metadata"]["name"]
+
+        assert len(f"{name}-node-0-{workers - 1}-xxxxx") == 63 - (49 + 14 + len(str(workers - 1)) < 63)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mine", {"name": "mine"}),
+        ("TrainingRuntime/mine", {"kind": "TrainingRuntime", "name": "mine"}),
+        ("ClusterTrainingRuntime/mine", {"kind": "ClusterTrainingRuntime", "name": "mine"}),
+    ],
+)
+def test_a_runtime_is_the_clusters_or_the_namespaces(text: str, expected: Manifest) -> None:
+    """As the user names it."""
+    assert rendered(**BASE, runtime=text)["spec"]["runtimeRef"] == expected
+
+
+REFUSED = {
+    "restart_policy": "Never",
+    "clean_pod_policy": "All",
+    "backoff_limit": 1,
+    "ttl_seconds_after_finished": 60,
+    "elastic_policy": {"min_replicas": 1, "max_replicas": 3},
+    "gang": True,
+    "master": {"cpu": "1"},
+    "worker": {"cpu": "1"},
+    "working_dir": "/code",
+    "env_from": [{"secret": "hub"}],
+    "image_pull_policy": "Always",
+    "priority_class_name": "high",
+    "scheduler_name": "volcano",
+    "host_network": True,
+    "init_containers": [{"name": "wait", "image": "busybox"}],
+    "nproc_per_node": "gpu",
+    "runtime": "Pod/mine",
+    "env": {"PET_NNODES": "2"},
+    "pod_template": {"spec": {"containers": [{"name": "node", "ports": []}]}},
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_what_a_trainjob_cannot_say_is_refused_by_its_name(field: str) -> None:
+    """Nothing is dropped silently, and nothing is started."""
+    with pytest.raises(InvalidSpec, match=rf"^{field}\b"):
+        rendered(**{**BASE, field: REFUSED[field]})
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"spec": {"hostPID": True, "containers": [{"name": "node"}]}},
+        {"spec": {"containers": [{"name": "node"}, {"name": "sidecar", "image": "envoy"}]}},
+    ],
+    ids=["a field", "a container"],
+)
+def test_a_pod_template_is_refused_where_the_runtime_decides(pod: Manifest) -> None:
+    """The text has the path of what cannot be said."""
+    with pytest.raises(InvalidSpec, match=r"^pod_template\.spec\..*TrainingRuntime"):
+        rendered(**BASE, pod_template=pod)
+
+
+def test_every_field_of_a_job_has_a_place_or_is_refused() -> None:
+    """One that is added to jobs is refused here until somebody says where it goes."""
+    known = _OF_JOB | _OF_PODS | set(_WHY_NOT) | {"clean_pod_policy"}
+    unclassified = {field.name for field in fields(TrainingJob)} - known
+
+    for name in unclassified:
+        with pytest.raises(InvalidSpec, match=f"^{name}:"):
+            rendered(**{**BASE, name: "1"})
+    assert known <= {field.name for field in fields(TrainingJob)}
+
+
+def test_a_manifest_keeps_what_is_not_known_here() -> None:
+    """It gets our labels, the attempt's variables and nothing else."""
+    found = rendered(manifest=OWN, exact_name=True)
+
+    assert "status" not in found
+    assert "uid" not in found["metadata"]
+    assert found["spec"]["trainer"]["future"] == {"kept": True}
+    assert variables(found) == {"PTJOB_ATTEMPT": "1"}
+    [patch] = found["spec"]["runtimePatches"]
+    assert patch["manager"] == "example.com/me"
+    assert patch["trainingRuntimeSpec"]["template"]["metadata"] == {"labels": {"of": "the set"}}
+    assert [entry["name"] for entry in replicated_jobs(patch)] == ["node", "dataset-initializer"]
+    assert of_pods(found)["spec"] == pod_template_of(replicated_jobs(OWN["spec"]["runtimePatches"][0])[1])["spec"]
+
+
+def test_typed_fields_are_laid_over_a_manifest() -> None:
+    """And its own volumes are where outputs are looked for."""
+    job = TrainingJob.parse(
+        manifest=OWN, workers=5, image="other:2", active_deadline_seconds=60, queue_name="team", model="/out/m.pt"
+    )
+
+    found = trainjob.render(job, owner=OWNER, attempt=1)
+
+    spec = found.manifest["spec"]
+    assert (spec["trainer"]["numNodes"], spec["trainer"]["image"]) == (5, "other:2")
+    assert spec["activeDeadlineSeconds"] == 60
+    assert found.manifest["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    assert found.outputs.model is not None
+    assert found.outputs.model.uri == "pvc://out/m.pt"
+
+
+def test_the_node_may_be_spoken_of_in_several_patches_of_a_manifest() -> None:
+    """All that they say is said by the first of them; what they say of others stays with each."""
+    node = replicated_jobs(OWN["spec"]["runtimePatches"][0])[1]
+    other = {"name": "node", "template": {"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}}
+    patches = [
+        {"manager": "example.com/set", "trainingRuntimeSpec": {"template": {"metadata": {"labels": {"c": "d"}}}}},
+        {"manager": "example.com/one", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [node]}}}},
+        {"manager": "example.com/two", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [other]}}}},
+    ]
+
+    found = rendered(manifest={**OWN, "spec": {**OWN["spec"], "runtimePatches": patches}})
+
+    assert [patch["manager"] for patch in found["spec"]["runtimePatches"]] == [
+        "example.com/set",
+        "example.com/one",
+        "example.com/two",
+    ]
+    assert of_pods(found)["spec"].keys() == {"volumes", "containers", "nodeSelector"}
+    assert replicated_jobs(found["spec"]["runtimePatches"][2]) == []
+
+
+@pytest.mark.parametrize("spec", [None, "text", {"runtimeRef": "text"}, {"runtimeRef": {}, "trainer": 3}])
+def test_a_manifest_of_another_shape_is_refused(spec: Any) -> None:
+    """The text names the part."""
+    with pytest.raises(InvalidSpec, match=r"^spec"):
+        rendered(manifest={**OWN, "spec": spec})
+
+
+def test_the_installation_is_under_every_job() -> None:
+    """Its runtime, its pods' fields, and the last change of a pod."""
+    template = TrainingJob.parse(
+        manifest={"apiVersion": OWN["apiVersion"], "kind": "TrainJob"},
+        runtime="TrainingRuntime/ours",
+        node_selector={"zone": "a"},
+        pod_template={"spec": {"containers": [{"env": [{"name": "SITE", "value": "b"}]}]}},
+    )
+
+    def change(pod: Manifest) -> Manifest:
+        assert pod["metadata"]["name"].endswith("-node-0-0")
+        return {**pod, "spec": {**pod["spec"], "schedulingGates": [{"name": "gate"}]}}
+
+    found = rendered(Installation(template=template, change_pod=change), **BASE)
+
+    assert found["spec"]["runtimeRef"] == {"kind": "TrainingRuntime", "name": "ours"}
+    assert variables(found)["SITE"] == "b"
+    pod = of_pods(found)["spec"]
+    assert (pod["nodeSelector"], pod["schedulingGates"]) == ({"zone": "a"}, [{"name": "gate"}])
+
+
+def test_the_hash_is_of_what_was_asked_for() -> None:
+    """Not of the attempt; another image is another specification."""
+    hashes = [
+        trainjob.render(TrainingJob.parse(**{**BASE, **more}), owner=OWNER, attempt=attempt).spec_hash
+        for more, attempt in (({}, 1), ({}, 2), ({"image": "digits:2"}, 1))
+    ]
+
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_a_job_that_is_owned_goes_with_its_owner() -> None:
+    """As of every kind."""
+    reference: dict[str, str | bool] = {"apiVersion": "v1", "kind": "Pod", "name": "step", "uid": "u"}
+    owner = Owner(instance="test", ids={}, labels={}, reference=reference)
+
+    found = trainjob.render(TrainingJob.parse(**BASE), owner=owner, attempt=1).manifest
+
+    assert found["metadata"]["ownerReferences"] == [reference]
+
+
+def test_a_kind_is_the_manifests_or_is_named() -> None:
+    """Both at once have to agree."""
+    assert TrainingJob.parse(manifest=OWN).named_kind == "TrainJob"
+    assert TrainingJob.parse(**{**BASE, "kind": "trainjob"}).named_kind == "TrainJob"
+    assert kinds.asked_for(TrainingJob.parse(name="a", image="b")).KIND == "PyTorchJob"
+    with pytest.raises(InvalidSpec, match=r"^kind: 'PyTorchJob'.*TrainJob"):
+        TrainingJob.parse(manifest=OWN, kind="PyTorchJob")
+    with pytest.raises(InvalidSpec, match=r"^kind: 'TFJob'.*allowed: PyTorchJob, TrainJob, PyTorchTrainingJob"):
+        TrainingJob.parse(**{**BASE, "kind": "TFJob"})
+
+
+def test_a_pytorchjob_has_no_runtime() -> None:
+    """The field is another kind's."""
+    with pytest.raises(InvalidSpec, match=r"^runtime: "):
+        kinds.named("PyTorchJob").render(
+            TrainingJob.parse(name="a", image="b", runtime="torch-distributed"), owner=OWNER, attempt=1
+        )
+
+
+def test_trainer_counts_the_processes_by_itself_unless_it_is_told() -> None:
+    """`auto` is what it does where no number is given."""
+    assert "numProcPerNode" not in rendered(**BASE, nproc_per_node="auto")["spec"]["trainer"]

@@ -1,0 +1,120 @@
+"""One TrainJob in the words of each version of Trainer that changed them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import Manifest, Owner
+from ptjob_provider.core.kinds import trainjob
+from ptjob_provider.core.kinds.trainjob.words import in_newest_words
+from ptjob_provider.core.spec import TrainingJob
+
+OWNER = Owner(instance="", ids={}, labels={})
+COMMON = {"runtimeRef", "trainer", "initializer", "suspend", "managedBy"}
+V2_0 = frozenset({*COMMON, "labels", "annotations", "podSpecOverrides"})
+V2_1 = frozenset({*COMMON, "labels", "annotations", "podTemplateOverrides"})
+V2_3 = frozenset({*COMMON, "runtimePatches", "activeDeadlineSeconds"})
+"""The fields of a TrainJob's spec, as the models of those versions have them."""
+
+
+def rendered(**given: Any) -> Manifest:
+    """Return a TrainJob in the newest words."""
+    job = TrainingJob.parse(**{"name": "digits", "kind": "TrainJob", "image": "i", "shared_memory": False, **given})
+    return trainjob.render(job, owner=OWNER, attempt=1, exact_name=True).manifest
+
+
+def spec(fields: frozenset[str], **given: Any) -> Manifest:
+    """Return the spec in the words of a server with these fields."""
+    found: Manifest = trainjob.in_words_of(rendered(**given), fields)["spec"]
+    return found
+
+
+def test_the_newest_words_are_left_as_they_are() -> None:
+    """Also where nothing is known of the server."""
+    job = rendered(volumes=["data:/data"])
+
+    assert trainjob.in_words_of(job, V2_3) is job
+    assert trainjob.in_words_of(job, frozenset()) is job
+
+
+def test_2_1_has_overrides_of_the_pod_template() -> None:
+    """Metadata and spec apart, for the training nodes."""
+    found = spec(V2_1, volumes=["data:/data"], node_selector={"a": "b"}, image_pull_secrets=["hub"])
+
+    [override] = found["podTemplateOverrides"]
+    assert found.keys() <= V2_1
+    assert override["targetJobs"] == [{"name": "node"}]
+    assert override["metadata"]["labels"]["ptjob-provider/managed"] == "true"
+    assert override["spec"] == {
+        "imagePullSecrets": [{"name": "hub"}],
+        "nodeSelector": {"a": "b"},
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        "containers": [{"name": "node", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
+    }
+
+
+def test_2_0_has_overrides_of_the_pod_spec_and_labels_for_the_whole_job() -> None:
+    """Its overrides have no metadata."""
+    found = spec(V2_0, volumes=["data:/data"], service_account_name="trainer")
+
+    assert found.keys() <= V2_0
+    assert found["podSpecOverrides"] == [
+        {
+            "targetJobs": [{"name": "node"}],
+            "serviceAccountName": "trainer",
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+            "containers": [{"name": "node", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
+        }
+    ]
+    assert found["labels"]["ptjob-provider/managed"] == "true"
+    assert found["annotations"] == {"sidecar.istio.io/inject": "false"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "given", "name"),
+    [
+        (V2_1, {"active_deadline_seconds": 60}, "active_deadline_seconds"),
+        (V2_1, {"security_context": {"runAsUser": 1}}, "securityContext"),
+        (V2_1, {"termination_grace_period_seconds": 1}, "terminationGracePeriodSeconds"),
+        (V2_1, {"container_security_context": {"runAsUser": 1}}, "container_security_context"),
+        (V2_0, {"affinity": {"nodeAffinity": {}}}, "affinity"),
+        (V2_0, {"image_pull_secrets": ["hub"]}, "imagePullSecrets"),
+    ],
+)
+def test_what_an_older_version_cannot_say_is_refused(fields: frozenset[str], given: Any, name: str) -> None:
+    """With the field's name."""
+    with pytest.raises(InvalidSpec, match=f"^{name}: "):
+        spec(fields, **given)
+
+
+@pytest.mark.parametrize(("fields", "name"), [(V2_1, "podTemplateOverrides"), (V2_0, "podSpecOverrides")])
+def test_a_manifest_of_an_older_version_is_read_and_said_again(fields: frozenset[str], name: str) -> None:
+    """Its overrides are patches meanwhile: of the nodes, and of the jobs that it names."""
+    volumes = [{"name": "data", "emptyDir": {}}]
+    inner = {"volumes": volumes}
+    said = {"spec": inner} if name == "podTemplateOverrides" else inner
+    given = {
+        "runtimeRef": {"name": "torch-distributed"},
+        name: [said, {"targetJobs": [{"name": "dataset-initializer"}], **said}],
+    }
+
+    patched = in_newest_words(given)
+    again = trainjob.in_words_of({"spec": patched}, fields)["spec"]
+
+    assert name not in patched
+    assert len(patched["runtimePatches"]) == 2
+    assert again[name] == [
+        {"targetJobs": [{"name": "node"}], **said},
+        {"targetJobs": [{"name": "dataset-initializer"}], **said},
+    ]
+
+
+def test_a_job_without_patches_has_no_overrides() -> None:
+    """Nothing is said of pods where nothing was asked."""
+    bare = {"spec": {"runtimeRef": {"name": "torch-distributed"}}}
+
+    assert in_newest_words(bare["spec"]) == bare["spec"]
+    assert trainjob.in_words_of(bare, V2_0) == bare

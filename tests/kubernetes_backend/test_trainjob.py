@@ -1,0 +1,199 @@
+"""TrainJobs on the real Kubeflow Trainer and JobSet: how they end, and what is told of it, as of a PyTorchJob."""
+
+from __future__ import annotations
+
+import asyncio
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cluster import trainer
+from cluster.images import INIT_IMAGE
+from cluster.tenants import service_account
+from cluster_world import PATIENCE, config_of
+from fakes import ListSink, MemoryStore
+from ptjob_provider.core import kinds
+from ptjob_provider.core.conclusion import Outcome
+from ptjob_provider.core.diagnosis import Cause, Limits
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.lookup import find_job
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.snapshot import look
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.status import JobPhase
+from ptjob_provider.core.submission import ensure_submitted, stop_and_wait
+from rbac import rules_of_kinds
+
+if TYPE_CHECKING:
+    from cluster.boot import Cluster
+    from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.submission import Submission
+
+OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
+
+
+@pytest.fixture(scope="module")
+def trained(cluster: Cluster) -> Cluster:
+    """Have Trainer and JobSet on the cluster."""
+    trainer.install(cluster)
+    return cluster
+
+
+class Lab:
+    """A namespace of the cluster, reached by a service account that may do what the documentation says."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules_of_kinds())))
+        self.sink = ListSink()
+
+    async def submit(self, script: str, **fields: Any) -> Submission:
+        """Submit a job whose every node runs this shell script."""
+        command = ["sh", "-c", textwrap.dedent(script)]
+        given = {"name": "digits", "kind": "TrainJob", "image": INIT_IMAGE, "command": command, "workers": 2}
+        job = TrainingJob.parse(**{**given, "namespace": self.namespace, **fields})
+        return await ensure_submitted(self.backend, job, owner=OWNER, store=MemoryStore())
+
+    async def follow(self, submission: Submission, **how: Any) -> Conclusion:
+        """Follow it to its end."""
+        async with asyncio.timeout(2 * PATIENCE):
+            return await follow(self.backend, submission, sink=self.sink, **how)
+
+    async def run(self, script: str, *, limits: Limits | None = None, **fields: Any) -> Conclusion:
+        """Submit a job and follow it to its end."""
+        return await self.follow(await self.submit(script, **fields), limits=limits)
+
+    @property
+    def lines(self) -> list[str]:
+        """What rank 0 wrote."""
+        return [line.text for line in self.sink.lines if not line.notice]
+
+    async def until(self, submission: Submission, phase: JobPhase) -> None:
+        """Wait until the job has this phase."""
+        ref = submission.ref
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                job = await self.backend.get(ref.kind, ref.namespace, ref.name)
+                if kinds.read_status(job).phase is phase:
+                    return
+                await asyncio.sleep(0.2)
+
+
+@pytest.fixture
+def lab(trained: Cluster, namespace: str) -> Lab:
+    """Return a namespace where TrainJobs are run."""
+    return Lab(trained, namespace)
+
+
+async def test_a_job_that_succeeds_tells_its_programs_who_they_are(lab: Lab) -> None:
+    """Each node has torchrun's variables and those of `env://`; rank 0 is completion index 0, and its log the job's."""
+    script = """
+    echo "$RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"
+    echo "$PET_NODE_RANK of $PET_NNODES at $PET_MASTER_ADDR:$PET_MASTER_PORT, attempt $PTJOB_ATTEMPT"
+    df /dev/shm | tail -1 | awk '{print $2}'
+    """
+
+    conclusion = await lab.run(script, shared_memory="8Mi")
+
+    ref = conclusion.result["name"] if conclusion.result else ""
+    address = f"{ref}-node-0-0.{ref}"
+    assert conclusion.outcome is Outcome.SUCCEEDED
+    assert lab.lines == [f"0 of 2 at {address}:29500", f"0 of 2 at {address}:29500, attempt 1", "8192"]
+    assert conclusion.result is not None
+    assert (conclusion.result["kind"], conclusion.result["rank0"]) == ("TrainJob", f"{ref}-node-0-0")
+    assert (conclusion.status.phase, conclusion.status.reason) == (JobPhase.SUCCEEDED, "AllJobsCompleted")
+
+
+async def test_one_node_that_fails_is_named_with_its_last_lines(lab: Lab) -> None:
+    """The other node is stopped by JobSet; nothing runs afterwards."""
+    script = "echo step 7; [ $RANK = 1 ] && { echo the disk is full >&2; exit 3; }; sleep 600 & wait"
+    submission = await lab.submit(script)
+
+    conclusion = await lab.follow(submission, limits=Limits(crash_loop_limit=1))
+
+    why = conclusion.diagnosis
+    assert why is not None
+    assert why.replica == f"{submission.ref.name}-node-0-1"
+    assert "node-0-1 (rank 1) exited with code 3" in why.report(submission.ref).splitlines()[0]
+    assert "the disk is full" in why.log_tail
+    await stop_and_wait(lab.backend, submission.ref)
+    assert await lab.backend.pods_gone(submission.ref)
+
+
+async def test_a_crash_loop_is_found_in_the_pods(lab: Lab) -> None:
+    """The job's object says nothing at all while its container is started again and again."""
+    submission = await lab.submit("echo again; exit 5", workers=1)
+
+    conclusion = await lab.follow(submission, limits=Limits(crash_loop_limit=2))
+
+    why = conclusion.diagnosis
+    assert why is not None
+    assert (conclusion.outcome, why.cause, why.retryable) == (Outcome.FAILED, Cause.CRASH_LOOP, False)
+    assert lab.lines.count("again") == 3
+    with pytest.raises(Exception, match="not found"):
+        await find_job(lab.backend, lab.namespace, submission.ref.name)
+
+
+async def test_a_deleted_job_is_told_as_such(lab: Lab) -> None:
+    """Somebody deletes it while it is followed."""
+    submission = await lab.submit("echo up; sleep 600 & wait")
+    following = asyncio.create_task(lab.follow(submission))
+    await lab.until(submission, JobPhase.RUNNING)
+
+    await asyncio.to_thread(
+        lab.cluster.kubectl, "delete", "trainjob", submission.ref.name, "--namespace", lab.namespace, "--wait=false"
+    )
+
+    conclusion = await following
+    assert (conclusion.outcome, conclusion.diagnosis and conclusion.diagnosis.cause) == (
+        Outcome.DELETED,
+        Cause.DELETED,
+    )
+
+
+async def test_a_job_that_was_suspended_once_runs_like_any_other(lab: Lab) -> None:
+    """`Suspended` stays as a condition that is False, and says no more than that."""
+    submission = await lab.submit("echo trained", suspend=True)
+    following = asyncio.create_task(lab.follow(submission))
+    await lab.until(submission, JobPhase.SUSPENDED)
+
+    await lab.backend.patch(submission.ref, kinds.named("TrainJob").suspended(suspend=False))
+
+    conclusion = await following
+    assert conclusion.outcome is Outcome.SUCCEEDED
+    assert lab.lines == ["trained"]
+    assert conclusion.status.started_at is not None
+
+
+async def test_a_missing_runtime_is_refused_by_its_name(lab: Lab) -> None:
+    """Trainer's webhook says so before anything is created."""
+    with pytest.raises(InvalidSpec, match="nosuch"):
+        await lab.submit("true", runtime="nosuch")
+
+
+async def test_a_retry_adopts_the_job_that_runs(lab: Lab) -> None:
+    """Found again by its kind and name, and not trained twice."""
+    first = await lab.submit("sleep 600 & wait")
+
+    second = await lab.submit("sleep 600 & wait")
+
+    assert second.adopted
+    assert second.ref == first.ref
+    await stop_and_wait(lab.backend, first.ref)
+
+
+async def test_a_person_sees_the_job_by_its_name_alone(lab: Lab) -> None:
+    """Nobody has to say what kind it is."""
+    submission = await lab.submit("echo up; sleep 600 & wait")
+    await lab.until(submission, JobPhase.RUNNING)
+
+    seen = await look(lab.backend, lab.namespace, submission.ref.name)
+
+    assert seen.status.phase is JobPhase.RUNNING
+    assert sorted(seen.record.running) == [f"{submission.ref.name}-node-0-{index}" for index in range(2)]
+    assert seen.submission.ref == submission.ref
+    await stop_and_wait(lab.backend, submission.ref)
