@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from ptjob_provider.core.errors import ClusterError
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.diagnosis import Diagnosis
     from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.logs import LogCursor, LogLine
     from ptjob_provider.core.submission import Submission
@@ -113,6 +115,18 @@ async def last_lines(backend: Backend, ref: JobRef, replica: str, *, mask: Calla
             if not line.notice:
                 last.append(mask(line.text)[:TAIL_WIDTH])
     return tuple(last)
+
+
+async def with_last_lines(
+    backend: Backend, ref: JobRef, why: Diagnosis | None, *, mask: Callable[[str], str]
+) -> Diagnosis | None:
+    """Return why a job has to be ended with the last lines of the replica that is named, where it has none yet.
+
+    Not every kind lets its pods leave the end of their log in their status; once the job is deleted nobody reads it.
+    """
+    if why is None or not why.replica or why.log_tail:
+        return why
+    return replace(why, log_tail=await last_lines(backend, ref, why.replica, mask=mask)).bounded()
 
 
 async def catch_up(backend: Backend, submission: Submission, *, sink: Sink, cursor: LogCursor | None) -> None:

@@ -20,7 +20,7 @@ from ptjob_provider.core.diagnosis import Diagnosis, LastWords, Limits, WaitingN
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, OutputsNotVerified
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, OVERDUE_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION
 from ptjob_provider.core.outputs import notes, problems, report_text
-from ptjob_provider.core.rank0_log import Rank0Log, last_lines
+from ptjob_provider.core.rank0_log import Rank0Log, last_lines, with_last_lines
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.submission import inspect_outputs
 
@@ -155,6 +155,9 @@ class _Follower:
             # The watch stays open: what the back-end knows of the job by it need not be asked for at the end.
             async with contextlib.aclosing(self.backend.watch(self.ref)) as watch:
                 end = await self._until_end(watch)
+                if end.stop:
+                    why = await with_last_lines(self.backend, self.ref, end.diagnosis, mask=self.mask)
+                    end = replace(end, diagnosis=why)
                 await self._settle(end)
         finally:
             await self.log.end()

@@ -112,6 +112,7 @@ async def test_a_list_of_many_pages_is_one_list() -> None:
         (401, "Unauthorized", {}, PermissionDenied),
         (403, "Forbidden", {}, PermissionDenied),
         (403, "Forbidden", {"message": "exceeded quota: pods"}, ClusterUnavailable),
+        (403, "Forbidden", {"message": 'admission webhook "v.trainer" denied the request: spec'}, InvalidSpec),
         (404, "NotFound", {"named": True}, JobNotFound),
         (404, "NotFound", {}, ClusterError),
         (409, "AlreadyExists", {}, JobAlreadyExists),

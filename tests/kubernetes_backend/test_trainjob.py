@@ -70,7 +70,7 @@ class Lab:
     @property
     def lines(self) -> list[str]:
         """What rank 0 wrote."""
-        return [line.text for line in self.sink.lines if not line.notice]
+        return self.sink.lines
 
     async def until(self, submission: Submission, phase: JobPhase) -> None:
         """Wait until the job has this phase."""
@@ -99,12 +99,12 @@ async def test_a_job_that_succeeds_tells_its_programs_who_they_are(lab: Lab) -> 
 
     conclusion = await lab.run(script, shared_memory="8Mi")
 
-    ref = conclusion.result["name"] if conclusion.result else ""
+    ref = conclusion.result["job"]["name"] if conclusion.result else ""
     address = f"{ref}-node-0-0.{ref}"
     assert conclusion.outcome is Outcome.SUCCEEDED
     assert lab.lines == [f"0 of 2 at {address}:29500", f"0 of 2 at {address}:29500, attempt 1", "8192"]
     assert conclusion.result is not None
-    assert (conclusion.result["kind"], conclusion.result["rank0"]) == ("TrainJob", f"{ref}-node-0-0")
+    assert (conclusion.result["job"]["kind"], conclusion.result["rank0"]) == ("TrainJob", f"{ref}-node-0-0")
     assert (conclusion.status.phase, conclusion.status.reason) == (JobPhase.SUCCEEDED, "AllJobsCompleted")
 
 

@@ -5,6 +5,7 @@
     400, 422                    InvalidSpec           no
     401, after a reload         PermissionDenied      once
     403                         PermissionDenied      no
+    403, by a webhook           InvalidSpec           no: it has judged the object, not who asks
     403, a quota is full        ClusterUnavailable    no: a quota stays full for long
     403, a quota is uncounted   ClusterUnavailable    yes: it was made a moment ago
     404 of a named object       JobNotFound           no
@@ -21,6 +22,7 @@ A quota and a missing permission have the same code and reason; there the text h
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 _QUOTA_FULL = "exceeded quota"
 _QUOTA_UNCOUNTED = "status unknown for quota"
+
+_JUDGED = re.compile(r'admission webhook "[^"]+" denied the request')
 
 _LONGEST = 2000
 
@@ -87,7 +91,8 @@ class Refusal:
         """Return the error for whoever asked; its text says what was asked, and what the server said."""
         said = self.message or self.reason or "no answer"
         text = f"{asked}: {said}" + (f" ({self.code} {self.reason})".replace(" )", ")") if self.code else "")
-        if self.code in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
+        is_judged = self.code == HTTPStatus.FORBIDDEN and _JUDGED.match(self.message)
+        if is_judged or self.code in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
             return InvalidSpec(text)
         return _class_of(self)(text, code=self.code, reason=self.reason, retry_after=self.retry_after)
 
