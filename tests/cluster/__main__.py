@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from cluster import binaries, boot, training_image
+from cluster import binaries, boot, sync_image, training_image
 from cluster.boot import Cluster
 from cluster.layout import Layout
 from cluster.shell import ClusterFailed, Progress
@@ -61,6 +61,7 @@ def prepare(cluster: Cluster) -> None:
     cluster.prepare(tell)
     cluster.programs.build(tell, [binaries.MINIO])
     training_image.DIGITS.build(cluster.layout, tell)
+    sync_image.SYNC.build(cluster.layout, tell)
 
 
 def hold(cluster: Cluster) -> None:

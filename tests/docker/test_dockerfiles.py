@@ -59,6 +59,7 @@ IMAGES = {
     "airflow": Image(ROOT / "docker" / "airflow" / "Dockerfile", ROOT),
     "digits": Image(ROOT / "docker" / "digits" / "Dockerfile", ROOT / "docker" / "digits"),
     "step": Image(ROOT / "docker" / "step" / "Dockerfile", ROOT),
+    "sync": Image(ROOT / "docker" / "sync" / "Dockerfile", ROOT),
 }
 
 
@@ -117,15 +118,16 @@ def test_airflow_runs_as_a_user_that_kubernetes_can_judge() -> None:
     assert dict(IMAGES["airflow"].steps)["USER"] == "50000:0"
 
 
-def test_a_step_runs_as_a_user_that_kubernetes_can_judge_and_writes_nowhere_else() -> None:
+@pytest.mark.parametrize("name", ["step", "sync"])
+def test_our_pods_run_as_a_user_that_kubernetes_can_judge_and_write_nowhere_else(name: str) -> None:
     """Kubeflow Pipelines has what it runs write below /tmp first of all."""
-    steps = dict(IMAGES["step"].steps)
+    steps = dict(IMAGES[name].steps)
 
     assert steps["USER"].split(":")[0].isdecimal()
     assert steps["VOLUME"] == "/tmp"  # noqa: S108 - the image's
 
 
-@pytest.mark.parametrize("name", ["digits", "step"])
+@pytest.mark.parametrize("name", ["digits", "step", "sync"])
 def test_the_images_of_compiled_pipelines_are_those_that_are_built(name: str) -> None:
     """Whoever builds them as the files say has what the pipelines name, in this version."""
     (built,) = [line for line in IMAGES[name].file.read_text().splitlines() if "docker build" in line]

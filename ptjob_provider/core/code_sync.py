@@ -1,0 +1,360 @@
+"""Fetches training code, once: what the sync container of a job's pod runs, here and in `docker/sync`.
+
+One file of the standard library, because the image has nothing else. It is told what to do by the variables of git-sync
+(`GIT_SYNC_*` of version 3 and `GITSYNC_*` of version 4), so that an image of git-sync can stand in its place, and for
+rsync by `PTJOB_RSYNC_SOURCE`. It prints no credential and passes them to no other host than the one they are for.
+
+Exit codes: 0, the code is there; 75, somebody could not be reached and a retry may help; 1, somebody has to change
+something.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+RSYNC_SOURCE = "PTJOB_RSYNC_SOURCE"
+REPORT = "PTJOB_SYNC_REPORT"
+"""Path of a file that is told, as JSON, what was fetched; none: nobody is told."""
+
+UNREACHABLE = 75  # EX_TEMPFAIL
+
+_SECRETS = ("/etc/git-secret/ssh-privatekey", "/etc/git-secret/ssh")
+_KNOWN_HOSTS = "/etc/git-secret/known_hosts"
+_TIMEOUT = 600.0
+_ATTEMPTS = 3
+_PAUSE = 2.0
+_NSS_WRAPPER = "libnss_wrapper.so"
+_SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_IS_SSH = re.compile(r"(?:git\+)?ssh://|[^/:]+@[^/:]+:|[^/:@]+:[^/:]")
+_TEMPORARY = re.compile(
+    r"Could not resolve host|Temporary failure in name resolution|Connection (?:refused|reset|timed out|closed)"
+    r"|Failed to connect|Operation timed out|early EOF|RPC failed|unexpected disconnect|remote end hung up"
+    r"|Empty reply|No route to host|Network is unreachable|error: 5\d\d|timeout in data|failed to connect to"
+    r"|getaddrinfo: |connection unexpectedly closed|max connections"
+)
+_LASTING = re.compile(
+    r"Authentication failed|Permission denied|could not read (?:Username|Password)|Host key verification failed"
+    r"|[Rr]epository .*not found|couldn't find remote ref|Access denied|auth failed|Unknown module"
+    r"|No such file or directory|error: 40[134]"
+)
+_HELPER = '!f() { test "$1" = get || exit 0; printf "username=%s\\npassword=%s\\n" "$SYNC_USER" "$SYNC_PASS"; }; f'
+_ADVICE = (
+    (r"Host key verification failed", "the Secret's known_hosts does not know that host by this key"),
+    (r"Permission denied \(", "the server does not take the Secret's ssh key"),
+    (
+        r"Authentication failed|could not read (?:Username|Password)|Access denied|error: 40[13]|auth failed",
+        "the server wants other credentials",
+    ),
+    (r"not found|does not exist|not appear to be a git repository", "there is no such repository, or it is private"),
+    (r"couldn't find remote ref", "there is no such branch or tag"),
+    (r"Unknown module|No such file or directory", "there is no such module or path"),
+)
+
+
+class SyncFailed(Exception):
+    """The code is not there; `temporary` says whether a retry may help."""
+
+    def __init__(self, text: str, *, temporary: bool = False) -> None:
+        super().__init__(text)
+        self.temporary = temporary
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is fetched, and how: the variables, by either version's names."""
+
+    environ: Mapping[str, str]
+
+    def text(self, *names: str) -> str:
+        """Return the first of these settings that says something, `GIT_SYNC_NAME` before `GITSYNC_NAME`."""
+        for name in names:
+            for prefix in ("GIT_SYNC_", "GITSYNC_"):
+                if found := self.environ.get(prefix + name, "").strip():
+                    return found
+        return ""
+
+    @property
+    def root(self) -> Path:
+        """The folder that holds the code's folder."""
+        return Path(self.text("ROOT") or "/code")
+
+    @property
+    def revision(self) -> str:
+        """A commit, a tag or what else git takes for one; "" for the newest of the branch."""
+        text = self.text("REV")
+        return "" if text == "HEAD" else text
+
+    @property
+    def branch(self) -> str:
+        """A branch or a tag; "" for the repository's own default."""
+        text = self.text("BRANCH", "REF")
+        return "" if text == "HEAD" else text
+
+    @property
+    def depth(self) -> int:
+        """How many commits of the history are fetched; 0 for all."""
+        text = self.text("DEPTH")
+        return int(text) if text.isdecimal() else 1
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that one try may take."""
+        found = _SECONDS.fullmatch(self.text("TIMEOUT", "SYNC_TIMEOUT"))
+        return float(found[1]) * _UNITS[found[2] or ""] if found else _TIMEOUT
+
+    @property
+    def attempts(self) -> int:
+        """How often somebody who does not answer is asked."""
+        text = self.text("MAX_SYNC_FAILURES", "MAX_FAILURES")
+        return int(text) + 1 if text.isdecimal() else _ATTEMPTS
+
+    @property
+    def credentials(self) -> tuple[str, str]:
+        """User name and password, "" where none is said."""
+        file = self.text("PASSWORD_FILE")
+        password = Path(file).read_text().strip() if file else self.text("PASSWORD")
+        return self.text("USERNAME"), password
+
+
+def main(environ: Mapping[str, str]) -> int:
+    """Fetch what the variables ask for, and return the exit code."""
+    asked = Asked(environ)
+    secret = [value for value in (*asked.credentials, environ.get("RSYNC_PASSWORD", "")) if value]
+    try:
+        with tempfile.TemporaryDirectory(prefix="sync-") as folder:
+            fetched = _again(asked, Path(folder))
+    except SyncFailed as error:
+        _say(f"code sync failed: {error}", secret)
+        return UNREACHABLE if error.temporary else 1
+    _say(f"code: {fetched.get('git_revision') or fetched['source']} is in {fetched['path']}", secret)
+    if environ.get(REPORT):
+        told = {name: fetched[name] for name in ("git_revision",) if name in fetched}
+        Path(environ[REPORT]).write_text(json.dumps(told))
+    return 0
+
+
+def _again(asked: Asked, folder: Path) -> dict[str, str]:
+    """Try until somebody answers, or has not for long enough."""
+    for attempt in range(1, asked.attempts + 1):
+        try:
+            return _rsync(asked, folder) if asked.environ.get(RSYNC_SOURCE) else _git(asked, folder)
+        except SyncFailed as error:
+            if not error.temporary or attempt == asked.attempts:
+                raise
+            _say(f"{error}; trying again", ())
+            time.sleep(_PAUSE * attempt)
+    raise AssertionError
+
+
+# --- git
+
+
+def _git(asked: Asked, folder: Path) -> dict[str, str]:
+    url = asked.text("REPO")
+    if not url or url.startswith("-"):
+        raise SyncFailed("GIT_SYNC_REPO names no repository")
+    target = asked.root / (asked.text("DEST", "LINK") or repository_name(url))
+    shutil.rmtree(target, ignore_errors=True)  # what an earlier run of this container has left
+    target.mkdir(parents=True)
+    git = _Git(target, _git_environment(asked, url, folder), asked.timeout)
+    git("init", "--quiet")
+    git("remote", "add", "origin", url)
+    _checkout(git, asked)
+    if (submodules := asked.text("SUBMODULES") or "recursive") != "off":
+        recursive = ["--recursive"] if submodules == "recursive" else []
+        git("submodule", "--quiet", "update", "--init", *recursive, *_depth(asked.depth))
+    return {"git_revision": git("rev-parse", "HEAD").strip(), "path": str(target), "source": url}
+
+
+def _checkout(git: _Git, asked: Asked) -> None:
+    """Have the files of what is asked for; as little of the history as will do."""
+    fetch = ("fetch", "--quiet", "--no-recurse-submodules")
+    if asked.revision and not _SHA.fullmatch(asked.revision):
+        _checkout_from_history(git, asked.revision)
+        return
+    wanted = asked.revision or asked.branch or "HEAD"
+    try:
+        git(*fetch, *_depth(asked.depth), "origin", wanted)
+    except SyncFailed as error:
+        if not asked.revision or error.temporary or _LASTING.search(str(error)):
+            raise
+        _checkout_from_history(git, asked.revision)  # a server may give nobody a commit by its name alone
+        return
+    git("checkout", "--quiet", "--detach", "FETCH_HEAD")
+
+
+def _checkout_from_history(git: _Git, revision: str) -> None:
+    git("fetch", "--quiet", "--tags", "--no-recurse-submodules", "origin")
+    for name in (revision, f"origin/{revision}"):
+        with contextlib.suppress(SyncFailed):
+            found = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
+            git("checkout", "--quiet", "--detach", found)
+            return
+    raise SyncFailed(f"there is no such revision: {revision}")
+
+
+def _depth(depth: int) -> list[str]:
+    return [f"--depth={depth}"] if depth else []
+
+
+@dataclass(frozen=True)
+class _Git:
+    """git in one working copy."""
+
+    folder: Path
+    environ: Mapping[str, str]
+    timeout: float
+
+    def __call__(self, *words: str) -> str:
+        """Return what it printed."""
+        return _run(["git", "-C", str(self.folder), *words], self.environ, self.timeout)
+
+
+def repository_name(source: str) -> str:
+    """Return the folder that the code of this source comes in: the last part of its path, without `.git`."""
+    path = source.rstrip("/").removesuffix(".git")
+    return re.split(r"[/:]", path)[-1] or "code"
+
+
+def _git_environment(asked: Asked, url: str, folder: Path) -> dict[str, str]:
+    """Return variables with which git asks nobody, and has credentials for the one server alone."""
+    settings = [("credential.helper", ""), ("advice.detachedHead", "false"), ("safe.directory", "*")]
+    user, password = asked.credentials
+    parts = urlsplit(url)
+    if password and parts.scheme in {"http", "https"}:
+        helper = (
+            '!f() { test "$1" = get || exit 0; printf "username=%s\\npassword=%s\\n" "$SYNC_USER" "$SYNC_PASS"; }; f'
+        )
+        settings.append((f"credential.{parts.scheme}://{parts.netloc.rpartition('@')[2]}.helper", helper))
+    numbered = {
+        name: text
+        for number, pair in enumerate(settings)
+        for name, text in zip((f"GIT_CONFIG_KEY_{number}", f"GIT_CONFIG_VALUE_{number}"), pair, strict=True)
+    }
+    own = {"SYNC_USER": user or unquote(parts.username or "") or "git", "SYNC_PASS": password, "HOME": str(folder)}
+    found = {**asked.environ, **own, **numbered, "GIT_CONFIG_COUNT": str(len(settings)), "GIT_TERMINAL_PROMPT": "0"}
+    if _IS_SSH.match(url) and parts.scheme not in {"http", "https", "git", "file"}:
+        found |= {"GIT_SSH_COMMAND": " ".join(_ssh(asked, folder)), **_account(asked.environ, folder)}
+    return found
+
+
+# --- rsync
+
+
+def _rsync(asked: Asked, folder: Path) -> dict[str, str]:
+    source = asked.environ[RSYNC_SOURCE]
+    if source.startswith("-"):
+        raise SyncFailed(f"{RSYNC_SOURCE} names no source")
+    asked.root.mkdir(parents=True, exist_ok=True)
+    environ = {**asked.environ, "HOME": str(folder)}
+    words = ["rsync", "--recursive", "--links", "--perms", "--times", "--timeout=60"]
+    if "::" not in source and not source.startswith(("rsync://", "/", ".")):
+        words.append(f"--rsh={' '.join(_ssh(asked, folder))}")
+        environ |= _account(asked.environ, folder)
+    _run([*words, "--", source, f"{asked.root}/"], environ, asked.timeout)
+    path = asked.root if source.endswith("/") else asked.root / re.split(r"[/:]", source)[-1]
+    return {"path": str(path), "source": source}
+
+
+# --- ssh
+
+
+def _ssh(asked: Asked, folder: Path) -> list[str]:
+    """Return how ssh is called: with the one key, and with a server that is known, unless that is not wanted."""
+    words = ["ssh", "-oBatchMode=yes", "-oConnectTimeout=20", f"-F{os.devnull}"]
+    if key := _key(asked):
+        own = folder / "key"
+        own.touch(mode=0o600)
+        own.write_bytes(key.read_bytes().rstrip(b"\r\n") + b"\n")  # ssh wants a key that nobody else can read
+        words += ["-i", str(own), "-oIdentitiesOnly=yes"]
+    known = Path(asked.environ.get("GIT_SSH_KNOWN_HOSTS_FILE") or asked.text("SSH_KNOWN_HOSTS_FILE") or _KNOWN_HOSTS)
+    told = asked.environ.get("GIT_KNOWN_HOSTS") or asked.text("SSH_KNOWN_HOSTS")
+    if told.lower() in {"false", "0"}:
+        return [*words, "-oStrictHostKeyChecking=no", f"-oUserKnownHostsFile={folder / 'hosts'}"]
+    return [*words, "-oStrictHostKeyChecking=yes", f"-oUserKnownHostsFile={known}"]
+
+
+def _key(asked: Asked) -> Path | None:
+    named = asked.environ.get("GIT_SSH_KEY_FILE") or asked.text("SSH_KEY_FILE")
+    return next((path for path in map(Path, [*filter(None, [named]), *_beside(named)]) if path.is_file()), None)
+
+
+def _beside(named: str) -> Sequence[str]:
+    """Return where a Secret's key is by its other name: Kubernetes calls it otherwise than git-sync."""
+    return [str(Path(named).parent / Path(path).name) for path in _SECRETS] if named else _SECRETS
+
+
+def _account(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return variables that give this user a name: ssh runs as nobody who has none, and a pod's user may have none."""
+    with contextlib.suppress(KeyError):
+        pwd.getpwuid(os.getuid())
+        return {}
+    passwd, group = folder / "passwd", folder / "group"
+    passwd.write_text(f"sync:x:{os.getuid()}:{os.getgid()}::{folder}:/bin/sh\n")
+    group.write_text(f"sync:x:{os.getgid()}:\n")
+    preload = " ".join(filter(None, [environ.get("LD_PRELOAD"), _NSS_WRAPPER]))
+    return {"LD_PRELOAD": preload, "NSS_WRAPPER_PASSWD": str(passwd), "NSS_WRAPPER_GROUP": str(group)}
+
+
+# --- programs
+
+
+def _run(words: Sequence[str], environ: Mapping[str, str], timeout: float) -> str:
+    """Return what a program printed.
+
+    Raises:
+        SyncFailed: it failed, took too long, or is not there.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - the words are ours
+            words, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
+        )
+    except FileNotFoundError:
+        raise SyncFailed(f"there is no program {words[0]} here; install it") from None
+    except subprocess.TimeoutExpired:
+        raise SyncFailed(f"{words[0]} took longer than {timeout:g} s", temporary=True) from None
+    if done.returncode == 0:
+        return done.stdout.decode("utf-8", "replace")
+    said = done.stderr.decode("utf-8", "replace").strip()
+    raise SyncFailed(_explained(words[0], said), temporary=_is_temporary(said))
+
+
+def _is_temporary(said: str) -> bool:
+    return bool(_TEMPORARY.search(said)) and not _LASTING.search(said)
+
+
+def _explained(program: str, said: str) -> str:
+    """Put what has to be changed before what the program says."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    telling = [line for line in lines if _TEMPORARY.search(line) or _LASTING.search(line)] or lines[:1] or ["no word"]
+    advice = next((f"{text}: " for pattern, text in _ADVICE if re.search(pattern, said)), "")
+    return f"{advice}{program} says “{telling[0].removeprefix('fatal: ')}”"
+
+
+def _say(text: str, secret: Sequence[str]) -> None:
+    for value in secret:
+        text = text.replace(value, "***")
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

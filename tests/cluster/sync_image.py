@@ -1,0 +1,15 @@
+"""The image that brings code into pods, by its own Dockerfile, on the step image's stand-in for `python:3.11-slim`."""
+
+from __future__ import annotations
+
+from cluster.built_image import BuiltImage
+from cluster.step_image import BASE_STAND_IN, ROOT
+
+SYNC = BuiltImage(
+    name="ghcr.io/ptjob-provider/sync:test",
+    context=ROOT,
+    file=ROOT / "docker" / "sync" / "Dockerfile",
+    content=("ptjob_provider/core/code_sync.py",),
+    base=BASE_STAND_IN,
+    import_estimate="10 s",
+)

@@ -1,0 +1,283 @@
+"""Servers that give training code away: git over HTTP and ssh, and rsync; the distribution's own, on one address.
+
+They run as whoever runs the tests, know one user, and end with the context that started them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster import boot, debian
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+USER, PASSWORD = "ann", "s3cr3t-of-ann"
+PACKAGES = ("git", "openssh-server", "rsync")
+PROGRAMS = ("git", "/usr/sbin/sshd", "rsync")
+_SSH_PORT = 22
+_BACKEND = "/usr/lib/git-core/git-http-backend"
+
+
+def ensure_programs() -> None:
+    """Have the servers on this machine; where they cannot be, the test is skipped and says why."""
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if not missing:
+        return
+    reason = boot.not_root() or debian.unmet()
+    if reason:
+        pytest.skip(f"{', '.join(missing)}: not installed ({reason})")
+    debian.install(PACKAGES, lambda _: None)
+
+
+def git(folder: Path, *words: str) -> str:
+    """Return what git printed, run by somebody who has no configuration."""
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
+    who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "protocol.file.allow=always"]
+    who += ["-c", "init.defaultBranch=main", "-c", "safe.directory=*"]
+    done = subprocess.run(["git", "-C", str(folder), *who, *words], env=environ, capture_output=True, check=True)
+    return done.stdout.decode().strip()
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository with two commits on `main`, the first one tagged, another branch, and a sub-module.
+
+    Attributes:
+        path: of the bare one that is served.
+        revisions: the commits, by what they are called in tests.
+    """
+
+    path: Path
+    revisions: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """The folder that it is checked out to."""
+        return self.path.stem
+
+
+def repository(folder: Path, program: str = "print('v2')\n") -> Repository:
+    """Make the repository; its default branch is not `master`."""
+    part = _bare(folder, "part", {"part.py": "PART = 1\n"})
+    work = folder / "work"
+    work.mkdir()
+    git(work, "init", "--quiet")
+    git(work, "submodule", "--quiet", "add", "../part.git", "part")
+    revisions = {"first": _commit(work, {"train.py": "print('v1')\n"})}
+    git(work, "tag", "v1")
+    git(work, "checkout", "--quiet", "-b", "other")
+    revisions["other"] = _commit(work, {"train.py": "print('other')\n"})
+    git(work, "checkout", "--quiet", "main")
+    revisions["main"] = _commit(work, {"train.py": program})
+    git(folder, "clone", "--quiet", "--bare", str(work), str(folder / "mnist.git"))
+    assert part.exists()
+    return Repository(folder / "mnist.git", revisions)
+
+
+def _bare(folder: Path, name: str, files: dict[str, str]) -> Path:
+    work = folder / f"{name}-work"
+    work.mkdir()
+    git(work, "init", "--quiet")
+    _commit(work, files)
+    git(folder, "clone", "--quiet", "--bare", str(work), str(folder / f"{name}.git"))
+    # A sub-module is named relative to its superproject, here as on every server.
+    shutil.copytree(folder / f"{name}.git", folder / "x" / f"{name}.git")
+    return folder / f"{name}.git"
+
+
+def _commit(work: Path, files: dict[str, str]) -> str:
+    for name, text in files.items():
+        (work / name).write_text(text)
+    git(work, "add", "--all")
+    git(work, "commit", "--quiet", "--message", "Change it")
+    return git(work, "rev-parse", "HEAD")
+
+
+# --- git over HTTP
+
+
+@contextlib.contextmanager
+def http(folder: Path, address: str = "127.0.0.1", *, private: bool = False) -> Iterator[str]:
+    """Serve the folder's repositories by git's own back-end; yields the address of the folder."""
+    handler = type("Handler", (_GitHandler,), {"folder": folder, "private": private})
+    server = ThreadingHTTPServer((address, 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://{address}:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _GitHandler(BaseHTTPRequestHandler):
+    folder: Path
+    private: bool
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_POST(self) -> None:
+        self._serve()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def _serve(self) -> None:
+        credentials = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        if self.private and self.headers.get("Authorization") != f"Basic {credentials}":
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="code"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        path, _, query = self.path.partition("?")
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        environ = {
+            "PATH": os.environ["PATH"],
+            "GIT_PROJECT_ROOT": str(self.folder),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "safe.directory",
+            "GIT_CONFIG_VALUE_0": "*",
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+            "REQUEST_METHOD": self.command,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+        }
+        # It fails, having answered, where what is asked for is not there.
+        done = subprocess.run([_BACKEND], env=environ, input=body, capture_output=True, check=False)
+        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if line)
+        self.send_response(int(fields.pop("Status", "200").split()[0]))
+        for name, value in fields.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+# --- git and rsync over ssh
+
+
+@dataclass(frozen=True)
+class Ssh:
+    """An ssh server of this user.
+
+    Attributes:
+        port: where it listens.
+        key: what it lets in, as a text.
+        known_hosts: what it shows who it is.
+        user: whom it lets in.
+    """
+
+    address: str
+    port: int
+    key: str
+    known_hosts: str
+    user: str
+
+    def url(self, path: Path) -> str:
+        """Return the address of a folder."""
+        return f"ssh://{self.user}@{self.address}:{self.port}{path}"
+
+
+@contextlib.contextmanager
+def ssh(folder: Path, address: str = "127.0.0.1", port: int = 0) -> Iterator[Ssh]:
+    """Let in whoever has the key; at any free port, as rsync's `host:path` has no place for one, if none is said."""
+    folder.mkdir()
+    folder.chmod(0o755)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+    (folder / "authorized").write_text((folder / "user.pub").read_text())
+    port = port or _free_port(address)
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)
+    settings = {
+        "ListenAddress": f"{address}:{port}",
+        "HostKey": folder / "host",
+        "AuthorizedKeysFile": folder / "authorized",
+        "PasswordAuthentication": "no",
+        "PermitRootLogin": "prohibit-password",
+        "StrictModes": "no",
+        "UsePAM": "no",
+        "PidFile": "none",
+    }
+    (folder / "config").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    command = ["/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "config")]
+    host_key = " ".join((folder / "host.pub").read_text().split()[:2])
+    with _running(command, address, port, folder / "sshd.log"):
+        host = address if port == _SSH_PORT else f"[{address}]:{port}"
+        yield Ssh(address, port, (folder / "user").read_text(), f"{host} {host_key}\n", user)
+
+
+# --- rsync's daemon
+
+
+@contextlib.contextmanager
+def rsync(folder: Path, address: str = "127.0.0.1", *, private: bool = False) -> Iterator[str]:
+    """Serve the folder as the module `code`; yields `rsync://address:port/code`."""
+    port = _free_port(address)
+    place = folder.parent / f"rsyncd-{port}"
+    place.mkdir()
+    (place / "secrets").touch(mode=0o600)
+    (place / "secrets").write_text(f"{USER}:{PASSWORD}\n")
+    auth = [f"auth users = {USER}", f"secrets file = {place / 'secrets'}"] if private else []
+    root = ["uid = root", "gid = root"] if os.geteuid() == 0 else []
+    lines = ["use chroot = no", "[code]", f"path = {folder}", "read only = yes", *root, *auth]
+    (place / "config").write_text("\n".join(lines) + "\n")
+    command = ["rsync", "--daemon", "--no-detach", f"--port={port}", f"--address={address}"]
+    with _running([*command, f"--config={place / 'config'}"], address, port, place / "log"):
+        who = f"{USER}@" if private else ""
+        yield f"rsync://{who}{address}:{port}/code"
+
+
+@contextlib.contextmanager
+def _running(command: list[str], address: str, port: int, log: Path) -> Iterator[None]:
+    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        try:
+            _wait(lambda: _answers(address, port), lambda: f"{command[0]} does not listen: {log.read_text()}")
+            yield
+        finally:
+            process.terminate()
+
+
+def _wait(done: Callable[[], bool], complaint: Callable[[], str]) -> None:
+    until = time.monotonic() + 20
+    while not done():
+        if time.monotonic() > until:
+            raise AssertionError(complaint())
+        time.sleep(0.05)
+
+
+def _answers(address: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=1):
+        return True
+    return False
+
+
+def _free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,300 @@
+"""Fetching code from real servers: git over HTTP and ssh, and rsync. The program runs as the container runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import code_servers
+from code_servers import PASSWORD, USER, Repository, Ssh
+from ptjob_provider.core import code_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOSTILE = {"GIT_SYNC_MAX_SYNC_FAILURES": "0", "GIT_SYNC_TIMEOUT": "60"}
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What one run left behind."""
+
+    code: int
+    said: str
+    root: Path
+    report: dict[str, str]
+
+    @property
+    def program(self) -> str:
+        return (self.root / "mnist" / "train.py").read_text()
+
+    @property
+    def part(self) -> bool:
+        return (self.root / "mnist" / "part" / "part.py").is_file()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs() -> None:
+    code_servers.ensure_programs()
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    return code_servers.repository(tmp_path_factory.mktemp("code"))
+
+
+@pytest.fixture(scope="module")
+def url(repository: Repository) -> Iterator[str]:
+    with code_servers.http(repository.path.parent) as address:
+        yield f"{address}/mnist.git"
+
+
+@pytest.fixture(scope="module")
+def private_url(repository: Repository) -> Iterator[str]:
+    with code_servers.http(repository.path.parent, private=True) as address:
+        yield f"{address}/mnist.git"
+
+
+@pytest.fixture(scope="module")
+def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ssh]:
+    with code_servers.ssh(tmp_path_factory.mktemp("ssh") / "server") as server:
+        yield server
+
+
+def sync(folder: Path, **environ: str) -> Synced:
+    """Run the program on its own, with nothing of ours in reach."""
+    root, report = folder / "code", folder / "report"
+    command = [sys.executable, "-I", code_sync.__file__]
+    told = {"GIT_SYNC_ROOT": str(root), "PTJOB_SYNC_REPORT": str(report), "PATH": os.environ["PATH"], **HOSTILE}
+    measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
+    done = subprocess.run(command, env={**told, **measured, **environ}, capture_output=True, check=False)
+    said = (done.stdout + done.stderr).decode()
+    return Synced(done.returncode, said, root, json.loads(report.read_text()) if report.is_file() else {})
+
+
+def secret(folder: Path, ssh: Ssh, *, key: str = "ssh-privatekey") -> dict[str, str]:
+    """Lay the parts of a Secret out as the kubelet does, and return the variables that name them."""
+    place = folder / "git-secret"
+    place.mkdir()
+    (place / key).write_text(ssh.key)
+    (place / key).chmod(0o444)
+    (place / "known_hosts").write_text(ssh.known_hosts)
+    return {
+        "GIT_SSH_KEY_FILE": str(place / "ssh-privatekey"),
+        "GIT_SSH_KNOWN_HOSTS_FILE": str(place / "known_hosts"),
+    }
+
+
+@pytest.mark.parametrize("names", [("GIT_SYNC_REPO", "GIT_SYNC_DEST"), ("GITSYNC_REPO", "GITSYNC_LINK")])
+def test_the_default_branch_comes_with_its_sub_module(
+    names: tuple[str, str], repository: Repository, url: str, tmp_path: Path
+) -> None:
+    """It is not called `master`, and the revision that was fetched is told; both versions' names are understood."""
+    found = sync(tmp_path, **{names[0]: url})
+    elsewhere = sync(tmp_path, **{names[0]: url, names[1]: "other-place"})
+
+    assert (found.code, found.program, found.part) == (0, "print('v2')\n", True), found.said
+    assert found.report == {"git_revision": repository.revisions["main"]}
+    assert repository.revisions["main"] in found.said
+    assert (elsewhere.root / "other-place" / "train.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("settings", "revision"),
+    [
+        ({"GIT_SYNC_BRANCH": "other"}, "other"),
+        ({"GITSYNC_REF": "other"}, "other"),
+        ({"GIT_SYNC_BRANCH": "v1"}, "first"),
+        ({"GIT_SYNC_REV": "v1"}, "first"),
+        ({"GIT_SYNC_REV": "first"}, "first"),
+        ({"GIT_SYNC_REV": "first short"}, "first"),
+        ({"GIT_SYNC_REV": "HEAD", "GIT_SYNC_BRANCH": "HEAD"}, "main"),
+    ],
+)
+def test_what_is_asked_for_is_checked_out(
+    settings: dict[str, str], revision: str, repository: Repository, url: str, tmp_path: Path
+) -> None:
+    """A branch, a tag, a commit by its whole name or the beginning of it."""
+    commits = {"first": repository.revisions["first"], "first short": repository.revisions["first"][:9]}
+
+    found = sync(tmp_path, GIT_SYNC_REPO=url, **{name: commits.get(text, text) for name, text in settings.items()})
+
+    assert found.code == 0, found.said
+    assert found.report["git_revision"] == repository.revisions[revision]
+
+
+def test_the_history_is_as_deep_as_asked_for(url: str, tmp_path: Path) -> None:
+    """One commit unless more are wanted; sub-modules can be left out; a second run begins anew."""
+    sync(tmp_path, GIT_SYNC_REPO=url)
+    shallow = code_servers.git(tmp_path / "code" / "mnist", "rev-list", "--count", "HEAD")
+
+    found = sync(tmp_path, GIT_SYNC_REPO=url, GIT_SYNC_DEPTH="0", GIT_SYNC_SUBMODULES="off")
+
+    assert (shallow, code_servers.git(tmp_path / "code" / "mnist", "rev-list", "--count", "HEAD")) == ("1", "2")
+    assert (found.code, found.part) == (0, False)
+
+
+def test_a_private_repository_is_fetched_with_a_password(private_url: str, tmp_path: Path) -> None:
+    """And by a password in a file; it is printed nowhere and left in no file of the working copy."""
+    (tmp_path / "password").write_text(f"{PASSWORD}\n")
+    account = {"GIT_SYNC_REPO": private_url, "GIT_SYNC_USERNAME": USER}
+
+    found = sync(tmp_path, **account, GIT_SYNC_PASSWORD=PASSWORD)
+    by_file = sync(tmp_path, **account, GITSYNC_PASSWORD_FILE=str(tmp_path / "password"))
+
+    assert (found.code, found.part, by_file.code) == (0, True, 0), found.said
+    assert PASSWORD not in found.said
+    left = [file for file in found.root.rglob("*") if file.is_file() and PASSWORD.encode() in file.read_bytes()]
+    assert left == []
+
+
+@pytest.mark.parametrize("account", [{}, {"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": "wrong-pass"}])
+def test_wrong_credentials_are_somebodys_to_change(account: dict[str, str], private_url: str, tmp_path: Path) -> None:
+    """Nobody is asked, nothing is tried again, and the password is not repeated."""
+    found = sync(tmp_path, GIT_SYNC_REPO=private_url, **account)
+
+    assert found.code == 1
+    assert "the server wants other credentials" in found.said
+    assert "wrong-pass" not in found.said
+
+
+def test_a_password_is_for_its_own_server_alone(
+    repository: Repository, private_url: str, url: str, tmp_path: Path
+) -> None:
+    """A sub-module on another server that asks for a password gets none."""
+    work = tmp_path / "work"
+    code_servers.git(tmp_path, "clone", "--quiet", str(repository.path), str(work))
+    (work / ".gitmodules").write_text(f'[submodule "part"]\n\tpath = part\n\turl = {private_url}\n')
+    code_servers.git(work, "commit", "--quiet", "--all", "--message", "Move the part")
+    code_servers.git(tmp_path, "clone", "--quiet", "--bare", str(work), str(tmp_path / "own" / "mnist.git"))
+    with code_servers.http(tmp_path / "own", private=True) as own:
+        found = sync(tmp_path, GIT_SYNC_REPO=f"{own}/mnist.git", GIT_SYNC_USERNAME=USER, GIT_SYNC_PASSWORD=PASSWORD)
+
+    assert found.code == 1
+    assert "credentials" in found.said
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"GIT_SYNC_BRANCH": "nope"}, "there is no such branch or tag"),
+        ({"GIT_SYNC_REV": "nope"}, "there is no such revision"),
+        ({"GIT_SYNC_REV": "0" * 40}, "there is no such revision"),
+        ({"GIT_SYNC_REPO": "URL/nope.git"}, "there is no such repository"),
+        ({"GIT_SYNC_REPO": "--upload-pack=x"}, "names no repository"),
+        ({"GIT_SYNC_REPO": ""}, "names no repository"),
+    ],
+)
+def test_what_is_not_there_is_said(settings: dict[str, str], words: str, url: str, tmp_path: Path) -> None:
+    """In the last line, which is what becomes the job's diagnosis."""
+    told = {name: text.replace("URL", url.rpartition("/")[0]) for name, text in settings.items()}
+
+    found = sync(tmp_path, **{"GIT_SYNC_REPO": url, **told})
+
+    assert found.code == 1, found.said
+    assert words in found.said.splitlines()[-1]
+
+
+def test_a_server_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
+    """As often as is asked for; the exit code says that a retry may help."""
+    found = sync(tmp_path, GIT_SYNC_REPO="http://127.0.0.1:9/x.git", GIT_SYNC_MAX_SYNC_FAILURES="1")
+
+    assert found.code == code_sync.UNREACHABLE
+    assert found.said.count("trying again") == 1
+
+
+def test_a_repository_is_fetched_by_a_key(ssh: Ssh, repository: Repository, tmp_path: Path) -> None:
+    """The Secret's file need not be private, and may have git-sync's name; the host is the one that is known."""
+    found = sync(tmp_path, GIT_SYNC_REPO=ssh.url(repository.path), **secret(tmp_path, ssh, key="ssh"))
+
+    assert (found.code, found.part) == (0, True), found.said
+
+
+def test_a_host_that_nobody_knows_gets_nothing(ssh: Ssh, repository: Repository, tmp_path: Path) -> None:
+    """Unless that is asked for in as many words."""
+    named = {"GIT_SYNC_REPO": ssh.url(repository.path), **secret(tmp_path, ssh)}
+    Path(named["GIT_SSH_KNOWN_HOSTS_FILE"]).unlink()
+
+    refused = sync(tmp_path, **named)
+    wanted = sync(tmp_path, **named, GITSYNC_SSH_KNOWN_HOSTS="false")
+
+    assert refused.code == 1
+    assert "known_hosts does not know that host" in refused.said
+    assert wanted.code == 0, wanted.said
+
+
+def test_a_key_that_the_server_does_not_take_is_said(ssh: Ssh, repository: Repository, tmp_path: Path) -> None:
+    """Instead of a prompt that nobody sees."""
+    named = secret(tmp_path, ssh)
+    Path(named["GIT_SSH_KEY_FILE"]).unlink()
+
+    found = sync(tmp_path, GIT_SYNC_REPO=ssh.url(repository.path), **named, HOME=str(tmp_path))
+
+    assert found.code == 1
+    assert "does not take the Secret's ssh key" in found.said
+
+
+def test_a_folder_is_fetched_by_rsync(tmp_path: Path) -> None:
+    """From a daemon, with and without a password; into a folder of its name."""
+    served = folder_to_serve(tmp_path)
+    for name in ("open", "private"):
+        (tmp_path / name).mkdir()
+    with code_servers.rsync(served) as open_one, code_servers.rsync(served, private=True) as private:
+        found = [
+            sync(tmp_path / "open", PTJOB_RSYNC_SOURCE=f"{open_one}/mnist"),
+            sync(tmp_path / "private", PTJOB_RSYNC_SOURCE=f"{private}/mnist", RSYNC_PASSWORD=PASSWORD),
+        ]
+        nothing = sync(tmp_path, PTJOB_RSYNC_SOURCE=f"{open_one}/nope")
+        refused = sync(tmp_path, PTJOB_RSYNC_SOURCE=f"{private}/mnist", RSYNC_PASSWORD="wrong-pass")  # noqa: S106
+
+    assert [(one.code, one.program, one.report) for one in found] == [(0, "print('by rsync')\n", {})] * 2, found
+    assert (nothing.code, refused.code) == (1, 1)
+    assert "there is no such module or path" in nothing.said
+    assert "the server wants other credentials" in refused.said
+    assert "wrong-pass" not in refused.said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ssh server at its usual port is root's")
+def test_a_folder_is_fetched_by_rsync_over_ssh(tmp_path: Path) -> None:
+    """With the Secret's key, from the host that it knows."""
+    served = folder_to_serve(tmp_path)
+    with code_servers.ssh(tmp_path / "server", "127.0.0.22", port=22) as server:
+        source = f"{server.user}@{server.address}:{served}/mnist"
+        found = sync(tmp_path, PTJOB_RSYNC_SOURCE=source, **secret(tmp_path, server))
+
+    assert (found.code, found.program) == (0, "print('by rsync')\n"), found.said
+
+
+def folder_to_serve(folder: Path) -> Path:
+    """Return the folder that holds the folder `mnist`."""
+    served = folder / "served"
+    (served / "mnist").mkdir(parents=True)
+    (served / "mnist" / "train.py").write_text("print('by rsync')\n")
+    return served
+
+
+def test_a_missing_program_is_named(tmp_path: Path, url: str) -> None:
+    """A laptop need not have git."""
+    found = sync(tmp_path, GIT_SYNC_REPO=url, PATH=str(tmp_path))
+
+    assert found.code == 1
+    assert "there is no program git here" in found.said
+
+
+def test_what_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    """A server that accepts and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        limit = {"GIT_SYNC_TIMEOUT": "", "GITSYNC_SYNC_TIMEOUT": "1s"}
+        found = sync(tmp_path, GIT_SYNC_REPO=f"http://127.0.0.1:{port}/x.git", **limit)
+
+    assert found.code == code_sync.UNREACHABLE
+    assert "longer than 1 s" in found.said
