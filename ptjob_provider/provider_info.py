@@ -64,8 +64,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "",
         "python:3.13-alpine",
     ),
+    "sync_image": _option(
+        "Image that fetches the code of jobs with ``code``, where a job names none: this package's, an image that "
+        "was built from its ``docker/sync``, or git-sync 3 or 4 (which has no rsync). Empty: this package's.",
+        "",
+        "registry.example.com/ptjob/sync:1",
+    ),
     "image_prefix": _option(
-        "Cluster: put before ``probe_image``, such as the address of a mirror. Jobs' own images stay as they are.",
+        "Cluster: put before ``probe_image`` and ``sync_image``, such as the address of a mirror. Jobs' own images "
+        "stay as they are.",
         "",
         "registry.example.com/mirror/",
     ),

@@ -9,22 +9,21 @@ import base64
 import contextlib
 import os
 import pwd
+import random
 import shutil
 import socket
 import subprocess
-import threading
+import sys
 import time
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import pytest
-
-from cluster import boot, debian
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+
+    from cluster.boot import Cluster
 
 USER, PASSWORD = "ann", "s3cr3t-of-ann"
 PACKAGES = ("git", "openssh-server", "rsync")
@@ -35,6 +34,10 @@ _BACKEND = "/usr/lib/git-core/git-http-backend"
 
 def ensure_programs() -> None:
     """Have the servers on this machine; where they cannot be, the test is skipped and says why."""
+    import pytest  # noqa: PLC0415 - the server itself, which runs this file, has the standard library alone
+
+    from cluster import boot, debian  # noqa: PLC0415 - as above
+
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if not missing:
         return
@@ -108,26 +111,72 @@ def _commit(work: Path, files: dict[str, str]) -> str:
     return git(work, "rev-parse", "HEAD")
 
 
+# --- where they listen
+
+
+@dataclass(frozen=True)
+class Net:
+    """An address that servers listen at.
+
+    Attributes:
+        address: of this machine or of a cluster.
+        enter: words before a command that starts it where that address is.
+    """
+
+    address: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Self:
+        """Return the one that a cluster's pods reach: its node's, where this machine's programs only run as guests."""
+        return cls(cluster.layout.node_address, ("nsenter", "--target", str(cluster.machine.first_pid), "--net"))
+
+    def free_port(self) -> int:
+        """Return a port that nobody listens at."""
+        while True:
+            port = random.randrange(20000, 30000)  # noqa: S311 - no secret
+            if not self.answers(port):
+                return port
+
+    def answers(self, port: int) -> bool:
+        """Tell whether somebody listens there."""
+        with contextlib.suppress(OSError), socket.create_connection((self.address, port), timeout=1):
+            return True
+        return False
+
+    @contextlib.contextmanager
+    def running(self, command: list[str], port: int, log: Path) -> Iterator[None]:
+        """Have a server until the context ends."""
+        words = [*self.enter, *command]
+        with log.open("w") as output, subprocess.Popen(words, stdout=output, stderr=output) as process:
+            until = time.monotonic() + 20
+            try:
+                while not self.answers(port):
+                    if time.monotonic() > until:
+                        raise AssertionError(f"{command[0]} does not listen: {log.read_text()}")
+                    time.sleep(0.05)
+                yield
+            finally:
+                process.terminate()
+
+
+HERE = Net()
+
+
 # --- git over HTTP
 
 
 @contextlib.contextmanager
-def http(folder: Path, address: str = "127.0.0.1", *, private: bool = False) -> Iterator[str]:
+def http(folder: Path, net: Net = HERE, *, private: bool = False) -> Iterator[str]:
     """Serve the folder's repositories by git's own back-end; yields the address of the folder."""
-    handler = type("Handler", (_GitHandler,), {"folder": folder, "private": private})
-    server = ThreadingHTTPServer((address, 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://{address}:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    port = net.free_port()
+    command = [sys.executable, "-I", __file__, str(folder), net.address, str(port), "private" if private else "open"]
+    with net.running(command, port, folder / f"http-{port}.log"):
+        yield f"http://{net.address}:{port}"
 
 
 class _GitHandler(BaseHTTPRequestHandler):
-    folder: Path
+    folder: str
     private: bool
 
     def do_GET(self) -> None:
@@ -151,7 +200,7 @@ class _GitHandler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         environ = {
             "PATH": os.environ["PATH"],
-            "GIT_PROJECT_ROOT": str(self.folder),
+            "GIT_PROJECT_ROOT": self.folder,
             "GIT_HTTP_EXPORT_ALL": "1",
             "GIT_CONFIG_COUNT": "1",
             "GIT_CONFIG_KEY_0": "safe.directory",
@@ -202,7 +251,7 @@ class Ssh:
 
 
 @contextlib.contextmanager
-def ssh(folder: Path, address: str = "127.0.0.1", port: int = 0) -> Iterator[Ssh]:
+def ssh(folder: Path, net: Net = HERE, port: int = 0) -> Iterator[Ssh]:
     """Let in whoever has the key; at any free port, as rsync's `host:path` has no place for one, if none is said."""
     folder.mkdir()
     folder.chmod(0o755)
@@ -210,7 +259,7 @@ def ssh(folder: Path, address: str = "127.0.0.1", port: int = 0) -> Iterator[Ssh
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
     (folder / "authorized").write_text((folder / "user.pub").read_text())
-    port = port or _free_port(address)
+    address, port = net.address, port or net.free_port()
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
     settings = {
@@ -226,7 +275,7 @@ def ssh(folder: Path, address: str = "127.0.0.1", port: int = 0) -> Iterator[Ssh
     (folder / "config").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
     command = ["/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "config")]
     host_key = " ".join((folder / "host.pub").read_text().split()[:2])
-    with _running(command, address, port, folder / "sshd.log"):
+    with net.running(command, port, folder / "sshd.log"):
         host = address if port == _SSH_PORT else f"[{address}]:{port}"
         yield Ssh(address, port, (folder / "user").read_text(), f"{host} {host_key}\n", user)
 
@@ -235,9 +284,9 @@ def ssh(folder: Path, address: str = "127.0.0.1", port: int = 0) -> Iterator[Ssh
 
 
 @contextlib.contextmanager
-def rsync(folder: Path, address: str = "127.0.0.1", *, private: bool = False) -> Iterator[str]:
+def rsync(folder: Path, net: Net = HERE, *, private: bool = False) -> Iterator[str]:
     """Serve the folder as the module `code`; yields `rsync://address:port/code`."""
-    port = _free_port(address)
+    address, port = net.address, net.free_port()
     place = folder.parent / f"rsyncd-{port}"
     place.mkdir()
     (place / "secrets").touch(mode=0o600)
@@ -247,37 +296,12 @@ def rsync(folder: Path, address: str = "127.0.0.1", *, private: bool = False) ->
     lines = ["use chroot = no", "[code]", f"path = {folder}", "read only = yes", *root, *auth]
     (place / "config").write_text("\n".join(lines) + "\n")
     command = ["rsync", "--daemon", "--no-detach", f"--port={port}", f"--address={address}"]
-    with _running([*command, f"--config={place / 'config'}"], address, port, place / "log"):
+    with net.running([*command, f"--config={place / 'config'}"], port, place / "log"):
         who = f"{USER}@" if private else ""
         yield f"rsync://{who}{address}:{port}/code"
 
 
-@contextlib.contextmanager
-def _running(command: list[str], address: str, port: int, log: Path) -> Iterator[None]:
-    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
-        try:
-            _wait(lambda: _answers(address, port), lambda: f"{command[0]} does not listen: {log.read_text()}")
-            yield
-        finally:
-            process.terminate()
-
-
-def _wait(done: Callable[[], bool], complaint: Callable[[], str]) -> None:
-    until = time.monotonic() + 20
-    while not done():
-        if time.monotonic() > until:
-            raise AssertionError(complaint())
-        time.sleep(0.05)
-
-
-def _answers(address: str, port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=1):
-        return True
-    return False
-
-
-def _free_port(address: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-        return port
+if __name__ == "__main__":
+    folder_, address_, port_, access_ = sys.argv[1:]
+    handler = type("Handler", (_GitHandler,), {"folder": folder_, "private": access_ == "private"})
+    ThreadingHTTPServer((address_, int(port_)), handler).serve_forever()

@@ -49,13 +49,14 @@ class ScriptedBackend:
         self.report: OutputReport | Exception = OutputReport(model=None, tfevents=None)
         self.patch_error: ClusterError | None = None
         self.patches: list[Manifest] = []
+        self.secrets: dict[str, Manifest] = {}
         self.deleted: list[JobRef] = []
         self.created = 0
         self.shown = 0
         self.waiting: list[asyncio.Event] = []
 
-    async def submit(self, manifest: Manifest) -> JobRef:
-        """Create under the script's next word."""
+    async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
+        """Create under the script's next word; an answer that is lost is lost before the Secret is made."""
         if manifest["kind"] not in self.served:
             raise KindNotServed(f"kind: {manifest['kind']} is not served")
         what = self.submits.pop(0) if self.submits else "ok"
@@ -71,7 +72,13 @@ class ScriptedBackend:
         self.jobs[key] = job
         if what == "lost":
             raise ClusterUnavailable("no answer")
+        if secret is not None:
+            await self.give_secret(JobRef.of(job), secret)
         return JobRef.of(job)
+
+    async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
+        """Remember it."""
+        self.secrets[ref.name] = secret
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """Return the object or raise JobNotFound."""

@@ -57,6 +57,7 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
         "volume_mounts": [{"name": "tmp", "mountPath": "/scratch"}],
     },
     "working_dir": {"working_dir": "/code"},
+    "code": {"code": {"git": "https://git.example/team/mnist.git", "branch": "main", "depth": 0, "secret": "git"}},
     "restart_policy": {"restart_policy": "ExitCode"},
     "clean_pod_policy": {"clean_pod_policy": "None"},
     "backoff_limit": {"backoff_limit": 2},

@@ -22,7 +22,11 @@ def load_installation() -> Installation:
     Raises:
         InvalidSpec: the job template cannot be understood.
     """
-    return Installation(template=SECTION_OPTIONS.job_template(), change_pod=_pod_mutation())
+    return Installation(
+        template=SECTION_OPTIONS.job_template(),
+        change_pod=_pod_mutation(),
+        sync_image=SECTION_OPTIONS.sync_image(),
+    )
 
 
 def _pod_mutation() -> Callable[[Manifest], Manifest] | None:

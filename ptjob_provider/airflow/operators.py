@@ -16,6 +16,7 @@ from ptjob_provider.airflow.execution import JobExecution, airflow_errors
 from ptjob_provider.airflow.installation import load_installation
 from ptjob_provider.airflow.lineage import TellsLineage, is_wanted
 from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink
+from ptjob_provider.airflow.masking import mask_credentials
 from ptjob_provider.airflow.outlets import model_extra, publish, revision_of
 from ptjob_provider.airflow.pod_operator import PodOperatorNames
 from ptjob_provider.airflow.pod_secrets import with_secrets
@@ -113,6 +114,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         volumes: Sequence[Any] | None = None,
         volume_mounts: Sequence[Any] | None = None,
         working_dir: str | None = None,
+        code: Mapping[str, Any] | str | None = None,
         restart_policy: str | None = None,
         clean_pod_policy: str | None = None,
         backoff_limit: int | str | None = None,
@@ -237,7 +239,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
                 self._read = self.ledger.folders(context) if is_wanted() else ()
             except LedgerUnavailable as error:  # Airflow is asked first, anyway
                 self.log.warning("the training was not noted in the ledger: %s", error)
-        git_revision = self.git_revision or revision_of(context["ti"])
+        git_revision = self.git_revision or result.get("git_revision") or revision_of(context["ti"])
         self._told = model_extra(result, data_version=self.data_version, git_revision=git_revision)
         publish(context, self.outlets, self._told, self.log)
         return result
@@ -265,6 +267,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         if fields["name"] is None and fields["manifest"] is None:
             fields["name"] = stem_of(self.task_id)
         job = TrainingJob.parse(**fields).in_namespace(namespace)
+        mask_credentials(job)
         return with_secrets(job, self.secrets or (), self.configmaps or ())
 
     def _defer(self, submission: Submission, deadline: datetime | None, access: Access) -> NoReturn:

@@ -18,7 +18,7 @@ from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
 from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.lookup import list_jobs as find_jobs
 from ptjob_provider.core.snapshot import look, owner_of
-from ptjob_provider.core.submission import stop_and_wait
+from ptjob_provider.core.stopping import stop_and_wait
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

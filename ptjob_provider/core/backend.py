@@ -48,14 +48,22 @@ class Claim:
 class Backend(Protocol):
     """Where jobs run. Every verb is safe to repeat, and safe to call from two processes at once."""
 
-    async def submit(self, manifest: Manifest) -> JobRef:
-        """Create the job; afterwards it exists and will run.
+    async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
+        """Create the job, and the Secret that its containers ask for, which it owns; afterwards it exists and will run.
 
         Raises:
+            PermissionDenied: the job or its Secret may not be created; nothing is left.
             JobAlreadyExists: the name is taken; nothing was created.
             InvalidSpec: the back-end refuses a field as wrong.
             UnsupportedByBackend: the back-end would have to ignore a field that changes what runs.
             ClusterUnavailable: no answer; the job may or may not exist.
+        """
+
+    async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
+        """Create the Secret of a job that is there, unless it has it: a create may have been cut short before.
+
+        Raises:
+            PermissionDenied: it may not be created, or not be looked at.
         """
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:

@@ -20,13 +20,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+CONTAINER = "init-code"
+"""The name of the container in a job's pods: Arena's, whose `logs` looks for it."""
+
+FAILED = "code sync failed: "
+"""Begins the last line of a run that failed."""
 
 RSYNC_SOURCE = "PTJOB_RSYNC_SOURCE"
 REPORT = "PTJOB_SYNC_REPORT"
@@ -40,17 +45,18 @@ _TIMEOUT = 600.0
 _ATTEMPTS = 3
 _PAUSE = 2.0
 _NSS_WRAPPER = "libnss_wrapper.so"
-_SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-_SECONDS = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
+# Texts: whoever only imports this, such as every DAG file, pays for no pattern.
+_SHA = r"[0-9a-f]{40}([0-9a-f]{24})?"
+_SECONDS = r"(\d+(?:\.\d+)?)(s|m|h)?"
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
-_IS_SSH = re.compile(r"(?:git\+)?ssh://|[^/:]+@[^/:]+:|[^/:@]+:[^/:]")
-_TEMPORARY = re.compile(
+_IS_SSH = r"(?:git\+)?ssh://|[^/:]+@[^/:]+:|[^/:@]+:[^/:]"
+_TEMPORARY = (
     r"Could not resolve host|Temporary failure in name resolution|Connection (?:refused|reset|timed out|closed)"
     r"|Failed to connect|Operation timed out|early EOF|RPC failed|unexpected disconnect|remote end hung up"
     r"|Empty reply|No route to host|Network is unreachable|error: 5\d\d|timeout in data|failed to connect to"
     r"|getaddrinfo: |connection unexpectedly closed|max connections"
 )
-_LASTING = re.compile(
+_LASTING = (
     r"Authentication failed|Permission denied|could not read (?:Username|Password)|Host key verification failed"
     r"|[Rr]epository .*not found|couldn't find remote ref|Access denied|auth failed|Unknown module"
     r"|No such file or directory|error: 40[134]"
@@ -77,11 +83,11 @@ class SyncFailed(Exception):
         self.temporary = temporary
 
 
-@dataclass(frozen=True)
 class Asked:
     """What is fetched, and how: the variables, by either version's names."""
 
-    environ: Mapping[str, str]
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
 
     def text(self, *names: str) -> str:
         """Return the first of these settings that says something, `GIT_SYNC_NAME` before `GITSYNC_NAME`."""
@@ -117,7 +123,7 @@ class Asked:
     @property
     def timeout(self) -> float:
         """Seconds that one try may take."""
-        found = _SECONDS.fullmatch(self.text("TIMEOUT", "SYNC_TIMEOUT"))
+        found = re.fullmatch(_SECONDS, self.text("TIMEOUT", "SYNC_TIMEOUT"))
         return float(found[1]) * _UNITS[found[2] or ""] if found else _TIMEOUT
 
     @property
@@ -142,7 +148,7 @@ def main(environ: Mapping[str, str]) -> int:
         with tempfile.TemporaryDirectory(prefix="sync-") as folder:
             fetched = _again(asked, Path(folder))
     except SyncFailed as error:
-        _say(f"code sync failed: {error}", secret)
+        _say(f"{FAILED}{error}", secret)
         return UNREACHABLE if error.temporary else 1
     _say(f"code: {fetched.get('git_revision') or fetched['source']} is in {fetched['path']}", secret)
     if environ.get(REPORT):
@@ -162,6 +168,14 @@ def _again(asked: Asked, folder: Path) -> dict[str, str]:
             _say(f"{error}; trying again", ())
             time.sleep(_PAUSE * attempt)
     raise AssertionError
+
+
+def revision_in(message: str) -> str:
+    """Return the revision that a run has told in its report; "" if it told none."""
+    try:
+        return str(json.loads(message)["git_revision"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 # --- git
@@ -187,14 +201,14 @@ def _git(asked: Asked, folder: Path) -> dict[str, str]:
 def _checkout(git: _Git, asked: Asked) -> None:
     """Have the files of what is asked for; as little of the history as will do."""
     fetch = ("fetch", "--quiet", "--no-recurse-submodules")
-    if asked.revision and not _SHA.fullmatch(asked.revision):
+    if asked.revision and not re.fullmatch(_SHA, asked.revision):
         _checkout_from_history(git, asked.revision)
         return
     wanted = asked.revision or asked.branch or "HEAD"
     try:
         git(*fetch, *_depth(asked.depth), "origin", wanted)
     except SyncFailed as error:
-        if not asked.revision or error.temporary or _LASTING.search(str(error)):
+        if not asked.revision or error.temporary or re.search(_LASTING, str(error)):
             raise
         _checkout_from_history(git, asked.revision)  # a server may give nobody a commit by its name alone
         return
@@ -215,17 +229,17 @@ def _depth(depth: int) -> list[str]:
     return [f"--depth={depth}"] if depth else []
 
 
-@dataclass(frozen=True)
 class _Git:
     """git in one working copy."""
 
-    folder: Path
-    environ: Mapping[str, str]
-    timeout: float
+    def __init__(self, folder: Path, environ: Mapping[str, str], timeout: float) -> None:
+        self._folder = folder
+        self._environ = environ
+        self._timeout = timeout
 
     def __call__(self, *words: str) -> str:
         """Return what it printed."""
-        return _run(["git", "-C", str(self.folder), *words], self.environ, self.timeout)
+        return _run(["git", "-C", str(self._folder), *words], self._environ, self._timeout)
 
 
 def repository_name(source: str) -> str:
@@ -251,7 +265,7 @@ def _git_environment(asked: Asked, url: str, folder: Path) -> dict[str, str]:
     }
     own = {"SYNC_USER": user or unquote(parts.username or "") or "git", "SYNC_PASS": password, "HOME": str(folder)}
     found = {**asked.environ, **own, **numbered, "GIT_CONFIG_COUNT": str(len(settings)), "GIT_TERMINAL_PROMPT": "0"}
-    if _IS_SSH.match(url) and parts.scheme not in {"http", "https", "git", "file"}:
+    if re.match(_IS_SSH, url) and parts.scheme not in {"http", "https", "git", "file"}:
         found |= {"GIT_SSH_COMMAND": " ".join(_ssh(asked, folder)), **_account(asked.environ, folder)}
     return found
 
@@ -338,13 +352,13 @@ def _run(words: Sequence[str], environ: Mapping[str, str], timeout: float) -> st
 
 
 def _is_temporary(said: str) -> bool:
-    return bool(_TEMPORARY.search(said)) and not _LASTING.search(said)
+    return bool(re.search(_TEMPORARY, said)) and not re.search(_LASTING, said)
 
 
 def _explained(program: str, said: str) -> str:
     """Put what has to be changed before what the program says."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    telling = [line for line in lines if _TEMPORARY.search(line) or _LASTING.search(line)] or lines[:1] or ["no word"]
+    telling = [line for line in lines if re.search(f"{_TEMPORARY}|{_LASTING}", line)] or lines[:1] or ["no word"]
     advice = next((f"{text}: " for pattern, text in _ADVICE if re.search(pattern, said)), "")
     return f"{advice}{program} says “{telling[0].removeprefix('fatal: ')}”"
 

@@ -130,4 +130,5 @@ def summarize(
         outputs=submission.outputs,
         report=report,
         diagnosis=diagnosis,
+        git_revision=record.revision_of(submission.rank0),
     )

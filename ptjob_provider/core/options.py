@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.kinds.code import SYNC_IMAGE, with_prefix
 from ptjob_provider.core.spec import job_template as read_template
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ class Options:
         except ValueError:
             raise InvalidSpec.of(self.title("probe_timeout"), self.text("probe_timeout"), "seconds") from None
         return ProbeOptions(image=self.text("probe_image"), image_prefix=self.text("image_prefix"), timeout=timeout)
+
+    def sync_image(self) -> str:
+        """Return what fetches the code of jobs that name no image for it."""
+        return with_prefix(self.text("image_prefix"), self.text("sync_image") or SYNC_IMAGE)
 
     def local(self, *, default_root: Path, environ: Mapping[str, str]) -> LocalConfig:
         """Return how jobs run on this machine.

@@ -77,8 +77,11 @@ def build_result(
     outputs: ResolvedOutputs,
     report: OutputReport | None,
     diagnosis: Diagnosis | None,
+    git_revision: str = "",
 ) -> dict[str, Any]:
     """Return the result as plain JSON values.
+
+    `git_revision` is the commit that rank 0 has fetched and trained; None where nobody has told of one.
 
     `model` is {uri, claim, path, container_path, bytes, sha256} and `tfevents` {uri, claim, path, container_path,
     last_step, scalars: {tag: value}}, with curves: {tag: [[step, value], …]} if they were asked for; either is None if
@@ -93,6 +96,7 @@ def build_result(
         "end": fields["finished_at"],
         **asdict(usage),
         "rank0": rank0,
+        "git_revision": git_revision or None,
         "model": _place(outputs.model, report.model if report else None, ("bytes", "sha256")),
         "tfevents": _place(outputs.tfevents, report.tfevents if report else None, ("last_step", "scalars")),
         "diagnosis": diagnosis.to_dict() if diagnosis else None,

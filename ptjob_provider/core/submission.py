@@ -21,8 +21,8 @@ What is found decides (each row has a test):
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+import logging
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
@@ -31,7 +31,6 @@ from uuid import uuid4
 from ptjob_provider.core import attempts, kinds
 from ptjob_provider.core.attempts import AttemptRecord, Claim, Plan
 from ptjob_provider.core.errors import (
-    ClusterError,
     ClusterUnavailable,
     InvalidSpec,
     JobAlreadyExists,
@@ -39,7 +38,9 @@ from ptjob_provider.core.errors import (
     KindNotServed,
 )
 from ptjob_provider.core.identity import INTENT_ANNOTATION, OUTPUTS_ANNOTATION, JobRef, Manifest, Owner, attempt_of
+from ptjob_provider.core.kinds import code
 from ptjob_provider.core.outputs import CLOCK_SKEW, ResolvedOutputs
+from ptjob_provider.core.stopping import STOP_TIMEOUT, stop_and_wait
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -49,15 +50,9 @@ if TYPE_CHECKING:
     from ptjob_provider.core.outputs import OutputReport
     from ptjob_provider.core.spec import Installation, TrainingJob
 
-STOP_TIMEOUT = 300.0
-"""Seconds that a new attempt waits for the old one's pods; a pod on a lost node never goes, and a person must know."""
+logger = logging.getLogger(__name__)
 
 _STOP_INTERVAL = 0.2
-_QUIET = 3.0
-"""Seconds without pods after which an object that somebody's finalizer keeps is taken for stopped, too."""
-
-_LONGEST_STOP_INTERVAL = 2.0
-_LOOK_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,55 +156,6 @@ async def ensure_submitted(
     return await submitter.run()
 
 
-async def stop_and_wait(
-    backend: Backend,
-    ref: JobRef,
-    *,
-    timeout: float = STOP_TIMEOUT,  # noqa: ASYNC109 - counted with the injected sleep
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> None:
-    """Delete the job and return when nothing of it runs any more.
-
-    Raises:
-        ClusterUnavailable: its pods did not go within `timeout` seconds.
-    """
-    await backend.delete(ref)
-    waited, quiet, pause = 0.0, 0.0, _STOP_INTERVAL
-    while True:
-        quiet = quiet + pause if await backend.pods_gone(ref) else 0.0
-        if quiet and (quiet > _QUIET or await _is_removed(backend, ref)):
-            return
-        if waited >= timeout:
-            raise ClusterUnavailable(
-                f"{ref}: pods of this earlier attempt still run {timeout:.0f} s after it was deleted"
-                f"{await _where(backend, ref)}; look for a lost node, then try again: a new attempt is not started "
-                "beside them"
-            )
-        await sleep(pause)
-        waited += pause
-        pause = min(pause * 1.5, _LONGEST_STOP_INTERVAL)
-
-
-async def _is_removed(backend: Backend, ref: JobRef) -> bool:
-    """Whether the object is gone, too: an operator that was slow to see its deletion makes no pods any more."""
-    try:
-        return JobRef.of(await backend.get(ref.kind, ref.namespace, ref.name)) != ref
-    except JobNotFound:
-        return True
-
-
-async def _where(backend: Backend, ref: JobRef) -> str:
-    """Name the pods that are left and their nodes, where the back-end knows of nodes."""
-    try:
-        async with asyncio.timeout(_LOOK_TIMEOUT), contextlib.aclosing(backend.watch(ref)) as watch:
-            seen = await anext(watch)
-    except (TimeoutError, ClusterError):
-        return ""
-    places = [(pod["metadata"]["name"], (pod.get("spec") or {}).get("nodeName")) for pod in seen.pods]
-    named = [f"{name} on {node}" for name, node in places if node]
-    return f" ({', '.join(named)})" if named else ""
-
-
 @dataclass(kw_only=True)
 class _Submitter:
     """One call of `ensure_submitted`.
@@ -239,6 +185,13 @@ class _Submitter:
     intent: str = field(default_factory=lambda: uuid4().hex)
 
     async def run(self) -> Submission:
+        """Have the job, and all that it needs; a try before this one may have come no further than the job itself."""
+        submission = await self._submitted()
+        if submission.adopted and (secret := self._render(submission.attempt).secret) is not None:
+            await self.backend.give_secret(submission.ref, secret)
+        return submission
+
+    async def _submitted(self) -> Submission:
         self.kind = self.job.named_kind or (self.record.kind if self.record else kinds.DEFAULT.KIND)
         first = self._render(1)  # a wrong specification ends here, before anything is stopped or created
         self.spec_hash = first.spec_hash
@@ -274,7 +227,7 @@ class _Submitter:
         meta["annotations"] = {**(meta.get("annotations") or {}), INTENT_ANNOTATION: self.intent}
         self._save(attempt, meta, uid=None)
         try:
-            ref = await self.backend.submit(rendered.manifest)
+            ref = await self._create(rendered)
         except JobAlreadyExists:
             return await self._resolve_conflict(attempt, rendered)
         except KindNotServed as error:
@@ -286,6 +239,19 @@ class _Submitter:
             return self._adopt(found)
         created = await self.backend.get(ref.kind, ref.namespace, ref.name)
         return self._adopt(created, adopted=False)
+
+    async def _create(self, rendered: kinds.Rendered) -> JobRef:
+        if rendered.secret is None:
+            return await self.backend.submit(rendered.manifest)
+        ref = await self.backend.submit(rendered.manifest, secret=rendered.secret)
+        logger.warning(
+            "%s: the values of %s are in the Secret %s now, which goes with the job; a Secret of your own would keep "
+            "them out of what you write: code={..., 'secret': NAME}",
+            ref,
+            ", ".join(code.variables_of(rendered.secret["stringData"])),
+            rendered.secret["metadata"]["name"],
+        )
+        return ref
 
     async def _resolve_conflict(self, attempt: int, rendered: kinds.Rendered) -> Submission:
         meta = rendered.manifest["metadata"]

@@ -14,14 +14,15 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.manifest import load_manifest, load_object
 from ptjob_provider.core.outputs import is_claim_name
-from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
+from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
+from ptjob_provider.core.spec.code import is_credential
 from ptjob_provider.core.wire import to_wire
 from ptjob_provider.kfp import launcher
 from ptjob_provider.kfp.numbers import marked, unmarked
 from ptjob_provider.kfp.request import check_told, told
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _STRUCTURED = {
     name
@@ -57,6 +58,8 @@ def component_inputs(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in inputs.items():
         if not _is_drivers(value):
             check_told(name, told(value, _ANY_IDS))
+    for name in ("env", "master", "worker"):
+        _check_hidden(name, inputs.get(name))
     if not any(map(_is_open, inputs.values())):
         _check(inputs)
     if isinstance(inputs.get("env"), list):
@@ -95,13 +98,40 @@ def claim_of_model(inputs: Mapping[str, Any]) -> str:
 
 
 def _input(name: str, value: Any) -> Any:
+    if name == "code" and isinstance(value, PipelineChannel) and value.channel_type in _TEXT_TYPES:
+        value = {"git": value}  # a text that only a run knows is taken for git's
     if isinstance(value, PipelineChannel):
         return value if name in _STRUCTURED or value.channel_type in _TEXT_TYPES else marked(str(value))
     if name == "manifest":
         value = load_manifest(_texts(value))
     elif name == "pod_template":
         value = load_object(_texts(value), field=name)
+    elif name == "code":
+        value = CodeSource.as_map(value)
     return marked(_texts(value)) if name in _STRUCTURED else marked(_text(value))
+
+
+def _check_hidden(field: str, value: Any) -> None:
+    """Pass if no credential for code is among the variables: a compiled pipeline, and each of its runs, shows them.
+
+    Raises:
+        InvalidSpec: one is; its value is not repeated.
+    """
+    if isinstance(value, dict) and field in {"master", "worker"}:
+        _check_hidden(f"{field}.env", value.get("env"))
+    elif isinstance(value, dict):
+        _check_references(field, value.items())
+    elif isinstance(value, list):
+        _check_references(
+            field, [(each.get("name"), each.get("valueFrom")) for each in value if isinstance(each, dict)]
+        )
+
+
+def _check_references(field: str, variables: Iterable[tuple[Any, Any]]) -> None:
+    for name, value in variables:
+        if is_credential(str(name)) and not isinstance(value, dict):
+            reference = '{"secret": NAME, "key": KEY}, or name a Secret with `code`'
+            raise InvalidSpec(f"{field}.{name}: the compiled pipeline and its runs would show it; write {reference}")
 
 
 def _text(value: Any) -> str:

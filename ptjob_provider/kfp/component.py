@@ -68,6 +68,7 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
     volumes: Items | None = None,
     volume_mounts: Items | None = None,
     working_dir: Text | None = None,
+    code: Map | Text | None = None,
     restart_policy: Text | None = None,
     clean_pod_policy: Text | None = None,
     backoff_limit: Number | None = None,

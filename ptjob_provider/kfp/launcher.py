@@ -40,6 +40,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
     volumes: Optional[list] = None,
     volume_mounts: Optional[list] = None,
     working_dir: Optional[str] = None,
+    code: Optional[dict] = None,
     restart_policy: Optional[str] = None,
     clean_pod_policy: Optional[str] = None,
     backoff_limit: Optional[str] = None,
@@ -121,6 +122,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
         volumes: Claims to mount (claim:/path, claim:/path:ro), or core/v1 Volume objects.
         volume_mounts: Where volumes are seen, as core/v1 VolumeMount objects.
         working_dir: Directory that the program starts in.
+        code: Code to fetch into <working_dir>/code (git or rsync, branch, revision, submodules, depth, secret, image).
         restart_policy: Never, OnFailure, ExitCode or Always. Default Never.
         clean_pod_policy: Which pods go when the job ends (Running, All, None). Default Running.
         backoff_limit: Restarts after which the job fails.

@@ -42,6 +42,7 @@ class Place:
         has_retries: whether the pipeline's engine starts this step again by itself, as often as it was told to.
         is_repeated: whether it has done so.
         template: what is put under every job; None if nothing is.
+        sync_image: what fetches the code of jobs that name no image for it.
         pod: the step's; None on one machine.
         cluster: how the cluster is reached; None on one machine.
         local: how jobs run on this machine; None on a cluster.
@@ -53,6 +54,7 @@ class Place:
     has_retries: bool
     is_repeated: bool
     template: TrainingJob | None
+    sync_image: str = ""
     pod: OwnPod | None = None
     cluster: ClusterConfig | None = None
     local: LocalConfig | None = None
@@ -96,6 +98,7 @@ def find_place(environ: Mapping[str, str], *, service_account: Path = SERVICE_AC
         has_retries=bool(environ.get("KFP_RETRY_INDEX")),
         is_repeated=environ.get("KFP_RETRY_INDEX", "0") not in {"", "0"},
         template=options.job_template(),
+        sync_image=options.sync_image(),
         pod=_pod(environ, namespace, cluster),
         cluster=None if local else cluster,
         local=local,

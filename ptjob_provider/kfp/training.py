@@ -98,7 +98,9 @@ class Training:
             owner=self._owner,
             store=store,
             exact_name=self.request.exact_name,
-            installation=Installation(template=self.request.template(self.place.template)),
+            installation=Installation(
+                template=self.request.template(self.place.template), sync_image=self.place.sync_image
+            ),
         )
         stopping.knows(submission.ref)
         self._tell(submission)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException
-from airflow.sdk.log import mask_secret
+from airflow.sdk.log import mask_secret, redact
 
 from airflow_adapter.stand_ins import job_object
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.execution import airflow_errors
+from ptjob_provider.airflow.masking import masked
+from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable
@@ -59,3 +61,16 @@ def test_an_error_is_raised_without_the_secret() -> None:
     """Callbacks and mails take the exception as it is."""
     with pytest.raises(AirflowException, match=r"^\*\*\* does not answer$"), airflow_errors():
         raise ClusterUnavailable(f"{SECRET} does not answer")
+
+
+@pytest.mark.parametrize("where", ["env", "worker"])
+def test_a_password_for_the_code_is_masked_from_then_on(where: str) -> None:
+    """A name that fits everybody is not: half of a log would be stars."""
+    env = {"GIT_SYNC_USERNAME": "annalena", "GIT_SYNC_PASSWORD": "tops3cret", "LR": "0.12345"}
+    given = {"env": env} if where == "env" else {"worker": {"env": env}}
+    operator = PyTorchJobOperator(task_id="train", image="digits:1", code="https://git.example/x.git", **given)
+
+    operator._job()
+
+    assert masked("annalena tops3cret 0.12345") == "annalena *** 0.12345"
+    assert "tops3cret" not in str(redact({"env": env}))  # as it is shown among the rendered fields

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import code_servers
-from code_servers import PASSWORD, USER, Repository, Ssh
+from code_servers import PASSWORD, USER, Net, Repository, Ssh
 from ptjob_provider.core import code_sync
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ def test_a_folder_is_fetched_by_rsync(tmp_path: Path) -> None:
 def test_a_folder_is_fetched_by_rsync_over_ssh(tmp_path: Path) -> None:
     """With the Secret's key, from the host that it knows."""
     served = folder_to_serve(tmp_path)
-    with code_servers.ssh(tmp_path / "server", "127.0.0.22", port=22) as server:
+    with code_servers.ssh(tmp_path / "server", Net("127.0.0.22"), port=22) as server:
         source = f"{server.user}@{server.address}:{served}/mnist"
         found = sync(tmp_path, PTJOB_RSYNC_SOURCE=source, **secret(tmp_path, server))
 

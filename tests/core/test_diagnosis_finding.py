@@ -15,6 +15,7 @@ from ptjob_provider.core.diagnosis import (
     tail,
 )
 from ptjob_provider.core.diagnosis.finding import find
+from ptjob_provider.core.recorder import ContainerKind
 
 
 class TestFinding:
@@ -175,3 +176,24 @@ class TestTail:
     def test_a_long_text_is_cut(self) -> None:
         """A sentence is one line of bounded length."""
         assert tail.clip("a\n" * 400, 9) == "a a a a …"
+
+
+class TestCode:
+    """What the container says that fetches the code."""
+
+    FAILED = "code sync failed: there is no such branch or tag: git says “couldn't find remote ref x”"
+
+    @pytest.mark.parametrize(("code", "retryable"), [(1, False), (75, True)])
+    def test_it_says_why_the_code_is_not_there(self, code: int, *, retryable: bool) -> None:
+        """And its exit code, whether a retry may help."""
+        found = judged(end(code=code, message=f"x\n{self.FAILED}\n", container="init-code", kind=ContainerKind.INIT))
+
+        assert (found.cause, found.retryable) == (Cause.CODE, retryable)
+        assert found.summary.endswith(f"could not fetch the code: {self.FAILED.partition(': ')[2]}")
+
+    @pytest.mark.parametrize(
+        "more", [{"container": "init-code"}, {"container": "init-code", "message": "x"}, {"message": FAILED}]
+    )
+    def test_whoever_does_not_say_it_is_judged_as_any_other(self, more: dict[str, Any]) -> None:
+        """git-sync's own image, or a training that prints the same words."""
+        assert judged(end(code=2, **more)).cause is Cause.EXIT_CODE

@@ -108,3 +108,19 @@ def test_more_devices_than_there_are_never_come(tmp_path: Path) -> None:
     """All replicas together."""
     with pytest.raises(UnsupportedByBackend, match="asks for 6 devices in all, this machine lends 5"):
         plan(job(gpus(2), workers=2), LocalConfig(root=tmp_path, gpus=5))
+
+
+def test_what_fetches_code_is_stood_in_for_by_this_package(tmp_path: Path) -> None:
+    """Whatever its image is, as long as nothing else stands in; what we say of it to pods is not announced."""
+    sync = {"name": "init-code", "image": "git-sync:v4", "securityContext": {"runAsNonRoot": True}}
+    sync |= {"resources": {"limits": {"cpu": "1"}}, "imagePullPolicy": "IfNotPresent"}
+    plain = {"name": "other", "image": "i:1", "command": ["x"], "imagePullPolicy": "Always"}
+    described = job()
+    pod = described["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    pod["initContainers"] = [sync, plain]
+
+    setup, notices = plan(described, LocalConfig(root=tmp_path, python="/py"))
+
+    assert setup.image("git-sync:v4").entrypoint[-1].endswith("code_sync.py")
+    assert not [text for text in messages(notices) if "git-sync" in text or "limits" in text or "runAs" in text]
+    assert any("initContainers[1].imagePullPolicy" in text for text in messages(notices))

@@ -238,3 +238,18 @@ def test_a_manifest_of_the_wrong_shape_is_refused_before_fields_are_put_over_it(
 
     with pytest.raises(InvalidSpec, match=r"spec\.pytorchReplicaSpecs\.Worker\.template: None"):
         render(manifest=manifest, cpu=2)
+
+
+def test_a_queue_is_kueues_unless_the_scheduler_is_volcano() -> None:
+    """Kueue finds the job by its label; Volcano's queue is in the scheduling policy, beside the gang's size."""
+    kueue = render(workers=2, queue_name="team", gang=True).manifest
+    volcano = render(workers=2, queue_name="team", gang=True, scheduler_name="volcano").manifest
+    alone = over("manifest-rich", queue_name="team", scheduler_name="volcano")
+
+    assert kueue["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    assert kueue["spec"]["runPolicy"]["schedulingPolicy"] == {"minAvailable": 2}
+    assert "kueue.x-k8s.io/queue-name" not in volcano["metadata"]["labels"]
+    assert volcano["spec"]["runPolicy"]["schedulingPolicy"] == {"minAvailable": 2, "queue": "team"}
+    assert alone["spec"]["runPolicy"]["schedulingPolicy"]["queue"] == "team"
+    bare = render(queue_name="team", scheduler_name="volcano").manifest
+    assert bare["spec"]["runPolicy"]["schedulingPolicy"] == {"queue": "team"}

@@ -356,3 +356,22 @@ def test_what_is_changed_of_a_job_that_exists() -> None:
     assert not t9k.stops_by_itself(GUIDES)
     assert t9k.expiring(GUIDES) is None
     assert t9k.in_words_of(GUIDES, frozenset()) is GUIDES
+
+
+def test_code_is_fetched_in_every_role_and_its_credentials_are_hidden() -> None:
+    """As in a PyTorchJob: Arena's container first, the values in a Secret, one hash for all attempts."""
+    env = {"GIT_SYNC_USERNAME": "ann", "GIT_SYNC_PASSWORD": "tops3cret"}
+    job = TrainingJob.parse(
+        name="digits", image="digits:1", workers=2, worker={"cpu": "2"}, code="https://git.example/x.git", env=env
+    )
+
+    first, again = (t9k.render(job, owner=OWNER, attempt=attempt) for attempt in (1, 2))
+
+    specs = first.manifest["spec"]["replicaSpecs"]
+    assert [spec["template"]["spec"]["initContainers"][0]["name"] for spec in specs] == ["init-code"] * 2
+    assert "tops3cret" not in str(first.manifest)
+    assert first.secret is not None
+    assert sorted(first.secret["stringData"]) == [
+        f"role-{index}.GIT_SYNC_{what}" for index in (0, 1) for what in ("PASSWORD", "USERNAME")
+    ]
+    assert first.spec_hash == again.spec_hash

@@ -9,7 +9,9 @@ from pods import BACK_OFF, POD, RUNNING, after, container, ended, event, look, p
 from ptjob_provider.core.recorder import (
     ContainerKind,
     Record,
+    from_text,
     observe,
+    to_text,
 )
 from story import STORIES, read
 
@@ -320,6 +322,38 @@ class TestToldEnds:
         waits = event("Error", f"Error pod {POD} condition message: 0/1 nodes are available", name="digits")
 
         assert look(Record(), events=[waits]).terminations == ()
+
+
+class TestRevisions:
+    @staticmethod
+    def fetched(name: str, message: str | None, uid: str = "u1") -> dict[str, Any]:
+        """Return a pod whose code was fetched."""
+        told = {} if message is None else {"message": message}
+        made = pod(container(RUNNING), uid=uid)
+        made["metadata"]["name"] = name
+        made["status"]["initContainerStatuses"] = [container(ended(0, **told), name="init-code")]
+        return made
+
+    def test_each_revision_is_kept_with_the_first_replica_that_has_it(self) -> None:
+        """Also when the pods are gone, and however often they are seen."""
+        told = [self.fetched(name, f'{{"git_revision": "{sha}"}}') for name, sha in (("w-1", "b"), ("m-0", "a"))]
+        record = look(look(Record(), *told), *told, self.fetched("w-0", '{"git_revision": "b"}'))
+
+        gone = look(record, at=5)
+
+        assert gone.revisions == ("m-0 a", "w-0 b")
+        assert (gone.revision_of("m-0"), gone.revision_of("w-0"), gone.revision_of("w-9")) == ("a", "b", "a")
+        assert from_text(to_text(gone)).revisions == gone.revisions
+        assert [text for text in gone.notices if "different commits" in text] == list(gone.notices)
+        assert len(gone.notices) == 1
+        assert look(Record(), told[0]).notices == ()
+
+    @pytest.mark.parametrize("message", [None, "", "the end of a log", "[]", "{}"])
+    def test_an_image_that_tells_nothing_leaves_it_open(self, message: str | None) -> None:
+        """git-sync's own, for one."""
+        record = look(Record(), self.fetched("m-0", message))
+
+        assert (record.revisions, record.revision_of("m-0")) == ((), "")
 
 
 def test_a_replica_is_its_newest_pod_while_failed_ones_of_it_stay() -> None:

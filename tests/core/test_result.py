@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.outputs import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs
 from ptjob_provider.core.result import Usage, build_result, measure
@@ -104,3 +106,14 @@ def test_an_output_that_is_not_there_has_no_place() -> None:
 
     assert (result["model"], result["tfevents"]) == (None, None)
     assert unseen["model"] is None
+
+
+@pytest.mark.parametrize(("told", "seen"), [("5ca1ab1e", "5ca1ab1e"), ("", None)])
+def test_the_revision_that_was_trained_is_in_the_result(told: str, seen: str | None) -> None:
+    """Where somebody has told of one."""
+    result = build_result(
+        ref=REF, attempt=1, status=STATUS, usage=used(), rank0="m", outputs=OUTPUTS, report=None, diagnosis=None,
+        git_revision=told,
+    )  # fmt: skip
+
+    assert result["git_revision"] == seen

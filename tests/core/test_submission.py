@@ -10,7 +10,8 @@ from fakes import MemoryStore, ScriptedBackend, finished
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlreadyExists, KindNotServed
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted, stop_and_wait
+from ptjob_provider.core.stopping import stop_and_wait
+from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
@@ -330,6 +331,36 @@ def test_concluding_without_a_record_is_nothing() -> None:
     conclude_attempt(store)
 
     assert store.record is None
+
+
+PRIVATE = {"GIT_SYNC_USERNAME": "ann", "GIT_SYNC_PASSWORD": "tops3cret"}
+
+
+async def test_a_job_gets_its_secret_also_where_its_create_was_cut_short(caplog: pytest.LogCaptureFixture) -> None:
+    """The answer to the create is lost: the job is adopted, and what it waits for is made. No value of it is said."""
+    job = TrainingJob.parse(name="digits", namespace="team", image="digits:1", code="https://g/x.git", env=PRIVATE)
+    backend, store, lost = ScriptedBackend(), MemoryStore(), ScriptedBackend()
+    lost.submits = ["lost"]
+
+    first = await submit(backend, store, job=job)
+    second = await submit(lost, MemoryStore(), job=job)
+    again = await submit(lost, MemoryStore(), job=job)
+
+    for server, submission in ((backend, first), (lost, second), (lost, again)):
+        assert server.secrets[submission.ref.name]["stringData"]["master.GIT_SYNC_PASSWORD"] == "tops3cret"  # noqa: S105
+    assert (first.adopted, second.adopted, again.ref) == (False, True, second.ref)
+    assert caplog.text.count("the values of GIT_SYNC_PASSWORD, GIT_SYNC_USERNAME are in the Secret") == 1
+    assert "tops3cret" not in caplog.text
+
+
+async def test_a_job_without_credentials_asks_for_no_secret() -> None:
+    """Whoever has none needs no right for it."""
+    backend, store = ScriptedBackend(), MemoryStore()
+
+    await submit(backend, store)
+    await submit(backend, store)
+
+    assert backend.secrets == {}
 
 
 async def test_a_job_that_names_no_kind_is_made_as_one_that_is_served() -> None:

@@ -205,6 +205,7 @@ REFUSED = {
     "scheduler_name": "volcano",
     "host_network": True,
     "init_containers": [{"name": "wait", "image": "busybox"}],
+    "code": "https://git.example/team/mnist.git",
     "nproc_per_node": "gpu",
     "runtime": "Pod/mine",
     "env": {"PET_NNODES": "2"},

@@ -176,6 +176,37 @@ def test_a_secrets_value_is_not_in_a_compiled_pipeline(tmp_path: Path, monkeypat
     assert "canary" not in (tmp_path / "pipeline.yaml").read_text()
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"env": {"GIT_SYNC_PASSWORD": "tops3cret"}}, r"env\.GIT_SYNC_PASSWORD: "),
+        ({"worker": {"env": {"GITSYNC_TOKEN": "tops3cret"}}}, r"worker\.env\.GITSYNC_TOKEN: "),
+        ({"env": [{"name": "RSYNC_PASSWORD", "value": "tops3cret"}]}, r"env\.RSYNC_PASSWORD: "),
+    ],
+)
+def test_credentials_for_code_are_not_compiled(given: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """A Secret that the job would own comes too late: the pipeline and its runs would show them."""
+    with pytest.raises(InvalidSpec, match=said) as error:
+        compiled(tmp_path, image="digits", code="https://git.example/mnist.git", **given)
+
+    assert "tops3cret" not in str(error.value)
+
+
+def test_code_is_an_address_or_a_map_and_may_be_a_pipelines_value(tmp_path: Path) -> None:
+    """The component's input is a map; a reference to a Secret passes."""
+    env = {"GIT_SYNC_PASSWORD": {"secret": "hub", "key": "token"}, "GIT_SYNC_BRANCH": "dev"}
+
+    def pipeline(url: str = "https://git.example/mnist.git", branch: str = "dev") -> None:
+        pytorchjob_op(image="digits", code=url)
+        pytorchjob_op(image="digits", code={"git": url, "branch": branch})
+
+    assert inputs(compiled(tmp_path, image="digits", code="h::m/p", env=env))["code"] == {"rsync": "h::m/p"}
+    spec = compile_pipeline(pipeline, tmp_path)
+    value = "{{{{$.inputs.parameters['pipelinechannel--{}']}}}}".format
+    assert inputs(spec)["code"] == {"git": value("url")}
+    assert inputs(spec, "pytorchjob-2")["code"] == {"git": value("url"), "branch": value("branch")}
+
+
 def test_a_manifest_is_read_from_its_file_when_the_pipeline_is_compiled(tmp_path: Path) -> None:
     """The step's pod does not have the file."""
     file = tmp_path / "job.yaml"

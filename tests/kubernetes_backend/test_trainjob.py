@@ -24,7 +24,8 @@ from ptjob_provider.core.runner import follow
 from ptjob_provider.core.snapshot import look
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
-from ptjob_provider.core.submission import ensure_submitted, stop_and_wait
+from ptjob_provider.core.stopping import stop_and_wait
+from ptjob_provider.core.submission import ensure_submitted
 from rbac import rules_of_kinds
 
 if TYPE_CHECKING:

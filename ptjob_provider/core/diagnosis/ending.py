@@ -131,7 +131,8 @@ def _queued(
             text = f"{who} had no place after {duration(timeout)}: {clip(wait.message) or wait.reason}"
             return Diagnosis.of(cause, text, replica=wait.replica)
     word = "suspended" if status.phase is JobPhase.SUSPENDED else "without pods"
-    return Diagnosis.of(Cause.QUEUED, f"it was still {word} after {duration(timeout)}")
+    why = f"; its queue says: {clip(record.queue)}" if record.queue and word == "suspended" else ""
+    return Diagnosis.of(Cause.QUEUED, f"it was still {word} after {duration(timeout)}{why}")
 
 
 def _sidecar(record: Record, now: datetime, timeout: float | None, ranks: Mapping[str, int]) -> Diagnosis | None:

@@ -7,6 +7,7 @@ import signal
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core import code_sync
 from ptjob_provider.core.diagnosis import tail
 from ptjob_provider.core.diagnosis.verdict import ADVICE, Cause
 from ptjob_provider.core.recorder import is_program_missing
@@ -38,6 +39,7 @@ _SEE_LOG = (
     "See the log for its exception (torchrun repeats it only where torch's `record` decorates the entry point); "
     "a retry would fail the same way"
 )
+_UNREACHABLE = "See whether the pods can reach that server; a retry may help"
 _LAST_LINE = 160
 
 
@@ -128,6 +130,7 @@ _HINTS = (
 def find(end: Termination, lines: Sequence[str]) -> Finding:
     """Read one container's end; `lines` are the last lines of its log."""
     known = disrupted(end.disruption) if end.disruption else _told_by_kubelet(end)
+    known = known or _unfetched(end, lines)
     if known is not None:
         return known
     root = tail.torchrun_root(lines)
@@ -147,6 +150,16 @@ def _told_by_kubelet(end: Termination) -> Finding | None:
     if end.exit_code is None:
         return Finding(cause=Cause.UNKNOWN, did="ended, and nobody knows how")
     return None
+
+
+def _unfetched(end: Termination, lines: Sequence[str]) -> Finding | None:
+    """Read why the code could not be fetched, where the container that fetches it says so."""
+    if end.container != code_sync.CONTAINER or not lines or not lines[-1].startswith(code_sync.FAILED):
+        return None
+    detail, did = tail.clip(lines[-1].removeprefix(code_sync.FAILED)), "could not fetch the code"
+    if end.exit_code == code_sync.UNREACHABLE:
+        return Finding(cause=Cause.CODE, did=did, detail=detail, resolution=_UNREACHABLE, retryable=True)
+    return Finding(cause=Cause.CODE, did=did, detail=detail)
 
 
 def disrupted(disruption: str) -> Finding:

@@ -23,6 +23,7 @@ cannot_start        yes     the runtime failed on this node, not the program
 image               both    no when the registry says that it is not there or not allowed, else yes
 config              no      a secret or config map that the job names does not exist
 mount               both    no when what is mounted does not exist, else yes
+code                both    no when an address, a name or a credential is wrong, yes when a server was away
 init                yes     an init container waits for a name or a server, or gave up waiting
 start_timeout       yes     the cluster was slow
 unschedulable       yes     the cluster may have room later
@@ -80,6 +81,7 @@ class Cause(StrEnum):
     IMAGE = "image"
     CONFIG = "config"
     MOUNT = "mount"
+    CODE = "code"
     INIT = "init"
     START_TIMEOUT = "start_timeout"
     UNSCHEDULABLE = "unschedulable"
@@ -118,6 +120,7 @@ ADVICE: Mapping[Cause, tuple[str, bool]] = {
     Cause.IMAGE: ("See whether the registry can be reached from the nodes; a retry may help", True),
     Cause.CONFIG: (f"Create what is missing or correct its name; {_SAME}", False),
     Cause.MOUNT: ("Look at the volume and its driver; a retry may help", True),
+    Cause.CODE: (f"Correct code= or its credentials (a Secret, GIT_SYNC_* variables); {_SAME}", False),
     Cause.INIT: ("See the log of that container for what it waits for; a retry may help", True),
     Cause.START_TIMEOUT: ("Look at the pod's events, or raise the start timeout; a retry may help", True),
     Cause.UNSCHEDULABLE: ("Ask for less, free a node or raise the queue timeout; a retry waits again", True),

@@ -58,6 +58,8 @@ def waiting_reason(record: Record, status: JobStatus, *, replicas: int) -> str:
     """Return one line that says what the job waits for, "" when every replica runs or has run."""
     if status.phase.is_terminal:
         return ""
+    if status.phase is JobPhase.SUSPENDED and record.queue:
+        return f"suspended by its queue: {clip(record.queue)}"
     if status.phase is JobPhase.SUSPENDED:
         return "suspended: it waits for its queue, or for a person, to resume it"
     there = len(record.running) + len(record.finished)

@@ -6,7 +6,7 @@ values to values: a job's object and its pods come in as the API server wrote th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -57,12 +57,17 @@ class PodOwner:
 class Rendered:
     """One attempt's object, ready to submit; where its outputs are; and the hash of what was asked for.
 
-    The hash leaves out all metadata and the attempt: it is the same for every attempt of an unchanged job.
+    The hash leaves out all metadata, the attempt and credentials: it is the same for every attempt of an unchanged job.
+
+    Attributes:
+        secret: the Secret that the job's containers refer to and that has to be made with it, to be owned by it; None
+            if there is none. Nobody may see it but the API server.
     """
 
     manifest: Manifest
     outputs: ResolvedOutputs
     spec_hash: str
+    secret: Manifest | None = field(default=None, repr=False)
 
 
 class Kind(Protocol):

@@ -12,6 +12,7 @@ from ptjob_provider.core.errors import (
     InvalidSpec,
     JobNotFound,
     OutputsNotVerified,
+    PermissionDenied,
 )
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import crd, paths
@@ -19,6 +20,7 @@ from ptjob_provider.core.kubernetes.board import ENDED, followed, followed_world
 from ptjob_provider.core.kubernetes.claim import watched_claim
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.inspection import inspect
+from ptjob_provider.core.kubernetes.job_secret import ensure_secret
 from ptjob_provider.core.kubernetes.podlog import ReplicaLog
 from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
 
@@ -48,8 +50,25 @@ class KubernetesBackend:
         self._config = config
         self._probe = probe or ProbeOptions()
 
-    async def submit(self, manifest: Manifest) -> JobRef:
+    async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
         """Create the job; a field that the server does not know is refused, not dropped. See `Backend.submit`."""
+        ref = await self._create(manifest)
+        if secret is None:
+            return ref
+        try:
+            await self.give_secret(ref, secret)
+        except PermissionDenied as error:
+            await self.delete(ref)
+            advice = "name a Secret of your own with `code`, or grant what docs/kubernetes-code-role.yaml has"
+            raise PermissionDenied(f"{error}; {advice}", code=error.code, reason=error.reason) from error
+        return ref
+
+    async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
+        """Have the job's Secret; see `Backend.give_secret`."""
+        async with lease(self._config) as client:
+            await ensure_secret(client, ref, secret)
+
+    async def _create(self, manifest: Manifest) -> JobRef:
         meta = manifest["metadata"]
         path = paths.jobs(manifest["kind"], meta["namespace"])
         async with lease(self._config) as client:

@@ -35,9 +35,14 @@ def claims(namespace: str, name: str = "") -> str:
     return _path("/api/v1", namespace, "persistentvolumeclaims", name)
 
 
-def secrets(namespace: str, name: str) -> str:
-    """Return the path of a Secret."""
+def secrets(namespace: str, name: str = "") -> str:
+    """Return the path of a Secret, or of all Secrets of a namespace."""
     return _path("/api/v1", namespace, "secrets", name)
+
+
+def workloads(namespace: str) -> str:
+    """Return the path of what Kueue keeps of each job in its queues."""
+    return _path("/apis/kueue.x-k8s.io/v1beta1", namespace, "workloads", "")
 
 
 def _path(root: str, namespace: str, plural: str, name: str) -> str:

@@ -47,9 +47,12 @@ class LocalBackend:
         self._store = objects.JobStore(config.root)
         self._config = config
 
-    async def submit(self, manifest: Manifest) -> JobRef:
+    async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
         """Create the job; its supervisor runs when this returns. See `Backend.submit`."""
-        return await asyncio.to_thread(submission.submit, manifest, self._config, self._store)
+        return await asyncio.to_thread(submission.submit, manifest, self._config, self._store, secret=secret)
+
+    async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
+        """Do nothing: a job of this machine has its Secret from its first moment. See `Backend.give_secret`."""
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """Return the job's object; see `Backend.get`."""

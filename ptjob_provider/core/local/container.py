@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.local import isolation, processes, restarts
@@ -18,13 +19,13 @@ from ptjob_provider.core.local.logfile import LogFile
 from ptjob_provider.core.local.processes import ProcessId
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import IO
 
     from ptjob_provider.core.local.launch import Launch
 
 _CHUNK = 1024 * 1024
 _DRAIN_TIMEOUT = 2.0
+_MAX_MESSAGE = 4096
 
 
 class Container:
@@ -205,7 +206,9 @@ class Container:
     def _end(self, facts: dict[str, Any]) -> None:
         assert self._log is not None  # noqa: S101 - there is one since the start
         self._log.finish()
-        message = self._log.message() if facts["exitCode"] and self.launch.logs_as_message else ""
+        message = _told(self.launch.told)
+        if not message and facts["exitCode"] and self.launch.logs_as_message:
+            message = self._log.message()
         told = {"message": message} if message else {}
         finished_at = self._exited_at or _now()
         self._terminated = {**told, **facts, "startedAt": self._started_at, "finishedAt": finished_at}
@@ -218,6 +221,17 @@ class Container:
     def _give_up(self) -> None:
         self._due_at = None
         self.has_ended = True
+
+
+def _told(path: str) -> str:
+    """Return what a run has written where its termination message belongs, and forget it."""
+    try:
+        with Path(path).open("rb") as file:
+            said = file.read(_MAX_MESSAGE).decode("utf-8", "replace")
+        Path(path).unlink()
+    except OSError:
+        return ""
+    return said
 
 
 def _prepare(parent: int, read_only: tuple[tuple[str, str], ...]) -> None:

@@ -90,7 +90,9 @@ _CONTAINER: Mapping[str, Rule] = {
     "securityContext": Announced(_WHO),
     "readinessProbe": Announced(_NETWORK),
     "resizePolicy": Announced(_LIMITS),
-    "terminationMessagePath": Announced("is not read; the end of the log tells why a container failed"),
+    "terminationMessagePath": Announced(
+        "is read where a variable or an argument names it; else the end of the log tells why it failed"
+    ),
     **dict.fromkeys(
         ("livenessProbe", "startupProbe"), Refused("nothing probes a container here, so it would not be restarted")
     ),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.local.setup import Setup
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
+_TERMINATION_LOG = "/dev/termination-log"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,7 @@ class Launch:
         read_only: pairs of directories; the first is bound read-only to the second, for this container alone.
         waiting_reason: why it does not run before it is started.
         logs_as_message: whether the end of its log tells why it failed.
+        told: the file that stands for its `terminationMessagePath` wherever a variable or an argument names that.
     """
 
     pod: str
@@ -54,6 +56,7 @@ class Launch:
     read_only: tuple[tuple[str, str], ...] = ()
     waiting_reason: str = "ContainerCreating"
     logs_as_message: bool = True
+    told: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +108,11 @@ def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[Binding
     )
     variables = resolve(appended, stores=plan.setup.stores, fields=pod_fields(plan.pod), field=container["name"])
     bound, read_only = _bound(plan, container["name"], mounts)
-    paths = PathMap([*image_bindings(image, plan.root), *bound])
+    message = container.get("terminationMessagePath") or _TERMINATION_LOG
+    told = str(plan.directory / f"{container['name']}.termination-log")
+    paths = PathMap(
+        [*image_bindings(image, plan.root), *bound, Binding(container_path=normal(message), host_path=told)]
+    )
     argv = [paths.text(expand(word, variables)) for word in arguments(container, image)]
     return Launch(
         pod=plan.pod["metadata"]["name"],
@@ -117,6 +124,7 @@ def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[Binding
         mark=mark(plan, container["name"]),
         read_only=read_only,
         logs_as_message=container.get("terminationMessagePolicy") != "File",
+        told=told,
     )
 
 

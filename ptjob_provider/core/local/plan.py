@@ -8,12 +8,13 @@ import zlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core import code_sync
 from ptjob_provider.core.errors import UnsupportedByBackend
 from ptjob_provider.core.local import fields, isolation, references, resources, volumes
 from ptjob_provider.core.local.conditions import instant
 from ptjob_provider.core.local.defaults import defaulted
 from ptjob_provider.core.local.environment import Stores
-from ptjob_provider.core.local.image import arguments
+from ptjob_provider.core.local.image import ImageFacts, arguments
 from ptjob_provider.core.local.setup import Setup
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import LocalConfig
-    from ptjob_provider.core.local.image import ImageFacts
+
+_FOR_PODS = ("imagePullPolicy", "securityContext")
+_SYNC = ("python3", "-I", code_sync.__file__)
+"""What stands in for every image that fetches code: they are told the same things."""
 
 
 def plan(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
@@ -32,7 +36,7 @@ def plan(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
         UnsupportedByBackend: a field would have to be ignored, or there is not enough of something.
     """
     full = defaulted(job)
-    notices = [*fields.announced(full), *_device_notices(full, config)]
+    notices = [*fields.announced(_without_ours(full)), *_device_notices(full, config)]
     images, image_notices = _images(full, config)
     setup = Setup(
         claims=str(config.claims_of(job["metadata"]["namespace"])),
@@ -63,6 +67,23 @@ def _pods(job: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield f"spec.pytorchReplicaSpecs.{role}.template.spec", replica["template"]["spec"]
 
 
+def _without_ours(job: Manifest) -> Manifest:
+    """Return the job without what we ourselves say of the container that fetches its code, to pods of a cluster."""
+    roles = job["spec"]["pytorchReplicaSpecs"]
+    return {**job, "spec": {**job["spec"], "pytorchReplicaSpecs": {role: _quiet(each) for role, each in roles.items()}}}
+
+
+def _quiet(replica: Manifest) -> Manifest:
+    pod = replica["template"]["spec"]
+    if "initContainers" not in pod:
+        return replica
+    inits = [
+        {name: part for name, part in each.items() if each["name"] != code_sync.CONTAINER or name not in _FOR_PODS}
+        for each in pod["initContainers"] or ()
+    ]
+    return {**replica, "template": {**replica["template"], "spec": {**pod, "initContainers": inits}}}
+
+
 def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
     total = 0
     for path, container in _containers(job):
@@ -78,7 +99,8 @@ def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
 
 
 def _limit_notices(job: Manifest) -> Iterator[str]:
-    limited = [path for path, container in _containers(job) if resources.has_limits(container)]
+    told = [(path, each) for path, each in _containers(job) if each["name"] != code_sync.CONTAINER]
+    limited = [path for path, container in told if resources.has_limits(container)]
     if limited:
         yield f"limits of cpu and memory are not enforced on this machine ({', '.join(limited)})"
 
@@ -101,8 +123,12 @@ def _check_total(role: str, total: int, config: LocalConfig) -> None:
 def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], list[str]]:
     images: dict[str, ImageFacts] = {}
     notices = []
+    fetching = {each["image"] for _, each in _containers(job) if each["name"] == code_sync.CONTAINER}
     for name in dict.fromkeys(container["image"] for _, container in _containers(job)):
         stand_in = config.stand_in(name)
+        if stand_in is None and name in fetching:
+            images[name] = ImageFacts(python=sys.executable, entrypoint=_SYNC, env={}, files={})
+            continue
         if stand_in is None:
             text = "nothing stands in for it here; its own files and working directory are not there"
             notices.append(f"image {name}: {text}, python is {config.interpreter}")

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import uuid
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,9 +43,13 @@ _SET_BY_SERVER = frozenset(
 )
 
 
-def submit(manifest: Mapping[str, Any], config: LocalConfig, store: JobStore) -> JobRef:
-    """Create the job and start its supervisor; see `Backend.submit`."""
+def submit(
+    manifest: Mapping[str, Any], config: LocalConfig, store: JobStore, *, secret: Mapping[str, Any] | None = None
+) -> JobRef:
+    """Create the job and start its supervisor; see `Backend.submit`. The Secret is never written to a disk."""
     job = admitted(manifest)
+    if secret is not None:
+        config = replace(config, secrets={**config.secrets, secret["metadata"]["name"]: secret["stringData"]})
     setup, notices = plan(job, config)
     files = store.files(job["metadata"]["namespace"], job["metadata"]["name"])
     store.sweep()

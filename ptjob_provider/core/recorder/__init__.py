@@ -8,10 +8,20 @@ from __future__ import annotations
 
 from ptjob_provider.core.recorder.observe import observe
 from ptjob_provider.core.recorder.pods import is_program_missing
-from ptjob_provider.core.recorder.record import ContainerKind, Record, Removal, Restarts, Termination, Waiting, WaitKind
+from ptjob_provider.core.recorder.record import (
+    WORKLOAD,
+    ContainerKind,
+    Record,
+    Removal,
+    Restarts,
+    Termination,
+    Waiting,
+    WaitKind,
+)
 from ptjob_provider.core.recorder.text import from_text, stored_in, to_text
 
 __all__ = [
+    "WORKLOAD",
     "ContainerKind",
     "Record",
     "Removal",

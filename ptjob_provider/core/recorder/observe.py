@@ -6,9 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core import code_sync
 from ptjob_provider.core.recorder.operator_events import created_pods, deleted_pods, told_ends, told_key
 from ptjob_provider.core.recorder.pods import Container, Pod, Wait, event_time, name_of, read_pod, refusals, wait_of
 from ptjob_provider.core.recorder.record import (
+    WORKLOAD,
     ContainerKind,
     Record,
     Removal,
@@ -31,6 +33,8 @@ _MESSAGE_BYTES = 4096
 _LASTING = timedelta(minutes=10)
 """A run of this length clears the kubelet's back-off; failures before and after it are not one loop."""
 _MAX_NOTICES = 20
+_MAX_REVISIONS = 4
+_DIFFER = "replicas have fetched different commits, as their branch went on meanwhile; name a `revision` with `code`"
 
 
 def observe(
@@ -62,12 +66,14 @@ def observe(
         if newest[pod.name] is not pod and _is_told(record, pod):
             continue  # another pod is this replica now, and its restarts are counted
         record = _with_restarts(record, pod)
-        record = _with_terminations(record, pod, now)
+        record = _with_revision(_with_terminations(record, pod, now), pod)
     for end in told_ends(events, container):
         record = _with_told(record, end)
     record = replace(record, held_up=_held_up(before, record))
     present = list(newest.values())
-    record = replace(_with_present(record, present), notices=_notices(record, events))
+    record = replace(
+        _with_present(record, present), notices=_notices(record, events), queue=_said_by_queue(events) or record.queue
+    )
     record = replace(record, waiting=_waiting(record, present, events, now=now, replicas=replicas))
     return bounded(_with_clocks(record, present, now=now, replicas=replicas))
 
@@ -98,6 +104,11 @@ def _is_in(pod: Pod, state: str) -> bool:
 def _notices(record: Record, events: Sequence[Manifest]) -> tuple[str, ...]:
     texts = [text_of(event, "message") for event in events if event.get("reason") == "NotApplied"]
     return tuple(dict.fromkeys([*record.notices, *texts]))[:_MAX_NOTICES]
+
+
+def _said_by_queue(events: Sequence[Manifest]) -> str:
+    told = (one for one in events if (one.get("involvedObject") or {}).get("kind") == WORKLOAD)
+    return next((_last_bytes(text_of(one, "message"), _MESSAGE_BYTES) for one in told), "")
 
 
 def text_of(fields: Mapping[str, Any], name: str) -> str:
@@ -140,6 +151,18 @@ def _with_terminations(record: Record, pod: Pod, now: datetime) -> Record:
     for end in ends:
         record = _with_end(record, end, now)
     return record
+
+
+def _with_revision(record: Record, pod: Pod) -> Record:
+    """Take up which revision of its code the pod has fetched."""
+    ends = (one.state("terminated") or {} for one in pod.containers if one.name == code_sync.CONTAINER)
+    found = {code_sync.revision_in(text_of(end, "message")) for end in ends} - {""}
+    told = {revision: name for name, _, revision in (entry.partition(" ") for entry in record.revisions)}
+    for revision in found:
+        told[revision] = min(pod.name, told.get(revision, pod.name))
+    entries = tuple(sorted(f"{name} {revision}" for revision, name in told.items())[:_MAX_REVISIONS])
+    differ = [_DIFFER] if len(entries) > 1 and _DIFFER not in record.notices else []
+    return replace(record, revisions=entries, notices=(*record.notices, *differ))
 
 
 def _tells_a_failure(pod: Pod) -> bool:

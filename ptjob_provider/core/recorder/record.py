@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+WORKLOAD = "Workload"
+"""The kind of object in whose name a queue tells of a job."""
+
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 """Sorts before every instant that can be seen."""
 
@@ -168,6 +171,8 @@ class Record:
         hears_operator: the operator's events reach us, so that its silence tells something.
         restart_counts: per replica and container.
         notices: what the back-end does not apply, in its words.
+        queue: why the job's queue keeps it waiting, in the queue's words; "" if none has said.
+        revisions: of the code that replicas have fetched, each once: `replica revision`, the first replica by name.
         queued_since: when we first saw the present wait for a place; None while every pod has one.
         first_running_at: when the first training container started.
         all_running_at: when the last of the replicas started, once all of them run.
@@ -185,6 +190,8 @@ class Record:
     hears_operator: bool = False
     restart_counts: tuple[Restarts, ...] = ()
     notices: tuple[str, ...] = ()
+    queue: str = ""
+    revisions: tuple[str, ...] = ()
     queued_since: datetime | None = None
     first_running_at: datetime | None = None
     all_running_at: datetime | None = None
@@ -198,6 +205,15 @@ class Record:
     def restarts(self) -> int:
         """How often containers were started again, all replicas together."""
         return sum(entry.total for entry in self.restart_counts)
+
+    def revision_of(self, replica: str) -> str:
+        """Return the revision that a replica trained, as all do that have told none of their own; "" if none is known.
+
+        Where replicas differ it is that of the named one, else of the first by name.
+        """
+        told = [entry.partition(" ") for entry in self.revisions]
+        own = (revision for name, _, revision in told if name == replica)
+        return next(own, told[0][2] if told else "")
 
     def lost_seconds(self) -> dict[str, float]:
         """Return per replica how long its training container ran before it had to be started again."""

@@ -82,7 +82,8 @@ def _shorten_kept(record: Record) -> Record:
 
 
 def _shorten_waiting(record: Record) -> Record:
-    return replace(record, waiting=_shortened(record.waiting), held_up=_shortened(record.held_up))
+    waiting, held_up = _shortened(record.waiting), _shortened(record.held_up)
+    return replace(record, waiting=waiting, held_up=held_up, queue=record.queue[:_SHORT])
 
 
 def _shortened(waits: Sequence[Waiting]) -> tuple[Waiting, ...]:

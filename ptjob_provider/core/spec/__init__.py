@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ptjob_provider.core.spec.code import CodeSource
 from ptjob_provider.core.spec.elastic import ElasticPolicy
 from ptjob_provider.core.spec.environment import EnvVar
 from ptjob_provider.core.spec.installation import Installation, job_template
@@ -12,6 +13,7 @@ from ptjob_provider.core.spec.volumes import PodVolume, VolumeMount
 
 __all__ = [
     "JOB_FIELDS",
+    "CodeSource",
     "ElasticPolicy",
     "EnvVar",
     "Installation",

@@ -14,6 +14,7 @@ from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.identity import check_name
 from ptjob_provider.core.manifest import KINDS, load_manifest
 from ptjob_provider.core.spec import environment, literals, objects, placement
+from ptjob_provider.core.spec.code import CodeSource
 from ptjob_provider.core.spec.elastic import ElasticPolicy
 from ptjob_provider.core.spec.resources import (
     DEFAULT_GPU,
@@ -160,6 +161,13 @@ class TrainingJob:
     working_dir: str | None = setting(absolute_path)
     """Directory that the program starts in, absolute. None: the image's."""
 
+    code: CodeSource | None = setting(CodeSource.parse)
+    """Code that is fetched in every pod before the training starts, into `<working_dir>/code/<repository>`: the address
+    of a git repository or of an rsync folder (`host::module/path`), or a map of git or rsync, branch, revision,
+    submodules, depth, secret, image. Variables of `env` that are called `GIT_SYNC_*` or `GITSYNC_*` go to what fetches
+    it; the credentials among them into a Secret that the job owns. With it `working_dir` is `/root` unless something is
+    said. None: the image has the code."""
+
     restart_policy: str | None = setting(literals.word("Never", "OnFailure", "ExitCode", "Always"))
     """What happens to a replica that fails. None: `Never` for typed fields - a rank that is restarted alone cannot
     rejoin the others, so the whole job must fail and be retried - and `OnFailure` if the job is elastic, where it
@@ -203,7 +211,7 @@ class TrainingJob:
     """Scheduler that places the pods. None: the cluster's default."""
 
     queue_name: str | None = setting(placement.label_value)
-    """Kueue's LocalQueue, as the job's label. None: not queued."""
+    """Kueue's LocalQueue, as the job's label; with `scheduler_name="volcano"` Volcano's queue. None: not queued."""
 
     gang: bool | None = setting(literals.boolean)
     """Whether the pods are placed all or none (`schedulingPolicy.minAvailable` = all), where the operator runs with a

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.spec import ElasticPolicy, TrainingJob
 
+VOLCANO = "volcano"
+"""The scheduler that has queues of its own."""
+
 DEFAULT_TTL = 7 * 24 * 3600
 """Seconds; long enough to look into a failure after a weekend."""
 
@@ -138,8 +141,8 @@ def _overlaid(manifest: Manifest, job: TrainingJob) -> Manifest:
     }
     kept = {name: value for name, value in spec.items() if name != "pytorchReplicaSpecs"}
     whole = {**kept, **_set(changes), "pytorchReplicaSpecs": roles}
-    queue = {} if job.queue_name is None else {QUEUE_LABEL: job.queue_name}
-    labels = {**(job.labels or {}), **queue}
+    is_kueues = job.queue_name is not None and job.scheduler_name != VOLCANO
+    labels = {**(job.labels or {}), **({QUEUE_LABEL: str(job.queue_name)} if is_kueues else {})}
     return podtemplate.with_metadata({**manifest, "spec": whole}, labels=labels, annotations=job.annotations or {})
 
 
@@ -182,6 +185,9 @@ def _run_policy(found: Manifest, job: TrainingJob, *, pods: int) -> Manifest | N
     if job.gang is not None:
         others = {k: v for k, v in (found.get("schedulingPolicy") or {}).items() if k != "minAvailable"}
         changes["schedulingPolicy"] = {**others, **({"minAvailable": pods} if job.gang else {})}
+    if job.queue_name is not None and job.scheduler_name == VOLCANO:
+        policy: Manifest = changes.get("schedulingPolicy") or found.get("schedulingPolicy") or {}
+        changes["schedulingPolicy"] = {**policy, "queue": job.queue_name}
     return {**found, **changes} if changes else found or None
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import owner_labels, spec_hash
-from ptjob_provider.core.kinds import claims, podtemplate
+from ptjob_provider.core.kinds import claims, code, podtemplate
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.ours import ATTEMPT_ENV, our_annotations, owned, with_name
 from ptjob_provider.core.kinds.pytorchjob.claims import resolve_outputs, with_output_mounts
@@ -33,8 +33,8 @@ def render(
     """Return the object of one attempt.
 
     What was asked for gets a name, namespace and owner, the owner's labels (on the pods too) and annotations, the
-    `PTJOB_*` variables first in the training container, mounts for declared outputs whose claim is not mounted, and the
-    last lines of failing containers in their pod's status - and nothing else.
+    `PTJOB_*` variables first in the training container, mounts for declared outputs whose claim is not mounted, what
+    fetches its code, and the last lines of failing containers in their pod's status - and nothing else.
 
     Args:
         job: what was asked for.
@@ -52,9 +52,11 @@ def render(
     installation = installation or Installation()
     named = with_name(requested(job, installation.template), job, owner=owner, attempt=attempt, exact_name=exact_name)
     validate(named)
-    asked = with_output_mounts(named, job.outputs)
-    outputs = resolve_outputs(asked, job.outputs)
-    digest = spec_hash({"spec": _without_metadata(asked)["spec"], "outputs": outputs.to_dict()})
+    told = with_output_mounts(_with_code(named, job, image=installation.sync_image), job.outputs)
+    outputs = resolve_outputs(told, job.outputs)
+    asked, secret = _without_credentials(told, secret=code.secret_name(named["metadata"]["name"]))
+    of_any_attempt, _ = _without_credentials(told, secret="code")  # noqa: S106 - a name
+    digest = spec_hash({"spec": _without_metadata(of_any_attempt)["spec"], "outputs": outputs.to_dict()})
     annotations = our_annotations(owner, attempt, digest, outputs)
     labels = owner_labels(named["metadata"]["name"], owner, attempt)
     variables = {ATTEMPT_ENV: str(attempt)} | claims.output_variables(outputs)
@@ -63,7 +65,26 @@ def render(
     if installation.change_pod is not None:
         manifest = _with_changed_pods(manifest, installation.change_pod)
         validate(manifest)
-    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest)
+    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, secret=secret)
+
+
+def _with_code(manifest: Manifest, job: TrainingJob, *, image: str) -> Manifest:
+    """Return the manifest with what fetches the job's code in the pods of every role."""
+    if (source := job.code) is None:
+        return manifest
+    fetched_by = image or code.SYNC_IMAGE
+    return map_templates(
+        manifest, lambda template: code.with_code(template, source, image=fetched_by, container=CONTAINER)
+    )
+
+
+def _without_credentials(manifest: Manifest, *, secret: str) -> tuple[Manifest, Manifest | None]:
+    """Return the manifest without the values of credentials, and the Secret that has them; None if there are none."""
+    roles = manifest["spec"]["pytorchReplicaSpecs"]
+    templates = {role.lower(): replica["template"] for role, replica in roles.items()}
+    found, made = code.hidden(templates, secret=secret, namespace=manifest["metadata"]["namespace"])
+    kept = {role: {**replica, "template": found[role.lower()]} for role, replica in roles.items()}
+    return {**manifest, "spec": {**manifest["spec"], "pytorchReplicaSpecs": kept}}, made
 
 
 def _with_changed_pods(manifest: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:

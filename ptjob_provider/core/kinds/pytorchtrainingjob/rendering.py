@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import owner_labels, spec_hash
-from ptjob_provider.core.kinds import claims, podtemplate
+from ptjob_provider.core.kinds import claims, code, podtemplate
 from ptjob_provider.core.kinds.asked import changed, pods_asked_for
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.metadata import check_labels, check_metadata
@@ -28,7 +28,7 @@ from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.spec.literals import mapping, sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest, Owner
     from ptjob_provider.core.spec import TrainingJob
@@ -63,16 +63,20 @@ def render(
     longest = _LONGEST_POD - max(len(f"{_DRAWN}{spec['type']}-{count(spec) - 1}") for spec in specs)
     asked = with_name(asked, job, owner=owner, attempt=attempt, exact_name=exact_name, longest=longest)
     trainer = trainer_of(specs[0]["template"])
-    found = claims.with_output_mounts([spec["template"] for spec in specs], job.outputs, container=trainer)
-    outputs = claims.resolve_outputs(found[0], job.outputs, container=trainer)
-    bare = _with_templates(asked, [{"spec": template["spec"]} for template in found])
+    told = claims.with_output_mounts(_with_code(specs, job, installation.sync_image), job.outputs, container=trainer)
+    outputs = claims.resolve_outputs(told[0], job.outputs, container=trainer)
+    name, namespace = asked["metadata"]["name"], asked["metadata"]["namespace"]
+    roles = {f"role-{index}": template for index, template in enumerate(told)}
+    hidden, secret = code.hidden(roles, secret=code.secret_name(name), namespace=namespace)
+    of_any_attempt, _ = code.hidden(roles, secret="code", namespace=namespace)  # noqa: S106 - a name
+    found = list(hidden.values())
+    bare = _with_templates(asked, [{"spec": template["spec"]} for template in of_any_attempt.values()])
     digest = spec_hash({"spec": bare["spec"], "outputs": outputs.to_dict()})
-    name = asked["metadata"]["name"]
     labels = owner_labels(name, owner, attempt)
     variables = {ATTEMPT_ENV: str(attempt)} | claims.output_variables(outputs)
     ours = [_ours(template, labels, variables) for template in found]
     if installation.change_pod is not None:
-        place = {"namespace": asked["metadata"]["namespace"]}
+        place = {"namespace": namespace}
         names = [f"{name}-{spec['type']}-0" for spec in specs]
         ours = [
             changed(each, installation.change_pod, name=pod, **place) for each, pod in zip(ours, names, strict=True)
@@ -83,7 +87,16 @@ def render(
     whole = podtemplate.with_metadata(_with_templates(asked, ours), labels=labels, annotations=annotations)
     manifest = owned(whole, owner)
     check_metadata("metadata", manifest["metadata"])
-    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest)
+    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, secret=secret)
+
+
+def _with_code(specs: Sequence[Mapping[str, Any]], job: TrainingJob, image: str) -> list[Manifest]:
+    """Return the templates of all roles, with what fetches the job's code if it has any."""
+    templates = [spec["template"] for spec in specs]
+    if (source := job.code) is None:
+        return templates
+    fetched_by = image or code.SYNC_IMAGE
+    return [code.with_code(each, source, image=fetched_by, container=trainer_of(each)) for each in templates]
 
 
 def _ours(template: Manifest, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:

@@ -62,6 +62,7 @@ _WHY_NOT = {
     "backoff_limit": "the runtime's job has it",
     "ttl_seconds_after_finished": "a TrainJob has no time to live; see on_finish_action",
     "elastic_policy": "Trainer has no elastic jobs since 2.2",
+    "code": "a TrainJob can add no init container; have one in a runtime of your own, or the code in the image",
     "gang": "the runtime's podGroupPolicy says it",
     "master": "all nodes of a TrainJob are alike",
     "worker": "all nodes of a TrainJob are alike",

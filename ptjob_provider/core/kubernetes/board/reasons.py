@@ -7,10 +7,12 @@ many by one list, and less and less often while the same jobs go on waiting.
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.hub import Mailbox
+from ptjob_provider.core.kinds.queue import JOB_UID_LABEL, as_event, owner_of
 from ptjob_provider.core.kubernetes import paths
 
 if TYPE_CHECKING:
@@ -35,12 +37,13 @@ class Reasons:
 
     def __init__(self, namespace: str) -> None:
         self._path = paths.events(namespace)
+        self._workloads = paths.workloads(namespace)
         self._asking: dict[str, World] = {}
         self._box = Mailbox()
 
     def look_at(self, world: World) -> None:
         """See whether the job asks for events now."""
-        if world.asks_about():
+        if world.asks_about() or world.asks_queue:
             if world.ref.uid not in self._asking:
                 self._asking[world.ref.uid] = world
                 self._box.ring()
@@ -60,7 +63,11 @@ class Reasons:
             await asyncio.sleep(_SETTLING)
             asking = {world: world.asks_about() for world in self._asking.values()}
             subjects = {uid for uids in asking.values() for uid in uids}
-            await self._read_all(client, asking, subjects)
+            queued = [world for world in asking if world.asks_queue]
+            if subjects:
+                await self._read_all(client, asking, subjects)
+            await self._read_queues(client, queued)
+            subjects |= {world.ref.uid for world in queued}
             pause = min(2 * pause, _PAUSES[1]) if subjects <= before else _PAUSES[0]
             before = subjects
             await asyncio.sleep(pause)
@@ -91,6 +98,24 @@ class Reasons:
             found = dict.fromkeys(subjects, _untold(error))
         for world, about in asking.items():
             world.show_events({uid: event for subject in about for uid, event in found.get(subject, {}).items()})
+
+    async def _read_queues(self, client: Client, queued: Sequence[World]) -> None:
+        """Show the jobs that a queue keeps waiting why it does; one that may not be asked is not said to be silent."""
+        wanted = {world.ref.uid: world for world in queued}
+        asked = [f"{JOB_UID_LABEL}={uid}" for uid in wanted] if len(wanted) <= _FEW else [""]
+        try:
+            for selector in asked:
+                for workload in await client.items(
+                    self._workloads, **({"labelSelector": selector} if selector else {})
+                ):
+                    event, world = as_event(workload), wanted.get(owner_of(workload))
+                    if event is not None and world is not None:
+                        world.show_events({event["metadata"]["uid"]: event})
+        except ClusterUnavailable:
+            return
+        except ClusterError as error:
+            for world in queued if error.code != HTTPStatus.NOT_FOUND else ():
+                world.show_events(_untold(error))
 
     async def _about(self, client: Client, subjects: set[str]) -> dict[str, Mapping[str, Manifest]]:
         found: dict[str, dict[str, Manifest]] = {}

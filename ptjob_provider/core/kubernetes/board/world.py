@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.hub import Mailbox
+from ptjob_provider.core.kinds.ours import QUEUE_LABEL
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class World:
         "_events",
         "_gone",
         "_has_started",
+        "_is_in_queue",
         "_number_of_gone",
         "_packed",
         "_pods",
@@ -68,6 +70,7 @@ class World:
         self.phase: JobPhase | None = None
         self._packed: bytes | None = None
         self._has_started = False
+        self._is_in_queue = False
         self._replicas = 0
         self._pods: dict[str, Manifest] = {}
         self._gone: deque[tuple[int, Manifest]] | None = None
@@ -83,6 +86,7 @@ class World:
         else:
             status = kinds.read_status(job)
             self.phase, self._has_started = status.phase, status.started_at is not None
+            self._is_in_queue = QUEUE_LABEL in (job["metadata"].get("labels") or {})
             self._replicas = len(kinds.replicas(job))
             self._packed = packed(job)
         self.is_known = True
@@ -192,6 +196,11 @@ class World:
     @property
     def _is_over(self) -> bool:
         return self.phase is not None and self.phase.is_terminal
+
+    @property
+    def asks_queue(self) -> bool:
+        """Whether a queue keeps the job from running, and knows why."""
+        return self.phase is JobPhase.SUSPENDED and self._is_in_queue and self._packed is not None
 
     def asks_about(self) -> list[str]:
         """Return whose events tell something: uids.

@@ -1,0 +1,217 @@
+"""The container that fetches a job's code before its training starts, and what of it may be seen by whom.
+
+The names are Arena's, so that its `logs` finds the container. It is told what to do by the variables of git-sync, and
+therefore may be one; what `code_sync` understands beside them is harmless to it. Values of credentials are taken out of
+the job: they go into a Secret, which the job will own.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider import __version__
+from ptjob_provider.core.code_sync import CONTAINER as SYNC_CONTAINER
+from ptjob_provider.core.code_sync import REPORT, RSYNC_SOURCE, repository_name
+from ptjob_provider.core.identity import MANAGED_LABEL
+from ptjob_provider.core.kinds.layers import named_over
+from ptjob_provider.core.kinds.podtemplate import find_container, map_container
+from ptjob_provider.core.spec.code import is_credential, is_sync_variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.spec.code import CodeSource
+
+SYNC_IMAGE = f"ghcr.io/ptjob-provider/sync:{__version__}"
+DEFAULT_WORKING_DIR = "/root"
+"""Arena's: where the code's folder is if nobody says where the program starts."""
+
+_VOLUME = "code-sync"
+_ROOT = "/ptjob-code"
+_SECRET_VOLUME = "code-secret"  # noqa: S105 - a volume's name
+_SECRET_PATH = "/etc/git-secret"  # noqa: S105 - a path
+_TERMINATION_LOG = "/dev/termination-log"
+_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}}
+_EVERYBODY_READS = 0o444
+_OURS = ("GIT_SYNC_REPO", "GIT_SYNC_ROOT", "GIT_SYNC_ONE_TIME", RSYNC_SOURCE, REPORT)
+_PLACES = ("GIT_SYNC_DEST", "GITSYNC_LINK")
+
+
+def with_prefix(prefix: str, image: str) -> str:
+    """Return the image's name behind the address of a mirror; "" is none."""
+    return f"{prefix.rstrip('/')}/{image}" if prefix else image
+
+
+def with_code(template: Manifest, code: CodeSource, *, image: str, container: str) -> Manifest:
+    """Return the template with a container that fetches the code, and with the code beside the training.
+
+    The training container starts in its working directory, with the code in `code/<repository>` below it. What is meant
+    for the sync container among its variables is that container's alone.
+
+    Args:
+        template: of one role.
+        code: what is fetched.
+        image: what fetches it, unless the code says otherwise.
+        container: name of the training container.
+    """
+    found = find_container(template, container)
+    variables = [each for each in found.get("env") or [] if is_sync_variable(each["name"])]
+    pod = template["spec"]
+    sync = _container(code, variables, image=image, user=_user(pod, found, is_known=not code.image))
+    volumes: list[Manifest] = [{"name": _VOLUME, "emptyDir": {}}]
+    if code.secret and code.is_over_ssh:
+        source = {"secretName": code.secret, "defaultMode": _EVERYBODY_READS}
+        volumes.append({"name": _SECRET_VOLUME, "secret": source})
+    inits = [sync, *(each for each in pod.get("initContainers") or [] if each.get("name") != SYNC_CONTAINER)]
+    grown = {**pod, "initContainers": inits, "volumes": named_over(pod.get("volumes") or [], volumes)}
+    return map_container({**template, "spec": grown}, container, _beside_code)
+
+
+def _beside_code(found: Manifest) -> Manifest:
+    working_dir = found.get("workingDir") or DEFAULT_WORKING_DIR
+    place = {"name": _VOLUME, "mountPath": posixpath.join(working_dir, "code")}
+    mounts = named_over(found.get("volumeMounts") or [], [place], key="mountPath")
+    own = [each for each in found.get("env") or [] if not is_sync_variable(each["name"])]
+    env = {"env": own} if own else {}
+    kept = {name: part for name, part in found.items() if name != "env"}
+    return {**kept, **env, "workingDir": working_dir, "volumeMounts": mounts}
+
+
+def _container(code: CodeSource, variables: list[Manifest], *, image: str, user: Manifest) -> Manifest:
+    mounts = [{"name": _VOLUME, "mountPath": _ROOT}]
+    if code.secret and code.is_over_ssh:
+        mounts.append({"name": _SECRET_VOLUME, "mountPath": _SECRET_PATH})
+    by_hand = {"command": ["rsync", "-rlpt", "--", code.rsync, f"{_ROOT}/"]} if code.rsync and code.image else {}
+    return {
+        "name": SYNC_CONTAINER,
+        "image": code.image or image,
+        "imagePullPolicy": "IfNotPresent",
+        **by_hand,
+        "env": _environment(code, variables),
+        "resources": _RESOURCES,
+        "securityContext": user,
+        "volumeMounts": mounts,
+    }
+
+
+# --- what it is told
+
+
+def _environment(code: CodeSource, variables: list[Manifest]) -> list[Manifest]:
+    """Return its variables: ours, over them what the user says for it, and over that what `code` says."""
+    is_placed = any(each["name"] in _PLACES for each in variables)
+    source = {RSYNC_SOURCE: code.source} if code.rsync else {"GIT_SYNC_REPO": code.source}
+    place = {} if is_placed or code.rsync else {"GIT_SYNC_DEST": repository_name(code.source)}
+    said = {
+        "GIT_SYNC_BRANCH": code.branch,
+        "GIT_SYNC_REV": code.revision,
+        "GIT_SYNC_SUBMODULES": code.submodules,
+        "GIT_SYNC_DEPTH": code.depth,
+    }
+    ours = {
+        **source,
+        "GIT_SYNC_ROOT": _ROOT,
+        "GIT_SYNC_ONE_TIME": "true",
+        REPORT: _TERMINATION_LOG,
+        **place,
+        **{name: str(value) for name, value in said.items() if value is not None},
+    }
+    decided = {*_OURS, *(name for name, value in said.items() if value is not None)}
+    theirs = [each for each in variables if each["name"] not in decided]
+    first = [{"name": name, "value": value} for name, value in ours.items()]
+    return named_over(named_over(first, _credentials(code)), theirs)
+
+
+def _credentials(code: CodeSource) -> list[Manifest]:
+    if code.secret is None:
+        return []
+    if code.is_over_ssh:
+        told = {"GIT_SYNC_SSH": "true", "GIT_SSH_KEY_FILE": f"{_SECRET_PATH}/ssh-privatekey"}
+        told["GIT_SSH_KNOWN_HOSTS_FILE"] = f"{_SECRET_PATH}/known_hosts"
+        return [{"name": name, "value": value} for name, value in told.items()]
+    name, password = {"name": code.secret}, "RSYNC_PASSWORD" if code.rsync else "GIT_SYNC_PASSWORD"
+    found = [{"name": password, "valueFrom": {"secretKeyRef": {**name, "key": "password"}}}]
+    if code.git:
+        user = {"secretKeyRef": {**name, "key": "username", "optional": True}}
+        found.insert(0, {"name": "GIT_SYNC_USERNAME", "valueFrom": user})
+    return found
+
+
+# --- who it is
+
+
+def _user(pod: Mapping[str, Any], container: Mapping[str, Any], *, is_known: bool) -> Manifest:
+    """Return its security context: the training's user, who is then the code's owner, else the image's own.
+
+    As long as that user is not root, PodSecurity `restricted` takes it. Of an image that somebody else has made nobody
+    knows who its user is, and where it writes.
+    """
+    contexts = {**(pod.get("securityContext") or {}), **(container.get("securityContext") or {})}
+    named = {name: contexts[name] for name in ("runAsUser", "runAsGroup") if contexts.get(name) is not None}
+    restricted = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    known = {"readOnlyRootFilesystem": True, "runAsNonRoot": named.get("runAsUser") != 0} if is_known else {}
+    return {**restricted, **known, **named}
+
+
+# --- its credentials
+
+
+def credentials_taken_out(template: Manifest, secret: str, prefix: str) -> tuple[Manifest, dict[str, str]]:
+    """Return the template with references to a Secret in the place of credentials, and what the Secret has to hold.
+
+    Args:
+        template: of one role.
+        secret: the Secret's name.
+        prefix: of the Secret's keys, which tells the roles apart.
+    """
+    values: dict[str, str] = {}
+
+    def taken(variable: Manifest) -> Manifest:
+        if "value" not in variable or not is_credential(variable["name"]):
+            return variable
+        key = f"{prefix}.{variable['name']}"
+        values[key] = str(variable["value"])
+        return {"name": variable["name"], "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+
+    pod = template["spec"]
+    inits = [
+        {**each, "env": [taken(one) for one in each.get("env") or []]} if each.get("name") == SYNC_CONTAINER else each
+        for each in pod.get("initContainers") or []
+    ]
+    return ({**template, "spec": {**pod, "initContainers": inits}} if values else template), values
+
+
+def hidden(
+    templates: Mapping[str, Manifest], *, secret: str, namespace: str
+) -> tuple[dict[str, Manifest], Manifest | None]:
+    """Return the templates, by role, without the values of credentials, and the Secret that has them; None: no such."""
+    found: dict[str, Manifest] = {}
+    values: dict[str, str] = {}
+    for role, template in templates.items():
+        found[role], taken = credentials_taken_out(template, secret, role)
+        values |= taken
+    return found, secret_of(secret, values, namespace=namespace)
+
+
+def secret_name(job: str) -> str:
+    """Return the name of a job's Secret."""
+    return f"{job}-code"
+
+
+def secret_of(name: str, values: Mapping[str, str], *, namespace: str) -> Manifest | None:
+    """Return the Secret that holds these values, without its owner; None if there are none."""
+    if not values:
+        return None
+    meta = {"name": name, "namespace": namespace, "labels": {MANAGED_LABEL: "true"}}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "Opaque", "stringData": dict(values)}
+
+
+def variables_of(keys: Iterable[str]) -> list[str]:
+    """Return the variables that a Secret's keys stand for, each once."""
+    return sorted({key.partition(".")[2] for key in keys})

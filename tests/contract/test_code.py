@@ -1,0 +1,245 @@
+"""Code that is fetched before the training starts, from real servers, on every back-end: by password, key and rsync."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+import code_servers
+from cluster.sync_image import SYNC
+from cluster.tenants import service_account
+from cluster_world import PATIENCE, config_of
+from code_servers import PASSWORD, USER, Net
+from fakes import ListSink, MemoryStore
+from local_world import environment
+from ptjob_provider.core.conclusion import Outcome
+from ptjob_provider.core.diagnosis import Cause
+from ptjob_provider.core.errors import PermissionDenied
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.spec import Installation, TrainingJob
+from ptjob_provider.core.submission import ensure_submitted
+from rbac import rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cluster.boot import Cluster
+    from code_servers import Repository
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.identity import Manifest
+
+OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
+ROLE = Path(__file__).parents[2] / "docs" / "kubernetes-code-role.yaml"
+PROGRAM = """
+import os, pathlib, sys
+sys.path.insert(0, "code/mnist/part")
+import part
+print("trained", part.PART, sorted(name for name in os.environ if name.startswith(("GIT_SYNC_", "GITSYNC_"))))
+"""
+TRAIN = ["python3", "code/mnist/train.py"]
+WORK = {"working_dir": "/work", "command": TRAIN, "memory": "256Mi", "cpu": "0.5"}
+
+
+@dataclass
+class Place:
+    """A back-end whose pods reach the servers.
+
+    Attributes:
+        backend: runs the jobs.
+        net: where servers have to listen.
+        fields: what a job needs there.
+        secret: makes a Secret.
+        job_secrets: returns the Secrets that jobs own.
+    """
+
+    backend: Backend
+    net: Net
+    namespace: str
+    fields: dict[str, Any]
+    secret: Callable[[str, dict[str, str]], None]
+    job_secrets: Callable[[], list[Manifest]]
+    sync_image: str = ""
+
+    async def run(self, **fields: Any) -> tuple[Conclusion, ListSink, Manifest]:
+        """Submit a job, follow it to its end, and return what is left of it."""
+        job = TrainingJob.parse(name="code", namespace=self.namespace, **{**WORK, **self.fields, **fields})
+        installation = Installation(sync_image=self.sync_image)
+        sink, store = ListSink(), MemoryStore()
+        async with asyncio.timeout(PATIENCE):
+            submission = await ensure_submitted(self.backend, job, owner=OWNER, store=store, installation=installation)
+            conclusion = await follow(self.backend, submission, sink=sink)
+            found = await self.backend.get(submission.ref.kind, self.namespace, submission.ref.name)
+        return conclusion, sink, found
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    code_servers.ensure_programs()
+    return code_servers.repository(tmp_path_factory.mktemp("code"), PROGRAM)
+
+
+@pytest.fixture(params=["local", pytest.param("kubernetes", marks=pytest.mark.cluster)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Return each back-end in turn."""
+    return _on_cluster(request) if request.param == "kubernetes" else _on_this_machine(tmp_path)
+
+
+def _on_this_machine(folder: Path) -> Place:
+    secrets: dict[str, dict[str, str]] = {}
+    config = LocalConfig(root=folder / "root", restart_backoff=0.2, environment=environment(), secrets=secrets)
+
+    def left() -> list[Manifest]:
+        written = [file.read_bytes() for file in (folder / "root").rglob("*") if file.is_file()]
+        assert not any(PASSWORD.encode() in text for text in written)  # nor does any file of the job have it
+        return []
+
+    return Place(LocalBackend(config), Net(), "default", {"image": "example.org/train:1"}, secrets.__setitem__, left)
+
+
+def _on_cluster(request: pytest.FixtureRequest) -> Place:
+    """Return a namespace of restricted pods, and an account that may do what the documentation says."""
+    cluster: Cluster = request.getfixturevalue("cluster")
+    namespace: str = request.getfixturevalue("hardened_namespace")
+    tell = request.getfixturevalue("tell")
+    may = [*rules(), *yaml.safe_load(ROLE.read_text())["rules"]]
+    context = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    hardened = {
+        "image": request.getfixturevalue("digits_image"),
+        "security_context": context,
+        "container_security_context": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+
+    def secret(name: str, values: dict[str, str]) -> None:
+        meta = {"name": name, "namespace": namespace}
+        cluster.kubectl.apply({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": values})
+
+    def left() -> list[Manifest]:
+        items: list[Manifest] = json.loads(cluster.kubectl("get", "secrets", "-o", "json", "-n", namespace))["items"]
+        return [each for each in items if each["metadata"].get("ownerReferences")]
+
+    backend = KubernetesBackend(config_of(service_account(cluster, namespace, may)))
+    return Place(backend, Net.of(cluster), namespace, hardened, secret, left, SYNC.ensure(cluster, tell))
+
+
+@pytest.fixture
+def private_url(repository: Repository, place: Place) -> Iterator[str]:
+    with code_servers.http(repository.path.parent, place.net, private=True) as address:
+        yield f"{address}/mnist.git"
+
+
+async def test_the_code_of_a_branch_is_trained_and_its_revision_told(place: Place, repository: Repository) -> None:
+    """It is in `code/<repository>` of the working directory; the result names the commit."""
+    with code_servers.http(repository.path.parent, place.net) as address:
+        conclusion, sink, _ = await place.run(code=f"{address}/mnist.git")
+        other, _, _ = await place.run(code={"git": f"{address}/mnist.git", "branch": "other"})
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert sink.lines == ["trained 1 []"]
+    assert (conclusion.result or {})["git_revision"] == repository.revisions["main"]
+    assert (other.result or {})["git_revision"] == repository.revisions["other"]
+
+
+async def test_credentials_among_the_variables_are_hidden(
+    place: Place, private_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are in a Secret that the job owns, and in nothing else; that is said once, without them."""
+    env = {"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": PASSWORD}
+
+    conclusion, sink, job = await place.run(code=private_url, env=env)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert sink.lines == ["trained 1 []"]  # the training has none of the variables
+    assert PASSWORD not in json.dumps([job, conclusion.to_dict(), sink.notices]) + caplog.text
+    assert caplog.text.count("the values of GIT_SYNC_PASSWORD, GIT_SYNC_USERNAME are in the Secret") == 1
+    for secret in place.job_secrets():
+        assert secret["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+
+
+async def test_a_secret_that_is_named_opens_the_repository(place: Place, private_url: str) -> None:
+    """Nothing is moved, and no further right is needed."""
+    place.secret("hub", {"username": USER, "password": PASSWORD})
+
+    conclusion, sink, _ = await place.run(code={"git": private_url, "secret": "hub"})
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert sink.lines == ["trained 1 []"]
+    assert place.job_secrets() == []
+
+
+async def test_a_key_opens_the_repository(place: Place, repository: Repository, tmp_path: Path) -> None:
+    """Also for a user whom the image does not know."""
+    with code_servers.ssh(tmp_path / "server", place.net) as server:
+        place.secret("deploy", {"ssh-privatekey": server.key, "known_hosts": server.known_hosts})
+        conclusion, sink, _ = await place.run(code={"git": server.url(repository.path), "secret": "deploy"})
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert sink.lines == ["trained 1 []"]
+
+
+async def test_a_folder_is_fetched_by_rsync(place: Place, tmp_path: Path) -> None:
+    """Arena's other way, with a password."""
+    (tmp_path / "served" / "mnist").mkdir(parents=True)
+    (tmp_path / "served" / "mnist" / "train.py").write_text("print('by rsync')\n")
+    with code_servers.rsync(tmp_path / "served", place.net, private=True) as address:
+        conclusion, sink, _ = await place.run(code=f"{address}/mnist", env={"RSYNC_PASSWORD": PASSWORD})
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert sink.lines == ["by rsync"]
+    assert (conclusion.result or {})["git_revision"] is None
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": "wrong-pass"}, "the server wants other credentials"),
+        ({"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": PASSWORD, "GIT_SYNC_BRANCH": "nope"}, "no such branch"),
+    ],
+)
+async def test_what_keeps_the_code_away_is_the_diagnosis(
+    env: dict[str, str], words: str, place: Place, private_url: str
+) -> None:
+    """The first line says it, and that a retry would not help."""
+    conclusion, _, _ = await place.run(code=private_url, env=env)
+
+    assert conclusion.diagnosis is not None
+    assert (conclusion.diagnosis.cause, conclusion.diagnosis.retryable) == (Cause.CODE, False)
+    assert "could not fetch the code" in conclusion.diagnosis.summary
+    assert words in conclusion.diagnosis.summary
+    assert "wrong-pass" not in json.dumps(conclusion.to_dict())
+
+
+async def test_a_server_that_is_away_may_come_back(place: Place) -> None:
+    """A retry may help."""
+    address = f"http://{place.net.address}:9/mnist.git"
+
+    conclusion, _, _ = await place.run(code=address, env={"GIT_SYNC_MAX_SYNC_FAILURES": "0"})
+
+    assert conclusion.diagnosis is not None
+    assert (conclusion.diagnosis.cause, conclusion.diagnosis.retryable) == (Cause.CODE, True)
+
+
+@pytest.mark.cluster
+async def test_who_may_create_no_secret_is_told_before_anything_runs(
+    cluster: Cluster, namespace: str, digits_image: str
+) -> None:
+    """No job is left behind; the error says what to do."""
+    backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
+    env = {"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": PASSWORD}
+    job = TrainingJob.parse(name="code", namespace=namespace, image=digits_image, code="git@h:x.git", env=env, **WORK)
+
+    with pytest.raises(PermissionDenied, match=r"kubernetes-code-role\.yaml"):
+        await ensure_submitted(backend, job, owner=OWNER, store=MemoryStore())
+
+    async with asyncio.timeout(PATIENCE):
+        while await backend.list("PyTorchJob", namespace, {}):  # noqa: ASYNC110 - it goes with its pods
+            await asyncio.sleep(0.2)

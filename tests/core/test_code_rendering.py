@@ -1,0 +1,190 @@
+"""The container that fetches code, in the object that is submitted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core.kinds.code import SYNC_IMAGE, variables_of, with_prefix
+from ptjob_provider.core.spec import Installation
+from rendered import container, mounted, over, pod, render, variables
+
+HTTPS = "https://git.example/team/mnist.git"
+SSH = "git@git.example:team/mnist.git"
+BY_HAND = {"GIT_SYNC_USERNAME": "ann", "GIT_SYNC_PASSWORD": "tops3cret"}
+
+
+def sync(manifest: dict[str, Any], role: str = "Master") -> dict[str, Any]:
+    """Return the container that fetches the code: the first one of all."""
+    found: dict[str, Any] = pod(manifest, role)["initContainers"][0]
+    assert found["name"] == "init-code"
+    return found
+
+
+def told(manifest: dict[str, Any], role: str = "Master") -> dict[str, Any]:
+    """Return what it is told: a value, or where the value is."""
+    return {
+        each["name"]: each.get("value") or each["valueFrom"]["secretKeyRef"] for each in sync(manifest, role)["env"]
+    }
+
+
+def test_the_code_is_beside_the_training_in_every_pod() -> None:
+    """Below the working directory, which is Arena's if nobody says one; the job gets nothing else."""
+    manifest = render(workers=2, code=HTTPS).manifest
+    elsewhere = render(code=HTTPS, working_dir="/work").manifest
+
+    for role in ("Master", "Worker"):
+        assert container(manifest, role)["workingDir"] == "/root"
+        assert mounted(manifest, role)["/root/code"] == {"name": "code-sync", "emptyDir": {}}
+        assert told(manifest, role)["GIT_SYNC_REPO"] == HTTPS
+        assert told(manifest, role)["GIT_SYNC_DEST"] == "mnist"
+    assert (container(elsewhere)["workingDir"], "/work/code" in mounted(elsewhere)) == ("/work", True)
+    assert "initContainers" not in pod(render(workers=2).manifest)
+
+
+def test_what_is_wanted_of_a_repository_is_told_in_git_syncs_words() -> None:
+    """So that an image of git-sync can fetch it; only what was said."""
+    parts = {"branch": "dev", "revision": "v1", "submodules": "off", "depth": 0}
+
+    found = told(render(code={"git": HTTPS, **parts}).manifest)
+
+    wanted = {"GIT_SYNC_BRANCH": "dev", "GIT_SYNC_REV": "v1", "GIT_SYNC_SUBMODULES": "off", "GIT_SYNC_DEPTH": "0"}
+    assert wanted.items() <= found.items()
+    assert not wanted.keys() & told(render(code=HTTPS).manifest).keys()
+
+
+def test_variables_for_the_sync_container_are_its_own() -> None:
+    """Both versions' names, the job's and a role's; what `code` says itself wins, and so does where the code goes."""
+    env = {"LR": 1, "GIT_SYNC_BRANCH": "old", "GITSYNC_DEPTH": 5, "GIT_SYNC_ROOT": "/tmp", "GIT_SYNC_REPO": "x"}  # noqa: S108
+    worker = {"env": {"GIT_SYNC_DEST": "other"}}
+
+    manifest = render(workers=2, code={"git": HTTPS, "branch": "new"}, env=env, worker=worker).manifest
+
+    assert variables(manifest) == {"PTJOB_ATTEMPT": "1", "LR": "1"}
+    assert (told(manifest)["GIT_SYNC_BRANCH"], told(manifest)["GITSYNC_DEPTH"]) == ("new", "5")
+    assert (told(manifest)["GIT_SYNC_ROOT"], told(manifest)["GIT_SYNC_REPO"]) == ("/ptjob-code", HTTPS)
+    assert (told(manifest)["GIT_SYNC_DEST"], told(manifest, "Worker")["GIT_SYNC_DEST"]) == ("mnist", "other")
+    assert told(render(code=HTTPS, env={"GIT_SYNC_BRANCH": "old"}).manifest)["GIT_SYNC_BRANCH"] == "old"
+
+
+def test_without_code_nothing_is_moved() -> None:
+    """A container of the user's own may fetch it."""
+    rendered = render(env=BY_HAND)
+
+    assert variables(rendered.manifest)["GIT_SYNC_PASSWORD"] == "tops3cret"  # noqa: S105 - the test's
+    assert rendered.secret is None
+
+
+def test_credentials_are_moved_into_a_secret() -> None:
+    """No value of them is in the job; a reference stays one; every role has its own."""
+    reference = {"GIT_SYNC_PASSWORD": {"secret": "hub", "key": "token"}}
+
+    rendered = render(workers=2, code=HTTPS, env=BY_HAND, worker={"env": reference})
+
+    name = f"{rendered.manifest['metadata']['name']}-code"
+    assert rendered.secret is not None
+    assert rendered.secret["metadata"]["name"] == name
+    assert rendered.secret["stringData"] == {
+        "master.GIT_SYNC_USERNAME": "ann",
+        "master.GIT_SYNC_PASSWORD": "tops3cret",
+        "worker.GIT_SYNC_USERNAME": "ann",
+    }
+    assert variables_of(rendered.secret["stringData"]) == ["GIT_SYNC_PASSWORD", "GIT_SYNC_USERNAME"]
+    assert "tops3cret" not in json.dumps(rendered.manifest)
+    assert "tops3cret" not in repr(rendered)
+    assert told(rendered.manifest)["GIT_SYNC_PASSWORD"] == {"name": name, "key": "master.GIT_SYNC_PASSWORD"}
+    assert told(rendered.manifest, "Worker")["GIT_SYNC_PASSWORD"] == {"name": "hub", "key": "token"}
+
+
+def test_credentials_do_not_change_what_was_asked_for() -> None:
+    """Every attempt of a job has one hash, whatever its Secret is called and holds."""
+    first = render(code=HTTPS, env=BY_HAND)
+    again = render(code=HTTPS, env={**BY_HAND, "GIT_SYNC_PASSWORD": "another"}, attempt=2)
+
+    assert first.spec_hash == again.spec_hash
+    assert first.spec_hash != render(code={"git": HTTPS, "branch": "dev"}, env=BY_HAND).spec_hash
+
+
+def test_a_secret_has_a_password_for_an_address_of_http() -> None:
+    """The user's name may be missing: most servers take any with a token."""
+    found = told(render(code={"git": HTTPS, "secret": "hub"}).manifest)
+
+    assert found["GIT_SYNC_PASSWORD"] == {"name": "hub", "key": "password"}
+    assert found["GIT_SYNC_USERNAME"] == {"name": "hub", "key": "username", "optional": True}
+    rsync = told(render(code={"rsync": "h::m/p", "secret": "hub"}).manifest)
+    assert rsync["RSYNC_PASSWORD"] == {"name": "hub", "key": "password"}
+    assert "GIT_SYNC_USERNAME" not in rsync
+
+
+def test_a_secret_has_a_key_for_an_address_of_ssh() -> None:
+    """It is a file of the sync container alone."""
+    manifest = render(code={"git": SSH, "secret": "deploy"}).manifest
+
+    (volume,) = [each for each in pod(manifest)["volumes"] if each["name"] == "code-secret"]
+    assert volume["secret"] == {"secretName": "deploy", "defaultMode": 0o444}
+    assert {"name": "code-secret", "mountPath": "/etc/git-secret"} in sync(manifest)["volumeMounts"]
+    assert "/etc/git-secret" not in mounted(manifest)
+    assert told(manifest)["GIT_SSH_KEY_FILE"] == "/etc/git-secret/ssh-privatekey"
+    assert told(manifest)["GIT_SSH_KNOWN_HOSTS_FILE"] == "/etc/git-secret/known_hosts"
+    assert told(render(code=SSH).manifest).keys() & {"GIT_SSH_KEY_FILE"} == set()
+
+
+def test_the_image_is_the_jobs_the_installations_or_ours() -> None:
+    """An installation's may come from a mirror."""
+    own = {"git": HTTPS, "image": "git-sync:v4"}
+
+    assert sync(render(code=HTTPS).manifest)["image"] == SYNC_IMAGE
+    assert sync(render(code=HTTPS, installation=Installation(sync_image="sync:2")).manifest)["image"] == "sync:2"
+    assert sync(render(code=own, installation=Installation(sync_image="sync:2")).manifest)["image"] == "git-sync:v4"
+    assert with_prefix("mirror/", "sync:2") == "mirror/sync:2"
+    assert with_prefix("", "sync:2") == "sync:2"
+
+
+def test_a_folder_of_rsync_needs_no_program_of_ours() -> None:
+    """Where the image is somebody's own it is rsync that is run, as Arena does."""
+    ours, theirs = render(code="h::m/p").manifest, render(code={"rsync": "h::m/p", "image": "rsync:3"}).manifest
+
+    assert told(ours)["PTJOB_RSYNC_SOURCE"] == "h::m/p"
+    assert "command" not in sync(ours)
+    assert sync(theirs)["command"] == ["rsync", "-rlpt", "--", "h::m/p", "/ptjob-code/"]
+
+
+RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "user"),
+    [
+        ({}, {"runAsNonRoot": True, "readOnlyRootFilesystem": True}),
+        (
+            {"security_context": {"runAsUser": 1000, "runAsGroup": 5}},
+            {"runAsUser": 1000, "runAsGroup": 5, "runAsNonRoot": True, "readOnlyRootFilesystem": True},
+        ),
+        (
+            {"security_context": {"runAsUser": 1000}, "container_security_context": {"runAsUser": 0}},
+            {"runAsUser": 0, "runAsNonRoot": False, "readOnlyRootFilesystem": True},
+        ),
+        ({"code": {"git": HTTPS, "image": "git-sync:v4"}}, {}),
+    ],
+)
+def test_it_runs_as_the_training_does_and_with_no_right_more(fields: dict[str, Any], user: dict[str, Any]) -> None:
+    """Under PodSecurity `restricted`, with requests and limits; the code is the training user's own."""
+    found = sync(render(**{"code": HTTPS, **fields}).manifest)
+
+    seccomp = {"seccompProfile": {"type": "RuntimeDefault"}}
+    assert found["securityContext"] == {**RESTRICTED, **seccomp, **user}
+    assert found["resources"].keys() == {"requests", "limits"}
+
+
+def test_a_manifest_gets_code_too() -> None:
+    """Its own init containers come after; one that has the name already is replaced; its working directory counts."""
+    own = [{"name": "init-code", "image": "old"}, {"name": "second", "image": "busybox"}]
+    manifest = over("manifest-rich", code=HTTPS, init_containers=own)
+
+    assert [each["name"] for each in pod(manifest)["initContainers"]][:1] == ["init-code"]
+    assert [each["name"] for each in pod(manifest)["initContainers"]].count("init-code") == 1
+    assert "second" in [each["name"] for each in pod(manifest)["initContainers"]]
+    assert sync(manifest)["image"] == SYNC_IMAGE
+    assert f"{container(manifest)['workingDir']}/code" in mounted(manifest)

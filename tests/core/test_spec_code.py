@@ -1,0 +1,118 @@
+"""Where code comes from, as a user writes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.spec import CodeSource, TrainingJob, job_template
+from ptjob_provider.core.spec.code import is_credential, is_sync_variable
+
+HTTPS = "https://git.example/team/mnist.git"
+
+
+def code(value: Any) -> CodeSource:
+    found = TrainingJob.parse(name="digits", image="digits:1", code=value).code
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("address", "is_over_ssh"),
+    [
+        (HTTPS, False),
+        ("git://git.example/mnist", False),
+        ("http://10.0.0.1:8080/mnist.git", False),
+        ("ssh://git@git.example:2222/team/mnist.git", True),
+        ("git@git.example:team/mnist.git", True),
+        ("git.example:team/mnist.git", True),
+    ],
+)
+def test_an_address_of_git_is_enough(address: str, is_over_ssh: bool) -> None:  # noqa: FBT001 - a table
+    """In all forms that git takes; which of them needs a key is known."""
+    assert code(f" {address} ") == CodeSource(git=address)
+    assert code({"git": address}).is_over_ssh is is_over_ssh
+
+
+@pytest.mark.parametrize(
+    ("address", "is_over_ssh"),
+    [("data.example::code/mnist", False), ("rsync://ann@data.example/code/mnist", False)],
+)
+def test_an_address_of_rsync_is_enough(address: str, is_over_ssh: bool) -> None:  # noqa: FBT001 - a table
+    """Arena's form, and rsync's own; over ssh it has git's form, so that it is named."""
+    assert (code(address).rsync, code(address).source, code(address).is_over_ssh) == (address, address, is_over_ssh)
+    assert code({"rsync": "ann@data.example:/code/mnist"}).is_over_ssh
+
+
+def test_every_part_can_be_said() -> None:
+    """As templates render it."""
+    parts = {"branch": "dev/a", "revision": "v1.0", "submodules": "off", "depth": "0", "secret": "git", "image": "i:1"}
+
+    found = code({"git": HTTPS, **parts})
+
+    assert found == CodeSource(git=HTTPS, **{**parts, "depth": 0})
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("mnist", "code.git"),
+        ("/code/mnist", "code.git"),
+        ("-o::x", "code.rsync"),
+        ("https://git.example/a b", "code.git"),
+        ({}, "one of git and rsync"),
+        ({"git": HTTPS, "rsync": "h::m/p"}, "one of git and rsync"),
+        ({"rsync": "h::m/p", "branch": "main"}, "code.branch"),
+        ({"git": HTTPS, "revison": "x"}, "did you mean revision"),
+        ({"git": HTTPS, "branch": "--upload-pack=x"}, "code.branch"),
+        ({"git": HTTPS, "depth": -1}, "code.depth"),
+        ({"git": HTTPS, "submodules": "some"}, "code.submodules"),
+        (["x"], "a map"),
+    ],
+)
+def test_what_is_wrong_is_named(value: Any, words: str) -> None:
+    """Before anything is started."""
+    with pytest.raises(InvalidSpec, match=words):
+        code(value)
+
+
+def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:
+    """It would be shown in Airflow's rendered fields, in compiled pipelines and on the job."""
+    with pytest.raises(InvalidSpec, match="GIT_SYNC_PASSWORD") as error:
+        code("https://ann:tops3cret@git.example/mnist.git")
+
+    assert "tops3cret" not in str(error.value)
+
+
+def test_an_installation_has_no_code_of_its_own() -> None:
+    """It belongs to one job."""
+    with pytest.raises(InvalidSpec, match="left to each job"):
+        job_template({"code": HTTPS}, field="job_template")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant", "hidden"),
+    [
+        ("GIT_SYNC_PASSWORD", True, True),
+        ("GIT_SYNC_USERNAME", True, True),
+        ("GITSYNC_GITHUB_APP_PRIVATE_KEY", True, True),
+        ("GIT_SYNC_ASKPASS_URL", True, True),
+        ("RSYNC_PASSWORD", True, True),
+        ("GIT_SYNC_PASSWORD_FILE", True, False),
+        ("GITSYNC_DEPTH", True, False),
+        ("GIT_SSH_KEY_FILE", True, False),
+        ("GIT_KNOWN_HOSTS", True, False),
+        ("GIT_AUTHOR_NAME", False, False),
+        ("DB_PASSWORD", False, False),
+        ("RSYNC_PASSWORDS", False, False),
+    ],
+)
+def test_which_variables_fetch_code_and_which_are_nobodys_to_read(
+    name: str,
+    meant: bool,  # noqa: FBT001 - a table
+    hidden: bool,  # noqa: FBT001 - a table
+) -> None:
+    """By git-sync's names; a file's path is no credential."""
+    assert (is_sync_variable(name), is_credential(name)) == (meant, hidden)
