@@ -6,7 +6,8 @@ Nothing here loads a back-end, nor YAML: `ptjob --help` answers at once.
 from __future__ import annotations
 
 import configparser
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.kubernetes import ClusterConfig
+    from ptjob_provider.core.options import Options
+    from ptjob_provider.core.site import Site
+    from ptjob_provider.core.spec import Installation
 
 BACKENDS = ("kubernetes", "local")
 
@@ -41,6 +46,7 @@ class Place:
     claims: Path | None
     kubeconfigs: tuple[Path, ...]
     context: str | None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
         if self.backend == "local":
@@ -59,17 +65,66 @@ class Place:
         return context_namespace(self.kubeconfigs, self.context) or "default"
 
     def open(self) -> Backend:
-        """Return the back-end."""
+        """Return the back-end, for jobs that are there."""
         if self.backend == "local":
             from ptjob_provider.core.local import LocalBackend, LocalConfig  # noqa: PLC0415 - takes its time
 
             return LocalBackend(LocalConfig(root=self.root, claims=self.claims))
-        from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend  # noqa: PLC0415 - takes half a second
+        from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - takes half a second
+
+        return KubernetesBackend(self._cluster)
+
+    def launching(self) -> Backend:
+        """Return the back-end, for new jobs, which are run as the installation's options say.
+
+        Raises:
+            InvalidSpec: an option cannot be understood; the text names it.
+        """
+        if self.backend == "local":
+            from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - takes its time
+
+            config = self._read_options().local(default_root=self.root, environ=os.environ)
+            return LocalBackend(replace(config, root=self.root, claims=self.claims))
+        from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - takes half a second
+
+        return KubernetesBackend(self._cluster, probe=self._read_options().probe())
+
+    def site(self) -> Site:
+        """Return what is around the jobs."""
+        if self.backend == "local":
+            from ptjob_provider.core.local import LocalConfig  # noqa: PLC0415 - takes its time
+            from ptjob_provider.core.local.site import LocalSite  # noqa: PLC0415 - as above
+
+            return LocalSite(LocalConfig(root=self.root, claims=self.claims))
+        from ptjob_provider.core.kubernetes import ClusterSite  # noqa: PLC0415 - takes half a second
+
+        return ClusterSite(self._cluster)
+
+    def installation(self) -> Installation:
+        """Return what the installation adds to every job.
+
+        Raises:
+            InvalidSpec: it cannot be read.
+        """
+        from ptjob_provider.core.spec import Installation  # noqa: PLC0415 - loads YAML
+
+        return Installation(template=self._read_options().job_template())
+
+    @property
+    def _cluster(self) -> ClusterConfig:
+        from ptjob_provider.core.kubernetes import ClusterConfig  # noqa: PLC0415 - as above
 
         paths = ":".join(str(path) for path in self.kubeconfigs)
         in_cluster = not paths and _POD_NAMESPACE.is_file()
-        return KubernetesBackend(
-            ClusterConfig(in_cluster=in_cluster, kube_config_path=paths or None, context=self.context)
+        return ClusterConfig(in_cluster=in_cluster, kube_config_path=paths or None, context=self.context)
+
+    def _read_options(self) -> Options:
+        from ptjob_provider.core.options import Options  # noqa: PLC0415 - loads YAML
+        from ptjob_provider.provider_info import OPTIONS  # noqa: PLC0415 - only for new jobs
+
+        return Options(
+            text=lambda name: self.options.get(name, OPTIONS[name]["default"]).strip(),
+            title=lambda name: f"[ptjob] {name}",
         )
 
 
@@ -99,7 +154,13 @@ def find_place(asked: Asked, environ: Mapping[str, str]) -> Place:
         claims=Path(claims).expanduser() if claims else None,
         kubeconfigs=kubeconfigs,
         context=asked.context,
+        options={**configured, **_variables(environ)},
     )
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that `PTJOB_*` variables say, as steps of pipelines have them."""
+    return {name.removeprefix("PTJOB_").lower(): value for name, value in environ.items() if name.startswith("PTJOB_")}
 
 
 def airflow_home(environ: Mapping[str, str]) -> Path:

@@ -103,8 +103,22 @@ def replicas(snapshot: Snapshot) -> Table:
     return table
 
 
+def events(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
+    """Return what was reported, as kubectl's users read it."""
+    table = _table("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
+    for row in rows:
+        at = _instant(row["at"] or None)
+        times = f" (×{row['count']})" if row["count"] > 1 else ""
+        warns = Text(row["type"], style="yellow" if row["type"] == "Warning" else "")
+        age = duration(now - at) if at else ""
+        table.add_row(age, warns, row["reason"], row["object"], f"{row['message']}{times}")
+    return table
+
+
 def owner_text(owner: Mapping[str, str]) -> str:
-    """Say for whom a job runs: `dag.task[map index] run, try N` for Airflow's."""
+    """Say for whom a job runs: `dag.task[map index] run, try N` for Airflow's, the person for the command line's."""
+    if "submitted_by" in owner:
+        return owner["submitted_by"]
     if "dag_id" not in owner:
         return " ".join(f"{key}={value}" for key, value in owner.items())
     mapped = f"[{owner['map_index']}]" if owner.get("map_index", "-1") != "-1" else ""

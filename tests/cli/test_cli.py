@@ -162,6 +162,64 @@ def test_timestamps_come_before_the_lines(ended: Machine) -> None:
     assert instant.endswith("Z")
 
 
+def test_all_replicas_are_read_at_once_each_line_with_its_replica(ended: Machine) -> None:
+    """One after the other when the job has ended; as they come while it runs."""
+    read = ended.ptjob("logs", "good", "--all").stdout.splitlines()
+    followed = ended.ptjob("logs", "good", "--all", "-f", "-t", "2").stdout.splitlines()
+
+    assert read == [
+        f"[{pod}] rank {rank} line {n}" for rank, pod in enumerate(("master-0", "worker-0")) for n in range(5)
+    ]
+    assert sorted(followed) == sorted(line for line in read if line[-1] in "34")
+
+
+def test_only_young_lines_are_printed_if_that_is_asked_for(machine: Machine) -> None:
+    """By a span or by an instant, as with kubectl; with a tail, of the last lines the young ones."""
+    name = machine.submit("counts", COUNTS)
+    machine.finish(name)
+    stamps = dict(line.split()[::-1] for line in machine.ptjob("logs", name, "--timestamps").stdout.splitlines())
+
+    young = machine.ptjob("logs", name, "--since-time", stamps["27"]).stdout.split()
+    tail = machine.ptjob("logs", name, "--since-time", stamps["27"], "-t", "20").stdout.split()
+
+    assert young == tail == ["27", "28", "29"]
+    assert machine.ptjob("logs", name, "--since", "1h", "-t", "-1").stdout.count("\n") == 30
+    assert machine.ptjob("logs", name, "--since-time", "2999-01-01").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--all", "-i", "1"], "--all and --replica exclude each other"),
+        (["--since", "1h", "--since-time", "2026-01-01"], "exclude each other"),
+        (["--since", "yesterday"], "allowed: a span such as 90s"),
+        (["--since-time", "noon"], "allowed: an instant such as"),
+        (["-c", "init-code"], "good-master-0 is one process here, without init-code"),
+    ],
+)
+def test_what_of_a_log_cannot_be_shown_is_refused(ended: Machine, words: list[str], message: str) -> None:
+    """Nothing is left out in silence."""
+    result = ended.ptjob("logs", "good", *words)
+
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_a_shell_completes_the_names_of_jobs(ended: Machine) -> None:
+    """They are listed where the command line so far looks; a place that does not answer has none."""
+    environment = {
+        "PATH": os.defpath,
+        "_PTJOB_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"ptjob --root {ended.root} get g",
+        "COMP_CWORD": "4",
+    }
+    command = [sys.executable, "-c", "from ptjob_provider.cli import main; main(prog_name='ptjob')"]
+
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert printed == "plain,good\n"
+
+
 def test_following_prints_what_is_written_until_the_container_ends(machine: Machine) -> None:
     """`-f -t 1` begins with what is there and misses nothing that comes."""
     name = machine.submit("counts", COUNTS)

@@ -1,8 +1,8 @@
 """The port on a Kubernetes cluster: PyTorchJobs of the training-operator, over the API server and nothing else.
 
 `backend` says what each verb of the port is in requests; `client` sends them; `world` watches what is followed;
-`podlog` reads containers' logs, `secrets` what must not be in them; `own_pod` is about the pod that asks. Importing the
-package loads none of them: `aiohttp` takes a third of a second.
+`podlog` reads containers' logs, `secrets` what must not be in them; `own_pod` is about the pod that asks, `site` about
+what is around jobs. Importing the package loads none of them: `aiohttp` takes a third of a second.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.backend import KubernetesBackend
     from ptjob_provider.core.kubernetes.own_pod import OwnPod
     from ptjob_provider.core.kubernetes.secrets import secret_values
+    from ptjob_provider.core.kubernetes.site import ClusterSite
 
-__all__ = ["ClusterConfig", "KubernetesBackend", "OwnPod", "secret_values"]
+__all__ = ["ClusterConfig", "ClusterSite", "KubernetesBackend", "OwnPod", "secret_values"]
 
-_LOADED_WHEN_ASKED_FOR = {"KubernetesBackend": "backend", "OwnPod": "own_pod", "secret_values": "secrets"}
+_LOADED_WHEN_ASKED_FOR = {
+    "ClusterSite": "site",
+    "KubernetesBackend": "backend",
+    "OwnPod": "own_pod",
+    "secret_values": "secrets",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ import click
 
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.airflow_api import AirflowTasks
-from ptjob_provider.cli.commands import EXIT_TRY_AGAIN, EXIT_USAGE, Refused, emit, run
+from ptjob_provider.cli.answers import EXIT_TRY_AGAIN, EXIT_USAGE, Refused, emit_rows, run
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.orphans import live_jobs, sweep
 
@@ -42,7 +42,7 @@ def show_live(place: Place, *, older_than: timedelta, output: str | None) -> Non
     now = datetime.now(UTC)
     found = [job for job in run(live_jobs(place.open(), place.namespace)) if now - job.created_at >= older_than]
     if output:
-        _emit([job.ref.name for job in found], [job.to_dict() for job in found], output)
+        emit_rows([job.ref.name for job in found], [job.to_dict() for job in found], output)
     elif found:
         tables.show(tables.live(found, now=now))
     else:
@@ -60,7 +60,7 @@ def show_orphans(
     found = run(_swept(place, waiters, instance=instance, older_than=older_than, delete=delete))
     if output:
         names = [finding.job.ref.name for finding in found if finding.why]
-        _emit(names, [finding.to_dict() for finding in found], output)
+        emit_rows(names, [finding.to_dict() for finding in found], output)
     elif found:
         tables.show(tables.orphans(found, now=datetime.now(UTC)))
     else:
@@ -75,14 +75,6 @@ async def _swept(
 ) -> list[Finding]:
     sweeping = sweep(place.open(), waiters, namespace=place.namespace, instance=instance, grace=older_than, stop=delete)
     return [finding async for finding in sweeping]
-
-
-def _emit(names: list[str], rows: list[dict[str, object]], output: str) -> None:
-    if output == "name":
-        for name in names:
-            click.echo(name)
-    else:
-        emit(rows, output)
 
 
 def _where(place: Place) -> str:

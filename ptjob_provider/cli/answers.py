@@ -1,0 +1,72 @@
+"""How a command answers: values for programs, exit codes, and one sentence where it could not do what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import yaml
+
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PTJobError, UnsupportedByBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable
+
+T = TypeVar("T")
+
+EXIT_FAILED = 1
+EXIT_USAGE = click.UsageError.exit_code
+EXIT_NOT_FOUND = 3
+EXIT_TRY_AGAIN = 75
+EXIT_INTERRUPTED = 130
+
+
+class Refused(click.ClickException):
+    """A failure with a text for people and an exit code for programs."""
+
+    def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.__dict__["exit_code"] = code
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Do the work, and turn the core's errors into texts and exit codes, Ctrl-C into 130."""
+    try:
+        return asyncio.run(work)
+    except PTJobError as error:
+        raise refusal(error) from error
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
+
+
+def refusal(error: PTJobError) -> Refused:
+    """Return an error of the core as a command says it."""
+    if isinstance(error, InvalidSpec | UnsupportedByBackend):
+        return Refused(str(error), EXIT_USAGE)
+    if isinstance(error, JobNotFound):
+        return Refused(str(error), EXIT_NOT_FOUND)
+    return Refused(str(error), EXIT_TRY_AGAIN if error.retryable else EXIT_FAILED)
+
+
+def emit(value: object, output: str) -> None:
+    """Print for programs."""
+    if output == "json":
+        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    else:
+        click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def emit_rows(names: Iterable[str], rows: object, output: str) -> None:
+    """Print many for programs; `name` is one name a line."""
+    if output != "name":
+        emit(rows, output)
+        return
+    for name in names:
+        click.echo(name)
+
+
+def notice(text: str) -> None:
+    """Say something beside what was asked for, where it does not get into a pipe."""
+    click.echo(f"── {text}", err=True)

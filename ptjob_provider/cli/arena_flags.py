@@ -1,0 +1,108 @@
+"""What Arena's users say that is no field of ours: its further flags, and a training as one line for a shell.
+
+Pure: flags and words in, fields out.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.cli.fields import pair
+from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+TYPES = ("pytorch", "pytorchjob")
+"""The word behind `submit` that says which training it is."""
+
+OTHER_TYPES = frozenset(
+    (
+        *("tf", "tfjob", "mpi", "mpijob", "horovod", "horovodjob", "et", "etjob", "ray", "rayjob"),
+        *("volcano", "volcanojob", "spark", "sparkjob", "deepspeed", "deepspeedjob", "cron"),
+    )
+)
+
+_SHELL_LINE = re.compile(r"[\s;&|<>$`*?(){}'\"\\]")
+_MANY_WORDS = 2
+
+
+def without_type(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line without Arena's type of training.
+
+    Raises:
+        InvalidSpec: it is another type than PyTorch's.
+    """
+    if words and words[0] in OTHER_TYPES:
+        raise InvalidSpec.of("submit", words[0], "pytorch, or nothing: PyTorch trainings are what is submitted here")
+    return list(words[1:] if words and words[0] in TYPES else words)
+
+
+def program(words: Sequence[str], shell: str | None) -> list[str] | None:
+    """Return the command that the words behind the flags are; None if there are none.
+
+    One word that a shell would split or expand is a line for a shell, as in Arena; several words are the program and
+    its arguments as they are. With `shell` they are a line in any case.
+
+    Raises:
+        InvalidSpec: a line for a shell has further words behind it.
+    """
+    if not words:
+        return None
+    if shell is not None:
+        return [shell, "-c", words[0] if len(words) == 1 else shlex.join(words)]
+    if len(words) == 1:
+        return ["sh", "-c", words[0]] if _SHELL_LINE.search(words[0]) else [words[0]]
+    if re.search(r"\s", words[0]):
+        raise InvalidSpec.of(
+            "command", words[0], "the last word if it is a line for a shell; flags stand before the training's command"
+        )
+    return list(words)
+
+
+def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields for Arena's flags that are no field by themselves: `--device`, `--rdma`, `--data-dir`, `--hostIPC`.
+
+    Raises:
+        InvalidSpec: one cannot be read.
+    """
+    found: dict[str, Any] = {}
+    devices = dict(pair("--device", text) for text in given.get("devices") or ())
+    if given.get("rdma"):
+        devices["rdma/hca"] = devices.get("rdma/hca", "1")
+        found["container_security_context"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    if devices:
+        found["container_resources"] = {"limits": devices}
+    if folders := [_folder(text) for text in given.get("data_dirs") or ()]:
+        names = [f"host-{number}" for number in range(len(folders))]
+        found["volumes"] = [
+            {"name": name, "hostPath": {"path": host}} for name, (host, _) in zip(names, folders, strict=True)
+        ]
+        found["volume_mounts"] = [
+            {"name": name, "mountPath": path} for name, (_, path) in zip(names, folders, strict=True)
+        ]
+    shared = {name: True for flag, name in (("host_ipc", "hostIPC"), ("host_pid", "hostPID")) if given.get(flag)}
+    if shared:
+        found["pod_template"] = {"spec": {"containers": [{"name": "pytorch"}], **shared}}
+    return found
+
+
+def joined(fields: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both; of lists all items, of maps all keys at every depth, else what the first one says."""
+    found = {**more, **fields}
+    for name in fields.keys() & more.keys():
+        ours, theirs = fields[name], more[name]
+        if isinstance(ours, list) and isinstance(theirs, list):
+            found[name] = [*ours, *theirs]
+        elif isinstance(ours, dict) and isinstance(theirs, dict):
+            found[name] = joined(ours, theirs)
+    return found
+
+
+def _folder(text: str) -> tuple[str, str]:
+    host, _, path = text.partition(":")
+    if not host.startswith("/"):
+        raise InvalidSpec.of("--data-dir", text, "/path/on/the/node or /path/on/the/node:/path/in/the/container")
+    return host, path or host

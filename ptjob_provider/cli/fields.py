@@ -1,0 +1,230 @@
+"""The fields of a training job as flags, and back: every field has one, derived from the field itself.
+
+`--working-dir` is `working_dir`, `--worker-image` is `image` of `worker`, `--elastic-min-replicas` is `min_replicas` of
+`elastic_policy`. So a field that the operator gets, the command line has. How a flag is given follows from the field's
+type:
+
+    a switch                   --gang, --no-gang
+    a map of texts             --label team=vision, again and again
+    a list                     --data claim:/path, again and again
+    anything else              one text; one that begins with { or [ is YAML: --container-resources '{limits: {cpu: 2}}'
+
+Pure: it prints nothing and knows no click.
+"""
+
+from __future__ import annotations
+
+from dataclasses import Field, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ptjob_provider.cli.parameters import read_span
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.spec import ElasticPolicy, RoleFields, TrainingJob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "volumes": ("-d", "--data", "--volume"),
+    "volume_mounts": ("--volume-mount",),
+    "env": ("-e",),
+    "env_from": (),
+    "working_dir": ("--workingDir",),
+    "shared_memory": ("--share-memory",),
+    "priority_class_name": ("-p", "--priority"),
+    "queue_name": ("--queue",),
+    "tolerations": ("--toleration",),
+    "node_selector": ("--selector",),
+    "labels": ("-l", "--label"),
+    "annotations": ("-a", "--annotation"),
+    "image_pull_secrets": ("--image-pull-secret",),
+    "init_containers": ("--init-container",),
+    "scheduler_name": ("--scheduler",),
+    "host_network": ("--hostNetwork",),
+    "clean_pod_policy": ("--clean-task-policy",),
+    "active_deadline_seconds": ("--running-timeout",),
+    "ttl_seconds_after_finished": ("--ttl-after-finished",),
+    "backoff_limit": ("--retry",),
+}
+"""Further names of a field's flag: Arena's, and the singular of what is given again and again."""
+
+ELSEWHERE = {"namespace": "-n", "manifest": "-f"}
+"""Fields whose flag is not derived."""
+
+_NESTED = {"master": RoleFields, "worker": RoleFields, "elastic_policy": ElasticPolicy}
+_PREFIX = {"master": "master", "worker": "worker", "elastic_policy": "elastic"}
+_SECTIONS = {
+    "master": "Rank 0 alone, over what holds for all",
+    "worker": "All other pods",
+    "elastic_policy": "An elastic job",
+}
+_DOCUMENT = ("{", "[")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """One field's flag.
+
+    Attributes:
+        path: the field, or the part of a field: `("cpu",)`, `("master", "cpu")`.
+        names: of the flag, short ones first.
+        shape: `switch`, `pairs`, `list` or `text`.
+        section: under which heading it is told; "" for those of the whole job.
+        owner: the class that has the field.
+    """
+
+    path: tuple[str, ...]
+    names: tuple[str, ...]
+    shape: str
+    section: str
+    owner: type
+
+    @property
+    def parameter(self) -> str:
+        """The name under which its value is handed on."""
+        return "__".join(self.path)
+
+
+def flags() -> tuple[Flag, ...]:
+    """Return a flag for every field that can be told by one, in the order in which the fields are documented."""
+    return (*_whole(), *_parts())
+
+
+def job_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `TrainingJob.parse` takes for what these flags were given; a flag that was not given is left out.
+
+    Raises:
+        InvalidSpec: a text is no pair, or no YAML; the text names the flag.
+    """
+    found: dict[str, Any] = {}
+    for flag in flags():
+        value = given.get(flag.parameter)
+        if value is None or value == ():
+            continue
+        read = _read(flag, value)
+        if len(flag.path) == 1:
+            found[flag.path[0]] = _over(found.get(flag.path[0]), read)
+        else:
+            whole = found.setdefault(flag.path[0], {})
+            if isinstance(whole, dict):
+                whole[flag.path[1]] = read
+    return found
+
+
+def document(name: str, text: str) -> Any:
+    """Read a text that is YAML if it begins as a map or a list; any other is itself.
+
+    Raises:
+        InvalidSpec: it begins so and is none.
+    """
+    if not text.lstrip().startswith(_DOCUMENT):
+        return text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidSpec(f"{name}: not YAML ({type(error).__name__}); it begins as a map or a list") from None
+
+
+def pair(name: str, text: str) -> tuple[str, str]:
+    """Read `KEY=VALUE`; the value may have further `=` in it, and may be empty.
+
+    Raises:
+        InvalidSpec: it is none. The value may be secret: the text does not repeat it.
+    """
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise InvalidSpec(f"{name}: not a pair; allowed: KEY=VALUE, or a map in YAML such as '{{KEY: value}}'")
+    return key, value
+
+
+def toleration(name: str, text: str) -> dict[str, str]:
+    """Read Arena's short form: `all`, `KEY`, `KEY=VALUE:EFFECT` or `KEY=VALUE:EFFECT,OPERATOR`.
+
+    Raises:
+        InvalidSpec: there is no key.
+    """
+    if text == "all":
+        return {"operator": "Exists"}
+    rest, _, operator = text.partition(",")
+    rest, _, effect = rest.partition(":")
+    key, equals, value = rest.partition("=")
+    if not key:
+        raise InvalidSpec.of(name, text, "all, KEY, KEY=VALUE:EFFECT, KEY=VALUE:EFFECT,OPERATOR, or a map in YAML")
+    said = {"key": key, "operator": operator or ("Equal" if equals else "Exists")}
+    return {**said, **({"value": value} if equals else {}), **({"effect": effect} if effect else {})}
+
+
+def _whole() -> Iterator[Flag]:
+    for each in fields(TrainingJob):
+        if each.name not in ELSEWHERE:
+            names = (*ALIASES.get(each.name, ()), _dashed(each.name))
+            yield Flag(path=(each.name,), names=names, shape=_shape(each), section="", owner=TrainingJob)
+
+
+def _parts() -> Iterator[Flag]:
+    for whole, owner in _NESTED.items():
+        for each in fields(owner):
+            names = (_dashed(f"{_PREFIX[whole]}_{each.name}"),)
+            yield Flag(path=(whole, each.name), names=names, shape=_shape(each), section=_SECTIONS[whole], owner=owner)
+
+
+def _dashed(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _shape(declared: Field[Any]) -> str:
+    kind = str(declared.type)
+    if kind.startswith("bool"):
+        return "switch"
+    if kind.startswith(("Mapping[str, str]", "tuple[EnvVar")):
+        return "pairs"
+    if kind.startswith("tuple[") and declared.name not in {"command", "args"}:
+        return "list"
+    return "text"
+
+
+def _read(flag: Flag, value: Any) -> Any:
+    name = flag.names[-1]
+    if flag.shape == "switch":
+        return value
+    if flag.shape == "pairs":
+        return _pairs(name, value)
+    if flag.shape == "list":
+        return _listed(flag, name, value)
+    return _seconds(flag, document(name, value))
+
+
+def _pairs(name: str, texts: Sequence[str]) -> Any:
+    found: dict[str, Any] = {}
+    listed: list[Any] = []
+    for text in texts:
+        told = document(name, text)
+        if isinstance(told, list):
+            listed += told
+        else:
+            found.update(told if isinstance(told, dict) else [pair(name, text)])
+    return [*listed, *({"name": key, "value": item} for key, item in found.items())] if listed else found
+
+
+def _listed(flag: Flag, name: str, texts: Sequence[str]) -> list[Any]:
+    found: list[Any] = []
+    for text in texts:
+        told = document(name, text)
+        if isinstance(told, str) and flag.path[-1] == "tolerations":
+            told = toleration(name, told)
+        found += told if isinstance(told, list) else [told]
+    return found
+
+
+def _seconds(flag: Flag, value: Any) -> Any:
+    """Read a span where seconds are wanted: Arena's users write `--running-timeout 2h`."""
+    if isinstance(value, str) and "seconds" in flag.path[-1] and (span := read_span(value)) is not None:
+        return span
+    return value
+
+
+def _over(lower: Any, upper: Any) -> Any:
+    """Return a field's whole with what its parts said before, which are more exact."""
+    return {**upper, **lower} if isinstance(lower, dict) and isinstance(upper, dict) else upper

@@ -1,0 +1,157 @@
+"""What `logs` does: read one replica's log, or all of them at once, and print what of it is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from ptjob_provider.cli.answers import EXIT_USAGE, Refused, notice, run
+from ptjob_provider.cli.finding import find_job
+from ptjob_provider.core import kinds
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.logs import nanoseconds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ptjob_provider.cli.place import Place
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.logs import LogLine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which lines, and how they are printed.
+
+    Attributes:
+        follow: go on until the container has ended.
+        tail: begin with so many last lines; None begins with the first.
+        after: nanoseconds since 1970 before which lines are left out; None leaves out none.
+        timestamps: begin each line with its time.
+        container: another one than the training's; None: that.
+    """
+
+    follow: bool
+    tail: int | None
+    after: int | None
+    timestamps: bool
+    container: str | None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        follow: bool,
+        tail: int | None,
+        since: timedelta | None,
+        since_time: datetime | None,
+        timestamps: bool,
+        container: str | None,
+    ) -> Wanted:
+        """Read the options; `-t -1` is all, as Arena has it."""
+        begin = datetime.now(UTC) - since if since is not None else since_time
+        after = nanoseconds(begin.isoformat()) if begin is not None else None
+        tail = None if tail is not None and tail < 0 else tail
+        return cls(follow=follow, tail=tail, after=after, timestamps=timestamps, container=container)
+
+    def takes(self, line: LogLine) -> bool:
+        """Whether the line is young enough."""
+        return self.after is None or nanoseconds(line.timestamp) >= self.after
+
+
+def show(place: Place, name: str, wanted: Wanted, *, replica: str | None, every: bool) -> None:
+    """Print one replica's log, or all replicas'."""
+    run(_show(place, name, wanted, replica=replica, every=every))
+
+
+def find_replica(job: Manifest, wanted: str | None) -> str:
+    """Return the pod that `-i` means: a pod's name, the end of one, or a rank; rank 0 without it.
+
+    Raises:
+        Refused: the job has no such replica; the text names those it has.
+    """
+    replicas = kinds.replicas(job)
+    if wanted is None:
+        return replicas[0].name
+    for replica in replicas:
+        if wanted in {replica.name, f"{replica.role}-{replica.index}", str(replica.rank)}:
+            return replica.name
+    names = ", ".join(f"{replica.rank} = {replica.name}" for replica in replicas)
+    raise Refused(f"--replica: {wanted!r} is not a replica of this job; allowed: {names}", EXIT_USAGE)
+
+
+async def _show(place: Place, name: str, wanted: Wanted, *, replica: str | None, every: bool) -> None:
+    backend = place.open()
+    job = await find_job(backend, place.namespace, name)
+    ref = JobRef.of(job)
+    if wanted.container not in {None, kinds.named(ref.kind).CONTAINER}:
+        pod = find_replica(job, replica)
+        await _print_container(place, ref, pod, wanted)
+        return
+    if not every:
+        await _print(_lines(backend, ref, find_replica(job, replica), wanted), wanted, mark="")
+        return
+    names = {each.name: f"[{each.role}-{each.index}] " for each in kinds.replicas(job)}
+    if wanted.follow:
+        logs = (_print(_lines(backend, ref, pod, wanted), wanted, mark=mark) for pod, mark in names.items())
+        await asyncio.gather(*logs)
+        return
+    for pod, mark in names.items():
+        await _print(_lines(backend, ref, pod, wanted), wanted, mark=mark)
+
+
+async def _print_container(place: Place, ref: JobRef, pod: str, wanted: Wanted) -> None:
+    """Print what another container of the pod has written: a sidecar's, or what fetched the code."""
+    site = place.site()
+    async with aclosing(site.container_log(ref, pod, wanted.container or "", follow=wanted.follow)) as lines:
+        await _print(_chosen(lines, wanted), wanted, mark="")
+
+
+async def _lines(backend: Backend, ref: JobRef, replica: str, wanted: Wanted) -> AsyncGenerator[LogLine, None]:
+    """Yield the wanted lines; a tail is read first, and following goes on after it."""
+    cursor = None
+    if wanted.tail is not None:
+        # At least one line is kept, and not printed for `-t 0`: following goes on after it.
+        last = deque([line async for line in backend.logs(ref, replica, follow=False)], maxlen=max(wanted.tail, 1))
+        for line in last if wanted.tail else ():
+            if wanted.takes(line):
+                yield line
+        cursor = last[-1].cursor if last else None
+    if wanted.tail is None or wanted.follow:
+        async with aclosing(backend.logs(ref, replica, since=cursor, follow=wanted.follow)) as lines:
+            async for line in lines:
+                if wanted.takes(line):
+                    yield line
+
+
+async def _chosen(lines: AsyncGenerator[LogLine, None], wanted: Wanted) -> AsyncGenerator[LogLine, None]:
+    """Yield the wanted ones of a log that is read from its beginning."""
+    if wanted.tail is None or wanted.follow:
+        async for line in lines:
+            if wanted.takes(line):
+                yield line
+        return
+    for line in deque([line async for line in lines], maxlen=wanted.tail):
+        if wanted.takes(line):
+            yield line
+
+
+async def _print(lines: AsyncGenerator[LogLine, None], wanted: Wanted, *, mark: str) -> None:
+    goes_on = False
+    async with aclosing(lines):
+        async for line in lines:
+            if line.notice:
+                notice(f"{mark}{line.text}")
+                continue
+            stamp = f"{line.timestamp} " if wanted.timestamps else ""
+            # A piece of a long line of one log is no line of its own; of several logs each piece is.
+            begins = "" if goes_on and not mark else f"{mark}{stamp}"
+            click.echo(f"{begins}{line.text}", nl=bool(mark) or not line.continues)
+            goes_on = line.continues

@@ -1,0 +1,77 @@
+"""What more than one command takes: `-o`, `-n`, the name of a job, spans of time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+C = TypeVar("C", bound="Callable[..., Any]")
+
+_UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+_RULE = "a span such as 90s, 10m, 2h or 1d12h"
+
+
+def read_span(text: str) -> timedelta | None:
+    """Return the span that a text is, as kubectl takes it: `90s`, `10m`, `2h`, `1d12h`; None if it is none."""
+    if not re.fullmatch(r"(\d+[dhms])+", text):
+        return None
+    parts = re.findall(r"(\d+)([dhms])", text)
+    return sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts), timedelta())
+
+
+def span(context: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
+    """Read a span of time; whole seconds are one, too."""
+    if value is None:
+        return None
+    found = read_span(f"{value}s" if value.isdecimal() else value)
+    if found is None:
+        raise click.BadParameter(f"{value!r} is not allowed; allowed: {_RULE}", ctx=context, param=param)
+    return found
+
+
+def output_option(command: C) -> C:
+    """Add `-o`."""
+    formats = click.Choice(["json", "yaml", "name"])
+    return click.option("-o", "--output", type=formats, help="For programs; without it, for people.")(command)
+
+
+def namespace_option(command: C) -> C:
+    """Let `-n` stand behind a command, too."""
+    return click.option(
+        "-n", "--namespace", metavar="NAME", expose_value=False, callback=_in_namespace, help="Of the jobs."
+    )(command)
+
+
+def name_argument(command: C) -> C:
+    """Add the name of a job, which a shell can complete."""
+    return click.argument("name", shell_complete=_names)(command)
+
+
+def names_argument(command: C) -> C:
+    """Add the names of jobs, which a shell can complete."""
+    return click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=_names)(command)
+
+
+def type_option(command: C) -> C:
+    """Take Arena's `--type`: there is one type of training here, and saying so is no mistake."""
+    kinds = click.Choice(["pytorchjob", "pytorch"], case_sensitive=False)
+    return click.option("-T", "--type", type=kinds, expose_value=False, hidden=True)(command)
+
+
+def _in_namespace(context: click.Context, _: click.Parameter, namespace: str | None) -> None:
+    if namespace:
+        context.obj = replace(context.obj, asked_namespace=namespace)
+
+
+def _names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the jobs that a person may mean; nothing if they cannot be listed in time."""
+    from ptjob_provider.cli.completing import names_of  # noqa: PLC0415 - only a shell asks
+
+    return [name for name in names_of(context) if name.startswith(incomplete)]

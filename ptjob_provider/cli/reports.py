@@ -1,0 +1,54 @@
+"""What `events` does: show what the cluster has reported about a job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptjob_provider.cli import tables
+from ptjob_provider.cli.answers import emit_rows, run
+from ptjob_provider.cli.finding import find_job
+from ptjob_provider.core import kinds
+from ptjob_provider.core.identity import JobRef
+
+if TYPE_CHECKING:
+    from ptjob_provider.cli.place import Place
+    from ptjob_provider.core.identity import Manifest
+
+
+def events(place: Place, name: str, *, output: str | None) -> None:
+    """Print the events of a job and its pods, oldest first."""
+    rows = [event_row(event) for event in run(_events(place, name))]
+    if output:
+        emit_rows([row["object"] for row in rows], rows, output)
+    elif rows:
+        tables.show(tables.events(rows, now=datetime.now(UTC)))
+    else:
+        click.echo(f"no events about {place.namespace}/{name}: a cluster keeps them for an hour", err=True)
+
+
+def event_row(event: Manifest) -> dict[str, Any]:
+    """Say of one event what a list says."""
+    about = event.get("involvedObject") or {}
+    return {
+        "at": _at(event),
+        "type": event.get("type") or "Normal",
+        "reason": event.get("reason") or "",
+        "object": f"{about.get('kind', '').lower()}/{about.get('name', '')}",
+        "count": event.get("count") or 1,
+        "message": (event.get("message") or "").strip(),
+    }
+
+
+async def _events(place: Place, name: str) -> list[Manifest]:
+    job = await find_job(place.open(), place.namespace, name)
+    found = await place.site().events(JobRef.of(job), [replica.name for replica in kinds.replicas(job)])
+    return sorted(found, key=_at)
+
+
+def _at(event: Manifest) -> str:
+    series = (event.get("series") or {}).get("lastObservedTime")
+    when = series or event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
+    return str(when or "")

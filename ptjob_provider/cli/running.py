@@ -1,0 +1,351 @@
+"""What `submit`, `run`, `follow` and `render` do: the same use case as an Airflow task's, from a terminal.
+
+A job that the command line submits belongs to this one call: a name that is taken is refused, whoever took it, and
+nothing that is there is ever replaced. A job that something else made is only looked at, unless it is adopted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import secrets
+import signal
+import sys
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import yaml
+
+from ptjob_provider.cli import arena_flags
+from ptjob_provider.cli.answers import EXIT_INTERRUPTED, EXIT_USAGE, Refused, emit, notice, refusal
+from ptjob_provider.cli.fields import job_fields
+from ptjob_provider.cli.finding import find_job
+from ptjob_provider.core import kinds
+from ptjob_provider.core.conclusion import deadline_after, raise_for
+from ptjob_provider.core.diagnosis import Limits
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobAlreadyExists, PTJobError
+from ptjob_provider.core.finishing import OnFinishAction, act_on_finished
+from ptjob_provider.core.identity import Owner, owner_in
+from ptjob_provider.core.manifest import dump_manifest
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.submission import Submission, ensure_submitted
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from ptjob_provider.cli.place import Place
+    from ptjob_provider.core.attempts import AttemptRecord
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.identity import JobRef
+    from ptjob_provider.core.logs import LogLine
+
+T = TypeVar("T")
+
+INSTANCE = "ptjob"
+"""Tells jobs of the command line from those of orchestrators in the same namespace."""
+
+_EXIT_TERMINATED = 128 + signal.SIGTERM
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """What a follower does about the job's end, and about its own.
+
+    Attributes:
+        timeout: how long the job may take before it is stopped; None: without end.
+        start_timeout: see `diagnosis.Limits`; None: its default. So are the next two.
+        queue_timeout: the same.
+        crash_loop_limit: the same.
+        on_finish_action: what becomes of the job's object.
+        keep_running_pods: leave replicas running that the job's end leaves running.
+        delete_on_interrupt: Ctrl-C and SIGTERM delete the job.
+        output: `json` or `yaml` prints the result, and the log goes to stderr.
+    """
+
+    timeout: timedelta | None = None
+    start_timeout: timedelta | None = None
+    queue_timeout: timedelta | None = None
+    crash_loop_limit: int | None = None
+    on_finish_action: str = OnFinishAction.KEEP_JOB
+    keep_running_pods: bool = False
+    delete_on_interrupt: bool = False
+    output: str | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """When a job that cannot get on is stopped."""
+        spans = {"start_timeout": self.start_timeout, "queue_timeout": self.queue_timeout}
+        given: dict[str, Any] = {name: span.total_seconds() for name, span in spans.items() if span is not None}
+        if self.crash_loop_limit is not None:
+            given["crash_loop_limit"] = self.crash_loop_limit
+        return Limits(**given)
+
+
+def described_job(given: dict[str, Any], filename: str | None, words: tuple[str, ...]) -> TrainingJob:
+    """Return the job that flags, a file and the words behind the flags describe together.
+
+    Raises:
+        Refused: they cannot be understood, or cannot be together.
+    """
+    try:
+        fields = arena_flags.joined(job_fields(given), arena_flags.arena_fields(given))
+        command = arena_flags.program(words, given.get("shell"))
+        if command is not None and "command" in fields:
+            raise InvalidSpec.of("--command", fields["command"], "left out where the program stands behind the flags")
+        told = {**fields, **({"command": command} if command is not None else {})}
+        return TrainingJob.parse(**{**_in_file(filename), **told})
+    except InvalidSpec as error:
+        raise Refused(str(error), EXIT_USAGE) from error
+
+
+def render(place: Place, job: TrainingJob, *, output: str) -> None:
+    """Print the object that would be submitted; it is the same each time."""
+    try:
+        rendered = kinds.DEFAULT.render(
+            job.in_namespace(place.namespace),
+            owner=_owner("rendered"),
+            attempt=1,
+            exact_name=_has_literal_name(job),
+            installation=place.installation(),
+        )
+    except PTJobError as error:
+        raise refusal(error) from error
+    if output == "json":
+        emit(rendered.manifest, output)
+    else:
+        click.echo(dump_manifest(rendered.manifest), nl=False)
+
+
+def submit(place: Place, job: TrainingJob, *, output: str | None) -> None:
+    """Submit a job and say so."""
+    submission = _until_end(_submitted(place, place.launching, job))
+    ref = submission.ref
+    if output == "name":
+        click.echo(ref.name)
+    elif output:
+        emit(ref.to_dict(), output)
+    else:
+        click.echo(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
+        notice(
+            f"follow it: ptjob follow {ref.name}; its log: ptjob logs {ref.name} -f; stop it: ptjob delete {ref.name}"
+        )
+
+
+def run_job(place: Place, job: TrainingJob, ending: Ending) -> None:
+    """Submit a job and follow it to its end; the process ends with the job's exit code."""
+    following = _Following(place=place, ending=ending)
+    _until_end(following.submit_and_follow(job), following)
+
+
+def follow_existing(place: Place, name: str, ending: Ending, *, adopt: bool) -> None:
+    """Follow a job that is there to its end; the process ends with the job's exit code."""
+    following = _Following(place=place, ending=ending)
+    _until_end(following.find_and_follow(name, adopt=adopt), following)
+
+
+class TerminalSink:
+    """Shows rank 0's lines and sentences about the job, each as soon as it is known.
+
+    Args:
+        lines_to_stderr: stdout is for the result.
+    """
+
+    def __init__(self, *, lines_to_stderr: bool) -> None:
+        self._to_stderr = lines_to_stderr
+
+    def line(self, line: LogLine) -> None:
+        """Print one line."""
+        if line.notice:
+            notice(line.text)
+        else:
+            click.echo(line.text, nl=not line.continues, err=self._to_stderr)
+
+    def notice(self, text: str) -> None:
+        """Print one sentence."""
+        notice(text)
+
+    async def room(self) -> None:
+        """Return at once: a terminal that is slow holds the reading up by itself."""
+
+
+class _ThisCall:
+    """What is remembered of the attempt: as long as this call lives, for no other ever adopts its job."""
+
+    def __init__(self) -> None:
+        self._record: AttemptRecord | None = None
+
+    def load(self) -> AttemptRecord | None:
+        return self._record
+
+    def save(self, record: AttemptRecord) -> None:
+        self._record = record
+
+
+@dataclass(kw_only=True)
+class _Following:
+    """One job that is followed from a terminal.
+
+    Attributes:
+        ref: which, once that is known.
+    """
+
+    place: Place
+    ending: Ending
+    ref: JobRef | None = None
+    backend: Backend | None = None
+
+    async def submit_and_follow(self, job: TrainingJob) -> None:
+        """Submit the job and wait for its end."""
+        submission = await _submitted(self.place, lambda: self._opened(self.place.launching()), job)
+        ref = submission.ref
+        notice(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
+        await self._follow(submission, hands_off=False)
+
+    async def find_and_follow(self, name: str, *, adopt: bool) -> None:
+        """Wait for the end of a job that is there; one that the command line did not make is only looked at."""
+        backend = self._opened(self.place.open())
+        job = await find_job(backend, self.place.namespace, name)
+        hands_off = not adopt and owner_in(job).instance != INSTANCE
+        await self._follow(Submission.of(job), hands_off=hands_off)
+
+    async def interrupted(self) -> None:
+        """Do with the job what was asked for in case of an interrupt."""
+        if self.ref is None:
+            notice("interrupted before it was known whether the job exists: ptjob list")
+        elif self.ending.delete_on_interrupt and self.backend is not None:
+            await self.backend.delete(self.ref)
+            notice(f"{self.ref} was deleted: interrupted")
+        else:
+            name = self.ref.name
+            notice(f"{self.ref} runs on; follow it: ptjob follow {name}; stop it: ptjob delete {name}")
+
+    def _opened(self, backend: Backend) -> Backend:
+        self.backend = backend
+        return backend
+
+    async def _follow(self, submission: Submission, *, hands_off: bool) -> None:
+        assert self.backend is not None  # noqa: S101 - it has just been opened
+        self.ref = ref = submission.ref
+        began = datetime.fromisoformat(submission.first_started_at)
+        conclusion = await follow(
+            self.backend,
+            submission,
+            sink=TerminalSink(lines_to_stderr=self.ending.output is not None),
+            deadline=deadline_after(began, self.ending.timeout),
+            limits=self.ending.limits,
+            keep_running_pods=self.ending.keep_running_pods,
+            hands_off=hands_off,
+        )
+        if self.ending.output and conclusion.result is not None:
+            emit(dict(conclusion.result), self.ending.output)
+        if not hands_off:
+            await self._act_on_finished(self.backend, ref, conclusion)
+        raise_for(ref, conclusion)
+        notice(f"{ref} succeeded")
+
+    async def _act_on_finished(self, backend: Backend, ref: JobRef, conclusion: Conclusion) -> None:
+        action = OnFinishAction.parse(self.ending.on_finish_action)
+        try:
+            if await act_on_finished(backend, ref, action, succeeded=conclusion.diagnosis is None):
+                notice(f"{ref} was deleted: on_finish_action={action}")
+        except ClusterError as error:
+            notice(f"{ref}: on_finish_action={action} could not be carried out: {error}")
+
+
+async def _submitted(place: Place, opened: Callable[[], Backend], job: TrainingJob) -> Submission:
+    """Create the job under its own name.
+
+    Raises:
+        JobAlreadyExists: something has that name.
+    """
+    named = job.in_namespace(place.namespace)
+    try:
+        return await ensure_submitted(
+            opened(),
+            named,
+            owner=_owner(secrets.token_hex(6)),
+            store=_ThisCall(),
+            exact_name=_has_literal_name(job),
+            installation=place.installation(),
+        )
+    except JobAlreadyExists as error:
+        name = job.name or ((job.manifest or {}).get("metadata") or {}).get("name")
+        raise JobAlreadyExists(
+            f"{named.named_namespace}/{name} exists already; look at it: ptjob get {name}; remove it: ptjob delete "
+            f"{name}; or choose another name",
+            code=error.code,
+            reason=error.reason,
+        ) from error
+
+
+def _has_literal_name(job: TrainingJob) -> bool:
+    """Whether the name is the object's; a manifest's `generateName` is the beginning of one."""
+    meta = (job.manifest or {}).get("metadata") or {}
+    return job.name is not None or bool(meta.get("name"))
+
+
+def _owner(submission: str) -> Owner:
+    """Return who asks: a person, by this one call."""
+    try:
+        person = getpass.getuser()
+    except (KeyError, OSError):  # a container may run as a user that has no name
+        person = "unknown"
+    return Owner(instance=INSTANCE, ids={"submitted_by": person, "submission": submission}, labels={})
+
+
+def _in_file(filename: str | None) -> dict[str, Any]:
+    """Return the fields that a file says: a manifest is one of them, a map without a kind is several.
+
+    Raises:
+        InvalidSpec: it cannot be read.
+    """
+    if filename is None:
+        return {}
+    try:
+        text = sys.stdin.read() if filename == "-" else Path(filename).read_text()
+        found = yaml.safe_load(text)
+    except (OSError, UnicodeError) as error:
+        raise InvalidSpec(f"--filename: {filename}: {error.__class__.__name__}: {error}") from None
+    except yaml.YAMLError as error:
+        raise InvalidSpec(f"--filename: {filename} is not YAML: {error}") from None
+    if isinstance(found, dict) and not {"kind", "apiVersion"} & found.keys():
+        return found
+    return {"manifest": text}
+
+
+def _until_end(work: Coroutine[Any, Any, T], following: _Following | None = None) -> T:
+    """Do the work; Ctrl-C and SIGTERM end the looking, and do with the job what was asked for in that case."""
+    caught: list[int] = []
+    try:
+        return asyncio.run(_guarded(work, following.interrupted if following else _nothing, caught))
+    except PTJobError as error:
+        raise refusal(error) from error
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise SystemExit(_EXIT_TERMINATED if caught else EXIT_INTERRUPTED) from None
+
+
+async def _guarded(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable[None]], caught: list[int]) -> T:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - `asyncio.run` made it
+
+    def terminate() -> None:
+        caught.append(signal.SIGTERM)
+        task.cancel()
+
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        await on_stop()
+        raise
+
+
+async def _nothing() -> None:
+    notice("interrupted before it was known whether the job exists: ptjob list")

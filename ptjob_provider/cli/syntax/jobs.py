@@ -1,0 +1,105 @@
+"""`list`, `get`, `events`, `delete`, `suspend`, `resume`: what a command line may say about jobs that are there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ptjob_provider.cli.parameters import name_argument, names_argument, namespace_option, output_option, type_option
+
+if TYPE_CHECKING:
+    from ptjob_provider.cli.place import Place
+
+
+@click.command("list")
+@click.option(
+    "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only jobs with this label; repeatable."
+)
+@output_option
+@type_option
+@namespace_option
+@click.pass_obj
+def list_(place: Place, labels: tuple[str, ...], output: str | None) -> None:
+    """List the jobs of the namespace, oldest first."""
+    from ptjob_provider.cli import commands
+
+    commands.list_jobs(place, labels=labels, output=output)
+
+
+@click.command()
+@name_argument
+@click.option(
+    "--outputs",
+    is_flag=True,
+    help="Look at what the job has written; on a cluster that starts a pod.  [default: tell what was found before]",
+)
+@click.option("-e", "--events", is_flag=True, help="With what Kubernetes has reported about it.")
+@output_option
+@type_option
+@namespace_option
+@click.pass_obj
+def get(place: Place, name: str, *, outputs: bool, events: bool, output: str | None) -> None:
+    """Show one job: phase, replicas, outputs, and why it failed or waits."""
+    from ptjob_provider.cli import commands, reports
+
+    commands.get(place, name, outputs=outputs, output=output)
+    if events and not output:
+        reports.events(place, name, output=None)
+
+
+@click.command()
+@name_argument
+@output_option
+@type_option
+@namespace_option
+@click.pass_obj
+def events(place: Place, name: str, output: str | None) -> None:
+    """Show what Kubernetes has reported about a job and its pods, oldest first."""
+    from ptjob_provider.cli import reports
+
+    reports.events(place, name, output=output)
+
+
+@click.command()
+@names_argument
+@click.option("--ignore-not-found", is_flag=True, help="A job that is not there is as good as deleted.")
+@type_option
+@namespace_option
+@click.pass_obj
+def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> None:
+    """Stop jobs and remove them; what they have written to their claims stays.
+
+    Returns when nothing of them runs any more.
+    """
+    from ptjob_provider.cli import commands
+
+    for name in names:
+        commands.delete(place, name, ignore_not_found=ignore_not_found)
+
+
+@click.command()
+@names_argument
+@namespace_option
+@click.pass_obj
+def suspend(place: Place, names: tuple[str, ...]) -> None:
+    """Let jobs wait without pods until they are resumed.
+
+    What ran is stopped; the training begins again from its checkpoint, if it keeps one.
+    """
+    from ptjob_provider.cli import commands
+
+    for name in names:
+        commands.suspend(place, name, suspend=True)
+
+
+@click.command()
+@names_argument
+@namespace_option
+@click.pass_obj
+def resume(place: Place, names: tuple[str, ...]) -> None:
+    """Let suspended jobs run."""
+    from ptjob_provider.cli import commands
+
+    for name in names:
+        commands.suspend(place, name, suspend=False)

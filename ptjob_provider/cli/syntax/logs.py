@@ -1,0 +1,103 @@
+"""`logs` and `follow`: what a command line may say about a job's lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ptjob_provider.cli.parameters import name_argument, namespace_option, span, type_option
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from ptjob_provider.cli.place import Place
+
+
+def _instant(context: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """Read an RFC 3339 instant; one without an offset is UTC."""
+    from datetime import UTC, datetime
+
+    if value is None:
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        rule = f"{value!r} is not allowed; allowed: an instant such as 2026-11-22T09:30:00Z"
+        raise click.BadParameter(rule, ctx=context, param=param) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+@click.command()
+@name_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on until the container has ended.")
+@click.option("-t", "--tail", type=click.IntRange(min=-1), metavar="N", help="Begin with the last N lines; -1: all.")
+@click.option(
+    "-i",
+    "--replica",
+    "--instance",
+    metavar="REPLICA",
+    help="A pod's name, its end (worker-0) or a rank.  [default: rank 0]",
+)
+@click.option("--all", "every", is_flag=True, help="Of all replicas, each line with its replica's name.")
+@click.option("--since", callback=span, metavar="SPAN", help="Only lines of this last time: 90s, 10m, 2h.")
+@click.option("--since-time", callback=_instant, metavar="INSTANT", help="Only lines from this instant (RFC 3339) on.")
+@click.option("--timestamps", is_flag=True, help="Begin each line with the time at which it was written.")
+@click.option("-c", "--container", metavar="NAME", help="Another container of the pod.  [default: the training]")
+@type_option
+@namespace_option
+@click.pass_obj
+def logs(
+    place: Place,
+    name: str,
+    *,
+    follow: bool,
+    tail: int | None,
+    replica: str | None,
+    every: bool,
+    since: timedelta | None,
+    since_time: datetime | None,
+    timestamps: bool,
+    container: str | None,
+) -> None:
+    """Print what a replica has written."""
+    from ptjob_provider.cli import logs as reading
+
+    if every and replica is not None:
+        raise click.UsageError("--all and --replica exclude each other")
+    if since is not None and since_time is not None:
+        raise click.UsageError("--since and --since-time exclude each other")
+    wanted = reading.Wanted.of(
+        follow=follow, tail=tail, since=since, since_time=since_time, timestamps=timestamps, container=container
+    )
+    reading.show(place, name, wanted, replica=replica, every=every)
+
+
+@click.command()
+@name_argument
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Take charge of a job that something else made: note its story on it, stop what it leaves running.",
+)
+@click.option("--timeout", callback=span, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
+@click.option("--delete-on-interrupt", is_flag=True, help="Ctrl-C deletes the job.  [default: it runs on]")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print the result at the end.")
+@namespace_option
+@click.pass_obj
+def follow(
+    place: Place,
+    name: str,
+    *,
+    adopt: bool,
+    timeout: timedelta | None,
+    delete_on_interrupt: bool,
+    output: str | None,
+) -> None:
+    """Follow a job to its end as `run` does; the exit code is the job's."""
+    from ptjob_provider.cli import running
+
+    if timeout is not None and not adopt:
+        raise click.UsageError("--timeout stops the job, so it needs --adopt")
+    ending = running.Ending(timeout=timeout, delete_on_interrupt=delete_on_interrupt, output=output)
+    running.follow_existing(place, name, ending, adopt=adopt)

@@ -1,0 +1,68 @@
+"""`orphans`: what a command line may say about jobs that nobody waits for."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from ptjob_provider.cli.parameters import namespace_option, output_option, span
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from ptjob_provider.cli.place import Place
+
+
+@click.command("orphans")
+@click.option(
+    "--airflow-url",
+    envvar="PTJOB_AIRFLOW_URL",
+    metavar="URL",
+    help="Of the API server to ask which tasks wait.  [default: none is asked, and all live jobs are listed]",
+)
+@click.option(
+    "--airflow-user",
+    envvar="PTJOB_AIRFLOW_USER",
+    metavar="NAME",
+    help="Who asks; the password is read from $PTJOB_AIRFLOW_PASSWORD, or asked for. A token in $PTJOB_AIRFLOW_TOKEN "
+    "takes the place of both.",
+)
+@click.option("--instance", metavar="NAME", help="[ptjob] instance of that Airflow.  [default: what airflow.cfg says]")
+@click.option(
+    "--older-than", callback=span, default="10m", metavar="SPAN", show_default=True, help="Leave younger jobs alone."
+)
+@click.option("--delete", is_flag=True, help="Stop them; a job that has ended keeps its story, as does every claim.")
+@output_option
+@namespace_option
+@click.pass_obj
+def orphans(
+    place: Place,
+    *,
+    airflow_url: str | None,
+    airflow_user: str | None,
+    instance: str | None,
+    older_than: timedelta,
+    delete: bool,
+    output: str | None,
+) -> None:
+    """List the jobs that run although no task of Airflow waits for them.
+
+    Without an Airflow to ask, all that run.
+
+    \b
+    ptjob orphans --airflow-url https://airflow.example.com --delete
+    ptjob orphans --older-than 2d
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins so
+    from ptjob_provider.cli import sweeping
+
+    if airflow_url is None:
+        if delete:
+            raise click.UsageError("--delete needs --airflow-url; by your own judgement: ptjob delete NAME...")
+        sweeping.show_live(place, older_than=older_than, output=output)
+        return
+    waiters = sweeping.waiters_of(airflow_url, airflow_user, os.environ)
+    sweeping.show_orphans(
+        place, waiters, instance=instance or place.instance, older_than=older_than, delete=delete, output=output
+    )

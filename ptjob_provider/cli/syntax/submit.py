@@ -1,0 +1,184 @@
+"""`submit`, `run`, `render`: what a command line may say about a new job. Its flags come from the job's fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptjob_provider.cli import arena_flags
+from ptjob_provider.cli.describing import described
+from ptjob_provider.cli.fields import Flag, flags
+from ptjob_provider.cli.parameters import namespace_option, span
+from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from ptjob_provider.cli.place import Place
+
+_ARENA = "Arena's further flags"
+_JOB = "The job"
+
+
+class FieldOption(click.Option):
+    """An option that is told under a heading."""
+
+    def __init__(self, *args: Any, section: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+
+class JobCommand(click.Command):
+    """A command with the fields of a job; what stands behind the flags is the training's program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the flags up to the first other word; Arena's type of training may stand before them."""
+        try:
+            words = arena_flags.without_type(args)
+        except InvalidSpec as error:
+            raise click.UsageError(str(error), ctx=ctx) from None
+        return super().parse_args(ctx, words)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                sections.setdefault(getattr(param, "section", "") or "Options", []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what describes a job."""
+    options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
+        click.option("-f", "--filename", metavar="FILE", help="A PyTorchJob's manifest, or a map of fields; -: stdin."),
+        namespace_option,
+        *(_option(flag) for flag in flags()),
+        _arena("--device", "devices", multiple=True, metavar="NAME=N", help="Another device: its resource and number."),
+        _arena("--rdma", is_flag=True, help="One rdma/hca per pod, and memory that may be locked for it."),
+        _arena(
+            "--data-dir",
+            "--dataDir",
+            "data_dirs",
+            multiple=True,
+            metavar="HOST[:PATH]",
+            help="A directory of the node, here or there in the container.",
+        ),
+        _arena("--hostIPC", "host_ipc", is_flag=True, help="Use the node's shared memory and semaphores."),
+        _arena("--hostPID", "host_pid", is_flag=True, help="See the node's processes."),
+        _arena("--shell", metavar="SHELL", help="Give the training's command to this shell as one line."),
+        click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[pytorch] [PROGRAM [ARGUMENT]...]"),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _option(flag: Flag) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    how: dict[str, Any] = {"section": flag.section or _JOB, "help": described(flag), "cls": FieldOption}
+    if flag.shape == "switch":
+        names = (*flag.names[:-1], f"{flag.names[-1]}/--no-{flag.names[-1].removeprefix('--')}")
+        return click.option(*names, flag.parameter, default=None, **how)
+    metavar = {"pairs": "KEY=VALUE", "list": "ITEM"}.get(flag.shape, "VALUE")
+    return click.option(*flag.names, flag.parameter, multiple=flag.shape != "text", metavar=metavar, **how)
+
+
+def _arena(*names: str, **how: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(*names, section=_ARENA, cls=FieldOption, **how)
+
+
+_SETTINGS = {"allow_interspersed_args": False}
+
+
+@click.command(cls=JobCommand, context_settings=_SETTINGS)
+@_job_flags
+@click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), help="Print the job's reference.")
+@click.pass_obj
+def submit(place: Place, /, *, output: str | None, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
+    """Submit a job and return.
+
+    \b
+    ptjob submit --name digits --image digits --workers 2 --gpus 1 --data models:/models -- python train.py --epochs 12
+    ptjob submit -f job.yaml --workers 4
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins so
+    from ptjob_provider.cli import running
+
+    running.submit(place, running.described_job(given, filename, words), output=output)
+
+
+@click.command(cls=JobCommand, context_settings=_SETTINGS)
+@_job_flags
+@click.option("--timeout", callback=span, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
+@click.option("--start-timeout", callback=span, metavar="SPAN", help="For images, volumes, init containers.  [20m]")
+@click.option("--queue-timeout", callback=span, metavar="SPAN", help="To wait for a place.  [default: without end]")
+@click.option("--crash-loop-limit", type=click.IntRange(min=0), metavar="N", help="Restarts in a row.  [default: 5]")
+@click.option(
+    "--on-finish-action",
+    type=click.Choice(["keep_job", "delete_job", "delete_succeeded_job"]),
+    default="keep_job",
+    show_default=True,
+    help="What becomes of the job's object.",
+)
+@click.option("--keep-running-pods", is_flag=True, help="Leave replicas running that the job's end leaves running.")
+@click.option("--delete-on-interrupt", is_flag=True, help="Ctrl-C deletes the job.  [default: it runs on]")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print the result; the log goes to stderr.")
+@click.pass_obj
+def run(
+    place: Place,
+    /,
+    *,
+    output: str | None,
+    filename: str | None,
+    words: tuple[str, ...],
+    timeout: timedelta | None,
+    start_timeout: timedelta | None,
+    queue_timeout: timedelta | None,
+    crash_loop_limit: int | None,
+    on_finish_action: str,
+    keep_running_pods: bool,
+    delete_on_interrupt: bool,
+    **given: Any,
+) -> None:
+    """Submit a job, show rank 0's log while it runs; the exit code is the job's.
+
+    0: it succeeded, with its outputs in place. 1: it failed. 75: it failed, or nobody could say, in a way that another
+    try may help. Ctrl-C ends the looking (130) and not the job; `ptjob follow NAME` goes on.
+
+    \b
+    ptjob run --name digits --image digits --model pvc://models/digits.pt -- python train.py --epochs 12
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins so
+    from ptjob_provider.cli import running
+
+    ending = running.Ending(
+        timeout=timeout,
+        start_timeout=start_timeout,
+        queue_timeout=queue_timeout,
+        crash_loop_limit=crash_loop_limit,
+        on_finish_action=on_finish_action,
+        keep_running_pods=keep_running_pods,
+        delete_on_interrupt=delete_on_interrupt,
+        output=output,
+    )
+    running.run_job(place, running.described_job(given, filename, words), ending)
+
+
+@click.command(cls=JobCommand, context_settings=_SETTINGS)
+@_job_flags
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), default="yaml", show_default=True)
+@click.pass_obj
+def render(place: Place, /, *, output: str, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
+    """Print the manifest that `submit` would send; nothing is started.
+
+    No cluster is asked: whether it would take the manifest, `kubectl diff` tells.
+
+    \b
+    ptjob render -f job.yaml --workers 4 | kubectl diff -f -
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins so
+    from ptjob_provider.cli import running
+
+    running.render(place, running.described_job(given, filename, words), output=output)

@@ -1,0 +1,290 @@
+"""Flags and the fields of a job cannot drift apart: each field has a flag, and the flag makes the operator's job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ptjob_provider.cli import main
+from ptjob_provider.cli.arena_flags import arena_fields, joined, program, without_type
+from ptjob_provider.cli.describing import described
+from ptjob_provider.cli.fields import ELSEWHERE, Flag, flags, job_fields
+from ptjob_provider.cli.running import _owner
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, RoleFields, TrainingJob
+from same_fields import FIELDS, arguments
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ARENA_SUBMIT = {
+    *(
+        "--name",
+        "--image",
+        "--gpus",
+        "--device",
+        "--workers",
+        "--retry",
+        "--working-dir",
+        "--workingDir",
+        "-e",
+        "--env",
+    ),
+    *("-d", "--data", "--data-dir", "--dataDir", "-a", "--annotation", "-l", "--label", "--rdma", "--gang", "-p"),
+    *("--priority", "--queue", "--toleration", "--selector", "--image-pull-secret", "--image-pull-policy", "--shell"),
+    *("--scheduler", "--hostNetwork", "--hostIPC", "--hostPID", "--clean-task-policy", "--cpu", "--memory"),
+    *("--running-timeout", "--ttl-after-finished", "--share-memory", "--nproc-per-node", "--worker-image"),
+}
+"""Arena's flags that mean here what they mean there; what is with the others, docs/from-arena.md says."""
+
+BY_PATH = {flag.path: flag for flag in flags()}
+
+
+def render(*words: str) -> Result:
+    """Print the manifest of a command line."""
+    return CliRunner().invoke(main, ["--root", "/nowhere", "render", "-o", "json", *words])
+
+
+def written(flag: Flag, value: Any) -> list[str]:
+    """Return the words that give a flag this value, as a person writes them."""
+    name = flag.names[-1]
+    if flag.shape == "switch":
+        return [name if value else name.replace("--", "--no-", 1)]
+    if flag.shape == "pairs":
+        pairs = [f"{key}={item}" if isinstance(item, str) else json.dumps({key: item}) for key, item in value.items()]
+        return [word for pair in pairs for word in (name, pair)]
+    if flag.shape == "list":
+        return [word for item in value for word in (name, _text(item))]
+    return [name, _text(value)]
+
+
+def command_line(given: dict[str, Any], folder: Path) -> list[str]:
+    """Return the words that say what these arguments of the operator say."""
+    words = []
+    for field, value in given.items():
+        if field == "manifest":
+            (folder / "job.yaml").write_text(json.dumps(value))
+            words += ["-f", str(folder / "job.yaml")]
+        elif field == "namespace":
+            words += ["-n", value]
+        else:
+            words += written(BY_PATH[field,], value)
+    return words
+
+
+def test_every_field_has_a_flag() -> None:
+    """Also one that is added tomorrow, and one of a role or of an elastic job."""
+    whole = {path[0] for path in BY_PATH if len(path) == 1}
+    parts = {path for path in BY_PATH if len(path) == 2}
+
+    assert whole | set(ELSEWHERE) == set(JOB_FIELDS)
+    assert parts == {
+        *((role, each.name) for role in ("master", "worker") for each in fields(RoleFields)),
+        *(("elastic_policy", each.name) for each in fields(ElasticPolicy)),
+    }
+
+
+def test_no_two_flags_have_the_same_name() -> None:
+    """A flag that means two things would mean the last one."""
+    names = [name for flag in flags() for name in flag.names]
+
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_flag_makes_the_operators_job(field: str, tmp_path: Path) -> None:
+    """Each field alone, and what it needs: the same words in a DAG and at a prompt are one job."""
+    given = arguments(field)
+
+    result = render(*command_line(given, tmp_path))
+
+    job = TrainingJob.parse(**given).in_namespace("default")
+    expected = pytorchjob.render(job, owner=_owner("rendered"), attempt=1, exact_name=True).manifest
+    assert json.loads(result.stdout) == expected
+
+
+@pytest.mark.parametrize("flag", [flag for flag in flags() if flag.section], ids=lambda flag: flag.names[-1])
+def test_a_flag_of_a_part_says_what_the_part_says(flag: Flag) -> None:
+    """`--worker-cpu 2` is `worker={"cpu": "2"}`."""
+    values = {"pairs": ("K=V",), "switch": True, "list": ("{a: b}",), "text": "2"}
+
+    found = job_fields({flag.parameter: values[flag.shape]})
+
+    assert found == {
+        flag.path[0]: {
+            flag.path[1]: {"pairs": {"K": "V"}, "list": [{"a": "b"}]}.get(flag.shape, found[flag.path[0]][flag.path[1]])
+        }
+    }
+
+
+def test_parts_and_whole_of_a_field_are_one() -> None:
+    """The part is more exact, so it wins."""
+    given = {"worker": "{cpu: 1, memory: 2Gi}", "worker__cpu": "4"}
+
+    assert job_fields(given) == {"worker": {"cpu": "4", "memory": "2Gi"}}
+
+
+def test_arenas_flags_are_known() -> None:
+    """A line of Arena's is understood as it stands."""
+    words = CliRunner().invoke(main, ["submit", "--help"]).output.replace(",", " ").split()
+
+    assert set(words) >= ARENA_SUBMIT
+
+
+def test_each_flag_says_what_it_does_in_one_sentence() -> None:
+    """It is the first sentence that the field's documentation has, so that it is told once."""
+    told = {flag.names[-1]: described(flag) for flag in flags()}
+
+    assert all(told.values()) or {name for name, text in told.items() if not text} == set()
+    assert told["--cpu"] == "Cores per pod (4, 0.5, 500m), as request and as limit."
+    assert told["--worker-cpu"] == told["--cpu"]
+    assert told["--name"] == "Of the job, as it is.  [default: the manifest's]"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--env", "TOKEN"], "--env: not a pair; allowed: KEY=VALUE"),
+        (["--env", "{TOKEN: "], "--env: not YAML"),
+        (["--toleration", ":NoSchedule"], "--toleration"),
+        (["--data-dir", "data"], "--data-dir: 'data' is not allowed"),
+        (["--workers", "none"], "workers: 'none' is not allowed"),
+        (["--command", '["a"]', "b"], "--command: ['a'] is not allowed; left out"),
+        (["python train.py", "--epochs"], "the last word if it is a line for a shell"),
+        (["-f", "/none.yaml"], "--filename: /none.yaml: FileNotFoundError"),
+        (["-f", "-"], "required"),
+    ],
+)
+def test_what_cannot_be_understood_is_wrong_usage(words: list[str], message: str) -> None:
+    """The answer names the flag, the exit code says that trying again is of no use."""
+    result = CliRunner().invoke(main, ["render", "--name", "x", *words], input="{}")
+
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_a_file_that_is_not_yaml_is_named() -> None:
+    """With the place that YAML's reader gives."""
+    result = CliRunner().invoke(main, ["render", "-f", "-"], input="a: [")
+
+    assert result.exit_code == 2
+    assert "--filename: - is not YAML" in result.output
+
+
+def test_a_file_may_hold_fields_instead_of_a_manifest() -> None:
+    """The operator's own words, as in `[ptjob] job_template`; flags are laid over them."""
+    told = "name: digits\nimage: digits:1\nworkers: 2\nenv: {LR: 0.1}\n"
+
+    result = CliRunner().invoke(main, ["render", "-o", "json", "-f", "-", "--workers", "4"], input=told)
+
+    roles = json.loads(result.output)["spec"]["pytorchReplicaSpecs"]
+    assert roles["Worker"]["replicas"] == 3
+    assert {"name": "LR", "value": "0.1"} in roles["Master"]["template"]["spec"]["containers"][0]["env"]
+
+
+@pytest.mark.parametrize(
+    ("words", "shell", "command"),
+    [
+        ([], None, None),
+        (["train.sh"], None, ["train.sh"]),
+        (["python train.py --epochs 3"], None, ["sh", "-c", "python train.py --epochs 3"]),
+        (["date;nvidia-smi"], None, ["sh", "-c", "date;nvidia-smi"]),
+        (["python", "train.py", "--name", "a b"], None, ["python", "train.py", "--name", "a b"]),
+        (["python train.py"], "bash", ["bash", "-c", "python train.py"]),
+        (["python", "train.py", "a b"], "bash", ["bash", "-c", "python train.py 'a b'"]),
+    ],
+)
+def test_what_stands_behind_the_flags_is_the_program(
+    words: list[str], shell: str | None, command: list[str] | None
+) -> None:
+    """One word that a shell would split is a line for a shell, as in Arena; several words are taken as they are."""
+    assert program(words, shell) == command
+
+
+def test_arenas_type_of_training_may_stand_before_everything() -> None:
+    """`arena submit pytorch …` is `ptjob submit pytorch …`; other trainings are refused, not submitted as this one."""
+    assert without_type(["pytorch", "--name", "x"]) == ["--name", "x"]
+    assert without_type(["pytorchjob"]) == []
+    assert without_type(["--name", "x", "pytorch"]) == ["--name", "x", "pytorch"]
+    with pytest.raises(InvalidSpec, match="PyTorch trainings"):
+        without_type(["tfjob", "--name", "x"])
+    assert CliRunner().invoke(main, ["submit", "mpi", "--name", "x"]).exit_code == 2
+
+
+def test_arenas_flags_that_are_no_field_become_fields() -> None:
+    """Devices are limits, folders of nodes are volumes, and what the pod shares is said in its template."""
+    given = {
+        "devices": ("amd.com/gpu=2",),
+        "rdma": True,
+        "data_dirs": ("/raid", "/mnt:/data"),
+        "host_ipc": True,
+        "host_pid": True,
+    }
+
+    assert arena_fields({}) == {}
+    assert arena_fields(given) == {
+        "container_resources": {"limits": {"amd.com/gpu": "2", "rdma/hca": "1"}},
+        "container_security_context": {"capabilities": {"add": ["IPC_LOCK"]}},
+        "volumes": [
+            {"name": "host-0", "hostPath": {"path": "/raid"}},
+            {"name": "host-1", "hostPath": {"path": "/mnt"}},
+        ],
+        "volume_mounts": [{"name": "host-0", "mountPath": "/raid"}, {"name": "host-1", "mountPath": "/data"}],
+        "pod_template": {"spec": {"containers": [{"name": "pytorch"}], "hostIPC": True, "hostPID": True}},
+    }
+
+
+def test_flags_for_one_field_are_added_up() -> None:
+    """`--data` beside `--data-dir`, `--device` beside `--container-resources`."""
+    ours = {"volumes": ["a:/a"], "container_resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}, "x": "1"}
+    more = {"volumes": [{"name": "b"}], "container_resources": {"limits": {"rdma/hca": "1"}}, "x": "2"}
+
+    assert joined(ours, more) == {
+        "volumes": ["a:/a", {"name": "b"}],
+        "container_resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "rdma/hca": "1"}},
+        "x": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("all", {"operator": "Exists"}),
+        ("gpu", {"key": "gpu", "operator": "Exists"}),
+        ("gpu=a100:NoSchedule", {"key": "gpu", "operator": "Equal", "value": "a100", "effect": "NoSchedule"}),
+        ("gpu:NoExecute,Exists", {"key": "gpu", "operator": "Exists", "effect": "NoExecute"}),
+        ("{key: gpu, tolerationSeconds: 60}", {"key": "gpu", "tolerationSeconds": 60}),
+    ],
+)
+def test_a_toleration_is_arenas_short_form_or_kubernetes_own(text: str, expected: dict[str, Any]) -> None:
+    """A bare key, which Arena drops without a word, tolerates any value of it."""
+    assert job_fields({"tolerations": (text,)}) == {"tolerations": [expected]}
+
+
+def test_spans_are_taken_where_seconds_are_wanted() -> None:
+    """`--running-timeout 2h` as Arena has it, and plain seconds as the field has them."""
+    given = {"active_deadline_seconds": "2h", "ttl_seconds_after_finished": "60"}
+
+    assert job_fields(given) == {"active_deadline_seconds": timedelta(hours=2), "ttl_seconds_after_finished": "60"}
+
+
+def test_lists_in_yaml_are_several_items() -> None:
+    """For whoever has them so already."""
+    assert job_fields({"env_from": ("[{secret: a}, {secret: b}]", "{config_map: c}")}) == {
+        "env_from": [{"secret": "a"}, {"secret": "b"}, {"config_map": "c"}]
+    }
+    assert job_fields({"env": ("[{name: A, value: x}]", "B=y")}) == {
+        "env": [{"name": "A", "value": "x"}, {"name": "B", "value": "y"}]
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():.0f}s"
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,72 @@
+"""What `ptjob` says of itself, and what it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ptjob_provider.cli import Commands, main
+
+HEAVY = {"aiohttp", "kubernetes_asyncio", "rich", "asyncio", "airflow", "kfp", "kubernetes", "psutil", "torch"}
+"""What takes time to load."""
+
+COMMANDS = [(name, line) for commands in Commands.sections.values() for name, (_, line) in commands.items()]
+
+
+def loaded(*words: str) -> set[str]:
+    """Return the modules that a fresh process has loaded when it has answered."""
+    program = (
+        "import sys\nfrom ptjob_provider.cli import main\n"
+        f"main({list(words)!r}, standalone_mode=False)\nprint(*sys.modules)"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    return {name.partition(".")[0] for name in printed.splitlines()[-1].split()}
+
+
+def test_help_loads_no_command() -> None:
+    """`ptjob --help` answers at once: it knows the commands without loading them, nor YAML."""
+    assert not loaded("--help") & {*HEAVY, "yaml"}
+
+
+@pytest.mark.parametrize("command", [name for name, _ in COMMANDS])
+def test_a_commands_help_loads_nothing_that_takes_time(command: str) -> None:
+    """Neither the back-end nor what paints tables is needed to say what a command may be told."""
+    assert not loaded(command, "--help") & HEAVY
+
+
+@pytest.mark.parametrize(("name", "line"), COMMANDS)
+def test_what_help_says_of_a_command_is_what_the_command_says(name: str, line: str) -> None:
+    """The whole's help knows the first line of a command's, which it does not load."""
+    command = main.get_command(click.Context(main), name)
+
+    assert command is not None
+    assert command.name == name
+    assert (command.help or "").splitlines()[0] == line
+
+
+def test_a_misspelt_command_is_answered_with_what_is_alike() -> None:
+    """As git's users are used to."""
+    result = CliRunner().invoke(main, ["lgos"])
+
+    assert result.exit_code == 2
+    assert "Did you mean logs?" in result.output
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_complete(shell: str) -> None:
+    """Each shell has its own language; all ask this program."""
+    result = CliRunner().invoke(main, ["completion", shell])
+
+    assert result.exit_code == 0
+    assert "_PTJOB_COMPLETE" in result.output
+
+
+def test_help_names_each_exit_code() -> None:
+    """Whoever writes a script finds them without the documentation."""
+    told = " ".join(CliRunner().invoke(main, ["--help"]).output.split())
+
+    assert "0 done, 1 refused or failed, 2 wrong usage, 3 no such job, 75 try again later, 130 interrupted." in told

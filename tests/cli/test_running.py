@@ -1,0 +1,298 @@
+"""`submit`, `run` and `follow` on real jobs of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kinds import pytorchjob
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from machine import Machine
+
+WRITES = """
+import os, pathlib
+print("rank", os.environ["RANK"])
+pathlib.Path(os.environ["PTJOB_MODEL_PATH"]).write_text("m")
+"""
+LOSES = "print('so far', flush=True)\nraise ValueError('loss is nan')"
+RUNS_ON = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+MANIFEST = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: by-hand}
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      restartPolicy: Never
+      template:
+        spec:
+          containers: [{name: pytorch, image: none, command: [python, -c, "print('by hand')"]}]
+"""
+
+
+@pytest.mark.parametrize("words", [["python", "-c", WRITES], ["--", "python", "-c", WRITES]])
+def test_a_run_shows_the_log_and_ends_as_the_job_ends(machine: Machine, words: list[str]) -> None:
+    """Program lines on stdout, sentences on stderr; the outputs are verified as for a task."""
+    result = machine.ptjob("run", "--name", "digits", "--image", "none", "--model", "pvc://models/m.pt", *words)
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "rank 0\n"
+    assert "default/digits succeeded" in result.stderr
+    told = json.loads(machine.ptjob("get", "digits", "-o", "json").stdout)
+    assert told["model"]["bytes"] == 1
+    assert told["owner"].keys() == {"submitted_by", "submission"}
+
+
+def test_a_failed_run_says_why_and_fails(machine: Machine) -> None:
+    """The same words that an Airflow task ends with."""
+    result = machine.ptjob("run", "--name", "bad", "--image", "none", "python", "-c", LOSES)
+
+    assert result.exit_code == 1
+    assert "so far" in result.stdout
+    assert "default/bad failed: master-0 (rank 0) exited with code 1: ValueError: loss is nan." in result.stderr
+
+
+def test_a_missing_output_fails_a_run(machine: Machine) -> None:
+    """A program that ends well without its model has not trained."""
+    result = machine.ptjob("run", "--name", "lazy", "--image", "none", "--model", "pvc://models/m.pt", "true")
+
+    assert result.exit_code == 1
+    assert "pvc://models/m.pt" in result.stderr
+
+
+def test_a_runs_result_goes_to_stdout_alone_if_it_is_asked_for(machine: Machine) -> None:
+    """`ptjob run -o json … | jq` gets one value; people still see the log."""
+    result = machine.ptjob("run", "-o", "json", "--name", "digits", "--image", "none", "echo hello")
+
+    assert json.loads(result.stdout)["phase"] == "Succeeded"
+    assert "hello" in result.stderr
+
+
+def test_a_run_is_stopped_at_its_timeout(machine: Machine) -> None:
+    """The job is deleted; nothing runs on for nobody. Another try may have more luck, says the exit code."""
+    result = machine.ptjob("run", "--timeout", "2s", "--name", "long", "--image", "none", "python", "-c", RUNS_ON)
+
+    assert result.exit_code == 75
+    wait(lambda: machine.ptjob("get", "long").exit_code == 3)
+
+
+def test_a_submitted_job_has_the_name_that_it_was_given(machine: Machine) -> None:
+    """Kept literally, so that `kubectl`, Arena and scripts find it."""
+    result = machine.ptjob("submit", "-o", "name", "--name", "digits", "--image", "none", "true")
+
+    assert result.stdout == "digits\n"
+    machine.finish("digits")
+    assert machine.ptjob("list", "-o", "name").stdout == "digits\n"
+
+
+def test_a_name_that_is_taken_is_refused_and_nothing_is_touched(machine: Machine) -> None:
+    """Whoever took it, and whether it runs or has ended: a second submit is not a second training, nor an adoption."""
+    machine.ptjob("submit", "--name", "digits", "--image", "none", "true")
+    machine.finish("digits")
+    before = json.loads(machine.ptjob("get", "digits", "-o", "json").stdout)["job"]["uid"]
+
+    result = machine.ptjob("submit", "--name", "digits", "--image", "none", "true")
+
+    assert result.exit_code == 1
+    assert (
+        "default/digits exists already; look at it: ptjob get digits; remove it: ptjob delete digits" in result.output
+    )
+    assert json.loads(machine.ptjob("get", "digits", "-o", "json").stdout)["job"]["uid"] == before
+
+
+def test_a_manifest_is_submitted_as_it_is(machine: Machine, tmp_path: Path) -> None:
+    """As `kubectl create -f` takes it, with flags over it."""
+    (tmp_path / "job.yaml").write_text(MANIFEST)
+
+    result = machine.ptjob("run", "-f", str(tmp_path / "job.yaml"))
+    renamed = machine.ptjob("run", "-f", str(tmp_path / "job.yaml"), "--name", "other")
+
+    assert (result.exit_code, result.stdout) == (0, "by hand\n")
+    assert (renamed.exit_code, renamed.stdout) == (0, "by hand\n")
+
+
+def test_a_generated_name_is_the_beginning_of_one(machine: Machine, tmp_path: Path) -> None:
+    """`generateName` makes a new job each time, as it does with kubectl."""
+    (tmp_path / "job.yaml").write_text(MANIFEST.replace("name: by-hand", "generateName: by-hand-"))
+
+    first = machine.ptjob("submit", "-o", "name", "-f", str(tmp_path / "job.yaml")).stdout
+    second = machine.ptjob("submit", "-o", "name", "-f", str(tmp_path / "job.yaml")).stdout
+
+    assert first.startswith("by-hand-")
+    assert first != second
+
+
+def test_options_of_the_installation_hold_for_the_command_line(machine: Machine, tmp_path: Path) -> None:
+    """The stand-in of an image and the job template are Airflow's, or said by a variable."""
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "Dockerfile").write_text('FROM x\nENV FROM_IMAGE=yes\nENTRYPOINT ["python", "-c"]\n')
+    environment = {
+        "PTJOB_LOCAL_IMAGES": json.dumps({"mine": str(tmp_path / "image")}),
+        "PTJOB_JOB_TEMPLATE": json.dumps({"labels": {"team": "vision"}}),
+    }
+
+    shown = "import os; print(os.environ['FROM_IMAGE'])"
+    result = ptjob(machine, "run", "--name", "mine", "--image", "mine", "--args", json.dumps([shown]), **environment)
+
+    assert (result.returncode, result.stdout) == (0, "yes\n"), result.stderr
+    assert machine.ptjob("list", "-o", "name", "-l", "team=vision").stdout == "mine\n"
+
+
+def test_an_option_that_cannot_be_read_is_named(machine: Machine) -> None:
+    """Before anything is started; commands that only look do not care."""
+    environment = {"PTJOB_JOB_TEMPLATE": "/none.yaml"}
+
+    result = ptjob(machine, "submit", "--name", "x", "--image", "none", "true", **environment)
+
+    assert result.returncode == 2
+    assert "[ptjob] job_template" in result.stderr
+    assert ptjob(machine, "list", **environment).returncode == 0
+
+
+def test_suspended_jobs_wait_and_go_on(machine: Machine) -> None:
+    """Without processes meanwhile."""
+    machine.ptjob("submit", "--suspend", "--name", "waits", "--image", "none", "echo went on")
+
+    wait(lambda: phase(machine, "waits") == "Suspended")
+    resumed = machine.ptjob("resume", "waits")
+    followed = machine.ptjob("follow", "waits")
+
+    assert resumed.output == "default/waits goes on\n"
+    assert (followed.exit_code, followed.stdout) == (0, "went on\n")
+
+
+def test_a_running_job_is_suspended(machine: Machine) -> None:
+    """Its processes go; one that has ended has nothing to suspend."""
+    name = machine.submit("runs", RUNS_ON)
+    machine.wait_for_line(name, "begun")
+
+    said = machine.ptjob("suspend", name)
+
+    assert said.output == "default/runs is suspended; go on with: ptjob resume runs\n"
+    wait(lambda: phase(machine, name) == "Suspended")
+    machine.ptjob("delete", name)
+    machine.ptjob("run", "--name", "ended", "--image", "none", "true")
+    assert machine.ptjob("suspend", "ended").exit_code == 1
+
+
+@pytest.mark.parametrize(("words", "runs_on"), [([], True), (["--delete-on-interrupt"], False)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_ends_the_looking_and_the_job_only_if_that_was_asked_for(
+    machine: Machine, words: list[str], number: int, code: int, *, runs_on: bool
+) -> None:
+    """Ctrl-C at a log is no order to stop a training that may have run for days."""
+    command = line("run", *words, "--name", "long", "--image", "none", "python", "-c", RUNS_ON)
+    with subprocess.Popen(
+        command, env=environment_of(machine), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(number)
+        said = process.stderr.read()
+
+    assert process.returncode == code
+    assert ("default/long runs on; follow it: ptjob follow long" in said) is runs_on
+    assert ("default/long was deleted: interrupted" in said) is not runs_on
+    assert "Traceback" not in said
+    wait(lambda: (machine.ptjob("get", "long").exit_code == 0) is runs_on)
+
+
+def test_following_a_job_of_somebody_else_changes_nothing(machine: Machine) -> None:
+    """Its task follows it and writes on it; whoever looks does not."""
+    name = machine.submit("theirs", LOSES)
+
+    result = machine.ptjob("follow", name)
+
+    assert result.exit_code == 1
+    assert "ValueError: loss is nan" in result.stderr
+    assert "ptjob-provider/diagnosis" not in annotations(machine, name)
+
+
+def test_an_adopted_job_is_treated_as_ones_own(machine: Machine) -> None:
+    """Its story is noted on it, for whoever looks later."""
+    name = machine.submit("orphan", LOSES)
+
+    result = machine.ptjob("follow", "--adopt", name)
+
+    assert result.exit_code == 1
+    assert "ptjob-provider/diagnosis" in annotations(machine, name)
+
+
+def test_a_timeout_stops_only_what_is_adopted(machine: Machine) -> None:
+    """A job of somebody else is not stopped by whoever looks at it."""
+    result = machine.ptjob("follow", "--timeout", "1s", "any")
+
+    assert result.exit_code == 2
+    assert "--adopt" in result.output
+
+
+@pytest.mark.parametrize(
+    ("action", "is_there"), [("keep_job", True), ("delete_job", False), ("delete_succeeded_job", False)]
+)
+def test_the_object_of_an_ended_job_goes_if_that_is_asked_for(machine: Machine, action: str, *, is_there: bool) -> None:
+    """What was written stays in any case."""
+    machine.ptjob("run", "--on-finish-action", action, "--name", "short", "--image", "none", "true")
+
+    wait(lambda: (machine.ptjob("get", "short").exit_code == 0) is is_there)
+
+
+def test_what_does_not_apply_here_is_an_event(machine: Machine) -> None:
+    """On this machine there is one kind of news: fields that mean nothing here."""
+    machine.ptjob("run", "--name", "short", "--image", "none", "--queue", "team", "true")
+
+    rows = json.loads(machine.ptjob("events", "short", "-o", "json").stdout)
+
+    assert {row["reason"] for row in rows} == {"NotApplied"}
+    assert "NotApplied" in machine.ptjob("get", "short", "-e").output
+    assert machine.ptjob("events", "none").exit_code == 3
+
+
+def phase(machine: Machine, name: str) -> str:
+    """Return the job's phase."""
+    return str(json.loads(machine.ptjob("get", name, "-o", "json").stdout)["phase"])
+
+
+def annotations(machine: Machine, name: str) -> dict[str, str]:
+    """Return what is written on the job."""
+    job = asyncio.run(machine.backend.get(pytorchjob.KIND, "default", name))
+    assert JobRef.of(job).name == name
+    return dict(job["metadata"].get("annotations") or {})
+
+
+def wait(holds: object) -> None:
+    """Return when it holds."""
+    end = time.monotonic() + 30
+    while not holds():  # type: ignore[operator]
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def line(*words: str) -> list[str]:
+    """Return the command line of a process of its own."""
+    return [sys.executable, "-c", "from ptjob_provider.cli import main; main()", *words]
+
+
+def environment_of(machine: Machine, **more: str) -> dict[str, str]:
+    """Return the environment of a person whose jobs are this machine's."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PTJOB"))}
+    return {**kept, "PTJOB_LOCAL_ROOT": str(machine.root), **more}
+
+
+def ptjob(machine: Machine, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line with these variables."""
+    env = environment_of(machine, **environment)
+    return subprocess.run(line(*words), env=env, capture_output=True, text=True, check=False)
