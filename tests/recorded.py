@@ -18,6 +18,7 @@ OWNER = Owner(
 )
 OUR_LABELS = {
     *("dag_id", "task_id", "run_id", "map_index", "try_number", "app", "release"),
+    "pytorch_job_name",
     *("ptjob-provider/managed", "ptjob-provider/attempt"),
 }
 OUR_ANNOTATIONS = {OWNER_ANNOTATION, SPEC_HASH_ANNOTATION, OUTPUTS_ANNOTATION}

@@ -130,10 +130,14 @@ def check_name(name: str, *, field: str = "name", max_length: int = 63) -> str:
 
 
 def owner_labels(name: str, owner: Owner, attempt: int) -> dict[str, str]:
-    """Return the labels of a job and its pods: ours, KubernetesPodOperator's, and the two that Arena looks for."""
+    """Return the labels of a job and its pods: ours, KubernetesPodOperator's, and those that people select by.
+
+    `app` and `release` are what Arena looks for, on the job and on its pods; `pytorch_job_name` is what guides to the
+    PyTorch operator select pods by, which no operator sets any more.
+    """
     ids = {key: label_value(value) for key, value in {**owner.ids, **owner.labels}.items()}
     ours = {MANAGED_LABEL: "true", ATTEMPT_LABEL: str(attempt)}
-    return {**ids, **ours, "app": "pytorchjob", "release": name}
+    return {**ids, **ours, "app": "pytorchjob", "release": name, "pytorch_job_name": name}
 
 
 def owner_selector(owner: Owner) -> dict[str, str]:

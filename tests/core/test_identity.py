@@ -77,13 +77,14 @@ def test_a_name_that_the_webhook_would_refuse_is_refused_before(name: str) -> No
 
 
 def test_labels_are_those_that_kubectl_arena_and_airflow_users_select_by() -> None:
-    """KubernetesPodOperator's keys, ours, and the two of Arena."""
+    """KubernetesPodOperator's keys, ours, the two of Arena, and the one of guides to the PyTorch operator."""
     labels = owner_labels("digits-12345678", OWNER, 3)
 
     assert labels["dag_id"] == "digits"
     assert labels["try_number"] == "2"
     assert labels["ptjob-provider/attempt"] == "3"
     assert (labels["app"], labels["release"]) == ("pytorchjob", "digits-12345678")
+    assert labels["pytorch_job_name"] == "digits-12345678"
 
 
 def test_an_owner_is_told_from_all_others_by_one_label() -> None:
