@@ -9,6 +9,7 @@ import yaml
 
 ROLE = Path(__file__).parent.parent / "docs" / "kubernetes-role.yaml"
 ROLE_OF_KINDS = ROLE.with_name("kubernetes-role-kinds.yaml")
+OPTIONAL = ROLE.with_name("kubernetes-optional.yaml")
 
 
 def rules() -> list[dict[str, Any]]:
@@ -19,6 +20,16 @@ def rules() -> list[dict[str, Any]]:
 def rules_of_kinds() -> list[dict[str, Any]]:
     """Return the rules of both documented Roles."""
     return [*rules(), *yaml.safe_load(ROLE_OF_KINDS.read_text())["rules"]]
+
+
+def optional_rules() -> list[dict[str, Any]]:
+    """Return the rules of the documented Role that is worth having and not needed."""
+    return _optional("Role")
+
+
+def cluster_rules() -> list[dict[str, Any]]:
+    """Return the rules of the documented ClusterRole."""
+    return _optional("ClusterRole")
 
 
 def verbs() -> list[tuple[str, str]]:
@@ -33,3 +44,8 @@ def rules_without(resource: str, verb: str) -> list[dict[str, Any]]:
         for rule in rules()
     ]
     return [rule for rule in kept if rule["verbs"]]
+
+
+def _optional(kind: str) -> list[dict[str, Any]]:
+    documents = yaml.safe_load_all(OPTIONAL.read_text())
+    return [rule for document in documents if document["kind"] == kind for rule in document["rules"]]

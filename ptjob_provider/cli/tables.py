@@ -12,13 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ptjob_provider.core.orphans import Finding, LiveJob
+    from ptjob_provider.core.site import Check, NodeUse, ReplicaUse
     from ptjob_provider.core.snapshot import Snapshot
 
 PHASE_COLOURS = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Suspended": "magenta", "Pending": "yellow"}
 _WIDE = 400
+_KIBI = 1024
+_MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("·", "dim")}
 _UNITS = (
     (timedelta(days=1), "d", timedelta(hours=1), "h"),
     (timedelta(hours=1), "h", timedelta(minutes=1), "m"),
@@ -28,7 +31,7 @@ _UNITS = (
 
 def show(table: Table) -> None:
     """Print; what is not a terminal gets long lines instead of broken ones."""
-    console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False, markup=False, emoji=False)
     with console.capture() as printed:
         console.print(table)
     for line in printed.get().splitlines():
@@ -115,8 +118,89 @@ def events(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
     return table
 
 
+def nodes(found: Iterable[NodeUse]) -> Table:
+    """Return the list of nodes, in Arena's columns and with CPU and memory."""
+    table = _table("NAME", "IPADDRESS", "ROLE", "STATUS", "GPU(Total)", "GPU(Allocated)", "CPU", "MEMORY")
+    for node in found:
+        status = Text(node.status, style="" if node.status == "ready" else "yellow")
+        cpu, memory = _part(node.cpu_taken, node.cpu, _cores), _part(node.memory_taken, node.memory, size)
+        row = (
+            node.name,
+            node.address,
+            node.role or "<none>",
+            status,
+            str(node.gpus),
+            str(node.gpus_taken),
+            cpu,
+            memory,
+        )
+        table.add_row(*row)
+    return table
+
+
+def jobs_in_use(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
+    """Return the list of jobs with their GPUs."""
+    table = _table("NAME", "GPU(Requests)", "GPU(Allocated)", "PHASE", "AGE", "NODE")
+    for row in rows:
+        created = _instant(row["created_at"])
+        age = duration(now - created) if created else ""
+        gpus = (str(row["gpus"]), str(row["gpus_allocated"]))
+        table.add_row(row["name"], *gpus, _phase(row["phase"]), age, row["node"] or "N/A")
+    return table
+
+
+def replicas_in_use(replicas: Iterable[ReplicaUse]) -> Table:
+    """Return what each replica uses; `-` where nobody measures it."""
+    table = _table("REPLICA", "PHASE", "NODE", "GPU", "CPU", "MEMORY", "RECEIVED", "SENT", "DISK")
+    for use in replicas:
+        bytes_of = [_known(each, size) for each in (use.memory, use.received, use.sent, use.disk)]
+        cpu = _known(use.cpu, _cores)
+        table.add_row(use.replica, _phase(use.phase or "gone"), use.node, str(use.gpus), cpu, *bytes_of)
+    return table
+
+
+def checks(found: Iterable[Check]) -> Table:
+    """Return what was looked at, and what to do."""
+    table = _table("", "ABOUT", "SEEN", "WHAT TO DO")
+    for check in found:
+        mark, style = _MARKS[check.is_good]
+        table.add_row(Text(mark, style=style), check.about, check.said, check.advice)
+    return table
+
+
+def claims(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
+    """Return the list of claims, in Arena's columns and with size and state."""
+    table = _table("NAME", "ACCESSMODE", "SIZE", "STATUS", "CLASS", "DESCRIPTION", "OWNER", "AGE")
+    for row in rows:
+        created = _instant(row["created_at"])
+        age = duration(now - created) if created else ""
+        columns = ("name", "access_mode", "size", "status", "storage_class", "description", "owner")
+        table.add_row(*(row[name] for name in columns), age)
+    return table
+
+
+def files(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """Return what is in a folder."""
+    table = _table("NAME", "BYTES", "MODIFIED")
+    for row in rows:
+        table.add_row(row["name"], f"{row['bytes']:,}" if row["bytes"] is not None else "", row["modified"])
+    return table
+
+
+def size(count: float) -> str:
+    """Say bytes as Kubernetes does: `512Mi`, `1.5Gi`."""
+    value, unit = float(count), ""
+    for larger in ("Ki", "Mi", "Gi", "Ti"):
+        if value < _KIBI:
+            break
+        value, unit = value / _KIBI, larger
+    return f"{value:.1f}".removesuffix(".0") + unit
+
+
 def owner_text(owner: Mapping[str, str]) -> str:
     """Say for whom a job runs: `dag.task[map index] run, try N` for Airflow's, the person for the command line's."""
+    if "arena" in owner:
+        return f"{owner['arena']} (Arena)"
     if "submitted_by" in owner:
         return owner["submitted_by"]
     if "dag_id" not in owner:
@@ -145,6 +229,18 @@ def _tfevents(snapshot: Snapshot, found: Mapping[str, Any] | None) -> str:
     scalars = [f"{tag}={value:.4g}" for tag, value in found["scalars"].items()] if found else []
     facts = f" (step {found['last_step']}: {', '.join(scalars)})" if found and scalars else ""
     return f"{declared.uri}{facts}" if declared else ""
+
+
+def _cores(count: float) -> str:
+    return f"{count:.2f}".rstrip("0").rstrip(".")
+
+
+def _known(value: float | None, say: Callable[[float], str]) -> str:
+    return "-" if value is None else say(value)
+
+
+def _part(taken: float | None, whole: float | None, say: Callable[[float], str]) -> str:
+    return _known(whole, say) if taken is None else f"{say(taken)} of {_known(whole, say)}"
 
 
 def _table(*columns: str) -> Table:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.outputs import OutputReport
     from ptjob_provider.core.recorder import Record
 
+_ARENA_USER = "arena.kubeflow.org/username"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
@@ -119,9 +121,15 @@ async def look(
 
 
 def owner_of(job: Mapping[str, Any]) -> dict[str, str]:
-    """Return the ids that a job was created for, such as Airflow's dag_id and try_number; {} if it carries none."""
+    """Return the ids that a job was created for, such as Airflow's dag_id and try_number; {} if it carries none.
+
+    Of a job that Arena made, who made it.
+    """
     owner = owner_in(job)
-    return {**owner.ids, **owner.labels} if owner.ids else {}
+    if owner.ids:
+        return {**owner.ids, **owner.labels}
+    person = (job["metadata"].get("annotations") or {}).get(_ARENA_USER)
+    return {"arena": person} if person else {}
 
 
 async def _first(backend: Backend, ref: JobRef) -> Observation:

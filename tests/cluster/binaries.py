@@ -80,6 +80,9 @@ FAMILIES = (PAUSE, ETCD, KUBERNETES, COREDNS, TRAINING_OPERATOR, TRAINER)
 MINIO = Family(name="minio", estimate=240)
 """A store that speaks S3; it runs beside the cluster, in tests that need no cluster (`tests/minio.py`)."""
 
+ARENA = Family(name="arena", estimate=180)
+"""Arena's own command line; the tests that speak with it need a cluster."""
+
 
 @dataclass(frozen=True)
 class Binaries:
@@ -112,6 +115,10 @@ class Binaries:
             tell(f"{what} (about {spoken(family.estimate)} on two cores, once; all that is missing: {rest})")
             with reminding(tell, what):
                 self._build(family)
+
+    def ensure(self, families: Sequence[Family], tell: Callable[[str], None]) -> None:
+        """Build those of these families that are not there; see `build`."""
+        self.build(tell, families)
 
     def _build(self, family: Family) -> None:
         self.root.mkdir(parents=True, exist_ok=True)

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
-from cluster.images import INIT_IMAGE
 from cluster.shell import wait_until
-from cluster_world import PATIENCE, config_of
-from fakes import ListSink, MemoryStore
+from cluster_world import PATIENCE
+from fakes import MemoryStore
 from kubernetes_backend.finished import claim
-from ptjob_provider.cli import main
-from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.runner import follow
+from kubernetes_backend.terminal import OWNER, Terminal, terminal_of
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import Submission, ensure_submitted
+from ptjob_provider.core.submission import ensure_submitted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cluster.boot import Cluster
 
-IDS = {"dag_id": "digits", "task_id": "train", "run_id": "manual__1"}
-OWNER = Owner(instance="production", ids=IDS, labels={"try_number": "2"})
 FAILS = 'echo "rank $RANK begins"; [ $RANK = 1 ] && echo "ValueError: loss is nan" >&2 && exit 3; sleep 600'
 SPEAKS = """
 for n in 1 2 3; do echo "rank $RANK line $n"; done
@@ -42,54 +34,9 @@ echo "rank $RANK ends"
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
-@dataclass(frozen=True)
-class Terminal:
-    """A person's, whose kubeconfig is of the test's namespace."""
-
-    kubeconfig: Path
-    cluster: Cluster
-    namespace: str
-
-    def ptjob(self, *arguments: str) -> Result:
-        """Run a command line."""
-        environment = {"KUBECONFIG": str(self.kubeconfig), "AIRFLOW_HOME": str(self.kubeconfig.parent)}
-        return CliRunner().invoke(main, arguments, env=environment)
-
-    def submit(self, name: str, script: str, **fields: object) -> Submission:
-        """Start a job of two pods, which end soon after they are told to."""
-        small = {"workers": 2, "cpu": "50m", "memory": "32Mi", "termination_grace_period_seconds": 1}
-        fields = {**small, **fields}
-        command = ["sh", "-c", script]
-        job = TrainingJob.parse(name=name, namespace=self.namespace, image=INIT_IMAGE, command=command, **fields)
-        return asyncio.run(ensure_submitted(self.backend, job, owner=OWNER, store=MemoryStore()))
-
-    def follow(self, submission: Submission) -> None:
-        """Follow the job to its end, as its task does."""
-        asyncio.run(asyncio.wait_for(follow(self.backend, submission, sink=ListSink()), PATIENCE))
-
-    @property
-    def backend(self) -> KubernetesBackend:
-        return KubernetesBackend(config_of(self.cluster.layout.kubeconfig))
-
-    def release(self, pod: str) -> None:
-        """Let a replica that speaks go on, once it has said its lines."""
-        there = ("--namespace", self.namespace)
-        wait_until("its lines", lambda: "line 3" in self.cluster.kubectl("logs", pod, *there), timeout=PATIENCE)
-        self.cluster.kubectl("exec", pod, *there, "--", "touch", "/tmp/go")  # noqa: S108 - in a pod
-
-    def pods(self) -> list[str]:
-        """Return the names of all pods that have ever been made and are there."""
-        return sorted(pod["metadata"]["name"] for pod in self.cluster.kubectl.list("pods", namespace=self.namespace))
-
-
 @pytest.fixture
 def terminal(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
-    config = yaml.safe_load(cluster.layout.kubeconfig.read_text())
-    for context in config["contexts"]:
-        context["context"]["namespace"] = namespace
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return Terminal(kubeconfig=path, cluster=cluster, namespace=namespace)
+    return terminal_of(cluster, namespace, tmp_path)
 
 
 def test_a_failed_jobs_story_is_told_after_its_pods_are_gone(terminal: Terminal) -> None:

@@ -16,6 +16,7 @@ from ptjob_provider.core.errors import (
 )
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import crd, paths
+from ptjob_provider.core.kubernetes.arena import let_arena_delete
 from ptjob_provider.core.kubernetes.board import ENDED, followed, followed_world
 from ptjob_provider.core.kubernetes.claim import watched_claim
 from ptjob_provider.core.kubernetes.client import lease
@@ -73,7 +74,7 @@ class KubernetesBackend:
         path = paths.jobs(manifest["kind"], meta["namespace"])
         async with lease(self._config) as client:
             try:
-                return JobRef.of(await _spoken(client, manifest, lambda words: client.post(path, words)))
+                ref = JobRef.of(await _spoken(client, manifest, lambda words: client.post(path, words)))
             except JobNotFound as error:  # what is missing is the place to create it in
                 allowed = "a namespace that exists on the cluster"
                 raise InvalidSpec.of("namespace", meta["namespace"], allowed) from error
@@ -81,6 +82,8 @@ class KubernetesBackend:
                 if error.code == HTTPStatus.NOT_FOUND:
                     raise await crd.missing(client, manifest) from error
                 raise
+            await let_arena_delete(client, ref)
+            return ref
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """Return the job's object; see `Backend.get`."""

@@ -35,6 +35,11 @@ def claims(namespace: str, name: str = "") -> str:
     return _path("/api/v1", namespace, "persistentvolumeclaims", name)
 
 
+def config_maps(namespace: str, name: str = "") -> str:
+    """Return the path of a ConfigMap, or of all ConfigMaps of a namespace."""
+    return _path("/api/v1", namespace, "configmaps", name)
+
+
 def secrets(namespace: str, name: str = "") -> str:
     """Return the path of a Secret, or of all Secrets of a namespace."""
     return _path("/api/v1", namespace, "secrets", name)

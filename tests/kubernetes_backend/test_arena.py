@@ -1,0 +1,217 @@
+"""Jobs of Arena and ours are one world: its own command line handles ours, and `ptjob` handles its."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from cluster import arena
+from cluster.images import INIT_IMAGE
+from cluster.shell import bare_environment, wait_until
+from cluster.tenants import service_account
+from cluster_world import PATIENCE
+from ptjob_provider.cli import main
+from rbac import optional_rules, rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+SPEAKS = 'for n in 1 2 3; do echo "rank $RANK line $n"; done; until [ -e /tmp/go ]; do sleep 0.1; done'
+SMALL = ("--cpu", "50m", "--memory", "32Mi", "--termination-grace-period-seconds", "1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """Somebody with Arena and somebody with `ptjob`, in one namespace.
+
+    Attributes:
+        cluster: where.
+        namespace: theirs.
+        kubeconfig: of the person with `ptjob`, who may do what a Role says.
+        program: Arena's.
+        home: Arena's, where it keeps what it remembers.
+    """
+
+    cluster: Cluster
+    namespace: str
+    kubeconfig: Path
+    program: Path
+    home: Path
+
+    def ptjob(self, *words: str) -> Result:
+        """Run our command line."""
+        environment = {"KUBECONFIG": str(self.kubeconfig), "AIRFLOW_HOME": str(self.kubeconfig.parent)}
+        return CliRunner().invoke(main, ["-n", self.namespace, *words], env=environment)
+
+    def arena(self, *words: str) -> str:
+        """Run Arena's, as the cluster's administrator, and return what it says."""
+        environment = bare_environment(
+            self.home, KUBECONFIG=str(self.cluster.layout.kubeconfig), PATH=f"{self.home}:{os.defpath}"
+        )
+        command = [str(self.program), *words, "-n", self.namespace]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
+
+    def has(self, kind: str, name: str) -> bool:
+        """Whether there is such an object."""
+        return name in [each["metadata"]["name"] for each in self.cluster.kubectl.list(kind, namespace=self.namespace)]
+
+    def wait_for_lines(self, pod: str) -> None:
+        """Return when the pod has said its lines."""
+        there = ("--namespace", self.namespace)
+        wait_until(
+            "its lines",
+            lambda: "line 3" in self.cluster.kubectl("logs", pod, *there, "--ignore-errors"),
+            timeout=PATIENCE,
+        )
+
+
+@pytest.fixture(scope="session")
+def arena_program(cluster: Cluster, tell: Callable[[str], None]) -> Path:
+    """Have Arena's program, built once from its Go module."""
+    return arena.ensure_built(cluster, tell)
+
+
+@pytest.fixture
+def people(cluster: Cluster, namespace: str, arena_program: Path, tmp_path: Path) -> People:
+    (tmp_path / "arena-kubectl").symlink_to(cluster.kubectl.program)  # under this name its releases bring one
+    account = service_account(cluster, namespace, [*rules(), *optional_rules()])
+    return People(cluster=cluster, namespace=namespace, kubeconfig=account, program=arena_program, home=tmp_path)
+
+
+def test_arenas_own_command_line_handles_our_jobs(people: People) -> None:
+    """`arena list`, `get`, `logs` and `delete`, as their users are used to, on a job that `ptjob` has submitted."""
+    submitted = people.ptjob("submit", "--name", "ours", "--image", INIT_IMAGE, "--workers", "2", *SMALL, SPEAKS)
+    assert submitted.exit_code == 0, submitted.output
+    people.wait_for_lines("ours-master-0")
+    people.wait_for_lines("ours-worker-0")
+
+    listed = people.arena("list")
+    shown = people.arena("get", "ours")
+    rank0 = people.arena("logs", "ours")
+    worker = people.arena("logs", "ours", "-i", "ours-worker-0", "-t", "1")
+    selected = people.cluster.kubectl(
+        "get", "pods", "-n", people.namespace, "-l", "pytorch_job_name=ours", "-o", "name"
+    )
+    deleted = people.arena("delete", "ours")
+
+    assert re.search(r"^ours\s+RUNNING\s+PYTORCHJOB", listed, re.MULTILINE), listed
+    assert "ours-master-0" in shown
+    assert "ours-worker-0" in shown
+    assert [line for line in rank0.splitlines() if "line" in line] == [f"rank 0 line {n}" for n in (1, 2, 3)]
+    assert "rank 1 line 3" in worker
+    assert selected.split() == ["pod/ours-master-0", "pod/ours-worker-0"]
+    assert "has been deleted successfully" in deleted
+    wait_until("the job to be gone", lambda: not people.has("pytorchjobs", "ours"), timeout=PATIENCE)
+    wait_until("the ConfigMap to be gone", lambda: not people.has("configmaps", "ours-pytorchjob"), timeout=PATIENCE)
+
+
+def test_what_arena_needs_goes_with_the_job(people: People) -> None:
+    """The job owns it: `ptjob delete` and the job's time to live leave nothing behind."""
+    people.ptjob("submit", "--name", "ours", "--image", INIT_IMAGE, *SMALL, "sleep 600")
+
+    (owner,) = people.cluster.kubectl.get("configmap", "ours-pytorchjob", namespace=people.namespace)["metadata"][
+        "ownerReferences"
+    ]
+    people.ptjob("delete", "ours")
+
+    assert (owner["kind"], owner["name"]) == ("PyTorchJob", "ours")
+    wait_until("the ConfigMap to be gone", lambda: not people.has("configmaps", "ours-pytorchjob"), timeout=PATIENCE)
+
+
+def test_without_the_right_the_job_is_submitted_and_that_is_said(people: People) -> None:
+    """The documented Role alone: whoever asks for more words is told what Arena will miss."""
+    service_account(people.cluster, people.namespace, rules())
+
+    said = people.ptjob("--loglevel", "info", "submit", "--name", "ours", "--image", INIT_IMAGE, *SMALL, "sleep 600")
+
+    assert said.exit_code == 0, said.output
+    assert not people.has("configmaps", "ours-pytorchjob")
+
+
+ARENAS_JOB = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata:
+  name: theirs
+  labels: {app: pytorchjob, chart: pytorchjob-0.5.2, release: theirs, heritage: Helm, createdBy: PyTorchJob}
+  annotations: {arena.kubeflow.org/username: alice, requestGPUsOfJobOwner: "0"}
+spec:
+  runPolicy: {cleanPodPolicy: Running, backoffLimit: 0}
+  pytorchReplicaSpecs:
+    Master: {replicas: 1, restartPolicy: Never, template: TEMPLATE}
+    Worker: {replicas: 1, restartPolicy: OnFailure, template: TEMPLATE}
+"""
+"""What Arena's chart makes of `arena submit pytorch --workers=2`, as it was read on a cluster, without its volumes."""
+
+TEMPLATE = {
+    "metadata": {"labels": {"app": "pytorchjob", "release": "theirs", "createdBy": "PyTorchJob"}},
+    "spec": {
+        "terminationGracePeriodSeconds": 1,
+        "containers": [
+            {
+                "name": "pytorch",
+                "image": INIT_IMAGE,
+                "workingDir": "/root",
+                "command": ["sh", "-c", SPEAKS],
+                "env": [{"name": "workers", "value": "2"}, {"name": "gpus", "value": "0"}],
+                "resources": {"limits": {"cpu": "50m", "memory": "32Mi"}},
+            }
+        ],
+    },
+}
+
+
+def test_ptjob_handles_arenas_jobs(people: People) -> None:
+    """Listed with the person, shown, read, followed to the end without a change, and deleted with what Arena keeps."""
+    job = yaml.safe_load(ARENAS_JOB.replace("TEMPLATE", json.dumps(TEMPLATE)))
+    made = people.cluster.kubectl("create", "-n", people.namespace, "-f", "-", "-o", "json", stdin=json.dumps(job))
+    kept = arenas_config_map(json.loads(made)["metadata"]["uid"])
+    people.cluster.kubectl("create", "-n", people.namespace, "-f", "-", stdin=json.dumps(kept))
+    people.wait_for_lines("theirs-master-0")
+    people.wait_for_lines("theirs-worker-0")
+
+    listed = people.ptjob("list").output.splitlines()
+    shown = json.loads(people.ptjob("get", "theirs", "-o", "json").stdout)
+    worker = people.ptjob("logs", "theirs", "--type", "pytorchjob", "-i", "theirs-worker-0", "-t", "1").stdout
+    for pod in ("theirs-master-0", "theirs-worker-0"):
+        people.cluster.kubectl("exec", pod, "-n", people.namespace, "--", "touch", "/tmp/go")  # noqa: S108 - in a pod
+    followed = people.ptjob("follow", "theirs")
+    annotations = people.cluster.kubectl.get("pytorchjob", "theirs", namespace=people.namespace)["metadata"][
+        "annotations"
+    ]
+    deleted = people.ptjob("delete", "theirs")
+
+    assert re.match(r"theirs\s+Running\s+2\s.*alice \(Arena\)$", listed[1]), listed
+    assert [replica["name"] for replica in shown["replicas"]] == ["theirs-master-0", "theirs-worker-0"]
+    assert worker == "rank 1 line 3\n"
+    assert followed.exit_code == 0, followed.output
+    assert followed.stdout.splitlines() == [f"rank 0 line {n}" for n in (1, 2, 3)]
+    assert not [name for name in annotations if name.startswith("ptjob-provider")]
+    assert deleted.exit_code == 0
+    wait_until("the ConfigMap to be gone", lambda: not people.has("configmaps", "theirs-pytorchjob"), timeout=PATIENCE)
+    assert "theirs" not in people.arena("list")
+
+
+def arenas_config_map(uid: str) -> dict[str, object]:
+    """Return what Arena keeps of its job; since 0.15.5 the job owns it."""
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "theirs", "uid": uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "theirs-pytorchjob", "labels": {"createdBy": "arena"}, "ownerReferences": [owner]},
+        "data": {"app": "pytorchjob.kubeflow.org/theirs", "chart": "pytorchjob-0.5.2"},
+    }

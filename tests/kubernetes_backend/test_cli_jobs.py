@@ -1,0 +1,122 @@
+"""`ptjob submit`, `run`, `suspend` and the rest on a cluster, with the documented Role and nothing more."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from cluster.images import INIT_IMAGE
+from cluster.shell import bare_environment, wait_until
+from cluster.tenants import service_account
+from cluster_world import PATIENCE
+from kubernetes_backend.finished import claim
+from kubernetes_backend.terminal import Terminal, terminal_of
+from rbac import rules
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+
+SMALL = ("--cpu", "50m", "--memory", "64Mi", "--termination-grace-period-seconds", "1")
+FAILS = 'echo "rank $RANK begins"; [ $RANK = 1 ] && echo "ValueError: loss is nan" >&2 && exit 3; sleep 600'
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+
+@pytest.fixture
+def terminal(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
+    """A person's who may do what the documented Role says."""
+    account = service_account(cluster, namespace, rules())
+    return replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
+
+
+def test_a_run_trains_verifies_and_says_so(terminal: Terminal, digits_image: str) -> None:
+    """As an Airflow task does: the log while it runs, the model looked at inside the cluster, the exit code."""
+    terminal.cluster.kubectl.apply(claim(terminal.namespace))
+    write = "import os; print('trains'); open(os.environ['PTJOB_MODEL_PATH'], 'w').write('m' * 10)"
+
+    words = ("--image", digits_image, "--data", "data:/data", "--model", "/data/model.pt")
+    result = terminal.ptjob("run", "--name", "digits", *words, "--", "python3", "-c", write)
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "trains\n"
+    told = json.loads(terminal.ptjob("get", "digits", "-o", "json").stdout)
+    assert (told["phase"], told["model"]["bytes"]) == ("Succeeded", 10)
+
+
+def test_a_failed_run_says_which_replica_and_why(terminal: Terminal) -> None:
+    """And leaves nothing running."""
+    result = terminal.ptjob("run", "--name", "bad", "--image", INIT_IMAGE, "--workers", "2", *SMALL, FAILS)
+
+    assert result.exit_code == 1
+    assert "worker-0 (rank 1) exited with code 3" in result.stderr
+    assert "ValueError: loss is nan" in result.stderr
+    events = json.loads(terminal.ptjob("events", "bad", "-o", "json").stdout)
+    assert {"pytorchjob/bad", "pod/bad-master-0", "pod/bad-worker-0"} <= {event["object"] for event in events}
+    init = terminal.ptjob("logs", "bad", "-i", "worker-0", "-c", "init-pytorch")
+    assert (init.exit_code, "bad-master-0" in init.stdout) == (0, True), init.output
+
+
+def test_a_rendered_manifest_is_what_the_server_takes(terminal: Terminal) -> None:
+    """What `render` prints can be given to kubectl, and is the object that `submit` makes."""
+    words = ("--name", "same", "--image", INIT_IMAGE, "--workers", "2", *SMALL, "--suspend", "sleep 600")
+
+    rendered = yaml.safe_load(terminal.ptjob("render", *words).stdout)
+    terminal.ptjob("submit", *words)
+    made = terminal.cluster.kubectl.get("pytorchjob", "same", namespace=terminal.namespace)
+    kubectl = ("create", "--dry-run=server", "-f", "-", "-n", terminal.namespace, "-o", "name")
+    renamed = {**rendered, "metadata": {**rendered["metadata"], "name": "other"}}
+    accepted = terminal.cluster.kubectl(*kubectl, stdin=json.dumps(renamed))
+
+    assert accepted == "pytorchjob.kubeflow.org/other\n"
+    assert rendered["spec"]["runPolicy"].items() <= made["spec"]["runPolicy"].items()
+    master = made["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    assert master["command"] == ["sh", "-c", "sleep 600"]
+
+
+def test_a_job_is_suspended_and_resumed(terminal: Terminal) -> None:
+    """Its pods go, and come again."""
+    terminal.ptjob("submit", "--name", "long", "--image", INIT_IMAGE, *SMALL, "sleep 600")
+    wait_until("its pod", lambda: terminal.pods() == ["long-master-0"], timeout=PATIENCE)
+
+    suspended = terminal.ptjob("suspend", "long")
+    wait_until("no pod", lambda: terminal.pods() == [], timeout=PATIENCE)
+    shown = terminal.ptjob("get", "long").output
+    terminal.ptjob("resume", "long")
+    wait_until("its pod again", lambda: terminal.pods() == ["long-master-0"], timeout=PATIENCE)
+
+    assert suspended.exit_code == 0
+    assert "Suspended" in shown
+
+
+@pytest.mark.parametrize(("words", "runs_on"), [([], True), (["--delete-on-interrupt"], False)])
+def test_ctrl_c_leaves_the_job_unless_it_was_asked_to_delete_it(
+    terminal: Terminal, words: list[str], *, runs_on: bool
+) -> None:
+    """As for whoever looks with `kubectl logs -f` or `arena logs -f`."""
+    command = ["run", *words, "--name", "long", "--image", INIT_IMAGE, *SMALL, "echo begun; sleep 600"]
+    program = [sys.executable, "-c", "from ptjob_provider.cli import main; main()", *command]
+    environment = bare_environment(terminal.kubeconfig.parent, KUBECONFIG=str(terminal.kubeconfig))
+    with subprocess.Popen(
+        program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+
+    assert process.returncode == 130
+    assert ("runs on; follow it: ptjob follow long" in said) is runs_on
+    if not runs_on:
+        wait_until("the job to be gone", lambda: terminal.ptjob("get", "long").exit_code == 3, timeout=PATIENCE)
+    else:
+        assert terminal.pods() == ["long-master-0"]
