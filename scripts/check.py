@@ -43,6 +43,7 @@ ONLY_CLUSTER = (
 PURE = (
     "arrival",
     "attempts",
+    "claim_files",
     "conclusion",
     "diagnosis",
     "errors",
@@ -60,6 +61,7 @@ PURE = (
     "kubernetes/podlog/runs",
     "kubernetes/probe_answer",
     "kubernetes/probe_pod",
+    "kubernetes/usage",
     "logs",
     "ledger/batch",
     "ledger/handover",
@@ -69,6 +71,7 @@ PURE = (
     "probe",
     "recorder",
     "result",
+    "site",
     "spec",
     "status",
     "try_note",

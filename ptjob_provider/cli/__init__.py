@@ -39,6 +39,7 @@ class Commands(LazyGroup):
             "logs": (f"{_SYNTAX}.logs", "Print what a replica has written."),
             "follow": (f"{_SYNTAX}.logs", "Follow a job to its end as `run` does; the exit code is the job's."),
             "events": (f"{_SYNTAX}.jobs", "Show what Kubernetes has reported about a job and its pods, oldest first."),
+            "top": (f"{_SYNTAX}.top", "Show what nodes and jobs have and use."),
         },
         "Change": {
             "delete": (f"{_SYNTAX}.jobs", "Stop jobs and remove them; what they have written to their claims stays."),
@@ -46,7 +47,9 @@ class Commands(LazyGroup):
             "resume": (f"{_SYNTAX}.jobs", "Let suspended jobs run."),
             "orphans": (f"{_SYNTAX}.orphans", "List the jobs that run although no task of Airflow waits for them."),
         },
-        "About": {
+        "Around": {
+            "data": (f"{_SYNTAX}.data", "List and make claims, and copy files to and from them."),
+            "doctor": (f"{_SYNTAX}.doctor", "Look whether jobs can run here, and say what to do where they cannot."),
             "completion": (f"{_SYNTAX}.completion", "Print what makes a shell complete commands, options and jobs."),
         },
     }

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.kubernetes import ClusterConfig
+    from ptjob_provider.core.local import LocalConfig
     from ptjob_provider.core.options import Options
-    from ptjob_provider.core.site import Site
+    from ptjob_provider.core.site import FileOptions, Site
     from ptjob_provider.core.spec import Installation
 
 BACKENDS = ("kubernetes", "local")
+
+_FILES_IMAGE = "python:3.13-alpine"
 
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -83,22 +86,32 @@ class Place:
         if self.backend == "local":
             from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - takes its time
 
-            config = self._read_options().local(default_root=self.root, environ=os.environ)
-            return LocalBackend(replace(config, root=self.root, claims=self.claims))
+            return LocalBackend(self._local)
         from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - takes half a second
 
         return KubernetesBackend(self._cluster, probe=self._read_options().probe())
 
     def site(self) -> Site:
-        """Return what is around the jobs."""
-        if self.backend == "local":
-            from ptjob_provider.core.local import LocalConfig  # noqa: PLC0415 - takes its time
-            from ptjob_provider.core.local.site import LocalSite  # noqa: PLC0415 - as above
+        """Return what is around the jobs.
 
-            return LocalSite(LocalConfig(root=self.root, claims=self.claims))
+        Raises:
+            InvalidSpec: an option cannot be understood; the text names it.
+        """
+        if self.backend == "local":
+            from ptjob_provider.core.local.site import LocalSite  # noqa: PLC0415 - takes its time
+
+            return LocalSite(self._local)
         from ptjob_provider.core.kubernetes import ClusterSite  # noqa: PLC0415 - takes half a second
 
         return ClusterSite(self._cluster)
+
+    def file_options(self, image: str | None, user: int | None) -> FileOptions:
+        """Return how files on claims are reached inside the cluster."""
+        from ptjob_provider.core.site import FileOptions  # noqa: PLC0415 - only where files are
+
+        options = self._read_options()
+        chosen = image or f"{options.text('image_prefix')}{options.text('probe_image') or _FILES_IMAGE}"
+        return FileOptions(image=chosen, user=user, timeout=options.probe().timeout)
 
     def installation(self) -> Installation:
         """Return what the installation adds to every job.
@@ -109,6 +122,11 @@ class Place:
         from ptjob_provider.core.spec import Installation  # noqa: PLC0415 - loads YAML
 
         return Installation(template=self._read_options().job_template())
+
+    @property
+    def _local(self) -> LocalConfig:
+        config = self._read_options().local(default_root=self.root, environ=os.environ)
+        return replace(config, root=self.root, claims=self.claims)
 
     @property
     def _cluster(self) -> ClusterConfig:

@@ -7,13 +7,123 @@ missing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import asdict, dataclass
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.logs import LogLine
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeUse:
+    """What a node has and what pods have asked for of it; None where nobody counts.
+
+    Attributes:
+        name: of the node.
+        address: its internal one.
+        role: such as `control-plane`; "" for one that only works.
+        status: `ready`, or why no pod gets on it.
+        gpus: it has, of whichever kind.
+        gpus_taken: pods have been given.
+        cpu: cores that pods may have.
+        cpu_taken: cores that pods have asked for.
+        memory: bytes that pods may have.
+        memory_taken: bytes that pods have asked for.
+    """
+
+    name: str
+    address: str
+    role: str
+    status: str
+    gpus: int
+    gpus_taken: int
+    cpu: float | None = None
+    cpu_taken: float | None = None
+    memory: int | None = None
+    memory_taken: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaUse:
+    """What one replica uses now; None where nobody measures it.
+
+    Attributes:
+        replica: its pod's name.
+        node: where it runs; "" if it has no place.
+        phase: of its pod; "" if there is none.
+        gpus: it has been given.
+        cpu: cores.
+        memory: bytes of its working set.
+        received: bytes, since it began.
+        sent: the same.
+        disk: bytes that it has written outside of volumes.
+    """
+
+    replica: str
+    node: str = ""
+    phase: str = ""
+    gpus: int = 0
+    cpu: float | None = None
+    memory: int | None = None
+    received: int | None = None
+    sent: int | None = None
+    disk: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What the replicas of one job use, and what stands in the way of knowing more; "" if nothing does."""
+
+    replicas: Sequence[ReplicaUse]
+    unknown: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        about: what.
+        is_good: whether it is as jobs need it; None: it could not be seen, or is not needed.
+        said: what was seen.
+        advice: what to do; "" if there is nothing to do.
+    """
+
+    about: str
+    is_good: bool | None
+    said: str
+    advice: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """How files on a claim are reached inside a cluster.
+
+    Attributes:
+        image: of the pod that mounts it; it has `python3`.
+        user: as whom; None: as the image says.
+        timeout: seconds until the pod runs.
+    """
+
+    image: str
+    user: int | None = None
+    timeout: float = 300.0
 
 
 class Site(Protocol):
@@ -29,4 +139,64 @@ class Site(Protocol):
             JobNotFound: there is no such pod.
             InvalidSpec: the pod has no such container, or it has not begun.
             UnsupportedByBackend: there are none but the training's here.
+        """
+
+    async def nodes(self) -> Sequence[NodeUse]:
+        """Return what each node has and what is taken of it.
+
+        Raises:
+            PermissionDenied: that may not be seen; the text names the verb.
+        """
+
+    async def usage(self, job: Manifest) -> Usage:
+        """Return what each replica of a job uses now, as far as somebody measures it."""
+
+    async def claims(self, namespace: str) -> Sequence[Manifest]:
+        """Return the claims of the namespace, in no order.
+
+        Raises:
+            PermissionDenied: they may not be listed; the text names the verb.
+        """
+
+    async def create_claim(self, namespace: str, name: str, *, size: str, mode: str, storage_class: str | None) -> None:
+        """Have a new claim; it may bind only when something mounts it.
+
+        Raises:
+            JobAlreadyExists: there is one of that name.
+        """
+
+    def files(self, namespace: str, claim: str, *, options: FileOptions) -> AbstractAsyncContextManager[ClaimFiles]:
+        """Give the files on a claim; what was needed to reach them goes afterwards.
+
+        Raises:
+            InvalidSpec: there is no such claim.
+            ClusterError: they cannot be reached; the text says why.
+        """
+
+    async def checks(self, namespace: str) -> Sequence[Check]:
+        """Return what was looked at of all that jobs of this namespace need, the most important first."""
+
+
+class ClaimFiles(Protocol):
+    """The files on one claim."""
+
+    async def listed(self, path: str) -> Sequence[dict[str, Any]]:
+        """Return name, bytes and the instant of the last change of what is in a folder, or of a file.
+
+        Raises:
+            InvalidSpec: there is nothing of that name, or it leads out of the claim.
+        """
+
+    async def pack(self, path: str, stream: IO[bytes]) -> None:
+        """Write a file or a folder to the stream, as a tar archive.
+
+        Raises:
+            InvalidSpec: as above.
+        """
+
+    async def unpack(self, stream: IO[bytes], folder: str, name: str) -> None:
+        """Write what an archive holds as `name` into a folder of the claim, which is made.
+
+        Raises:
+            InvalidSpec: it leads out of the claim, or is neither file nor folder.
         """

@@ -133,8 +133,13 @@ def count_gpus(template: Mapping[str, Any]) -> int:
         int(str(amount))
         for found in template["spec"]["containers"]
         for name, amount in _asked(found).items()
-        if _GPU.fullmatch(name) and str(amount).isdecimal()
+        if is_gpu(name) and str(amount).isdecimal()
     )
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether a device's resource is a GPU, or the like."""
+    return _GPU.fullmatch(resource) is not None
 
 
 def secrets_in_env(templates: Iterable[Mapping[str, Any]]) -> dict[str, set[str] | None]:

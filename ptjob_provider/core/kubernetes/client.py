@@ -149,6 +149,28 @@ class Client:
         finally:
             answer.close()
 
+    @asynccontextmanager
+    async def socket(
+        self, path: str, query: Sequence[tuple[str, str]]
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Open a web socket, as programs in pods are spoken to.
+
+        Raises:
+            PTJobError: it was refused, or nobody answered.
+        """
+        connection = self._connection or await self._load()
+        asked = described("POST", path)
+        try:
+            found = await connection.socket(path, query=query, headers=await self._access.headers())
+        except aiohttp.WSServerHandshakeError as error:
+            raise Refusal(code=error.status, message=error.message).error(asked) from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Refusal(code=0, reason=type(error).__name__, message=str(error)).error(asked) from error
+        try:
+            yield found
+        finally:
+            await found.close()
+
     async def close(self) -> None:
         """Close all connections."""
         open_ones = [*self._retired, *([self._connection] if self._connection else [])]

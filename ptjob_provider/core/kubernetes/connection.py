@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import aiohttp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.access import Settings
@@ -47,6 +47,19 @@ class Connection:
             timeout=limits,
             proxy=self._settings.proxy,
             server_hostname=self._settings.tls_server_name,
+        )
+
+    async def socket(
+        self, path: str, *, query: Sequence[tuple[str, str]], headers: Mapping[str, str]
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Open a web socket in the protocol in which pods' streams are served."""
+        return await self._session.ws_connect(
+            f"{self._settings.host}{path}?{urlencode(query)}",
+            protocols=("v4.channel.k8s.io",),
+            headers=headers,
+            proxy=self._settings.proxy,
+            server_hostname=self._settings.tls_server_name,
+            max_msg_size=0,
         )
 
     async def close(self) -> None:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kubernetes import paths, usage
+from ptjob_provider.core.kubernetes.checkup import check_up
+from ptjob_provider.core.kubernetes.claim_pod import mounted
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.logs import LineSplitter, LogCursor, LogLine, Piece
+from ptjob_provider.core.site import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 
-    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.claim_pod import ClaimPod
+    from ptjob_provider.core.kubernetes.client import Client
     from ptjob_provider.core.kubernetes.config import ClusterConfig
+    from ptjob_provider.core.site import Check, FileOptions, NodeUse
 
 _FEW = 8
 """Up to how many objects are asked about one by one; of more, all events of the namespace are read."""
@@ -56,6 +66,78 @@ class ClusterSite:
                     yield line
             for line in _lines(splitter.finish(), container):
                 yield line
+
+    async def nodes(self) -> Sequence[NodeUse]:
+        """Return the cluster's nodes; see `Site.nodes`."""
+        async with lease(self._config) as client:
+            nodes = await client.items("/api/v1/nodes")
+            return usage.nodes_in_use(nodes, await client.items("/api/v1/pods"))
+
+    async def usage(self, job: Manifest) -> Usage:
+        """Return what a job's pods use, from the metrics API, else from the kubelets; see `Site.usage`."""
+        ref = JobRef.of(job)
+        async with lease(self._config) as client:
+            selector = kinds.kind_of(job).pod_selector(ref.name)
+            found = await client.items(paths.pods(ref.namespace), labelSelector=selector)
+            pods = {kinds.kind_of(job).replica_of(pod): pod for pod in found if kinds.is_pod_of(pod, ref)}
+            measured, unknown = await _measured(client, ref.namespace, pods.values())
+        uses = []
+        for replica in kinds.replicas(job):
+            pod = pods.get(replica.name)
+            name = pod["metadata"]["name"] if pod else ""
+            uses.append(usage.replica_use(replica.name, pod, measured.get(name, {})))
+        return Usage(replicas=uses, unknown=unknown)
+
+    async def claims(self, namespace: str) -> Sequence[Manifest]:
+        """Return the claims; see `Site.claims`."""
+        async with lease(self._config) as client:
+            return await client.items(paths.claims(namespace))
+
+    async def create_claim(self, namespace: str, name: str, *, size: str, mode: str, storage_class: str | None) -> None:
+        """Create a claim; see `Site.create_claim`."""
+        spec = {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
+        if storage_class is not None:
+            spec["storageClassName"] = storage_class
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": spec,
+        }
+        async with lease(self._config) as client:
+            await client.post(paths.claims(namespace), claim)
+
+    @asynccontextmanager
+    async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[ClaimPod]:
+        """Give the files on a claim, by a pod that mounts it; see `Site.files`."""
+        async with lease(self._config) as client, mounted(client, namespace, claim, options) as found:
+            yield found
+
+    async def checks(self, namespace: str) -> Sequence[Check]:
+        """Return what jobs need of the cluster; see `Site.checks`."""
+        async with lease(self._config) as client:
+            return await check_up(client, namespace)
+
+
+async def _measured(client: Client, namespace: str, pods: Iterable[Manifest]) -> tuple[dict[str, dict[str, Any]], str]:
+    """Return what is measured of each pod, and why there is not more.
+
+    Kubelets say everything, but take a right in the whole cluster; the metrics API says CPU and memory.
+    """
+    nodes = {pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        for node in sorted(nodes):
+            found |= usage.from_summary(await client.get(f"/api/v1/nodes/{node}/proxy/stats/summary"), namespace)
+    except PTJobError as error:
+        kubelets = str(error)
+    else:
+        return found, ""
+    try:
+        items = await client.items(f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods")
+    except PTJobError as error:
+        return {}, f"nobody tells what is used: {kubelets}; {error}"
+    return usage.from_metrics(items), ""
 
 
 def _is_about(event: Manifest, ref: JobRef, names: Sequence[str]) -> bool:

@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import os
+import shutil
+import socket
+import sys
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import UnsupportedByBackend
+from ptjob_provider.core import claim_files, kinds
+from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, UnsupportedByBackend
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kinds.podtemplate import count_gpus
+from ptjob_provider.core.local import processes
+from ptjob_provider.core.local.backend import LocalBackend
 from ptjob_provider.core.local.files import read_json
 from ptjob_provider.core.local.objects import JobStore
+from ptjob_provider.core.local.volumes import claim_directory
+from ptjob_provider.core.site import Check, NodeUse, ReplicaUse, Usage
+from ptjob_provider.core.spec.resources import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 
-    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import LocalConfig
     from ptjob_provider.core.logs import LogLine
+    from ptjob_provider.core.site import FileOptions
+
+_INTERVAL = 0.5
+"""Seconds over which the use of the CPU is measured."""
+
+_GIBIBYTE = 2**30
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class LocalSite:
@@ -29,6 +52,208 @@ class LocalSite:
         files = self._store.files(ref.namespace, ref.name)
         return await asyncio.to_thread(lambda: read_json(files.notices) or [])
 
-    def container_log(self, ref: JobRef, pod: str, container: str, *, follow: bool) -> AsyncGenerator[LogLine, None]:  # noqa: ARG002 - the port's
+    def container_log(
+        self,
+        ref: JobRef,
+        pod: str,
+        container: str,
+        *,
+        follow: bool,  # noqa: ARG002 - the port's
+    ) -> AsyncGenerator[LogLine, None]:
         """Refuse: a replica is one process here; see `Site.container_log`."""
         raise UnsupportedByBackend.of("--container", f"{ref.namespace}/{pod} is one process here, without {container}")
+
+    async def nodes(self) -> Sequence[NodeUse]:
+        """Return this machine; see `Site.nodes`."""
+        lent = self._config.gpus if isinstance(self._config.gpus, int) else 0
+        memory = os.sysconf("SC_PHYS_PAGES") * _PAGE
+        cores = float(len(os.sched_getaffinity(0)))
+        return [
+            NodeUse(
+                name=socket.gethostname(),
+                address="127.0.0.1",
+                role="this machine",
+                status="ready",
+                gpus=lent,
+                gpus_taken=await self._gpus_taken(),
+                cpu=cores,
+                memory=memory,
+            )
+        ]
+
+    async def usage(self, job: Manifest) -> Usage:
+        """Return what a job's processes use, measured for half a second; see `Site.usage`."""
+        ref = JobRef.of(job)
+        async with aclosing(LocalBackend(self._config).watch(ref)) as watch:
+            pods = {pod["metadata"]["name"]: pod for pod in (await anext(watch)).pods}
+        before = {name: _seconds(ref, pod) for name, pod in pods.items()}
+        await asyncio.sleep(_INTERVAL)
+        return Usage(replicas=[_use(ref, each.name, pods, before) for each in kinds.replicas(job)])
+
+    async def claims(self, namespace: str) -> Sequence[Manifest]:
+        """Return the directories that stand in for claims; see `Site.claims`."""
+        folder = self._config.claims_of(namespace)
+        if not folder.is_dir():
+            return []
+        return [_claim(namespace, path) for path in sorted(folder.iterdir()) if path.is_dir()]
+
+    async def create_claim(self, namespace: str, name: str, *, size: str, mode: str, storage_class: str | None) -> None:  # noqa: ARG002 - the port's
+        """Make the directory; a directory has neither size nor mode. See `Site.create_claim`."""
+        quantity("--size", size)
+        path = claim_directory(self._config.claims_of(namespace), name)
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            raise JobAlreadyExists(f"{namespace}/{name}: there is such a claim: {path}", code=409) from None
+
+    @asynccontextmanager
+    async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[LocalFiles]:  # noqa: ARG002 - the port's
+        """Give the files of a claim's directory; see `Site.files`."""
+        folder = claim_directory(self._config.claims_of(namespace), claim)
+        if not folder.is_dir():
+            raise InvalidSpec.of("claim", claim, f"a claim of namespace {namespace}: {folder} is not there")
+        yield LocalFiles(folder)
+
+    async def checks(self, namespace: str) -> Sequence[Check]:
+        """Return what jobs need of this machine; see `Site.checks`."""
+        return [self._root(), self._python(), *self._images(), self._claims(namespace), self._devices()]
+
+    async def _gpus_taken(self) -> int:
+        backend, found = LocalBackend(self._config), 0
+        for namespace in self._namespaces():
+            for job in await backend.list(kinds.DEFAULT.KIND, namespace, {}):
+                if kinds.read_status(job).phase == "Running":
+                    found += sum(replica.gpus for replica in kinds.replicas(job))
+        return found
+
+    def _namespaces(self) -> list[str]:
+        folder = self._config.root / "jobs"
+        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+    def _root(self) -> Check:
+        root, there = self._config.root, self._config.root
+        while not there.exists():
+            there = there.parent
+        if not os.access(there, os.W_OK | os.X_OK):
+            advice = "choose another directory: --root, or [ptjob] local_root"
+            return Check(about="jobs' directory", is_good=False, said=f"{root} cannot be written to", advice=advice)
+        free = shutil.disk_usage(there).free / _GIBIBYTE
+        return Check(about="jobs' directory", is_good=True, said=f"{root}, {free:.0f} GiB are free")
+
+    def _python(self) -> Check:
+        python = self._config.interpreter
+        if shutil.which(python) is None:
+            advice = "[ptjob] local_python has to name an interpreter"
+            return Check(about="jobs' Python", is_good=False, said=f"{python} is no program", advice=advice)
+        has_torch = (Path(python).resolve() == Path(sys.executable).resolve()) and _is_installed("torch")
+        said = f"{python}" + (", with PyTorch" if has_torch else "")
+        return Check(about="jobs' Python", is_good=True, said=said)
+
+    def _images(self) -> list[Check]:
+        found = []
+        for image, stand_in in self._config.images.items():
+            is_there = stand_in.context.is_dir()
+            said = f"{stand_in.context}" + ("" if is_there else " is no directory")
+            advice = "" if is_there else "[ptjob] local_images has to name the image's build context"
+            found.append(Check(about=f"image {image}", is_good=is_there, said=said, advice=advice))
+        if not found:
+            advice = "if jobs use files of an image: [ptjob] local_images"
+            found.append(Check(about="images", is_good=None, said="nothing stands in for any", advice=advice))
+        return found
+
+    def _claims(self, namespace: str) -> Check:
+        folder = self._config.claims_of(namespace)
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        return Check(about="claims", is_good=True, said=f"{folder}: {', '.join(sorted(names)) or 'none yet'}")
+
+    def _devices(self) -> Check:
+        gpus = self._config.gpus
+        said = f"{gpus} are lent" if isinstance(gpus, int) else f"a job that asks for them is {_FATE[gpus]}"
+        return Check(about="GPUs", is_good=None, said=said, advice="[ptjob] local_gpus says what is done")
+
+
+class LocalFiles:
+    """The files in a directory; implements `site.ClaimFiles`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._root = folder.resolve()
+
+    async def listed(self, path: str) -> Sequence[dict[str, Any]]:
+        """Return what is in a folder; see `ClaimFiles.listed`."""
+        with _as_invalid(path):
+            return await asyncio.to_thread(lambda: claim_files.listed(claim_files.below(self._root, path)))
+
+    async def pack(self, path: str, stream: IO[bytes]) -> None:
+        """Write an archive; see `ClaimFiles.pack`."""
+        with _as_invalid(path):
+            await asyncio.to_thread(lambda: claim_files.pack(claim_files.below(self._root, path), stream))
+
+    async def unpack(self, stream: IO[bytes], folder: str, name: str) -> None:
+        """Read an archive; see `ClaimFiles.unpack`."""
+        with _as_invalid(folder):
+            place = claim_files.below(self._root, folder)
+            await asyncio.to_thread(lambda: claim_files.unpack(stream, self._root, place, name))
+
+
+@contextmanager
+def _as_invalid(path: str) -> Iterator[None]:
+    try:
+        yield
+    except SystemExit as error:
+        raise InvalidSpec.of("path", path, str(error)) from None
+    except OSError as error:
+        raise InvalidSpec.of("path", path, f"{error.strerror}: {error.filename}") from error
+
+
+_FATE = {"refuse": "refused", "ignore": "run without"}
+
+
+def _is_installed(module: str) -> bool:
+    from importlib.util import find_spec  # noqa: PLC0415 - only a check-up asks
+
+    return find_spec(module) is not None
+
+
+def _use(ref: JobRef, name: str, pods: dict[str, Manifest], before: dict[str, float]) -> ReplicaUse:
+    pod = pods.get(name)
+    if pod is None:
+        return ReplicaUse(replica=name)
+    phase = str(pod["status"].get("phase") or "")
+    if phase != "Running":
+        return ReplicaUse(replica=name, phase=phase)
+    return ReplicaUse(
+        replica=name,
+        node=socket.gethostname(),
+        phase=phase,
+        gpus=count_gpus(pod),
+        cpu=max(0.0, _seconds(ref, pod) - before[name]) / _INTERVAL,
+        memory=sum(int(fields[21]) for fields in _stats(ref, pod)) * _PAGE,
+    )
+
+
+def _seconds(ref: JobRef, pod: Manifest) -> float:
+    """Return the seconds of CPU that the pod's living processes have had."""
+    return sum(int(fields[11]) + int(fields[12]) for fields in _stats(ref, pod)) / _TICKS
+
+
+def _stats(ref: JobRef, pod: Manifest) -> list[list[str]]:
+    """Return the numbers behind the name in each process's /proc/PID/stat."""
+    found = []
+    for process in processes.marked(f"{ref.uid}/{pod['metadata']['uid']}/"):
+        try:
+            text = Path(f"/proc/{process.pid}/stat").read_text()
+        except OSError:
+            continue
+        found.append(text.rpartition(")")[2].split())
+    return found
+
+
+def _claim(namespace: str, path: Path) -> dict[str, Any]:
+    made = datetime.fromtimestamp(path.stat().st_ctime, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": path.name, "namespace": namespace, "creationTimestamp": made},
+        "spec": {"accessModes": ["ReadWriteMany"], "volumeName": str(path)},
+        "status": {"phase": "Bound"},
+    }

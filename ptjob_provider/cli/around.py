@@ -1,0 +1,96 @@
+"""What `top` and `doctor` do: look around where jobs run, and print."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptjob_provider.cli import tables
+from ptjob_provider.cli.answers import EXIT_FAILED, emit, notice, run
+from ptjob_provider.cli.commands import row_of
+from ptjob_provider.cli.finding import find_job, find_jobs
+from ptjob_provider.core import kinds
+from ptjob_provider.core.status import JobPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ptjob_provider.cli.place import Place
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.site import NodeUse, Usage
+
+
+def top_nodes(place: Place, *, output: str | None) -> None:
+    """Print each node, and how many of all GPUs are taken."""
+    found = run(place.site().nodes())
+    if output:
+        emit([node.to_dict() for node in found], output)
+        return
+    tables.show(tables.nodes(found))
+    click.echo(f"Allocated/Total GPUs In Cluster:\n{_share(found)}")
+
+
+def top_jobs(place: Place, *, output: str | None) -> None:
+    """Print what GPUs each job asks for and has."""
+    rows = run(_jobs_in_use(place))
+    if output:
+        emit(rows, output)
+        return
+    if not rows:
+        click.echo(f"no jobs in namespace {place.namespace} of {place}", err=True)
+        return
+    tables.show(tables.jobs_in_use(rows, now=datetime.now(UTC)))
+    click.echo(f"Total Allocated GPUs of Training Job:\n{sum(row['gpus_allocated'] for row in rows)}")
+    click.echo(f"Total Requested GPUs of Training Job:\n{sum(row['gpus'] for row in rows)}")
+
+
+def top_job(place: Place, name: str, *, output: str | None) -> None:
+    """Print what each replica of a job uses now."""
+    usage = run(_usage(place, name))
+    if usage.unknown:
+        notice(usage.unknown)
+    if output:
+        emit([replica.to_dict() for replica in usage.replicas], output)
+    else:
+        tables.show(tables.replicas_in_use(usage.replicas))
+
+
+def doctor(place: Place, *, output: str | None) -> None:
+    """Print what was looked at; the process fails if something is missing that every job needs."""
+    found = run(place.site().checks(place.namespace))
+    if output:
+        emit([check.to_dict() for check in found], output)
+    else:
+        click.echo(f"jobs of namespace {place.namespace} on {place}:")
+        tables.show(tables.checks(found))
+    if any(check.is_good is False for check in found):
+        raise SystemExit(EXIT_FAILED)
+
+
+async def _jobs_in_use(place: Place) -> list[dict[str, Any]]:
+    jobs = await find_jobs(place.open(), place.namespace, {})
+    return list(await asyncio.gather(*(_in_use(place, job) for job in jobs)))
+
+
+async def _in_use(place: Place, job: Manifest) -> dict[str, Any]:
+    """Return a job's row; only of one that runs anything has to be asked."""
+    row = row_of(job)
+    told = {key: row[key] for key in ("name", "namespace", "phase", "created_at")}
+    gpus = sum(replica.gpus for replica in kinds.replicas(job))
+    if kinds.read_status(job).phase is not JobPhase.RUNNING:
+        return {**told, "gpus": gpus, "gpus_allocated": 0, "node": ""}
+    replicas = (await place.site().usage(job)).replicas
+    allocated = sum(replica.gpus for replica in replicas)
+    return {**told, "gpus": gpus, "gpus_allocated": allocated, "node": replicas[0].node if replicas else ""}
+
+
+async def _usage(place: Place, name: str) -> Usage:
+    return await place.site().usage(await find_job(place.open(), place.namespace, name))
+
+
+def _share(nodes: Sequence[NodeUse]) -> str:
+    total, taken = sum(node.gpus for node in nodes), sum(node.gpus_taken for node in nodes)
+    return f"{taken}/{total} ({100 * taken // total if total else 0}%)"

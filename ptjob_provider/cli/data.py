@@ -1,0 +1,150 @@
+"""What `data` does: list and make claims, and copy files to and from them, by a stream of tar."""
+
+from __future__ import annotations
+
+import posixpath
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from ptjob_provider.cli import tables
+from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit_rows, run
+from ptjob_provider.core import claim_files
+from ptjob_provider.core.outputs import SCHEME, is_claim_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ptjob_provider.cli.place import Place
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.site import FileOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnClaim:
+    """A place on a claim; the empty path is its root."""
+
+    claim: str
+    path: str
+
+    @classmethod
+    def read(cls, text: str) -> OnClaim | None:
+        """Read `pvc://claim/path`, also without a path; None: it is a place on this machine.
+
+        Raises:
+            Refused: it begins so and names no claim.
+        """
+        if not text.startswith(SCHEME):
+            return None
+        claim, _, path = text.removeprefix(SCHEME).partition("/")
+        if not is_claim_name(claim):
+            raise Refused(f"{text}: allowed: pvc://CLAIM/PATH", EXIT_USAGE)
+        return cls(claim=claim, path=path)
+
+
+def list_claims(place: Place, *, output: str | None) -> None:
+    """Print the claims of the namespace."""
+    rows = sorted(
+        (claim_row(claim) for claim in run(place.site().claims(place.namespace))), key=lambda row: row["name"]
+    )
+    if output:
+        emit_rows([row["name"] for row in rows], rows, output)
+    elif rows:
+        tables.show(tables.claims(rows, now=datetime.now(UTC)))
+    else:
+        click.echo(f"no claims in namespace {place.namespace} of {place}", err=True)
+
+
+def claim_row(claim: Manifest) -> dict[str, Any]:
+    """Say of one claim what a list says; description and owner are Arena's annotations."""
+    meta, spec, status = claim["metadata"], claim.get("spec") or {}, claim.get("status") or {}
+    notes = meta.get("annotations") or {}
+    return {
+        "name": meta["name"],
+        "access_mode": ",".join(spec.get("accessModes") or ()),
+        "size": (status.get("capacity") or {}).get("storage") or "",
+        "status": status.get("phase") or "",
+        "storage_class": spec.get("storageClassName") or "",
+        "description": notes.get("description") or "",
+        "owner": notes.get("owner") or "",
+        "created_at": meta.get("creationTimestamp"),
+    }
+
+
+def create_claim(place: Place, name: str, *, size: str, mode: str, storage_class: str | None) -> None:
+    """Have a claim."""
+    run(place.site().create_claim(place.namespace, name, size=size, mode=mode, storage_class=storage_class))
+    click.echo(f"claim {place.namespace}/{name} is made; mount it: --data {name}:/path")
+
+
+def list_files(place: Place, address: str, *, image: str | None, user: int | None, output: str | None) -> None:
+    """Print what is in a folder of a claim."""
+    there = OnClaim.read(address)
+    if there is None:
+        raise Refused(f"{address}: allowed: pvc://CLAIM/PATH", EXIT_USAGE)
+    found = run(_listed(place, there, image=image, user=user))
+    rows = [{**each, "modified": _instant(each["modified"])} for each in found]
+    if output:
+        emit_rows([row["name"] for row in rows], rows, output)
+    else:
+        tables.show(tables.files(rows))
+
+
+def copy_files(place: Place, source: str, target: str, *, image: str | None, user: int | None) -> None:
+    """Copy a file or a folder between this machine and a claim, as `cp -r` names it."""
+    theirs, ours = OnClaim.read(source), OnClaim.read(target)
+    with tempfile.TemporaryFile() as archive:
+        if theirs is not None and ours is None:
+            here = Path(target).resolve()
+            folder = here if here.is_dir() else here.parent
+            name = posixpath.basename(theirs.path.rstrip("/")) or theirs.claim
+            run(_packed(place, theirs, archive, place.file_options(image, user)))
+            archive.seek(0)
+            claim_files.unpack(archive, folder, folder, name if here.is_dir() else here.name)
+        elif ours is not None and theirs is None:
+            here = Path(source).resolve()
+            _pack_here(here, archive)
+            archive.seek(0)
+            folder_there, name = _named(ours.path, here.name)
+            there = OnClaim(claim=ours.claim, path=folder_there)
+            run(_unpacked(place, there, archive, name, place.file_options(image, user)))
+        else:
+            raise Refused("one of both has to be pvc://CLAIM/PATH, the other a path on this machine", EXIT_USAGE)
+    click.echo(f"copied {source} to {target}", err=True)
+
+
+def _pack_here(here: Path, archive: IO[bytes]) -> None:
+    if not here.exists():
+        raise Refused(f"SOURCE: {here} is not there", EXIT_USAGE)
+    claim_files.pack(here, archive)
+
+
+def _named(path: str, name: str) -> tuple[str, str]:
+    """Return folder and name on the claim; a path that ends in `/`, or is empty, is a folder to copy into."""
+    folder, last = posixpath.split(path)
+    return (folder, last) if last else (path, name)
+
+
+async def _listed(place: Place, there: OnClaim, *, image: str | None, user: int | None) -> Sequence[dict[str, Any]]:
+    options = place.file_options(image, user)
+    async with place.site().files(place.namespace, there.claim, options=options) as files:
+        return await files.listed(there.path)
+
+
+async def _packed(place: Place, source: OnClaim, archive: IO[bytes], options: FileOptions) -> None:
+    async with place.site().files(place.namespace, source.claim, options=options) as files:
+        await files.pack(source.path, archive)
+
+
+async def _unpacked(place: Place, target: OnClaim, archive: IO[bytes], name: str, options: FileOptions) -> None:
+    """Write an archive into a folder of a claim."""
+    async with place.site().files(place.namespace, target.claim, options=options) as files:
+        await files.unpack(archive, target.path, name)
+
+
+def _instant(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds")

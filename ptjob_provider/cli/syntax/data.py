@@ -1,0 +1,84 @@
+"""`data list|create|ls|cp`: what a command line may say about claims and the files on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ptjob_provider.cli.parameters import namespace_option, output_option
+
+if TYPE_CHECKING:
+    from ptjob_provider.cli.place import Place
+
+_IMAGE = "Cluster: of the pod that looks; it needs python3.  [default: [ptjob] probe_image, else python:3.13-alpine]"
+_USER = "Cluster: as whom the pod touches files; a hardened namespace wants one.  [default: the image's]"
+
+
+@click.group()
+def data() -> None:
+    """List and make claims, and copy files to and from them."""
+
+
+@data.command("list")
+@output_option
+@namespace_option
+@click.pass_obj
+def list_(place: Place, output: str | None) -> None:
+    """List the claims that jobs of the namespace can mount."""
+    from ptjob_provider.cli import data as claims
+
+    claims.list_claims(place, output=output)
+
+
+@data.command()
+@click.argument("name")
+@click.option("--size", default="10Gi", show_default=True, metavar="SIZE", help="How much it can hold.")
+@click.option(
+    "--access-mode",
+    type=click.Choice(["ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod"]),
+    default="ReadWriteMany",
+    show_default=True,
+    help="Whether pods of several nodes can mount it.",
+)
+@click.option("--storage-class", metavar="NAME", help="[default: the cluster's]")
+@namespace_option
+@click.pass_obj
+def create(place: Place, name: str, *, size: str, access_mode: str, storage_class: str | None) -> None:
+    """Have a new, empty claim."""
+    from ptjob_provider.cli import data as claims
+
+    claims.create_claim(place, name, size=size, mode=access_mode, storage_class=storage_class)
+
+
+@data.command()
+@click.argument("address", metavar="pvc://CLAIM/PATH")
+@click.option("--image", metavar="IMAGE", help=_IMAGE)
+@click.option("--user", type=click.IntRange(min=0), metavar="UID", help=_USER)
+@output_option
+@namespace_option
+@click.pass_obj
+def ls(place: Place, address: str, *, image: str | None, user: int | None, output: str | None) -> None:
+    """List what is in a folder of a claim; on a cluster that starts a pod."""
+    from ptjob_provider.cli import data as claims
+
+    claims.list_files(place, address, image=image, user=user, output=output)
+
+
+@data.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--image", metavar="IMAGE", help=_IMAGE)
+@click.option("--user", type=click.IntRange(min=0), metavar="UID", help=_USER)
+@namespace_option
+@click.pass_obj
+def cp(place: Place, source: str, target: str, *, image: str | None, user: int | None) -> None:
+    """Copy a file or a folder to or from a claim; on a cluster that starts a pod.
+
+    \b
+    ptjob data cp digits.npz pvc://datasets/digits/digits.npz
+    ptjob data cp pvc://models/digits.pt .
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins so
+    from ptjob_provider.cli import data as claims
+
+    claims.copy_files(place, source, target, image=image, user=user)

@@ -1,0 +1,48 @@
+"""`top node`, `top job`: what a command line may say about what is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ptjob_provider.cli.parameters import namespace_option, type_option
+
+if TYPE_CHECKING:
+    from ptjob_provider.cli.place import Place
+
+_FORMATS = click.Choice(["json", "yaml"])
+
+
+@click.group()
+def top() -> None:
+    """Show what nodes and jobs have and use."""
+
+
+@top.command("node")
+@click.option("-o", "--output", type=_FORMATS, help="For programs; without it, for people.")
+@click.pass_obj
+def node(place: Place, output: str | None) -> None:
+    """Show each node's GPUs, CPU and memory, and what pods have taken of them.
+
+    Takes `nodes list` and `pods list` in the whole cluster: the ClusterRole of docs/kubernetes-optional.yaml.
+    """
+    from ptjob_provider.cli import around
+
+    around.top_nodes(place, output=output)
+
+
+@top.command("job")
+@click.argument("name", required=False)
+@click.option("-o", "--output", type=_FORMATS, help="For programs; without it, for people.")
+@type_option
+@namespace_option
+@click.pass_obj
+def job(place: Place, name: str | None, output: str | None) -> None:
+    """Show the GPUs of all jobs, or what each replica of one job uses now."""
+    from ptjob_provider.cli import around
+
+    if name is None:
+        around.top_jobs(place, output=output)
+    else:
+        around.top_job(place, name, output=output)

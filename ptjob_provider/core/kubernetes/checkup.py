@@ -1,0 +1,218 @@
+"""What a cluster has to have, and what one has to be allowed, for jobs to be run there: asked, judged and told."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, PTJobError
+from ptjob_provider.core.kinds import KINDS
+from ptjob_provider.core.kubernetes import crd
+from ptjob_provider.core.site import Check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kinds import Kind
+    from ptjob_provider.core.kubernetes.client import Client
+
+ROLE = "docs/kubernetes-role.yaml"
+OPTIONAL = "docs/kubernetes-optional.yaml"
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_OPERATOR = "control-plane=kubeflow-training-operator"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Right:
+    """One verb on one resource; in the whole cluster if `is_cluster_wide`, else in the namespace.
+
+    Attributes:
+        group: "" for the core's.
+        resource: plural, with a sub-resource behind a slash.
+        verb: as RBAC has it.
+        what_for: what does not work without it; "" if nothing works.
+        is_cluster_wide: a Role cannot give it.
+    """
+
+    group: str
+    resource: str
+    verb: str
+    what_for: str = ""
+    is_cluster_wide: bool = False
+
+
+def _rights(group: str, resource: str, *verbs: str) -> tuple[Right, ...]:
+    return tuple(Right(group=group, resource=resource, verb=verb) for verb in verbs)
+
+
+NEEDED: Sequence[Right] = (
+    *_rights("kubeflow.org", "pytorchjobs", "create", "get", "list", "watch", "patch", "delete"),
+    *_rights("", "pods", "get", "list", "watch", "create", "delete"),
+    *_rights("", "pods/log", "get"),
+    *_rights("", "events", "list"),
+    *_rights("", "persistentvolumeclaims", "get"),
+)
+"""What the Role of the documentation gives."""
+
+USEFUL: Sequence[Right] = (
+    Right(group="", resource="configmaps", verb="create", what_for="`arena delete` of our jobs"),
+    Right(group="", resource="persistentvolumeclaims", verb="list", what_for="`ptjob data list`"),
+    Right(group="", resource="persistentvolumeclaims", verb="create", what_for="`ptjob data create`"),
+    Right(group="", resource="pods/exec", verb="create", what_for="`ptjob data ls` and `cp`"),
+    Right(group="metrics.k8s.io", resource="pods", verb="list", what_for="use of CPU and memory in `ptjob top job`"),
+    Right(group="", resource="nodes", verb="list", what_for="`ptjob top node`", is_cluster_wide=True),
+    Right(group="", resource="pods", verb="list", what_for="what is taken in `ptjob top node`", is_cluster_wide=True),
+    Right(
+        group="",
+        resource="nodes/proxy",
+        verb="get",
+        what_for="network and disk in `ptjob top job`, and its figures where no metrics server runs",
+        is_cluster_wide=True,
+    ),
+    Right(
+        group="storage.k8s.io",
+        resource="storageclasses",
+        verb="list",
+        what_for="storage classes in `ptjob doctor`",
+        is_cluster_wide=True,
+    ),
+)
+"""What the optional Role and ClusterRole of the documentation give."""
+
+
+async def check_up(client: Client, namespace: str) -> list[Check]:
+    """Return what was seen, the most important first; nobody's answer is a check, too."""
+    try:
+        version = await client.get("/version")
+    except PTJobError as error:
+        advice = "see whether the kubeconfig's server is right and reachable: kubectl cluster-info"
+        return [Check(about="API server", is_good=False, said=str(error), advice=advice)]
+    checks = [Check(about="API server", is_good=True, said=f"Kubernetes {version.get('gitVersion', 'unknown')}")]
+    checks += [await _kind(client, kind) for kind in KINDS.values()]
+    checks += await _permissions(client, namespace)
+    checks.append(await _operator(client))
+    checks.append(await _storage(client))
+    return checks
+
+
+def kind_check(kind: Kind, fields: Iterable[str]) -> Check:
+    """Say whether the cluster serves a kind of job, from the fields that its `spec` has there; none: it does not."""
+    about, known = f"{kind.KIND} of {kind.API_VERSION}", set(fields)
+    if not known:
+        is_needed = kind.KIND == "PyTorchJob"
+        advice = "have the training-operator installed, 1.8 or newer" if is_needed else ""
+        return Check(about=about, is_good=False if is_needed else None, said="not served", advice=advice)
+    if kind.KIND == "PyTorchJob" and "runPolicy" not in known:
+        said = "served by the CRD of the old PyTorch operator, which has no runPolicy"
+        return Check(about=about, is_good=None, said=said, advice="have the training-operator installed, 1.8 or newer")
+    return Check(about=about, is_good=True, said="served")
+
+
+def permission_checks(namespace: str, allowed: Mapping[Right, bool]) -> list[Check]:
+    """Say which rights are missing: all needed ones in one line, each useful one in its own."""
+    missing = [right for right in NEEDED if not allowed[right]]
+    named = ", ".join(f"{right.resource} {right.verb}" for right in missing)
+    needed = Check(
+        about=f"permissions in {namespace}",
+        is_good=not missing,
+        said=f"missing: {named}" if missing else f"all {len(NEEDED)} that jobs need",
+        advice=f"have the Role of {ROLE} bound to you" if missing else "",
+    )
+    return [needed, *(_useful(right, is_allowed=allowed[right]) for right in USEFUL)]
+
+
+def operator_check(pods: Sequence[Manifest]) -> Check:
+    """Say whether the operator runs, from its pods."""
+    about = "training-operator"
+    if not pods:
+        said = f"no pod with the label {_OPERATOR} is seen"
+        return Check(about=about, is_good=None, said=said, advice="if jobs get no status, ask who runs the cluster")
+    ready = [pod for pod in pods if _is_ready(pod)]
+    names = ", ".join(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in ready or pods)
+    if ready:
+        return Check(about=about, is_good=True, said=f"{names} is ready")
+    advice = "jobs get no pods until it runs: kubectl describe and logs of it say why"
+    return Check(about=about, is_good=False, said=f"{names} is not ready", advice=advice)
+
+
+def storage_check(classes: Sequence[Manifest]) -> Check:
+    """Say which storage classes there are, and which is the default."""
+    about = "storage classes"
+    names = [each["metadata"]["name"] for each in classes]
+    default = [each["metadata"]["name"] for each in classes if _is_default(each)]
+    if default:
+        return Check(about=about, is_good=True, said=f"{', '.join(names)}; {default[0]} is the default")
+    said = f"{', '.join(names)}; none is the default" if names else "none"
+    advice = "claims have to name a class (`ptjob data create --storage-class`), or be made by who runs the cluster"
+    return Check(about=about, is_good=None, said=said, advice=advice)
+
+
+async def _kind(client: Client, kind: Kind) -> Check:
+    manifest: Manifest = {"apiVersion": kind.API_VERSION, "kind": kind.KIND}
+    try:
+        return kind_check(kind, await crd.spec_fields(client, manifest))
+    except ClusterError as error:
+        return Check(about=f"{kind.KIND} of {kind.API_VERSION}", is_good=None, said=str(error))
+
+
+async def _permissions(client: Client, namespace: str) -> list[Check]:
+    rights = (*NEEDED, *USEFUL)
+    try:
+        answers = await asyncio.gather(*(_is_allowed(client, namespace, right) for right in rights))
+    except (ClusterError, InvalidSpec) as error:
+        return [Check(about=f"permissions in {namespace}", is_good=None, said=str(error))]
+    return permission_checks(namespace, dict(zip(rights, answers, strict=True)))
+
+
+async def _is_allowed(client: Client, namespace: str, right: Right) -> bool:
+    resource, _, sub = right.resource.partition("/")
+    asked: dict[str, Any] = {"group": right.group, "resource": resource, "verb": right.verb}
+    if sub:
+        asked["subresource"] = sub
+    if not right.is_cluster_wide:
+        asked["namespace"] = namespace
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }
+    answer = await client.post(_REVIEWS, review)
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
+async def _operator(client: Client) -> Check:
+    try:
+        return operator_check(await client.items("/api/v1/pods", labelSelector=_OPERATOR))
+    except ClusterError:
+        advice = f"to see it takes `pods list` in the whole cluster: the ClusterRole of {OPTIONAL}"
+        return Check(about="training-operator", is_good=None, said="may not be looked at", advice=advice)
+
+
+async def _storage(client: Client) -> Check:
+    try:
+        return storage_check(await client.items("/apis/storage.k8s.io/v1/storageclasses"))
+    except ClusterError:
+        advice = f"to see them takes `storageclasses list`: the ClusterRole of {OPTIONAL}"
+        return Check(about="storage classes", is_good=None, said="may not be looked at", advice=advice)
+
+
+def _useful(right: Right, *, is_allowed: bool) -> Check:
+    about = right.what_for
+    if is_allowed:
+        return Check(about=about, is_good=True, said="allowed")
+    where = "ClusterRole" if right.is_cluster_wide else "Role"
+    said = f"missing: {right.resource} {right.verb}" + (" in the whole cluster" if right.is_cluster_wide else "")
+    return Check(about=about, is_good=None, said=said, advice=f"if it is wanted: the {where} of {OPTIONAL}")
+
+
+def _is_ready(pod: Manifest) -> bool:
+    conditions = pod["status"].get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _is_default(storage_class: Manifest) -> bool:
+    annotations = storage_class["metadata"].get("annotations") or {}
+    return annotations.get("storageclass.kubernetes.io/is-default-class") == "true"

@@ -1,0 +1,185 @@
+"""Files on a claim of a cluster: a short pod that mounts it, and programs that are run in that pod over a web socket.
+
+What `kubectl exec` does, without kubectl. The pod passes PodSecurity `restricted` when it is told as whom to run, has
+requests and limits, no service account's token and no Istio, and ends by itself after an hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import secrets
+from contextlib import asynccontextmanager, suppress
+from typing import IO, TYPE_CHECKING, Any
+
+import aiohttp
+
+from ptjob_provider.core import claim_files
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, JobNotFound, PTJobError
+from ptjob_provider.core.identity import PREFIX
+from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.probe_answer import obstacle
+from ptjob_provider.core.kubernetes.probe_pod import CONTAINER, RESOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.client import Client
+    from ptjob_provider.core.site import FileOptions
+
+_ROOT = "/claim"
+_LIFE = 3600
+_INTERVAL = 0.5
+_PIECE = 256 * 1024
+_STDIN, _STDOUT, _STDERR, _STATUS = range(4)
+
+
+def claim_pod(namespace: str, name: str, claim: str, options: FileOptions) -> Manifest:
+    """Return the pod that mounts a claim and waits."""
+    user = options.user
+    pod_user = {} if user is None else {"runAsUser": user, "runAsGroup": user, "fsGroup": user}
+    bare = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True} if user else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {f"{PREFIX}/files-of": claim},
+            "annotations": {"sidecar.istio.io/inject": "false"},
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": _LIFE,
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": {**pod_user, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [
+                {
+                    "name": CONTAINER,
+                    "image": options.image,
+                    "command": ["python3", "-c", "import time; time.sleep(86400)"],
+                    "env": [{"name": "PTJOB_FILES", "value": inspect.getsource(claim_files)}],
+                    "resources": RESOURCES,
+                    "securityContext": bare,
+                    "volumeMounts": [{"name": "claim", "mountPath": _ROOT}],
+                }
+            ],
+            "volumes": [{"name": "claim", "persistentVolumeClaim": {"claimName": claim}}],
+        },
+    }
+
+
+@asynccontextmanager
+async def mounted(client: Client, namespace: str, claim: str, options: FileOptions) -> AsyncIterator[ClaimPod]:
+    """Give the files on a claim; the pod that mounts it is deleted afterwards.
+
+    Raises:
+        InvalidSpec: there is no such claim.
+        ClusterError: the pod may not be created, or did not run in time; the text says why.
+    """
+    try:
+        await client.get(paths.claims(namespace, claim))
+    except JobNotFound:
+        raise InvalidSpec.of("claim", claim, f"a claim of namespace {namespace}: ptjob data list") from None
+    name = f"ptjob-files-{secrets.token_hex(4)}"
+    await client.post(paths.pods(namespace), claim_pod(namespace, name, claim, options))
+    try:
+        await _until_runs(client, namespace, name, options.timeout)
+        yield ClaimPod(client, namespace, name)
+    finally:
+        with suppress(PTJobError):
+            await client.delete(paths.pods(namespace, name))
+
+
+class ClaimPod:
+    """The files on a claim, by a pod that mounts it; implements `site.ClaimFiles`."""
+
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+
+    async def listed(self, path: str) -> Sequence[dict[str, Any]]:
+        """Return what is in a folder; see `ClaimFiles.listed`."""
+        pieces: list[bytes] = []
+        await self._run(path, ["list", _ROOT, path], output=pieces.append)
+        found: list[dict[str, Any]] = json.loads(b"".join(pieces))
+        return found
+
+    async def pack(self, path: str, stream: IO[bytes]) -> None:
+        """Write an archive; see `ClaimFiles.pack`."""
+        await self._run(path, ["pack", _ROOT, path], output=stream.write)
+
+    async def unpack(self, stream: IO[bytes], folder: str, name: str) -> None:
+        """Read an archive; see `ClaimFiles.unpack`."""
+        await self._run(folder, ["unpack", _ROOT, folder, name], given=stream)
+
+    async def _run(
+        self, path: str, arguments: list[str], *, output: Any = None, given: IO[bytes] | None = None
+    ) -> None:
+        """Run our program in the pod, with its streams.
+
+        Raises:
+            InvalidSpec: it refused; with what it said.
+            ClusterError: it could not be run.
+        """
+        program = "import os, sys; exec(compile(os.environ['PTJOB_FILES'], 'claim_files.py', 'exec'))"
+        command = ["python3", "-c", program, *arguments]
+        query = [("container", CONTAINER), ("stdout", "true"), ("stderr", "true")]
+        query += [("stdin", "true")] if given is not None else []
+        query += [("command", word) for word in command]
+        said: list[bytes] = []
+        async with self._client.socket(f"{paths.pods(self._namespace, self._name)}/exec", query) as socket:
+            writing = asyncio.create_task(_write(socket, given))
+            try:
+                status = await _read(socket, {_STDOUT: output or said.append, _STDERR: said.append})
+            finally:
+                writing.cancel()
+                with suppress(asyncio.CancelledError, aiohttp.ClientError, OSError):
+                    await writing
+        if status.get("status") != "Success":
+            words = b"".join(said).decode(errors="replace").strip().splitlines()
+            raise InvalidSpec.of("path", path, words[-1] if words else str(status.get("message", "the program failed")))
+
+
+async def _write(socket: aiohttp.ClientWebSocketResponse, given: IO[bytes] | None) -> None:
+    """Send all of a stream; the program knows an archive's end by itself."""
+    while given is not None and (piece := await asyncio.to_thread(given.read, _PIECE)):
+        await socket.send_bytes(bytes([_STDIN]) + piece)
+
+
+async def _read(socket: aiohttp.ClientWebSocketResponse, takers: dict[int, Any]) -> dict[str, Any]:
+    """Hand on what comes on each channel until the status comes."""
+    async for message in socket:
+        if message.type is aiohttp.WSMsgType.BINARY and message.data:
+            channel, data = message.data[0], message.data[1:]
+            if channel == _STATUS:
+                status: dict[str, Any] = json.loads(data)
+                return status
+            if data and channel in takers:
+                takers[channel](data)
+    raise ClusterUnavailable("the connection to the pod broke before its program had ended")
+
+
+async def _until_runs(client: Client, namespace: str, name: str, seconds: float) -> None:
+    pod: Manifest = {}
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                pod = await client.get(paths.pods(namespace, name))
+                phase = pod["status"].get("phase")
+                if phase == "Running":
+                    return
+                if phase in {"Succeeded", "Failed"}:
+                    break
+                await asyncio.sleep(_INTERVAL)
+    except TimeoutError:
+        pass
+    events = []
+    with suppress(PTJobError):
+        events = await client.items(paths.events(namespace), fieldSelector=f"involvedObject.name={name}")
+    raise ClusterError(f"the pod {namespace}/{name} that was to reach the files {obstacle(pod, events)}")

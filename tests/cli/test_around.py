@@ -1,0 +1,160 @@
+"""`top`, `doctor` and `data` on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptjob_provider.cli import tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from machine import Machine
+
+BUSY = "import time\nprint('begun', flush=True)\nend = time.monotonic() + 600\nwhile time.monotonic() < end: pass"
+RUNS_ON = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+
+
+def test_this_machine_is_a_node(machine: Machine) -> None:
+    """With its cores and its memory; cards are those that it lends."""
+    shown = machine.ptjob("top", "node").output.splitlines()
+    (told,) = json.loads(machine.ptjob("top", "node", "-o", "json").stdout)
+
+    assert shown[0].split() == [
+        *("NAME", "IPADDRESS", "ROLE", "STATUS", "GPU(Total)", "GPU(Allocated)", "CPU", "MEMORY"),
+    ]
+    assert shown[-2:] == ["Allocated/Total GPUs In Cluster:", "0/0 (0%)"]
+    assert (told["name"], told["cpu"]) == (socket.gethostname(), len(os.sched_getaffinity(0)))
+
+
+def test_cards_that_are_lent_are_counted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a cluster: what a running job has is taken."""
+    monkeypatch.setenv("PTJOB_LOCAL_GPUS", "4")
+    machine.ptjob("submit", "--name", "holds", "--image", "none", "--gpus", "1", "python", "-c", RUNS_ON)
+    while not machine.ptjob("logs", "holds").stdout:
+        time.sleep(0.05)
+
+    assert machine.ptjob("top", "node").output.splitlines()[-1] == "1/4 (25%)"
+    jobs = machine.ptjob("top", "job").output.splitlines()
+    assert jobs[1].split()[:4] == ["holds", "1", "1", "Running"]
+    assert jobs[-4:] == [
+        "Total Allocated GPUs of Training Job:",
+        "1",
+        "Total Requested GPUs of Training Job:",
+        "1",
+    ]
+
+
+def test_a_replica_that_works_is_seen_to_work(machine: Machine) -> None:
+    """Each one's share of the processor, and its memory, measured now."""
+    name = machine.submit("busy", BUSY)
+    machine.wait_for_line(name, "begun")
+
+    told = json.loads(machine.ptjob("top", "job", name, "-o", "json").stdout)
+    shown = machine.ptjob("top", "job", name).output
+
+    assert [use["replica"] for use in told] == ["busy-master-0", "busy-worker-0"]
+    assert all(use["cpu"] > 0.05 and use["memory"] > 2**20 for use in told)
+    assert "busy-worker-0" in shown
+
+
+def test_jobs_without_replicas_use_nothing(ended: Machine, machine: Machine) -> None:
+    """What has ended is listed without a place; where there is nothing, that is said."""
+    listed = ended.ptjob("top", "job", "-o", "yaml").stdout
+
+    assert listed.count("gpus_allocated: 0") == 2
+    assert "good" in ended.ptjob("top", "job").output
+    assert "Succeeded" in ended.ptjob("top", "job", "good").output
+    assert machine.ptjob("top", "job").stderr.startswith("no jobs in namespace default")
+
+
+def test_a_check_up_says_what_is_there_and_what_to_do(machine: Machine) -> None:
+    """Nothing that every job needs is missing here."""
+    result = machine.ptjob("doctor")
+
+    assert result.exit_code == 0
+    assert f"jobs of namespace default on {machine.root}:" in result.output
+    assert "[ptjob] local_images" in result.output
+    assert {check["about"] for check in json.loads(machine.ptjob("doctor", "-o", "json").stdout)} >= {
+        "jobs' directory",
+        "jobs' Python",
+        "claims",
+        "GPUs",
+    }
+
+
+def test_a_check_up_fails_where_something_is_missing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter and a build context that are not there, each with what to do."""
+    monkeypatch.setenv("PTJOB_LOCAL_PYTHON", "/none/python")
+    monkeypatch.setenv("PTJOB_LOCAL_IMAGES", '{"digits": "/none"}')
+
+    result = machine.ptjob("doctor")
+
+    assert result.exit_code == 1
+    assert "/none/python is no program" in result.output
+    assert "[ptjob] local_images has to name the image's build context" in result.output
+
+
+def test_a_claim_is_made_listed_filled_and_read(machine: Machine, tmp_path: Path) -> None:
+    """A directory stands in for it; what is copied there is what jobs see."""
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "deep" / "a.npz").write_bytes(b"12345")
+
+    made = machine.ptjob("data", "create", "datasets")
+    machine.ptjob("data", "cp", str(tmp_path / "data"), "pvc://datasets/digits")
+    machine.ptjob("data", "cp", str(tmp_path / "data" / "deep" / "a.npz"), "pvc://datasets/")
+    run = machine.ptjob("run", "--name", "x", "--image", "none", "-d", "datasets:/d", "cat /d/digits/deep/a.npz; echo")
+    machine.ptjob("data", "cp", "pvc://datasets/digits/deep", str(tmp_path / "back"))
+
+    assert made.output == "claim default/datasets is made; mount it: --data datasets:/path\n"
+    assert machine.ptjob("data", "list", "-o", "name").stdout == "datasets\n"
+    assert machine.ptjob("data", "list").output.splitlines()[0].split()[:3] == ["NAME", "ACCESSMODE", "SIZE"]
+    assert machine.ptjob("data", "ls", "pvc://datasets", "-o", "name").stdout == "a.npz\ndigits/\n"
+    assert machine.ptjob("data", "ls", "pvc://datasets/digits/deep").output.splitlines()[1].split()[:2] == [
+        "a.npz",
+        "5",
+    ]
+    assert run.stdout == "12345\n"
+    assert (tmp_path / "back" / "a.npz").read_bytes() == b"12345"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["data", "ls", "/tmp"], 2, "/tmp: allowed: pvc://CLAIM/PATH"),  # noqa: S108 - refused
+        (["data", "ls", "pvc://none"], 2, "claim: 'none' is not allowed; a claim of namespace default"),
+        (["data", "ls", "pvc://Wrong/x"], 2, "allowed: pvc://CLAIM/PATH"),
+        (["data", "ls", "pvc://there/../x"], 2, "leads out of the claim"),
+        (["data", "ls", "pvc://there/x"], 2, "there is no x"),
+        (["data", "cp", "pvc://there/x", "pvc://there/y"], 2, "one of both has to be pvc://CLAIM/PATH"),
+        (["data", "cp", "/none", "pvc://there/y"], 2, "SOURCE: /none is not there"),
+        (["data", "create", "there"], 1, "default/there: there is such a claim"),
+        (["data", "create", "x", "--size", "big"], 2, "--size: 'big' is not allowed"),
+    ],
+)
+def test_what_cannot_be_copied_or_made_is_refused(machine: Machine, words: list[str], code: int, message: str) -> None:
+    """With the part of the line that is wrong."""
+    machine.ptjob("data", "create", "there")
+
+    result = machine.ptjob(*words)
+
+    assert (result.exit_code, message in result.output) == (code, True), result.output
+
+
+def test_no_claims_is_said_where_it_was_looked(machine: Machine) -> None:
+    """Programs get an empty answer."""
+    assert machine.ptjob("-n", "ml", "data", "list").stderr == f"no claims in namespace ml of {machine.root}\n"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0"), (1023, "1023"), (1536, "1.5Ki"), (2**30, "1Gi"), (3 * 2**50, "3072Ti")]
+)
+def test_bytes_are_said_in_kubernetes_units(count: int, text: str) -> None:
+    """As requests and limits are written."""
+    assert tables.size(count) == text

@@ -1,0 +1,122 @@
+"""Files on claims: what is listed, and that no archive writes outside of its claim."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptjob_provider.core import claim_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A claim with a file and a folder."""
+    folder = tmp_path / "claim"
+    (folder / "runs").mkdir(parents=True)
+    (folder / "model.pt").write_bytes(b"m" * 10)
+    (folder / "runs" / "log").write_text("x")
+    return folder
+
+
+def archive(*members: tuple[str, bytes | None], kind: bytes = tarfile.REGTYPE) -> io.BytesIO:
+    """Return an archive of files; None is a folder."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w|") as made:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.type = kind if content is not None else tarfile.DIRTYPE
+            info.size = len(content or b"") if info.isfile() else 0
+            made.addfile(info, io.BytesIO(content or b""))
+    stream.seek(0)
+    return stream
+
+
+def program(root: Path, *words: str, given: bytes = b"") -> bytes:
+    """Run it as a program of its own, as in a pod."""
+    command = [sys.executable, claim_files.__file__, words[0], str(root), *words[1:]]
+    return subprocess.run(command, input=given, capture_output=True, check=True).stdout
+
+
+def test_a_folder_and_a_file_are_listed(root: Path) -> None:
+    """Folders end in a slash and have no size."""
+    found = claim_files.listed(claim_files.below(root, ""))
+
+    assert [(each["name"], each["bytes"]) for each in found] == [("model.pt", 10), ("runs/", None)]
+    assert [each["name"] for each in claim_files.listed(claim_files.below(root, "/model.pt"))] == ["model.pt"]
+
+
+def test_what_is_packed_is_unpacked_elsewhere_under_a_name(root: Path, tmp_path: Path) -> None:
+    """Folders with everything in them; a file that is there is replaced as a whole."""
+    stream, other = io.BytesIO(), tmp_path / "other"
+    (other / "kept").mkdir(parents=True)
+    (other / "kept" / "log").write_text("old")
+
+    claim_files.pack(root / "runs", stream)
+    stream.seek(0)
+    claim_files.unpack(stream, other, other.resolve(), "kept")
+
+    assert (other / "kept" / "log").read_text() == "x"
+    assert [path.name for path in (other / "kept").iterdir()] == ["log"]
+
+
+@pytest.mark.parametrize("path", ["../x", "/../x", "runs/../../x", "out/x"])
+def test_no_path_leads_out_of_the_claim(root: Path, path: str) -> None:
+    """By its words, or by a link."""
+    (root / "out").symlink_to("/tmp")  # noqa: S108 - a link that leads out
+
+    with pytest.raises(SystemExit, match="leads out of the claim"):
+        claim_files.below(root, path)
+
+
+def test_an_archive_cannot_write_elsewhere(root: Path) -> None:
+    """Whatever its entries are called; links and devices are refused."""
+    with pytest.raises(SystemExit, match="leads out"):
+        claim_files.unpack(archive(("a/../../../x", b"1")), root, root.resolve(), "a")
+    with pytest.raises(SystemExit, match="neither a file nor a folder"):
+        claim_files.unpack(archive(("a", b""), kind=tarfile.SYMTYPE), root, root.resolve(), "a")
+
+
+def test_what_is_not_there_is_named(root: Path) -> None:
+    """Before anything is written."""
+    for act in (claim_files.listed, lambda place: claim_files.pack(place, io.BytesIO())):
+        with pytest.raises(SystemExit, match="there is no none"):
+            act(root / "none")
+
+
+def test_it_is_a_program_of_its_own(root: Path, tmp_path: Path) -> None:
+    """Inside a cluster it is run by the Python of somebody's image, with its streams over a web socket."""
+    other = tmp_path / "other"
+    other.mkdir()
+
+    packed = program(root, "pack", "runs")
+    program(other, "unpack", "deep/er", "here", given=packed)
+
+    assert json.loads(program(other, "list", "deep/er/here"))[0]["name"] == "log"
+
+
+def test_the_same_is_done_in_this_process(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So that its branches are seen to be tested."""
+    claim_files.main(["list", str(root), ""])
+
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["model.pt", "runs/"]
+
+
+def test_streams_are_those_of_the_process(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packing writes to stdout, unpacking reads from stdin."""
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, write_through=True))
+    claim_files.main(["pack", str(root), "runs"])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(out.getvalue())))
+
+    claim_files.main(["unpack", str(root), "copy", "again"])
+
+    assert (root / "copy" / "again" / "log").read_text() == "x"

@@ -1,0 +1,118 @@
+"""What nodes have, pods take and kubelets measure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptjob_provider.core.kubernetes.usage import from_metrics, from_summary, nodes_in_use, replica_use
+from ptjob_provider.core.site import Check, NodeUse, ReplicaUse
+
+READY = {"type": "Ready", "status": "True"}
+
+
+def node(name: str, *, labels: dict[str, str] | None = None, spec: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return a node with two cards."""
+    addresses = [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": "10.0.0.1"}]
+    allocatable = {"cpu": "7910m", "memory": "16Gi", "nvidia.com/gpu": "2", "pods": "110"}
+    status = {"addresses": addresses, "allocatable": allocatable, "conditions": [READY]}
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": spec or {}, "status": status}
+
+
+def pod(
+    where: str, requests: dict[str, str], *, phase: str = "Running", init: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Return a pod that has asked for this."""
+    gpus = {name: count for name, count in requests.items() if "/" in name}
+    container = {"name": "pytorch", "resources": {"requests": requests, "limits": gpus}}
+    spec: dict[str, Any] = {"nodeName": where, "containers": [container]}
+    if init:
+        spec["initContainers"] = [{"resources": {"requests": init}}]
+    return {"metadata": {"name": "p"}, "spec": spec, "status": {"phase": phase}}
+
+
+def test_a_node_is_told_with_what_its_pods_have_asked_for() -> None:
+    """As the scheduler counts: what has ended takes nothing, an init container that asks for more counts instead."""
+    pods = [
+        pod("a", {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}),
+        pod("a", {"cpu": "500m"}, init={"cpu": "2"}),
+        pod("a", {"cpu": "4", "nvidia.com/gpu": "1"}, phase="Succeeded"),
+        pod("", {"cpu": "4"}, phase="Pending"),
+    ]
+
+    (found,) = nodes_in_use([node("a", labels={"node-role.kubernetes.io/control-plane": ""})], pods)
+
+    assert found == NodeUse(
+        name="a",
+        address="10.0.0.1",
+        role="control-plane",
+        status="ready",
+        gpus=2,
+        gpus_taken=1,
+        cpu=7.91,
+        cpu_taken=3.0,
+        memory=16 * 2**30,
+        memory_taken=2**30,
+    )
+    assert found.to_dict()["gpus"] == 2
+
+
+def test_a_node_on_which_no_pod_gets_says_so() -> None:
+    """Cordoned, or not ready, or of which nothing is known."""
+    bare = {"metadata": {"name": "c"}, "spec": {}, "status": {}}
+
+    cordoned, unknown = nodes_in_use([node("b", spec={"unschedulable": True}), bare], [])
+
+    assert cordoned.status == "ready,unschedulable"
+    assert (unknown.status, unknown.address, unknown.cpu, unknown.memory) == ("notReady", "", None, None)
+
+
+def test_a_replica_is_told_with_what_is_measured_of_it() -> None:
+    """One without a pod, or that has ended, holds no card."""
+    running, ended = pod("a", {"nvidia.com/gpu": "1"}), pod("a", {"nvidia.com/gpu": "1"}, phase="Failed")
+
+    assert replica_use("x", None, {}) == ReplicaUse(replica="x")
+    assert replica_use("x", ended, {}) == ReplicaUse(replica="x", node="a", phase="Failed")
+    assert replica_use("x", running, {"cpu": 0.5}) == ReplicaUse(
+        replica="x", node="a", phase="Running", gpus=1, cpu=0.5
+    )
+    assert replica_use("x", None, {}).to_dict()["cpu"] is None
+
+
+def test_the_metrics_api_says_cores_and_bytes() -> None:
+    """Of all containers of a pod together."""
+    usage = [{"usage": {"cpu": "250m", "memory": "64Mi"}}, {"usage": {"cpu": "1000000n", "memory": "1Mi"}}]
+
+    assert from_metrics([{"metadata": {"name": "p"}, "containers": usage}]) == {
+        "p": {"cpu": 0.251, "memory": 65 * 2**20}
+    }
+
+
+def test_a_kubelet_says_network_and_disk_too() -> None:
+    """Of the namespace's pods only; what it does not measure is not known."""
+    full = {
+        "podRef": {"name": "p", "namespace": "ml"},
+        "cpu": {"usageNanoCores": 500_000_000},
+        "memory": {"workingSetBytes": 1024},
+        "network": {"rxBytes": 10, "txBytes": 20},
+        "ephemeral-storage": {"usedBytes": 30},
+    }
+    young = {"podRef": {"name": "q", "namespace": "ml"}}
+    other = {"podRef": {"name": "r", "namespace": "other"}}
+
+    found = from_summary({"pods": [full, young, other]}, "ml")
+
+    assert found == {
+        "p": {"cpu": 0.5, "memory": 1024, "received": 10, "sent": 20, "disk": 30},
+        "q": dict.fromkeys(("cpu", "memory", "received", "sent", "disk")),
+    }
+    assert from_summary({}, "ml") == {}
+
+
+def test_a_check_leaves_as_plain_values() -> None:
+    """For `-o json`."""
+    assert Check(about="a", is_good=None, said="b").to_dict() == {
+        "about": "a",
+        "is_good": None,
+        "said": "b",
+        "advice": "",
+    }

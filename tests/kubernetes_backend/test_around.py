@@ -1,0 +1,195 @@
+"""`top`, `doctor` and `data` on a cluster: with the optional rights, and with the documented Role alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster.gpu import gpus
+from cluster.images import INIT_IMAGE
+from cluster.layout import NODE
+from cluster.shell import wait_until
+from cluster.tenants import service_account
+from cluster_world import PATIENCE
+from kubernetes_backend.terminal import Terminal, terminal_of
+from rbac import cluster_rules, optional_rules, rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+
+SMALL = ("--cpu", "50m", "--memory", "64Mi", "--termination-grace-period-seconds", "1")
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+
+@pytest.fixture
+def bare(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
+    """A person's who may do what the documented Role says and nothing else."""
+    account = service_account(cluster, namespace, rules())
+    return replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
+
+
+@pytest.fixture
+def trusted(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Terminal]:
+    """A person's who has the optional Role and ClusterRole as well."""
+    account = service_account(cluster, namespace, [*rules(), *optional_rules()])
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": f"ptjob-{namespace}"}}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"ptjob-{namespace}"}
+    subject = {"kind": "ServiceAccount", "name": "ptjob", "namespace": namespace}
+    cluster.kubectl.apply(
+        {**rbac, "kind": "ClusterRole", "rules": cluster_rules()},
+        {**rbac, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]},
+    )
+    terminal = replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
+    wait_until("the rights", lambda: terminal.ptjob("top", "node").exit_code == 0, timeout=PATIENCE)
+    yield terminal
+    cluster.kubectl("delete", "clusterrole,clusterrolebinding", f"ptjob-{namespace}")
+
+
+def test_a_check_up_with_the_documented_role_names_what_more_there_is(bare: Terminal) -> None:
+    """Everything that jobs need is there; what is missing is said with the verb, what it is for and the file."""
+    result = bare.ptjob("doctor")
+
+    assert result.exit_code == 0, result.output
+    assert "Kubernetes v1.34.4" in result.output
+    assert "PyTorchJob of kubeflow.org/v1" in result.output
+    assert "all 15 that jobs need" in result.output
+    assert "missing: nodes list in the whole cluster" in result.output
+    assert "if it is wanted: the ClusterRole of docs/kubernetes-optional.yaml" in result.output
+
+
+def test_a_check_up_fails_without_a_right_that_jobs_need(bare: Terminal) -> None:
+    """Named, with the file that gives it."""
+    service_account(bare.cluster, bare.namespace, rules()[:1])
+
+    result = bare.ptjob("doctor")
+
+    assert result.exit_code == 1
+    assert "missing: pods get, pods list, pods watch" in result.output
+    assert "have the Role of docs/kubernetes-role.yaml bound to you" in result.output
+
+
+def test_a_check_up_with_all_rights_sees_operator_and_storage(trusted: Terminal) -> None:
+    """Real ones: the pod of the training-operator, the class that claims get."""
+    checks = {check["about"]: check for check in json.loads(trusted.ptjob("doctor", "-o", "json").stdout)}
+
+    assert checks["training-operator"]["is_good"] is True
+    assert checks["storage classes"]["said"].endswith("is the default")
+    assert checks["`ptjob top node`"]["said"] == "allowed"
+
+
+@pytest.mark.parametrize(
+    ("command", "verb"), [(("top", "node"), "nodes"), (("data", "list"), "persistentvolumeclaims")]
+)
+def test_without_the_right_the_missing_one_is_named(bare: Terminal, command: tuple[str, ...], verb: str) -> None:
+    """A sentence, not a trace; nothing else fails."""
+    result = bare.ptjob(*command)
+
+    assert result.exit_code == 1
+    assert f'cannot list resource "{verb}"' in result.output
+
+
+def test_nodes_and_jobs_are_told_with_their_cards(trusted: Terminal) -> None:
+    """As `arena top node` and `arena top job`: cards that are there, taken, asked for and given."""
+    with gpus(trusted.cluster, 4):
+        trusted.ptjob("submit", "--name", "one", "--image", INIT_IMAGE, "--gpus", "1", *SMALL, "sleep 600")
+        trusted.ptjob("submit", "--name", "many", "--image", INIT_IMAGE, "--gpus", "8", *SMALL, "sleep 600")
+        wait_until("one to run", lambda: "Running" in trusted.ptjob("list").output, timeout=PATIENCE)
+        wait_until(
+            "its card to be taken",
+            lambda: trusted.ptjob("top", "node").output.splitlines()[-1] == "1/4 (25%)",
+            timeout=PATIENCE,
+        )
+
+        nodes = trusted.ptjob("top", "node").output.splitlines()
+        jobs = trusted.ptjob("top", "job").output.splitlines()
+        trusted.ptjob("delete", "one", "many")
+
+    assert nodes[1].split()[0] == NODE
+    assert nodes[1].split()[3:6] == ["ready", "4", "1"]
+    rows = {line.split()[0]: line.split() for line in jobs[1:3]}
+    assert rows["one"][1:4] == ["1", "1", "Running"]
+    assert rows["one"][-1] == NODE
+    assert rows["many"][1:4] == ["8", "0", "Pending"]
+    assert jobs[-3:] == ["1", "Total Requested GPUs of Training Job:", "9"]
+
+
+def test_what_replicas_use_is_measured_by_their_kubelet(trusted: Terminal) -> None:
+    """Processor, memory, network and disk of each, without a metrics server."""
+    busy = "while true; do :; done"
+    trusted.ptjob("submit", "--name", "busy", "--image", INIT_IMAGE, "--workers", "2", "--cpu", "200m", busy)
+
+    def is_measured() -> bool:
+        told = json.loads(trusted.ptjob("top", "job", "busy", "-o", "json").stdout)
+        return all(use["cpu"] and use["cpu"] > 0.02 and use["memory"] and use["node"] == NODE for use in told)
+
+    wait_until("both to be measured", is_measured, timeout=PATIENCE)
+    shown = trusted.ptjob("top", "job", "busy")
+
+    assert "busy-worker-0" in shown.output
+    assert "nobody tells" not in shown.output
+
+
+def test_without_the_right_what_is_used_is_not_known(bare: Terminal) -> None:
+    """Both ways of knowing are named; the rest of the table is there."""
+    bare.ptjob("submit", "--name", "runs", "--image", INIT_IMAGE, *SMALL, "sleep 600")
+    wait_until("it to run", lambda: "Running" in bare.ptjob("list").output, timeout=PATIENCE)
+
+    result = bare.ptjob("top", "job", "runs")
+
+    assert result.exit_code == 0
+    assert "nobody tells what is used" in result.stderr
+    assert "nodes" in result.stderr
+    assert "metrics.k8s.io" in result.stderr
+    assert "runs-master-0" in result.stdout
+
+
+def test_a_claim_is_made_filled_listed_and_read(trusted: Terminal, digits_image: str, tmp_path: Path) -> None:
+    """By a pod that mounts it and is gone afterwards; what was copied is what a job sees."""
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "deep" / "big").write_bytes(bytes(range(256)) * 4096)
+    look = ("--image", digits_image)
+
+    made = trusted.ptjob("data", "create", "datasets", "--size", "1Gi", "--access-mode", "ReadWriteOnce")
+    put = trusted.ptjob("data", "cp", *look, str(tmp_path / "data"), "pvc://datasets/digits")
+    listed = json.loads(trusted.ptjob("data", "ls", *look, "pvc://datasets/digits/deep", "-o", "json").stdout)
+    run = trusted.ptjob(
+        *("run", "--name", "reads", *look, *SMALL, "-d", "datasets:/d", "--"),
+        *("python3", "-c", "print(len(open('/d/digits/deep/big', 'rb').read()))"),
+    )
+    got = trusted.ptjob("data", "cp", *look, "pvc://datasets/digits/deep/big", str(tmp_path / "back"))
+    missing = trusted.ptjob("data", "ls", *look, "pvc://datasets/none")
+
+    assert made.exit_code == 0, made.output
+    assert put.exit_code == 0, put.output
+    assert [(each["name"], each["bytes"]) for each in listed] == [("big", 2**20)]
+    assert run.stdout == "1048576\n", run.output
+    assert got.exit_code == 0, got.output
+    assert (tmp_path / "back").read_bytes() == bytes(range(256)) * 4096
+    assert (missing.exit_code, "there is no none" in missing.output) == (2, True)
+    row = trusted.ptjob("data", "list").output.splitlines()[1].split()
+    assert row[:4] == ["datasets", "ReadWriteOnce", "1Gi", "Bound"]
+    assert not [pod for pod in trusted.pods() if pod.startswith("ptjob-files")]
+    assert trusted.ptjob("data", "ls", *look, "pvc://none").exit_code == 2
+
+
+def test_files_are_reached_in_a_hardened_namespace_by_a_named_user(
+    cluster: Cluster, hardened_namespace: str, digits_image: str, tmp_path: Path
+) -> None:
+    """Restricted pods, a quota and a limit range: the pod passes them all if it is told as whom to run."""
+    account = service_account(cluster, hardened_namespace, [*rules(), *optional_rules()])
+    terminal = replace(terminal_of(cluster, hardened_namespace, tmp_path), kubeconfig=account)
+    terminal.ptjob("data", "create", "datasets", "--size", "1Gi", "--access-mode", "ReadWriteOnce")
+
+    refused = terminal.ptjob("data", "ls", "--image", digits_image, "pvc://datasets")
+    listed = terminal.ptjob("data", "ls", "--image", digits_image, "--user", "1000", "pvc://datasets")
+
+    assert refused.exit_code == 1
+    assert "violates PodSecurity" in refused.output
+    assert listed.exit_code == 0, listed.output
