@@ -47,6 +47,10 @@ format: env-airflow ## let ruff format and repair what it can
 bench: env-airflow env-bench ## what waiting and live logs cost, ours beside others', into docs/benchmarks.md (SIZES=1,100: only prints)
 	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks $(if $(SIZES),--quick --sizes $(SIZES),--write)
 
+.PHONY: bench-cli
+bench-cli: env-airflow ## how long `ptjob --help` and other answers take, beside kubectl and Arena
+	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.command_line
+
 .PHONY: bench-triggerer
 bench-triggerer: env-airflow ## 10,000 deferred tasks in one real triggerer for ten minutes (root, Go; PostgreSQL)
 	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.triggerer $(if $(JOBS),--jobs=$(JOBS))

@@ -43,6 +43,10 @@ class Commands(LazyGroup):
         },
         "Change": {
             "delete": (f"{_SYNTAX}.jobs", "Stop jobs and remove them; what they have written to their claims stays."),
+            "prune": (
+                f"{_SYNTAX}.jobs",
+                "Delete the jobs that have ended a while ago; what they have written to their claims stays.",
+            ),
             "suspend": (f"{_SYNTAX}.jobs", "Let jobs wait without pods until they are resumed."),
             "resume": (f"{_SYNTAX}.jobs", "Let suspended jobs run."),
             "orphans": (f"{_SYNTAX}.orphans", "List the jobs that run although no task of Airflow waits for them."),

@@ -10,13 +10,15 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.cli.fields import pair
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.errors import InvalidSpec, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 TYPES = ("pytorch", "pytorchjob")
 """The word behind `submit` that says which training it is."""
+
+SYNC_MODES = ("git", "rsync")
 
 OTHER_TYPES = frozenset(
     (
@@ -63,7 +65,7 @@ def program(words: Sequence[str], shell: str | None) -> list[str] | None:
 
 
 def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields for Arena's flags that are no field by themselves: `--device`, `--rdma`, `--data-dir`, `--hostIPC`.
+    """Return fields for flags of Arena that are no field by themselves, such as `--device`, `--rdma`, `--sync-mode`.
 
     Raises:
         InvalidSpec: one cannot be read.
@@ -83,10 +85,27 @@ def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         found["volume_mounts"] = [
             {"name": name, "mountPath": path} for name, (_, path) in zip(names, folders, strict=True)
         ]
+    found |= _code(given)
     shared = {name: True for flag, name in (("host_ipc", "hostIPC"), ("host_pid", "hostPID")) if given.get(flag)}
     if shared:
         found["pod_template"] = {"spec": {"containers": [{"name": "pytorch"}], **shared}}
     return found
+
+
+def _code(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `--sync-mode`, `--sync-source` and `--sync-image` say together.
+
+    Raises:
+        InvalidSpec: one of the first two is missing, or the mode is none.
+    """
+    mode, source, image = (given.get(f"sync_{name}") for name in ("mode", "source", "image"))
+    if mode is None and source is None and image is None:
+        return {}
+    if mode not in SYNC_MODES:
+        raise InvalidSpec.of("--sync-mode", mode, one_of(SYNC_MODES))
+    if source is None:
+        raise InvalidSpec.of("--sync-source", None, "the address of the code, with --sync-mode")
+    return {"code": {mode: source, **({"image": image} if image else {})}}
 
 
 def joined(fields: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def top_jobs(place: Place, *, output: str | None) -> None:
         emit(rows, output)
         return
     if not rows:
-        click.echo(f"no jobs in namespace {place.namespace} of {place}", err=True)
+        click.echo(f"no jobs {place.where}", err=True)
         return
     tables.show(tables.jobs_in_use(rows, now=datetime.now(UTC)))
     click.echo(f"Total Allocated GPUs of Training Job:\n{sum(row['gpus_allocated'] for row in rows)}")
@@ -71,7 +71,7 @@ def doctor(place: Place, *, output: str | None) -> None:
 
 
 async def _jobs_in_use(place: Place) -> list[dict[str, Any]]:
-    jobs = await find_jobs(place.open(), place.namespace, {})
+    jobs = await find_jobs(place.open(), place.looked_in, {})
     return list(await asyncio.gather(*(_in_use(place, job) for job in jobs)))
 
 

@@ -17,6 +17,8 @@ from ptjob_provider.core.snapshot import look, owner_of
 from ptjob_provider.core.stopping import stop_and_wait
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from ptjob_provider.cli.place import Place
 
 DELETE_TIMEOUT = 60.0
@@ -26,13 +28,13 @@ DELETE_TIMEOUT = 60.0
 def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> None:
     """Print the jobs of the namespace that carry all the labels."""
     selector = dict(_pair(label) for label in labels)
-    rows = [row_of(job) for job in run(find_jobs(place.open(), place.namespace, selector))]
+    rows = [row_of(job) for job in run(find_jobs(place.open(), place.looked_in, selector))]
     if output:
         emit_rows([row["name"] for row in rows], rows, output)
     elif rows:
-        tables.show(tables.jobs(rows, now=datetime.now(UTC)))
+        tables.show(tables.jobs(rows, now=datetime.now(UTC), with_namespace=place.is_everywhere))
     else:
-        click.echo(f"no jobs in namespace {place.namespace} of {place}", err=True)
+        click.echo(f"no jobs {place.where}", err=True)
 
 
 def get(place: Place, name: str, *, outputs: bool, output: str | None) -> None:
@@ -55,6 +57,11 @@ def get(place: Place, name: str, *, outputs: bool, output: str | None) -> None:
 def delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
     """Delete one job and say so once nothing of it runs."""
     run(_delete(place, name, ignore_not_found=ignore_not_found))
+
+
+def prune(place: Place, *, since: timedelta) -> None:
+    """Delete the jobs that ended so long ago, or earlier, and say which."""
+    run(_prune(place, since=since))
 
 
 def suspend(place: Place, name: str, *, suspend: bool) -> None:
@@ -88,6 +95,20 @@ async def _delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
         raise
     await stop_and_wait(backend, ref, timeout=DELETE_TIMEOUT)
     click.echo(f"{ref} is deleted; its claims are as they were")
+
+
+async def _prune(place: Place, *, since: timedelta) -> None:
+    backend, before = place.open(), datetime.now(UTC) - since
+    ended = []
+    for job in await find_jobs(backend, place.looked_in, {}):
+        status = kinds.read_status(job)
+        if status.phase.is_terminal and status.finished_at is not None and status.finished_at <= before:
+            ended.append(JobRef.of(job))
+    for ref in ended:
+        await backend.delete(ref)
+        click.echo(f"{ref} is deleted; its claims are as they were")
+    if not ended:
+        click.echo(f"no job {place.where} ended that long ago", err=True)
 
 
 async def _suspend(place: Place, name: str, *, suspend: bool) -> None:

@@ -22,6 +22,7 @@ import yaml
 from ptjob_provider.cli.parameters import read_span
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec import ElasticPolicy, RoleFields, TrainingJob
+from ptjob_provider.core.spec.code import CodeSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -53,9 +54,10 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 ELSEWHERE = {"namespace": "-n", "manifest": "-f"}
 """Fields whose flag is not derived."""
 
-_NESTED = {"master": RoleFields, "worker": RoleFields, "elastic_policy": ElasticPolicy}
-_PREFIX = {"master": "master", "worker": "worker", "elastic_policy": "elastic"}
+_NESTED = {"code": CodeSource, "master": RoleFields, "worker": RoleFields, "elastic_policy": ElasticPolicy}
+_PREFIX = {"code": "code", "master": "master", "worker": "worker", "elastic_policy": "elastic"}
 _SECTIONS = {
+    "code": "Code that is fetched",
     "master": "Rank 0 alone, over what holds for all",
     "worker": "All other pods",
     "elastic_policy": "An elastic job",
@@ -104,8 +106,10 @@ def job_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         if value is None or value == ():
             continue
         read = _read(flag, value)
-        if len(flag.path) == 1:
-            found[flag.path[0]] = _over(found.get(flag.path[0]), read)
+        if flag.path == ("code",):
+            found["code"] = CodeSource.as_map(read)  # an address is the beginning of a map
+        elif len(flag.path) == 1:
+            found[flag.path[0]] = read
         else:
             whole = found.setdefault(flag.path[0], {})
             if isinstance(whole, dict):
@@ -223,8 +227,3 @@ def _seconds(flag: Flag, value: Any) -> Any:
     if isinstance(value, str) and "seconds" in flag.path[-1] and (span := read_span(value)) is not None:
         return span
     return value
-
-
-def _over(lower: Any, upper: Any) -> Any:
-    """Return a field's whole with what its parts said before, which are more exact."""
-    return {**upper, **lower} if isinstance(lower, dict) and isinstance(upper, dict) else upper

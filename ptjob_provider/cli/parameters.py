@@ -38,14 +38,28 @@ def span(context: click.Context, param: click.Parameter, value: str | None) -> t
 
 def output_option(command: C) -> C:
     """Add `-o`."""
-    formats = click.Choice(["json", "yaml", "name"])
-    return click.option("-o", "--output", type=formats, help="For programs; without it, for people.")(command)
+    formats = click.Choice(["json", "yaml", "name", "wide"])
+    return click.option(
+        "-o", "--output", type=formats, callback=_for_people, help="For programs; without it, or wide, for people."
+    )(command)
+
+
+def _for_people(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """Read what Arena's and kubectl's users write for a table."""
+    return None if value == "wide" else value
 
 
 def namespace_option(command: C) -> C:
     """Let `-n` stand behind a command, too."""
     return click.option(
         "-n", "--namespace", metavar="NAME", expose_value=False, callback=_in_namespace, help="Of the jobs."
+    )(command)
+
+
+def all_namespaces_option(command: C) -> C:
+    """Let `-A` look in all namespaces."""
+    return click.option(
+        "-A", "--all-namespaces", is_flag=True, expose_value=False, callback=_everywhere, help="Of all namespaces."
     )(command)
 
 
@@ -63,6 +77,11 @@ def type_option(command: C) -> C:
     """Take Arena's `--type`: there is one type of training here, and saying so is no mistake."""
     kinds = click.Choice(["pytorchjob", "pytorch"], case_sensitive=False)
     return click.option("-T", "--type", type=kinds, expose_value=False, hidden=True)(command)
+
+
+def _everywhere(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+    if wanted:
+        context.obj = replace(context.obj, is_everywhere=True)
 
 
 def _in_namespace(context: click.Context, _: click.Parameter, namespace: str | None) -> None:

@@ -49,12 +49,23 @@ class Place:
     claims: Path | None
     kubeconfigs: tuple[Path, ...]
     context: str | None
+    is_everywhere: bool = False
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
         if self.backend == "local":
             return str(self.root)
         return f"the cluster of context {self.context}" if self.context else "the cluster"
+
+    @property
+    def looked_in(self) -> str:
+        """The namespace to list, "" for all of them."""
+        return "" if self.is_everywhere else self.namespace
+
+    @property
+    def where(self) -> str:
+        """Where jobs are listed, for people."""
+        return f"in {'any namespace' if self.is_everywhere else f'namespace {self.namespace}'} of {self}"
 
     @property
     def namespace(self) -> str:
@@ -121,7 +132,8 @@ class Place:
         """
         from ptjob_provider.core.spec import Installation  # noqa: PLC0415 - loads YAML
 
-        return Installation(template=self._read_options().job_template())
+        options = self._read_options()
+        return Installation(template=options.job_template(), sync_image=options.sync_image())
 
     @property
     def _local(self) -> LocalConfig:

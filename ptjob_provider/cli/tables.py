@@ -38,14 +38,16 @@ def show(table: Table) -> None:
         click.echo(line.rstrip())
 
 
-def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
-    """Return the list of jobs."""
-    table = _table("NAME", "PHASE", "REPLICAS", "AGE", "RAN", "FOR")
+def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime, with_namespace: bool = False) -> Table:
+    """Return the list of jobs; of several namespaces with each job's."""
+    table = _table(*(("NAMESPACE",) if with_namespace else ()), "NAME", "PHASE", "REPLICAS", "AGE", "RAN", "FOR")
     for row in rows:
         created, started, finished = (_instant(row[f"{what}_at"]) for what in ("created", "started", "finished"))
         ran = duration((finished or now) - started) if started else ""
         age = duration(now - created) if created else ""
-        table.add_row(row["name"], _phase(row["phase"]), str(row["replicas"]), age, ran, owner_text(row["owner"]))
+        where = (row["namespace"],) if with_namespace else ()
+        told = (row["name"], _phase(row["phase"]), str(row["replicas"]), age, ran, owner_text(row["owner"]))
+        table.add_row(*where, *told)
     return table
 
 

@@ -74,7 +74,7 @@ class Backend(Protocol):
         """
 
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
-        """Return the objects that carry all these labels, oldest first."""
+        """Return the objects that carry all these labels, oldest first; of all namespaces if `namespace` is ""."""
 
     def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
         """Yield the job's world at once, and again after each change until the caller stops asking.

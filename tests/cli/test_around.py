@@ -158,3 +158,30 @@ def test_no_claims_is_said_where_it_was_looked(machine: Machine) -> None:
 def test_bytes_are_said_in_kubernetes_units(count: int, text: str) -> None:
     """As requests and limits are written."""
     assert tables.size(count) == text
+
+
+def test_all_namespaces_are_looked_in_at_once(machine: Machine) -> None:
+    """`-A`, as for kubectl and Arena, with each job's namespace."""
+    for namespace in ("ml", "vision"):
+        machine.ptjob("-n", namespace, "run", "--name", f"job-{namespace}", "--image", "none", "true")
+
+    listed = machine.ptjob("list", "-A").output.splitlines()
+
+    assert [line.split()[:2] for line in listed] == [["NAMESPACE", "NAME"], ["ml", "job-ml"], ["vision", "job-vision"]]
+    assert machine.ptjob("list", "-o", "name").stdout == ""
+    assert machine.ptjob("top", "job", "-A", "-o", "json").stdout.count('"namespace"') == 2
+
+
+def test_jobs_that_ended_long_ago_are_pruned(machine: Machine) -> None:
+    """By how long ago they ended; what runs stays, and what was written."""
+    machine.ptjob("run", "--name", "ended", "--image", "none", "-d", "data:/data", "touch /data/kept")
+    name = machine.submit("runs", RUNS_ON)
+    machine.wait_for_line(name, "begun")
+
+    young = machine.ptjob("prune")
+    pruned = machine.ptjob("prune", "--since", "0s")
+
+    assert young.stderr == f"no job in namespace default of {machine.root} ended that long ago\n"
+    assert pruned.output == "default/ended is deleted; its claims are as they were\n"
+    assert (machine.root / "claims" / "default" / "data" / "kept").exists()
+    assert machine.ptjob("list", "-o", "name").stdout == "runs\n"

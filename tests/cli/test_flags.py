@@ -18,6 +18,7 @@ from ptjob_provider.cli.running import _owner
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, RoleFields, TrainingJob
+from ptjob_provider.core.spec.code import CodeSource
 from same_fields import FIELDS, arguments
 
 if TYPE_CHECKING:
@@ -39,7 +40,16 @@ ARENA_SUBMIT = {
     *("-d", "--data", "--data-dir", "--dataDir", "-a", "--annotation", "-l", "--label", "--rdma", "--gang", "-p"),
     *("--priority", "--queue", "--toleration", "--selector", "--image-pull-secret", "--image-pull-policy", "--shell"),
     *("--scheduler", "--hostNetwork", "--hostIPC", "--hostPID", "--clean-task-policy", "--cpu", "--memory"),
-    *("--running-timeout", "--ttl-after-finished", "--share-memory", "--nproc-per-node", "--worker-image"),
+    *(
+        "--sync-mode",
+        "--sync-source",
+        "--sync-image",
+        "--running-timeout",
+        "--ttl-after-finished",
+        "--share-memory",
+        "--nproc-per-node",
+        "--worker-image",
+    ),
 }
 """Arena's flags that mean here what they mean there; what is with the others, docs/from-arena.md says."""
 
@@ -86,6 +96,7 @@ def test_every_field_has_a_flag() -> None:
     assert whole | set(ELSEWHERE) == set(JOB_FIELDS)
     assert parts == {
         *((role, each.name) for role in ("master", "worker") for each in fields(RoleFields)),
+        *(("code", each.name) for each in fields(CodeSource)),
         *(("elastic_policy", each.name) for each in fields(ElasticPolicy)),
     }
 
@@ -265,6 +276,31 @@ def test_flags_for_one_field_are_added_up() -> None:
 def test_a_toleration_is_arenas_short_form_or_kubernetes_own(text: str, expected: dict[str, Any]) -> None:
     """A bare key, which Arena drops without a word, tolerates any value of it."""
     assert job_fields({"tolerations": (text,)}) == {"tolerations": [expected]}
+
+
+def test_code_is_an_address_with_parts_or_arenas_three_flags() -> None:
+    """Each way is the operator's `code`."""
+    assert job_fields({"code": "https://git.example/a/b.git", "code__branch": "main"}) == {
+        "code": {"git": "https://git.example/a/b.git", "branch": "main"}
+    }
+    assert job_fields({"code": "{rsync: 'host::a/b'}"}) == {"code": {"rsync": "host::a/b"}}
+    assert arena_fields({"sync_mode": "git", "sync_source": "https://git.example/a/b.git", "sync_image": "i"}) == {
+        "code": {"git": "https://git.example/a/b.git", "image": "i"}
+    }
+    for given in ({"sync_mode": "hdfs", "sync_source": "x"}, {"sync_mode": "git"}, {"sync_source": "x"}):
+        with pytest.raises(InvalidSpec, match="--sync-"):
+            arena_fields(given)
+
+
+def test_credentials_for_code_are_not_rendered() -> None:
+    """What is printed can be shown to anybody; where they go is said."""
+    code = ("--sync-mode", "git", "--sync-source", "https://git.example/a/b.git", "--env", "GIT_SYNC_PASSWORD=hunter2")
+
+    result = render("--name", "x", "--image", "i", *code, "true")
+
+    assert result.exit_code == 0, result.output
+    assert "hunter2" not in result.output
+    assert "credentials are not shown" in result.stderr
 
 
 def test_spans_are_taken_where_seconds_are_wanted() -> None:

@@ -6,9 +6,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import name_argument, names_argument, namespace_option, output_option, type_option
+from ptjob_provider.cli.parameters import (
+    all_namespaces_option,
+    name_argument,
+    names_argument,
+    namespace_option,
+    output_option,
+    span,
+    type_option,
+)
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from ptjob_provider.cli.place import Place
 
 
@@ -18,6 +28,7 @@ if TYPE_CHECKING:
 )
 @output_option
 @type_option
+@all_namespaces_option
 @namespace_option
 @click.pass_obj
 def list_(place: Place, labels: tuple[str, ...], output: str | None) -> None:
@@ -76,6 +87,21 @@ def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> N
 
     for name in names:
         commands.delete(place, name, ignore_not_found=ignore_not_found)
+
+
+@click.command()
+@click.option(
+    "-s", "--since", callback=span, default="7d", show_default=True, metavar="SPAN", help="How long ago they ended."
+)
+@type_option
+@all_namespaces_option
+@namespace_option
+@click.pass_obj
+def prune(place: Place, since: timedelta) -> None:
+    """Delete the jobs that have ended a while ago; what they have written to their claims stays."""
+    from ptjob_provider.cli import commands
+
+    commands.prune(place, since=since)
 
 
 @click.command()

@@ -69,6 +69,11 @@ def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
             metavar="HOST[:PATH]",
             help="A directory of the node, here or there in the container.",
         ),
+        _arena("--sync-mode", "--syncMode", metavar="git|rsync", help="How the code of --sync-source is fetched."),
+        _arena(
+            "--sync-source", "--syncSource", metavar="ADDRESS", help="A repository, or HOST::MODULE/PATH; see --code."
+        ),
+        _arena("--sync-image", "--syncImage", metavar="IMAGE", help="What fetches it, instead of the installation's."),
         _arena("--hostIPC", "host_ipc", is_flag=True, help="Use the node's shared memory and semaphores."),
         _arena("--hostPID", "host_pid", is_flag=True, help="See the node's processes."),
         _arena("--shell", metavar="SHELL", help="Give the training's command to this shell as one line."),

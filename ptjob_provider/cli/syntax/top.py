@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import namespace_option, type_option
+from ptjob_provider.cli.parameters import all_namespaces_option, namespace_option, type_option
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
@@ -36,6 +36,7 @@ def node(place: Place, output: str | None) -> None:
 @click.argument("name", required=False)
 @click.option("-o", "--output", type=_FORMATS, help="For programs; without it, for people.")
 @type_option
+@all_namespaces_option
 @namespace_option
 @click.pass_obj
 def job(place: Place, name: str | None, output: str | None) -> None:

@@ -51,7 +51,7 @@ def workloads(namespace: str) -> str:
 
 
 def _path(root: str, namespace: str, plural: str, name: str) -> str:
-    whole = f"{root}/namespaces/{namespace}/{plural}"
+    whole = f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
     return f"{whole}/{name}" if name else whole
 
 

@@ -75,8 +75,9 @@ class JobStore:
     def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
         """Return the objects with these labels, oldest first; see `Backend.list`."""
         self.sweep()
-        names = self._names(namespace) if kind == KIND else ()
-        found = [job for name in names if (job := self._find(namespace, name))]
+        namespaces = [namespace] if namespace else self._namespaces()
+        places = [(each, name) for each in namespaces for name in self._names(each)] if kind == KIND else []
+        found = [job for each, name in places if (job := self._find(each, name))]
         chosen = [job for job in found if labels.items() <= (job["metadata"].get("labels") or {}).items()]
         return sorted(chosen, key=lambda job: str(job["metadata"]["creationTimestamp"]))
 
@@ -137,6 +138,10 @@ class JobStore:
         files = self.files(namespace, name)
         self.settle(files)
         return current_job(files)
+
+    def _namespaces(self) -> Sequence[str]:
+        folder = self.root.absolute() / "jobs"
+        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
     def _names(self, namespace: str) -> Iterator[str]:
         with suppress(FileNotFoundError):

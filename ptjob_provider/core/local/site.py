@@ -23,6 +23,7 @@ from ptjob_provider.core.local.objects import JobStore
 from ptjob_provider.core.local.volumes import claim_directory
 from ptjob_provider.core.site import Check, NodeUse, ReplicaUse, Usage
 from ptjob_provider.core.spec.resources import quantity
+from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
@@ -119,16 +120,9 @@ class LocalSite:
         return [self._root(), self._python(), *self._images(), self._claims(namespace), self._devices()]
 
     async def _gpus_taken(self) -> int:
-        backend, found = LocalBackend(self._config), 0
-        for namespace in self._namespaces():
-            for job in await backend.list(kinds.DEFAULT.KIND, namespace, {}):
-                if kinds.read_status(job).phase == "Running":
-                    found += sum(replica.gpus for replica in kinds.replicas(job))
-        return found
-
-    def _namespaces(self) -> list[str]:
-        folder = self._config.root / "jobs"
-        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        jobs = await LocalBackend(self._config).list(kinds.DEFAULT.KIND, "", {})
+        running = [job for job in jobs if kinds.read_status(job).phase is JobPhase.RUNNING]
+        return sum(replica.gpus for job in running for replica in kinds.replicas(job))
 
     def _root(self) -> Check:
         root, there = self._config.root, self._config.root

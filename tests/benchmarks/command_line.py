@@ -1,0 +1,64 @@
+"""How long `ptjob` takes to answer, beside a bare Python, kubectl and Arena: `python -m benchmarks.command_line`.
+
+Medians of fresh processes, one after the other, with a warm file cache; it passes no judgement.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from cluster.binaries import ARENA
+from cluster.boot import Cluster
+from cluster.layout import Layout
+
+RUNS = 15
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    with tempfile.TemporaryDirectory() as home:
+        environment = {"PATH": os.environ["PATH"], "HOME": home}
+        sys.stdout.write("| command | seconds | of them computing |\n|---|---|---|\n")
+        for name, command in contestants(Path(home)):
+            times = [seconds(command, environment) for _ in range(RUNS + 1)][1:]
+            whole, computing = (statistics.median(each) for each in zip(*times, strict=True))
+            sys.stdout.write(f"| `{name}` | {whole:.2f} | {computing:.2f} |\n")
+
+
+def contestants(home: Path) -> list[tuple[str, list[str]]]:
+    """Return what is run: ours, and what else there is on this machine."""
+    ptjob = str(Path(sys.executable).with_name("ptjob"))
+    found = [
+        ("python -c pass", [sys.executable, "-c", "pass"]),
+        ("ptjob --help", [ptjob, "--help"]),
+        ("ptjob submit --help", [ptjob, "submit", "--help"]),
+        ("ptjob list (this machine, no jobs)", [ptjob, "--root", str(home / "jobs"), "list"]),
+    ]
+    arena = Cluster.of(Layout.of(os.environ)).programs.folder(ARENA) / "arena"
+    if kubectl := shutil.which("kubectl"):
+        found.append(("kubectl --help", [kubectl, "--help"]))
+    if arena.exists():
+        found.append(("arena --help", [str(arena), "--help"]))
+    return found
+
+
+def seconds(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
+    """Return how long a process takes, and how much of that it computes: the same on a machine with other work."""
+    began = time.perf_counter()
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command} ended with {process.returncode}")
+    return time.perf_counter() - began, usage.ru_utime + usage.ru_stime
+
+
+if __name__ == "__main__":
+    main()
