@@ -71,7 +71,7 @@ def doctor(place: Place, *, output: str | None) -> None:
 
 
 async def _jobs_in_use(place: Place) -> list[dict[str, Any]]:
-    jobs = await find_jobs(place.open(), place.looked_in, {})
+    jobs = await find_jobs(place.open(), place.looked_in, {}, kind=place.kind)
     return list(await asyncio.gather(*(_in_use(place, job) for job in jobs)))
 
 
@@ -88,7 +88,7 @@ async def _in_use(place: Place, job: Manifest) -> dict[str, Any]:
 
 
 async def _usage(place: Place, name: str) -> Usage:
-    return await place.site().usage(await find_job(place.open(), place.namespace, name))
+    return await place.site().usage(await find_job(place.open(), place.namespace, name, kind=place.kind))
 
 
 def _share(nodes: Sequence[NodeUse]) -> str:

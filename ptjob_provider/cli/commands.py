@@ -28,7 +28,7 @@ DELETE_TIMEOUT = 60.0
 def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> None:
     """Print the jobs of the namespace that carry all the labels."""
     selector = dict(_pair(label) for label in labels)
-    rows = [row_of(job) for job in run(find_jobs(place.open(), place.looked_in, selector))]
+    rows = [row_of(job) for job in run(find_jobs(place.open(), place.looked_in, selector, kind=place.kind))]
     if output:
         emit_rows([row["name"] for row in rows], rows, output)
     elif rows:
@@ -88,7 +88,7 @@ def row_of(job: Manifest) -> dict[str, Any]:
 async def _delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
     backend = place.open()
     try:
-        ref = JobRef.of(await find_job(backend, place.namespace, name))
+        ref = JobRef.of(await find_job(backend, place.namespace, name, kind=place.kind))
     except JobNotFound:
         if ignore_not_found:
             return
@@ -100,7 +100,7 @@ async def _delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
 async def _prune(place: Place, *, since: timedelta) -> None:
     backend, before = place.open(), datetime.now(UTC) - since
     ended = []
-    for job in await find_jobs(backend, place.looked_in, {}):
+    for job in await find_jobs(backend, place.looked_in, {}, kind=place.kind):
         status = kinds.read_status(job)
         if status.phase.is_terminal and status.finished_at is not None and status.finished_at <= before:
             ended.append(JobRef.of(job))
@@ -113,7 +113,7 @@ async def _prune(place: Place, *, since: timedelta) -> None:
 
 async def _suspend(place: Place, name: str, *, suspend: bool) -> None:
     backend = place.open()
-    job = await find_job(backend, place.namespace, name)
+    job = await find_job(backend, place.namespace, name, kind=place.kind)
     ref, phase = JobRef.of(job), kinds.read_status(job).phase
     if phase.is_terminal:
         raise Refused(f"{ref} has ended ({phase.value}): there is nothing to {'suspend' if suspend else 'resume'}")

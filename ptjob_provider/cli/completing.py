@@ -25,7 +25,7 @@ def names_of(context: click.Context) -> list[str]:
     asked = {name: said.get(name) for name in _ASKED} | {"namespace": context.params.get("namespace")}
     place = find_place(Asked(**{**asked, "namespace": asked["namespace"] or said.get("namespace")}), os.environ)
     try:
-        return asyncio.run(_listed(find_jobs(place.open(), place.namespace, {})))
+        return asyncio.run(_listed(find_jobs(place.open(), place.namespace, {}, kind=place.kind)))
     except (PTJobError, TimeoutError):
         return []
 

@@ -89,7 +89,7 @@ def find_replica(job: Manifest, wanted: str | None) -> str:
 
 async def _show(place: Place, name: str, wanted: Wanted, *, replica: str | None, every: bool) -> None:
     backend = place.open()
-    job = await find_job(backend, place.namespace, name)
+    job = await find_job(backend, place.namespace, name, kind=place.kind)
     ref = JobRef.of(job)
     if wanted.container not in {None, kinds.named(ref.kind).CONTAINER}:
         pod = find_replica(job, replica)

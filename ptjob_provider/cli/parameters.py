@@ -73,10 +73,29 @@ def names_argument(command: C) -> C:
     return click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=_names)(command)
 
 
+def kind_option(command: C) -> C:
+    """Let `--kind` say which of several jobs of one name is meant."""
+    return click.option(
+        "--kind", metavar="KIND", expose_value=False, callback=_of_kind, help="Of the job.  [default: PyTorchJob]"
+    )(type_option(command))
+
+
 def type_option(command: C) -> C:
     """Take Arena's `--type`: there is one type of training here, and saying so is no mistake."""
     kinds = click.Choice(["pytorchjob", "pytorch"], case_sensitive=False)
     return click.option("-T", "--type", type=kinds, expose_value=False, hidden=True)(command)
+
+
+def _of_kind(context: click.Context, param: click.Parameter, kind: str | None) -> None:
+    """Take the kind in any case, as people write it for kubectl."""
+    if kind is None:
+        return
+    from ptjob_provider.core.manifest import KINDS  # noqa: PLC0415 - loads YAML
+
+    known = {each.lower(): each for each in KINDS}
+    if kind.lower() not in known:
+        raise click.BadParameter(f"{kind!r} is not allowed; allowed: {', '.join(KINDS)}", ctx=context, param=param)
+    context.obj = replace(context.obj, kind=known[kind.lower()])
 
 
 def _everywhere(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature

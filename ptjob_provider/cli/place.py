@@ -50,6 +50,7 @@ class Place:
     kubeconfigs: tuple[Path, ...]
     context: str | None
     is_everywhere: bool = False
+    kind: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:

@@ -43,7 +43,7 @@ def event_row(event: Manifest) -> dict[str, Any]:
 
 
 async def _events(place: Place, name: str) -> list[Manifest]:
-    job = await find_job(place.open(), place.namespace, name)
+    job = await find_job(place.open(), place.namespace, name, kind=place.kind)
     found = await place.site().events(JobRef.of(job), [replica.name for replica in kinds.replicas(job)])
     return sorted(found, key=_at)
 

@@ -212,7 +212,7 @@ class _Following:
     async def find_and_follow(self, name: str, *, adopt: bool) -> None:
         """Wait for the end of a job that is there; one that the command line did not make is only looked at."""
         backend = self._opened(self.place.open())
-        job = await find_job(backend, self.place.namespace, name)
+        job = await find_job(backend, self.place.namespace, name, kind=self.place.kind)
         hands_off = not adopt and owner_in(job).instance != INSTANCE
         await self._follow(Submission.of(job), hands_off=hands_off)
 

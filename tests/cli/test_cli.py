@@ -336,3 +336,11 @@ def test_without_any_configuration_the_root_is_in_airflows_home(tmp_path: Path) 
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr
 
     assert said == f"no jobs in namespace default of {tmp_path}/airflow/ptjob\n"
+
+
+def test_the_kind_of_a_job_may_be_said_in_any_case(ended: Machine) -> None:
+    """As kubectl's users write it; one that is not known is refused with those that are."""
+    assert ended.ptjob("logs", "good", "--kind", "pytorchjob", "-t", "1").stdout == "rank 0 line 4\n"
+    assert ended.ptjob("list", "--kind", "PyTorchJob", "-o", "name").stdout == "good\nbad\n"
+    refused = ended.ptjob("get", "good", "--kind", "tfjob")
+    assert (refused.exit_code, "'tfjob' is not allowed; allowed: PyTorchJob" in refused.output) == (2, True)

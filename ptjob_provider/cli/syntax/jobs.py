@@ -8,12 +8,12 @@ import click
 
 from ptjob_provider.cli.parameters import (
     all_namespaces_option,
+    kind_option,
     name_argument,
     names_argument,
     namespace_option,
     output_option,
     span,
-    type_option,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only jobs with this label; repeatable."
 )
 @output_option
-@type_option
+@kind_option
 @all_namespaces_option
 @namespace_option
 @click.pass_obj
@@ -47,7 +47,7 @@ def list_(place: Place, labels: tuple[str, ...], output: str | None) -> None:
 )
 @click.option("-e", "--events", is_flag=True, help="With what Kubernetes has reported about it.")
 @output_option
-@type_option
+@kind_option
 @namespace_option
 @click.pass_obj
 def get(place: Place, name: str, *, outputs: bool, events: bool, output: str | None) -> None:
@@ -62,7 +62,7 @@ def get(place: Place, name: str, *, outputs: bool, events: bool, output: str | N
 @click.command()
 @name_argument
 @output_option
-@type_option
+@kind_option
 @namespace_option
 @click.pass_obj
 def events(place: Place, name: str, output: str | None) -> None:
@@ -75,7 +75,7 @@ def events(place: Place, name: str, output: str | None) -> None:
 @click.command()
 @names_argument
 @click.option("--ignore-not-found", is_flag=True, help="A job that is not there is as good as deleted.")
-@type_option
+@kind_option
 @namespace_option
 @click.pass_obj
 def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> None:
@@ -93,7 +93,7 @@ def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> N
 @click.option(
     "-s", "--since", callback=span, default="7d", show_default=True, metavar="SPAN", help="How long ago they ended."
 )
-@type_option
+@kind_option
 @all_namespaces_option
 @namespace_option
 @click.pass_obj
@@ -106,6 +106,7 @@ def prune(place: Place, since: timedelta) -> None:
 
 @click.command()
 @names_argument
+@kind_option
 @namespace_option
 @click.pass_obj
 def suspend(place: Place, names: tuple[str, ...]) -> None:
@@ -121,6 +122,7 @@ def suspend(place: Place, names: tuple[str, ...]) -> None:
 
 @click.command()
 @names_argument
+@kind_option
 @namespace_option
 @click.pass_obj
 def resume(place: Place, names: tuple[str, ...]) -> None:

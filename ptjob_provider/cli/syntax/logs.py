@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import name_argument, namespace_option, span, type_option
+from ptjob_provider.cli.parameters import kind_option, name_argument, namespace_option, span
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -44,7 +44,7 @@ def _instant(context: click.Context, param: click.Parameter, value: str | None) 
 @click.option("--since-time", callback=_instant, metavar="INSTANT", help="Only lines from this instant (RFC 3339) on.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with the time at which it was written.")
 @click.option("-c", "--container", metavar="NAME", help="Another container of the pod.  [default: the training]")
-@type_option
+@kind_option
 @namespace_option
 @click.pass_obj
 def logs(
@@ -83,6 +83,7 @@ def logs(
 @click.option("--timeout", callback=span, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
 @click.option("--delete-on-interrupt", is_flag=True, help="Ctrl-C deletes the job.  [default: it runs on]")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print the result at the end.")
+@kind_option
 @namespace_option
 @click.pass_obj
 def follow(

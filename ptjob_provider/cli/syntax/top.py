@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import all_namespaces_option, namespace_option, type_option
+from ptjob_provider.cli.parameters import all_namespaces_option, kind_option, namespace_option
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
@@ -35,7 +35,7 @@ def node(place: Place, output: str | None) -> None:
 @top.command("job")
 @click.argument("name", required=False)
 @click.option("-o", "--output", type=_FORMATS, help="For programs; without it, for people.")
-@type_option
+@kind_option
 @all_namespaces_option
 @namespace_option
 @click.pass_obj

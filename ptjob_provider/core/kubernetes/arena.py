@@ -48,5 +48,5 @@ def config_map(ref: JobRef) -> Manifest:
             "labels": {"createdBy": "arena"},
             "ownerReferences": [owner],
         },
-        "data": {"app": f"pytorchjob.kubeflow.org/{ref.name}\n"},
+        "data": {"app": f"pytorchjob.kubeflow.org/{ref.name}"},  # a line for each object; an empty one is an error
     }
