@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,13 +24,13 @@ from rbac import optional_rules, rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from cluster.boot import Cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 SPEAKS = 'for n in 1 2 3; do echo "rank $RANK line $n"; done; until [ -e /tmp/go ]; do sleep 0.1; done'
+PAGE = (Path(__file__).parents[2] / "docs" / "from-arena.md").read_text()
 SMALL = ("--cpu", "50m", "--memory", "32Mi", "--termination-grace-period-seconds", "1")
 
 
@@ -215,3 +216,17 @@ def arenas_config_map(uid: str) -> dict[str, object]:
         "metadata": {"name": "theirs-pytorchjob", "labels": {"createdBy": "arena"}, "ownerReferences": [owner]},
         "data": {"app": "pytorchjob.kubeflow.org/theirs", "chart": "pytorchjob-0.5.2"},
     }
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["submit pytorchjob", *("list", "get", "logs", "delete", "prune", "attach", "top job", "top node", "data list")],
+)
+def test_every_flag_that_arena_tells_of_is_on_the_page(arena_program: Path, command: str, tmp_path: Path) -> None:
+    """docs/from-arena.md leaves none out; whether it is right about each is tested with the command line."""
+    words = [str(arena_program), *command.split(), "--help"]
+    done = subprocess.run(words, env=bare_environment(tmp_path), capture_output=True, text=True, check=True)
+
+    flags = set(re.findall(r"(?<![-\w])--[a-zA-Z][-a-zA-Z]+", done.stdout + done.stderr)) - {"--help"}
+    assert "--loglevel" in flags
+    assert not {flag for flag in flags if f"`{flag}" not in PAGE}
