@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 import re
-import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import pytest
 
 import code_servers
+from arena_page import PROGRAM, logged, rows, session
 from ptjob_provider.cli import main
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from machine import Machine
-
-PAGE = (Path(__file__).parents[2] / "docs" / "from-arena.md").read_text()
-ADDRESS = "https://code.example/mnist.git"
-PROGRAM = """
-import os, pathlib, sys
-assert sys.argv[1:4] == ["--backend", "gloo", "--data"], sys.argv
-for number in range(8):
-    print("WORLD_SIZE:", os.environ["WORLD_SIZE"], "RANK:", os.environ["RANK"], "step", number, flush=True)
-pathlib.Path(sys.argv[4], f"rank-{os.environ['RANK']}").touch()
-while os.environ["RANK"] == "0" and not pathlib.Path(sys.argv[4], "rank-1").exists(): pass
-"""
-
-
-def session() -> list[list[str]]:
-    """Return the lines of the page's session, in their order."""
-    part = PAGE.partition("## A session")[2].partition("\n## ")[0]
-    return [shlex.split(line.strip()) for line in part.splitlines() if line.startswith("    ptjob ")]
-
-
-def rows(heading: str) -> list[list[str]]:
-    """Return the cells of the table below a heading, without its head."""
-    part = PAGE.partition(f"## {heading}")[2].partition("\n## ")[0]
-    found = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| `")]
-    return [[cell.strip(" |") for cell in row] for row in found]
 
 
 def test_every_line_of_the_session_does_what_it_does_in_arena(
@@ -51,29 +28,26 @@ def test_every_line_of_the_session_does_what_it_does_in_arena(
     said = {}
 
     with code_servers.http(repository.path.parent) as served:
-        for line in session():
-            words = [word.replace(ADDRESS, f"{served}/mnist.git") for word in line[1:]]
-            result = machine.ptjob(*words)
+        for line in session(address=f"{served}/mnist.git"):
+            result = machine.ptjob(*line)
             assert result.exit_code == 0, f"{line}: {result.output}"
-            said[" ".join(line[1:])] = result.stdout
+            said[" ".join(line)] = result.stdout
 
-    master = "WORLD_SIZE: 2 RANK: 0 step"
-    worker = "WORLD_SIZE: 2 RANK: 1 step"
     assert said["top node"].splitlines()[-1] == "0/2 (0%)"
     assert said["data list"].splitlines()[1].startswith("training-data  ReadWriteMany")
     assert said["list"].splitlines()[1].split()[0] == "pytorch-dist-git"
-    assert said["follow pytorch-dist-git"].splitlines() == [f"{master} {number}" for number in range(8)]
+    assert said["follow pytorch-dist-git"].splitlines() == logged(rank=0)
     assert "pytorch-dist-git-worker-0" in said["get pytorch-dist-git --type pytorchjob"]
     assert said["logs pytorch-dist-git"] == said["follow pytorch-dist-git"]
     tail = said["logs pytorch-dist-git -i pytorch-dist-git-worker-0 -t 5"].splitlines()
-    assert tail == [f"{worker} {number}" for number in range(3, 8)]
+    assert tail == logged(rank=1)[-5:]
     assert said["top job"].splitlines()[1].split()[:4] == ["pytorch-dist-git", "2", "0", "Succeeded"]
     assert said["delete pytorch-dist-git"] == "default/pytorch-dist-git is deleted; its claims are as they were\n"
 
 
 def test_the_session_is_the_guides() -> None:
     """Not fewer than these; who shortens the page has to look at the guide again."""
-    assert [line[1] for line in session() if "--loglevel" not in line] == [
+    assert [line[0] for line in session() if "--loglevel" not in line] == [
         *("top", "data", "data", "list", "follow", "get", "logs", "logs", "top", "delete"),
     ]
 

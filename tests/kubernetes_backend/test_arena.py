@@ -6,31 +6,34 @@ import json
 import os
 import re
 import subprocess
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+import code_servers
+from arena_page import PAGE, PROGRAM, logged, session
 from cluster import arena
+from cluster.gpu import gpus
 from cluster.images import INIT_IMAGE
 from cluster.shell import bare_environment, wait_until
+from cluster.sync_image import SYNC
 from cluster.tenants import service_account
 from cluster_world import PATIENCE
 from ptjob_provider.cli import main
 from rbac import optional_rules, rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from cluster.boot import Cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 SPEAKS = 'for n in 1 2 3; do echo "rank $RANK line $n"; done; until [ -e /tmp/go ]; do sleep 0.1; done'
-PAGE = (Path(__file__).parents[2] / "docs" / "from-arena.md").read_text()
 SMALL = ("--cpu", "50m", "--memory", "32Mi", "--termination-grace-period-seconds", "1")
 
 
@@ -43,7 +46,8 @@ class People:
         namespace: theirs.
         kubeconfig: of the person with `ptjob`, who may do what a Role says.
         program: Arena's.
-        home: Arena's, where it keeps what it remembers.
+        home: of both, where they keep what they remember.
+        options: of our command line, as variables.
     """
 
     cluster: Cluster
@@ -51,10 +55,11 @@ class People:
     kubeconfig: Path
     program: Path
     home: Path
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def ptjob(self, *words: str) -> Result:
         """Run our command line."""
-        environment = {"KUBECONFIG": str(self.kubeconfig), "AIRFLOW_HOME": str(self.kubeconfig.parent)}
+        environment = {"KUBECONFIG": str(self.kubeconfig), "AIRFLOW_HOME": str(self.home), **self.options}
         return CliRunner().invoke(main, ["-n", self.namespace, *words], env=environment)
 
     def arena(self, *words: str) -> str:
@@ -216,6 +221,35 @@ def arenas_config_map(uid: str) -> dict[str, object]:
         "metadata": {"name": "theirs-pytorchjob", "labels": {"createdBy": "arena"}, "ownerReferences": [owner]},
         "data": {"app": "pytorchjob.kubeflow.org/theirs", "chart": "pytorchjob-0.5.2"},
     }
+
+
+def test_a_session_of_arenas_guide_does_the_same_here(
+    people: People, digits_image: str, tmp_path: Path, tell: Callable[[str], None]
+) -> None:
+    """The guide's lines with `ptjob` for `arena`, an image and a repository of the test, on cards that the node has."""
+    code_servers.ensure_programs()
+    repository = code_servers.repository(tmp_path, PROGRAM)
+    net = code_servers.Net.of(people.cluster)
+    administrator = replace(
+        people,
+        kubeconfig=people.cluster.layout.kubeconfig,
+        options={"PTJOB_SYNC_IMAGE": SYNC.ensure(people.cluster, tell)},
+    )
+    said = {}
+
+    with gpus(people.cluster, 2), code_servers.http(repository.path.parent, net) as served:
+        for line in session(address=f"{served}/mnist.git", image=digits_image):
+            one_node = ["--access-mode", "ReadWriteOnce"] if line[:2] == ["data", "create"] else []
+            result = administrator.ptjob(*line, *one_node)
+            assert result.exit_code == 0, f"{line}: {result.output}"
+            said[" ".join(line)] = result.stdout
+
+    assert said["top node"].splitlines()[-1] == "0/2 (0%)"
+    assert said["follow pytorch-dist-git"].splitlines() == logged(rank=0)
+    assert said["logs pytorch-dist-git"].splitlines() == logged(rank=0)
+    assert said["logs pytorch-dist-git -i pytorch-dist-git-worker-0 -t 5"].splitlines() == logged(rank=1)[-5:]
+    assert said["top job"].splitlines()[1].split()[:4] == ["pytorch-dist-git", "2", "0", "Succeeded"]
+    assert said["delete pytorch-dist-git"].endswith("is deleted; its claims are as they were\n")
 
 
 @pytest.mark.parametrize(
