@@ -13,10 +13,11 @@ from cluster.images import INIT_IMAGE
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
+from kubernetes_backend.every_verb import VERBS, everything, rules_without
 from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause, Limits
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.lookup import find_job
@@ -198,3 +199,14 @@ async def test_a_person_sees_the_job_by_its_name_alone(lab: Lab) -> None:
     assert sorted(seen.record.running) == [f"{submission.ref.name}-node-0-{index}" for index in range(2)]
     assert seen.submission.ref == submission.ref
     await stop_and_wait(lab.backend, submission.ref)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_every_verb_of_the_role_is_needed(lab: Lab, verb: str) -> None:
+    """Without it the error names it, as for PyTorchJobs."""
+    submission = await lab.submit("sleep 600 & wait", workers=1)
+    service_account(lab.cluster, lab.namespace, rules_without("trainjobs", verb))
+    another = TrainingJob.parse(name="other", kind="TrainJob", image=INIT_IMAGE, namespace=lab.namespace)
+
+    with pytest.raises(PermissionDenied, match=f'cannot {verb} resource "trainjobs"'):
+        await everything(lab.backend, submission.ref, another)

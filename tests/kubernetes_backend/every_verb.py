@@ -1,0 +1,43 @@
+"""All that a job of any kind is asked for, and the documented Roles with one verb taken away."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from cluster_world import PATIENCE
+from fakes import MemoryStore
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.submission import ensure_submitted
+from rbac import rules_of_kinds
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import JobRef
+    from ptjob_provider.core.kubernetes import KubernetesBackend
+    from ptjob_provider.core.spec import TrainingJob
+
+OWNER = Owner(instance="test", ids={"task": "other"}, labels={})
+VERBS = ("create", "get", "list", "watch", "patch", "delete")
+
+
+def rules_without(resource: str, verb: str) -> list[dict[str, Any]]:
+    """Return the rules with one verb of one resource taken away."""
+    return [
+        {**rule, "verbs": [each for each in rule["verbs"] if (rule["resources"], each) != ([resource], verb)]}
+        for rule in rules_of_kinds()
+    ]
+
+
+async def everything(backend: KubernetesBackend, ref: JobRef, another: TrainingJob) -> None:
+    """Ask for all that a job is asked for."""
+    await backend.get(ref.kind, ref.namespace, ref.name)
+    await backend.list(ref.kind, ref.namespace, {})
+    await backend.patch(ref, {"metadata": {"annotations": {"seen": "yes"}}})
+    await ensure_submitted(backend, another, owner=OWNER, store=MemoryStore(), exact_name=True)
+    watch = backend.watch(ref)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await anext(watch)
+    finally:
+        await watch.aclose()
+    await backend.delete(ref)
