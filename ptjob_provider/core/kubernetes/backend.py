@@ -80,7 +80,7 @@ class KubernetesBackend:
                 raise InvalidSpec.of("namespace", meta["namespace"], allowed) from error
             except ClusterError as error:
                 if error.code == HTTPStatus.NOT_FOUND:
-                    raise await crd.missing(client, manifest) from error
+                    raise await crd.refusal(client, manifest) from error
                 raise
             await let_arena_delete(client, ref)
             return ref

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.client import Client
 
 _ROOT = "/openapi/v3"
+_NOT_HERE = "but not in this namespace"
 
 
 async def spec_fields(client: Client, manifest: Manifest) -> frozenset[str]:
@@ -31,17 +32,23 @@ async def spec_fields(client: Client, manifest: Manifest) -> frozenset[str]:
     return frozenset(_spec_of(document, manifest).get("properties") or ())
 
 
-async def missing(client: Client, manifest: Manifest) -> UnsupportedByBackend:
-    """Return why a create was answered with 404: what the cluster does not serve."""
+async def refusal(client: Client, manifest: Manifest) -> UnsupportedByBackend:
+    """Return the error of a create that was answered with 404."""
+    text = await missing(client, manifest)
+    return UnsupportedByBackend(text) if text.endswith(_NOT_HERE) else KindNotServed(text)
+
+
+async def missing(client: Client, manifest: Manifest) -> str:
+    """Say why a create was answered with 404: what the cluster does not serve."""
     kind = f"{manifest['kind']} of {manifest['apiVersion']}"
     try:
         fields = await spec_fields(client, manifest)
     except ClusterError as error:
-        return KindNotServed(f"kind: the cluster does not serve {kind} ({error})")
+        return f"kind: the cluster does not serve {kind} ({error})"
     if fields:
-        return UnsupportedByBackend(f"kind: the cluster serves {kind}, but not in this namespace")
-    operator = kinds.named(manifest["kind"]).OPERATOR
-    return KindNotServed(f"kind: the cluster does not serve {kind}; install {operator}, or ask who runs the cluster")
+        return f"kind: the cluster serves {kind}, {_NOT_HERE}"
+    operator = kinds.KINDS.get(manifest["kind"], kinds.DEFAULT).OPERATOR
+    return f"kind: the cluster does not serve {kind}; install {operator}, or ask who runs the cluster"
 
 
 def _spec_of(document: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:
