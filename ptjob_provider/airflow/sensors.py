@@ -62,7 +62,7 @@ class PyTorchJobSensor(BaseSensorOperator):
     """
 
     template_fields: Sequence[str] = (
-        *("job_name", "kind", "namespace"),
+        *("job_name", "namespace"),
         *("kubernetes_conn_id", "config_file", "cluster_context"),
     )
     operator_extra_links = (PyTorchJobLink(), PyTorchJobLogsLink())
