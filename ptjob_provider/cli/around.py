@@ -11,8 +11,9 @@ import click
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.answers import EXIT_FAILED, emit, notice, run
 from ptjob_provider.cli.commands import row_of
-from ptjob_provider.cli.finding import find_job, find_jobs
 from ptjob_provider.core import kinds
+from ptjob_provider.core.lookup import find_job
+from ptjob_provider.core.lookup import list_jobs as find_jobs
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:

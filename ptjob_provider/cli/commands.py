@@ -9,10 +9,11 @@ import click
 
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit, emit_rows, notice, run
-from ptjob_provider.cli.finding import find_job, find_jobs
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobNotFound
 from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
+from ptjob_provider.core.lookup import find_job
+from ptjob_provider.core.lookup import list_jobs as find_jobs
 from ptjob_provider.core.snapshot import look, owner_of
 from ptjob_provider.core.stopping import stop_and_wait
 
@@ -40,7 +41,7 @@ def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> N
 def get(place: Place, name: str, *, outputs: bool, output: str | None) -> None:
     """Print one job; its outputs are looked at where that costs nothing, or if they are asked for."""
     inspect = outputs or place.backend == "local"
-    snapshot = run(look(place.open(), place.namespace, name, inspect=inspect))
+    snapshot = run(look(place.open(), place.namespace, name, kind=place.kind, inspect=inspect))
     if snapshot.unverified:
         notice(snapshot.unverified)
     if output == "name":

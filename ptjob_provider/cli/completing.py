@@ -6,9 +6,9 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from ptjob_provider.cli.finding import find_jobs
 from ptjob_provider.cli.place import Asked, find_place
 from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.lookup import list_jobs as find_jobs
 
 if TYPE_CHECKING:
     import click

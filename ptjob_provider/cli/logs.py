@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ptjob_provider.cli.answers import EXIT_USAGE, Refused, notice, run
-from ptjob_provider.cli.finding import find_job
 from ptjob_provider.core import kinds
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import nanoseconds
+from ptjob_provider.core.lookup import find_job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -76,7 +76,11 @@ def names_argument(command: C) -> C:
 def kind_option(command: C) -> C:
     """Let `--kind` say which of several jobs of one name is meant."""
     return click.option(
-        "--kind", metavar="KIND", expose_value=False, callback=_of_kind, help="Of the job.  [default: PyTorchJob]"
+        "--kind",
+        metavar="KIND",
+        expose_value=False,
+        callback=_of_kind,
+        help="Of the job.  [default: whichever there is]",
     )(type_option(command))
 
 

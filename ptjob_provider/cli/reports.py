@@ -9,9 +9,9 @@ import click
 
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.answers import emit_rows, run
-from ptjob_provider.cli.finding import find_job
 from ptjob_provider.core import kinds
 from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.lookup import find_job
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place

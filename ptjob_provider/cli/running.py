@@ -23,13 +23,13 @@ import yaml
 from ptjob_provider.cli import arena_flags
 from ptjob_provider.cli.answers import EXIT_INTERRUPTED, EXIT_USAGE, Refused, emit, notice, refusal
 from ptjob_provider.cli.fields import job_fields
-from ptjob_provider.cli.finding import find_job
 from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import deadline_after, raise_for
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobAlreadyExists, PTJobError
 from ptjob_provider.core.finishing import OnFinishAction, act_on_finished
 from ptjob_provider.core.identity import Owner, owner_in
+from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.manifest import dump_manifest
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import TrainingJob
@@ -107,7 +107,7 @@ def described_job(given: dict[str, Any], filename: str | None, words: tuple[str,
 def render(place: Place, job: TrainingJob, *, output: str) -> None:
     """Print the object that would be submitted; it is the same each time."""
     try:
-        rendered = kinds.DEFAULT.render(
+        rendered = kinds.named(job.named_kind or kinds.DEFAULT.KIND).render(
             job.in_namespace(place.namespace),
             owner=_owner("rendered"),
             attempt=1,

@@ -176,6 +176,7 @@ class KubernetesBackend:
         """Yield what is noted on a claim; see `Backend.watch_claim`."""
         return watched_claim(self._config, namespace, name)
 
+
 async def _spoken(client: Client, told: Manifest, send: Callable[[Manifest], Awaitable[Manifest]]) -> Manifest:
     """Send what is told; where the server refuses a word, say it in those that it knows, if the kind has such."""
     try:
