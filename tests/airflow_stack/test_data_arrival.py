@@ -31,7 +31,7 @@ PATIENCE = 240
 
 @dataclass(frozen=True)
 class Place:
-    """One source: what writes to it, and what the runs have written down of it."""
+    """One source: what writes to it, and what the runs have seen of it."""
 
     name: str
     stack: Stack
@@ -43,21 +43,22 @@ class Place:
         self.write(f"{batch}/part-0", batch.encode())
         self.write(f"{batch}/_SUCCESS", b"")
 
-    def consumed(self) -> Counter[str]:
-        """Return how often a run was told of each batch, by its name; a name stands for one content here."""
-        lines = self.seen.read_text().splitlines() if self.seen.exists() else []
-        assert len(set(lines)) == len({line.rpartition("@")[0] for line in lines}), "one content, two ids"
-        return Counter(line.rpartition("@")[0] for line in lines)
+    def told(self) -> Counter[str]:
+        """Return how many events a run has seen for each batch, by its name, which stands for one content here."""
+        lines = set(self.seen.read_text().splitlines()) if self.seen.exists() else set()
+        ids = [line.partition(" ")[2] for line in lines]
+        assert len(set(ids)) == len({each.rpartition("@")[0] for each in ids}), "one content, two ids"
+        return Counter(each.rpartition("@")[0] for each in ids)
 
     def wait_for(self, *batches: str) -> None:
-        """Return once runs were told of these."""
-        until(lambda: set(batches) <= self.consumed().keys(), timeout=PATIENCE, what=lambda: str(self.consumed()))
+        """Return once runs have seen these."""
+        until(lambda: set(batches) <= self.told().keys(), timeout=PATIENCE, what=lambda: str(self.told()))
 
     def settle(self) -> Counter[str]:
-        """Return what runs were told of when nothing has come for some looks and no run is under way."""
+        """Return what runs have seen when nothing has come for some looks and no run is under way."""
         time.sleep(5)
         until(self._is_idle, timeout=PATIENCE, what=f"the end of the runs of {self.name}")
-        return self.consumed()
+        return self.told()
 
     def _is_idle(self) -> bool:
         return all(run["state"] == "success" for run in self.stack.api.runs(f"consume_{self.name}"))
@@ -118,7 +119,7 @@ def places(
 
 @pytest.mark.parametrize("name", ["directory", "bucket"])
 def test_a_dag_runs_for_each_batch_that_arrives(places: dict[str, Place], name: str) -> None:
-    """Its run is told of it once, with the payload in the event."""
+    """Its run sees one event for each, with the payload."""
     place = places[name]
 
     place.drop("one")

@@ -1,4 +1,7 @@
-"""Two DAGs that are run by what arrives, in a directory and in a bucket; each run writes down what it was told of."""
+"""Two DAGs that are run by what arrives, in a directory and in a bucket; each run writes down which events there are.
+
+All of them, not those that triggered it: Airflow 3.3 forgets to run for an event that comes while another one waits.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,20 @@ SEEN = Path(os.environ["ARRIVALS_SEEN"])
 
 @task
 def write_down(name: str, **context: Any) -> None:
-    """Write one line for each batch of the events that this run was made for."""
-    events = [event for found in context["triggering_asset_events"].values() for event in found]
-    batches = [batch["id"] for event in events for batch in event.extra["payload"]["batches"]]
+    """Write one line for each batch of each event of the asset."""
+    events = context["inlet_events"][Asset(name)]
+    lines = [f"{event.timestamp.isoformat()} {batch['id']}" for event in events for batch in batches(event)]
     with (SEEN / name).open("a") as file:
-        file.writelines(f"{batch}\n" for batch in batches)
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def batches(event: Any) -> list[dict[str, Any]]:
+    """Return the batches that an event tells of."""
+    found: list[dict[str, Any]] = event.extra["payload"]["batches"]
+    return found
 
 
 for name, arguments in SOURCES.items():
-    watcher = AssetWatcher(name="arrivals", trigger=DataArrivalTrigger(**arguments))
-    with DAG(f"consume_{name}", schedule=[Asset(name, watchers=[watcher])], catchup=False):
-        write_down(name)
+    incoming = Asset(name, watchers=[AssetWatcher(name="arrivals", trigger=DataArrivalTrigger(**arguments))])
+    with DAG(f"consume_{name}", schedule=[incoming], catchup=False):
+        write_down.override(inlets=[incoming])(name)
