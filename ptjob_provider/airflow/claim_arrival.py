@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.backend import Claim
 
-_AGAIN = 60.0
-"""Seconds after which a claim that has not changed is looked at again: Airflow may not have taken an event."""
+_AGAIN = 20.0
+"""Seconds after which a claim that has not changed is looked at again, which asks the cluster nothing: Airflow may not
+have taken an event, or not have said what was announced before (seen on a busy machine)."""
 
 
 class ClaimArrivalTrigger(ArrivalTrigger):

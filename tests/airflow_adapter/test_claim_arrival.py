@@ -143,7 +143,7 @@ async def test_all_that_is_noted_at_once_may_be_one_event(file: Path) -> None:
 
 async def test_an_event_that_airflow_did_not_take_is_told_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Although nothing changes on the claim."""
-    monkeypatch.setattr(claim_arrival, "_AGAIN", 0.2)  # a minute in reality
+    monkeypatch.setattr(claim_arrival, "_AGAIN", 0.2)  # longer in reality
     monkeypatch.setattr(arrival_watch.Look, "conclude", _not_taken_once(arrival_watch.Look.conclude))
     note(file, a="a")
     async with running(made()) as runner:
