@@ -194,7 +194,8 @@ def test_an_interrupt_ends_the_looking_and_the_job_only_if_that_was_asked_for(
     machine: Machine, words: list[str], number: int, code: int, *, runs_on: bool
 ) -> None:
     """Ctrl-C at a log is no order to stop a training that may have run for days."""
-    command = line("run", *words, "--name", "long", "--image", "none", "python", "-c", RUNS_ON)
+    at_a_terminal = ["env", "--default-signal=INT"]  # a test run in the background has its processes ignore Ctrl-C
+    command = [*at_a_terminal, *line("run", *words, "--name", "long", "--image", "none", "python", "-c", RUNS_ON)]
     with subprocess.Popen(
         command, env=environment_of(machine), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -103,7 +103,8 @@ def test_ctrl_c_leaves_the_job_unless_it_was_asked_to_delete_it(
 ) -> None:
     """As for whoever looks with `kubectl logs -f` or `arena logs -f`."""
     command = ["run", *words, "--name", "long", "--image", INIT_IMAGE, *SMALL, "echo begun; sleep 600"]
-    program = [sys.executable, "-c", "from ptjob_provider.cli import main; main()", *command]
+    at_a_terminal = ["env", "--default-signal=INT"]  # a test run in the background has its processes ignore Ctrl-C
+    program = [*at_a_terminal, sys.executable, "-c", "from ptjob_provider.cli import main; main()", *command]
     environment = bare_environment(terminal.kubeconfig.parent, KUBECONFIG=str(terminal.kubeconfig))
     with subprocess.Popen(
         program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
