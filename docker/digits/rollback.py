@@ -30,7 +30,7 @@ def main() -> None:
     report.say(f"the champion is number {champion.generation}: {where}, accuracy {champion.accuracy:.4f}")
 
 
-def roll_back(championship: Championship, *, by: str, to: int | None, save_path: Path | None) -> Decision:
+def roll_back(championship: Championship, *, by: str, to: int, save_path: Path | None) -> Decision:
     """Return the champion that it is now: the older one, under a new number.
 
     Raises:
@@ -84,7 +84,7 @@ def parse_args() -> argparse.Namespace:
     add = parser.add_argument
     add("--champion_dir", "--champion-dir", type=Path, required=True, help="folder of the champion and its history")
     add("--by", required=True, help="who goes back, such as a run: once for each of these")
-    add("--to", type=int, default=None, help="number of the champion to return to (default: the one before)")
+    add("--to", type=int, default=0, help="number of the champion to return to (default: 0, the one before)")
     add(
         "--save_path",
         "--save-path",

@@ -168,6 +168,17 @@ def test_a_batch_that_was_written_again_is_other_data(arrived: ModuleType, held_
     assert digests[0] == digests[2] != digests[1]
 
 
+def test_a_batch_is_taken_away_by_delivering_it_empty(arrived: ModuleType, held_out: Any, tmp_path: Path) -> None:
+    """It is read as any other, and adds nothing."""
+    write(tmp_path / "001" / "part-000.npz", PIXELS, [1])
+    assert run(DIGITS / "deliver.py", "--to", tmp_path / "002", "--count", "0").code == 0
+
+    found = arrived.read([f"{tmp_path}/001", f"{tmp_path}/002"], held_out)
+
+    assert found.images.tensors[1].tolist() == [1]
+    assert [file["images"] for file in found.batches[1]["files"]] == [0, 0]
+
+
 PIXELS = [[[1] * 8] * 8]
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a folder that is not there": (lambda path: path, "there is nothing at this address; bring it back, or leave it"),

@@ -8,26 +8,29 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from installed import ROOT
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from installed import Installed
 
 DAGS = {
     "digits": ["evaluate", "report", "train"],
+    "digits_champion": ["serve"],
     "digits_failing": ["train"],
     "digits_handover": ["in_job", "in_pod", "train"],
     "digits_local_evaluation": ["evaluate", "train"],
+    "digits_retraining": ["claim", "evaluate", "promote", "publish", "train"],
+    "digits_rollback": ["publish", "rollback"],
     "digits_sweep": ["best", "train"],
     "digits_yaml": ["report", "train"],
     "ptjob_maintenance": ["stop_orphans"],
 }
+ANNOUNCE = ROOT / "tests" / "examples" / "announce.py"
 WITH_PODS = "digits_handover"
 """It imports KubernetesPodOperator, which loads its client; it runs on a cluster only: `tests/airflow_cluster`."""
 
@@ -60,12 +63,19 @@ class Airflow:
         return self.folder / "claims" / "default" / "digits"
 
     @property
+    def incoming(self) -> Path:
+        """The directory in which batches arrive."""
+        return self.folder / "incoming"
+
+    @property
     def settings(self) -> dict[str, str]:
         """What makes this an Airflow whose jobs run on this machine; nothing in a DAG file says so."""
         return {
             "AIRFLOW_HOME": str(self.folder / "home"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
+            "AIRFLOW_CONN_DIGITS_LEDGER": json.dumps({"conn_type": "sqlite", "host": str(self.folder / "ledger.db")}),
+            "DIGITS_INCOMING": str(self.incoming),
             "AIRFLOW__PTJOB__BACKEND": "local",
             "AIRFLOW__PTJOB__LOCAL_ROOT": str(self.folder / "jobs"),
             "AIRFLOW__PTJOB__LOCAL_CLAIMS": str(self.folder / "claims"),
@@ -74,10 +84,21 @@ class Airflow:
 
     def run(self, name: str) -> subprocess.CompletedProcess[str]:
         """Run one DAG file as a script, from a folder that is not the DAG folder, until its run has ended."""
+        return self.python(self.folder / "dags" / f"{name}.py")
+
+    def deliver(self, name: str, *arguments: str) -> None:
+        """Have a batch arrive, and its event be in the database: nobody runs a triggerer here."""
+        delivered = self.python(self.folder / "digits" / "deliver.py", "--to", str(self.incoming / name), *arguments)
+        folder = {"AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "announcing")}
+        told = self.python(self.folder / "announcing" / ANNOUNCE.name, str(self.incoming), settings=folder)
+        assert (delivered.returncode, told.returncode) == (0, 0), delivered.stdout + told.stdout
+
+    def python(self, *command: str | Path, settings: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a program with this Airflow's interpreter and settings, and perhaps others."""
         return subprocess.run(
-            [self.installed.python, self.folder / "dags" / f"{name}.py"],
+            [self.installed.python, *command],
             cwd=self.folder / "home",
-            env=self.installed.environment(self.settings),
+            env=self.installed.environment({**self.settings, **(settings or {})}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -92,6 +113,8 @@ def airflow(installed_wheel: Installed, tmp_path_factory: pytest.TempPathFactory
     hidden = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "dags", folder / "dags", ignore=hidden)
     shutil.copytree(ROOT / "docker" / "digits", folder / "digits", ignore=hidden)
+    (folder / "announcing").mkdir()
+    shutil.copy(ANNOUNCE, folder / "announcing")
     airflow = Airflow(installed=installed_wheel, folder=folder)
     installed_wheel.run("airflow", "db", "migrate", env=airflow.settings, timeout=600)
     return airflow
@@ -177,3 +200,59 @@ def test_the_maintenance_finds_nothing_where_every_job_has_ended(airflow: Airflo
 
     assert ended.returncode == 0, ended.stdout
     assert "0 jobs that nobody waits for in default" in ended.stdout
+
+
+@pytest.fixture(scope="module")
+def retrained(airflow: Airflow) -> list[str]:
+    """Return what three runs of the retraining said: of a first batch, of a second one, and of a spoilt one."""
+    said = []
+    for name, *slice_ in (("001", "0", "60"), ("002", "60", "300"), ("003", "360", "400", "--spoil")):
+        airflow.deliver(name, "--first", slice_[0], "--count", *slice_[1:])
+        ended = airflow.run("digits_retraining")
+        assert ended.returncode == 0, ended.stdout
+        said.append(ended.stdout)
+    return said
+
+
+@pytest.mark.timeout(1800)
+def test_retraining_promotes_what_is_better_refuses_what_is_worse_and_goes_back(
+    airflow: Airflow, retrained: list[str]
+) -> None:
+    """Each run trains on all data so far; the consumer reads the champion from its event, also after a rollback."""
+    first, second, third = retrained
+    promoted = [find(r"champion (\d): accuracy (\S+), pvc://digits/(\S+)$", said) for said in (first, second)]
+    consumed = [airflow.run(name) for name in ("digits_champion", "digits_rollback", "digits_champion")]
+
+    assert [number for number, _, _ in promoted] == ["1", "2"]
+    assert float(promoted[0][1]) < float(promoted[1][1])
+    assert "refused, champion 2 stays" in third
+    assert len(list(airflow.claim.glob("champion/models/*/model.pt"))) == 2
+    versions = [trained_on(airflow, said)["data_version"] for said in retrained]
+    assert len(set(versions)) == 3
+    batches = [
+        [batch["uri"].rpartition("/")[2] for batch in trained_on(airflow, said)["batches"]] for said in retrained
+    ]
+    assert batches == [["001"], ["001", "002"], ["001", "002", "003"]]
+
+    assert [ended.returncode for ended in consumed] == [0, 0, 0], consumed[1].stdout
+    before, after = consumed[0].stdout, consumed[2].stdout
+    assert find(r"champion (\d): accuracy (\S+)$", before) == promoted[1][:2]
+    assert find(r"champion (\d): accuracy (\S+)$", after) == ("3", promoted[0][1])
+    for said in (before, after):
+        path, sha256 = find(r"model pvc://digits/(\S+), sha256 (\w+)$", said)
+        assert hashlib.sha256((airflow.claim / path).read_bytes()).hexdigest() == sha256
+
+
+def trained_on(airflow: Airflow, said: str) -> dict[str, Any]:
+    """Return what lies beside the model of a run."""
+    (path,) = set(re.findall(r"held-out accuracy \S+ \(\d+ of 360\); model: (\S+)", said))
+    return dict(json.loads(Path(path).with_name("trained_on.json").read_text()))
+
+
+def test_a_retraining_for_which_nothing_is_new_is_skipped(airflow: Airflow, retrained: list[str]) -> None:
+    """Whoever starts it by hand, or hears of a batch twice, trains nothing."""
+    ended = airflow.run("digits_retraining")
+
+    assert ended.returncode == 0, ended.stdout
+    assert "Nothing is new" in ended.stdout
+    assert "was submitted" not in ended.stdout

@@ -1,0 +1,64 @@
+"""Go back to the champion before this one, or to any earlier one; started by a person.
+
+A job copies the older model, checks its hash, and makes the copy the champion, under a new number; nothing is trained,
+evaluated or removed. Who uses the champion hears of it by the same event as of a promotion. The next run of
+`digits_retraining.py` starts from it, and has to be better than it.
+
+To make it yours: `IMAGE`, `VOLUMES` and the folder of the champion as in `digits_retraining.py`.
+
+The parameter `to` is the number of a champion; 0 means the one before. Started again, a run goes back no further.
+`python digits_rollback.py` runs it once, without a scheduler, if it lies in the DAG folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from airflow.sdk import DAG, Asset, Param, task
+
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+
+IMAGE = "digits"
+VOLUMES = ["digits:/data"]
+
+CHAMPION = Asset("digits-champion")
+
+with DAG(
+    "digits_rollback",
+    schedule=None,
+    max_active_runs=1,
+    doc_md=__doc__,
+    params={"image": Param(IMAGE, type="string"), "to": Param(0, type="integer", minimum=0)},
+) as dag:
+    rollback = PyTorchJobOperator(
+        task_id="rollback",
+        name="digits-rollback",
+        image="{{ params.image }}",
+        command=["python", "rollback.py"],
+        args=["--champion_dir=/data/champion", "--by={{ run_id }}", "--to={{ params.to }}"],
+        cpu=1,
+        memory="2Gi",
+        volumes=VOLUMES,
+        model="/data/champion/rollbacks/{{ run_id }}/model.pt",
+        tfevents="/data/logs/{{ run_id }}/rollback",
+        retries=2,
+    )
+
+    @task(outlets=[CHAMPION])
+    def publish(gone_back: dict[str, Any], *, outlet_events: Any = None) -> dict[str, Any]:
+        """Tell who uses the model that an earlier one is the champion again, and where."""
+        scalars = gone_back["tfevents"]["scalars"]
+        champion = {
+            "generation": int(scalars["promotion/generation"]),
+            "accuracy": scalars["champion/accuracy"],
+            "model": {name: gone_back["model"][name] for name in ("uri", "sha256")},
+        }
+        outlet_events[CHAMPION].extra.update(champion)
+        print(f"champion {champion['generation']}: accuracy {champion['accuracy']:.4f}, {champion['model']['uri']}")
+        return champion
+
+    publish(rollback.output)
+
+if __name__ == "__main__":
+    sys.exit(dag.test().state != "success")

@@ -1,0 +1,39 @@
+"""Looks once for batches, as the watcher of `dags/digits_retraining.py` does, and makes an event of what it has found.
+
+python announce.py INCOMING
+
+The trigger is the real one; a run of a DAG stands in for the triggerer that would have stored its event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+from airflow.sdk import DAG, Asset, task
+
+from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
+
+ARRIVED = Asset("digits-incoming")
+
+with DAG("announce", schedule=None) as dag:
+
+    @task(outlets=[ARRIVED])
+    def announce(*, outlet_events: Any = None, params: Any = None) -> None:
+        """Make the event that Airflow makes of a trigger's."""
+        outlet_events[ARRIVED].extra.update({"from_trigger": True, "payload": params["payload"]})
+
+    announce()
+
+
+async def look(incoming: str) -> Any:
+    """Return the payload of the first event, which tells of all that is there."""
+    async for event in DataArrivalTrigger(incoming, poll_seconds=1, events="together").run():
+        return event.payload
+    return None
+
+
+if __name__ == "__main__":
+    payload = asyncio.run(look(sys.argv[1]))
+    sys.exit(dag.test(run_conf={"payload": payload}).state != "success")
