@@ -15,8 +15,8 @@ from ptjob_provider.cli.arena_flags import arena_fields, joined, program, withou
 from ptjob_provider.cli.describing import described
 from ptjob_provider.cli.fields import ELSEWHERE, Flag, flags, job_fields
 from ptjob_provider.cli.running import _owner
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, RoleFields, TrainingJob
 from ptjob_provider.core.spec.code import CodeSource
 from same_fields import FIELDS, arguments
@@ -116,7 +116,11 @@ def test_a_flag_makes_the_operators_job(field: str, tmp_path: Path) -> None:
     result = render(*command_line(given, tmp_path))
 
     job = TrainingJob.parse(**given).in_namespace("default")
-    expected = pytorchjob.render(job, owner=_owner("rendered"), attempt=1, exact_name=True).manifest
+    expected = (
+        kinds.named(job.kind or kinds.DEFAULT.KIND)
+        .render(job, owner=_owner("rendered"), attempt=1, exact_name=True)
+        .manifest
+    )
     assert json.loads(result.stdout) == expected
 
 

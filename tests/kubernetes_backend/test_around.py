@@ -59,7 +59,7 @@ def test_a_check_up_with_the_documented_role_names_what_more_there_is(bare: Term
     assert result.exit_code == 0, result.output
     assert "Kubernetes v1.34.4" in result.output
     assert "PyTorchJob of kubeflow.org/v1" in result.output
-    assert "all 14 that jobs need" in result.output
+    assert "all 16 that jobs need" in result.output
     assert "missing: nodes list in the whole cluster" in result.output
     assert "if it is wanted: the ClusterRole of docs/kubernetes-optional.yaml" in result.output
 
@@ -85,14 +85,18 @@ def test_a_check_up_with_all_rights_sees_operator_and_storage(trusted: Terminal)
 
 
 @pytest.mark.parametrize(
-    ("command", "verb"), [(("top", "node"), "nodes"), (("data", "list"), "persistentvolumeclaims")]
+    ("command", "missing"),
+    [
+        (("top", "node"), 'list resource "nodes"'),
+        (("data", "create", "datasets", "--size", "1Gi"), 'create resource "persistentvolumeclaims"'),
+    ],
 )
-def test_without_the_right_the_missing_one_is_named(bare: Terminal, command: tuple[str, ...], verb: str) -> None:
+def test_without_the_right_the_missing_one_is_named(bare: Terminal, command: tuple[str, ...], missing: str) -> None:
     """A sentence, not a trace; nothing else fails."""
     result = bare.ptjob(*command)
 
     assert result.exit_code == 1
-    assert f'cannot list resource "{verb}"' in result.output
+    assert f"cannot {missing}" in result.output
 
 
 def test_nodes_and_jobs_are_told_with_their_cards(trusted: Terminal) -> None:

@@ -83,7 +83,10 @@ def test_airflow_finds_the_provider_with_what_it_brings(installed_wheel: Install
     ]
     assert provider["version"] == "0.1.0"
     assert "ptjob" in provider["data"]["config"]
-    assert {name.rpartition(".")[2] for name in named} == {"operators", "ledger", "sensors", "hooks", "triggers"}
+    assert {name.rpartition(".")[2] for name in named} == {
+        *("operators", "ledger", "sensors", "hooks"),
+        *("triggers", "data_arrival", "claim_arrival"),
+    }
     installed_wheel.run("python", "-c", "import " + ", ".join(named))
 
 

@@ -53,13 +53,12 @@ NEEDED: Sequence[Right] = (
     *_rights("", "pods", "get", "list", "watch", "create", "delete"),
     *_rights("", "pods/log", "get"),
     *_rights("", "events", "list"),
-    *_rights("", "persistentvolumeclaims", "get"),
+    *_rights("", "persistentvolumeclaims", "get", "list", "watch"),
 )
 """What the Role of the documentation gives."""
 
 USEFUL: Sequence[Right] = (
     Right(group="", resource="configmaps", verb="create", what_for="`arena delete` of our jobs"),
-    Right(group="", resource="persistentvolumeclaims", verb="list", what_for="`ptjob data list`"),
     Right(group="", resource="persistentvolumeclaims", verb="create", what_for="`ptjob data create`"),
     Right(group="", resource="pods/exec", verb="create", what_for="`ptjob data ls` and `cp`"),
     Right(group="metrics.k8s.io", resource="pods", verb="list", what_for="use of CPU and memory in `ptjob top job`"),
