@@ -6,6 +6,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 import rbac
@@ -61,19 +62,30 @@ def told(stack: Stack) -> list[dict[str, Any]]:
     Not those of its runs: a run is told of events up to the first that made it, and another that comes before the
     scheduler has looked waits for the next one's run (seen on 3.3.2).
     """
-    found = stack.api.get("assets/events", limit=100, order_by="timestamp")["asset_events"]
-    return [batch for event in found for batch in event["extra"]["payload"]["batches"]]
+    return [batch for event in _events(stack) or () for batch in event["extra"]["payload"]["batches"]]
+
+
+def _events(stack: Stack) -> list[dict[str, Any]] | None:
+    """Return all events; None while a run of one is queued: the answer of 3.3.2 has no place for a run not begun."""
+    try:
+        found: list[dict[str, Any]] = stack.api.get("assets/events", limit=100, order_by="timestamp")["asset_events"]
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code != httpx.codes.INTERNAL_SERVER_ERROR:
+            raise
+        return None
+    return found
 
 
 def wait_for(stack: Stack, *uris: str) -> list[dict[str, Any]]:
     """Return what was told, once all of these were."""
-    until(
-        lambda: {batch["uri"] for batch in told(stack)} >= set(uris),
-        timeout=PATIENCE,
-        what=f"events for {uris}",
-        interval=1.0,
-    )
-    return told(stack)
+    seen: list[dict[str, Any]] = []
+
+    def are_told() -> bool:
+        seen[:] = told(stack)
+        return {batch["uri"] for batch in seen} >= set(uris)
+
+    until(are_told, timeout=PATIENCE, what=f"events for {uris}", interval=1.0)
+    return seen
 
 
 def test_each_note_on_a_claim_starts_a_run_also_after_the_triggerer_was_killed(stack: Stack, tenant: Tenant) -> None:
