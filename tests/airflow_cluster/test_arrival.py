@@ -6,7 +6,6 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 
 import rbac
@@ -62,18 +61,8 @@ def told(stack: Stack) -> list[dict[str, Any]]:
     Not those of its runs: a run is told of events up to the first that made it, and another that comes before the
     scheduler has looked waits for the next one's run (seen on 3.3.2).
     """
-    return [batch for event in _events(stack) or () for batch in event["extra"]["payload"]["batches"]]
-
-
-def _events(stack: Stack) -> list[dict[str, Any]] | None:
-    """Return all events; None while a run of one is queued: the answer of 3.3.2 has no place for a run not begun."""
-    try:
-        found: list[dict[str, Any]] = stack.api.get("assets/events", limit=100, order_by="timestamp")["asset_events"]
-    except httpx.HTTPStatusError as error:
-        if error.response.status_code != httpx.codes.INTERNAL_SERVER_ERROR:
-            raise
-        return None
-    return found
+    found = stack.api.asset_events() or ()
+    return [batch for event in found for batch in event["extra"]["payload"]["batches"]]
 
 
 def wait_for(stack: Stack, *uris: str) -> list[dict[str, Any]]:

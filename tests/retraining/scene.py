@@ -95,8 +95,8 @@ class Scene:
         return [Training.of(note, succeeded=note["run_id"] in succeeded) for note in notes]
 
     def events(self) -> list[str]:
-        """Return the ids of the batches that Airflow has events for, each as often as it was told."""
-        found = self._all("assets/events", "asset_events")
+        """Return the ids of the batches that Airflow has events for, each as often as told; none while it is busy."""
+        found = self.stack.api.asset_events() or ()
         return [batch["id"] for event in found for batch in (event["extra"].get("payload") or {}).get("batches", ())]
 
     def _all(self, path: str, key: str) -> list[dict[str, Any]]:
