@@ -17,6 +17,10 @@ env-airflow env-kfp env-kfp-oldest env-bench: env-%:
 demo: env-airflow ## a real Airflow trains a model by schedule, here and now (UI=1 keeps its page open)
 	@.venv/bin/python -m demo $(if $(UI),--ui)
 
+.PHONY: demo-retraining
+demo-retraining: env-airflow ## batches of digits arrive; a real Airflow retrains, promotes what is better and refuses what is worse
+	@.venv/bin/python -m demo.retraining
+
 .PHONY: demo-cluster
 demo-cluster: env-airflow ## the same DAG file on a real Kubernetes on this machine (root, Go; the first time takes 15 minutes)
 	@PYTHONPATH=tests .venv/bin/python -m cluster run -- .venv/bin/python -m demo --kubeconfig $(if $(UI),--ui)

@@ -9,30 +9,24 @@ shown comes from Airflow's REST API. Everything that is started here is stopped 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import os
-import signal
 import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from demo.cluster import Cluster
 from demo.folder import ROOT, Folder, make_folder
 from demo.machine import Machine
-from demo.processes import StackFailed
-from demo.stack import Stack, StackConfig
+from demo.session import demonstrate, heed_signals, make_console, stack_config
+from demo.stack import Stack
 from demo.story import Story, wait_for_scheduled_run
 from demo.summary import summarize
-from ptjob_provider.core.errors import PTJobError
-from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kinds import pytorchjob
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from demo.place import Place
 
 DAG_ID = "digits"
@@ -43,25 +37,12 @@ RUN_TIMEOUT = 900
 def main() -> int:
     """Run the demonstration and return the exit code: 0 if the run succeeded."""
     args = parse_args()
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    console = make_console()
+    heed_signals()
     folder = make_folder(args.folder)
     place = place_of(args, folder)
     stack = Stack(stack_config(folder, place, port=args.port))
-    try:
-        return show(stack, folder, place, console, keep_page=args.ui)
-    except KeyboardInterrupt:
-        console.print("\ninterrupted")
-        return 130
-    except (StackFailed, TimeoutError, PTJobError) as error:
-        console.print(f"[red]the demonstration failed:[/] {error}", soft_wrap=True)
-        return 1
-    finally:
-        ignore_interrupts()
-        console.print("[dim]stopping what was started …[/]")
-        stack.stop()
-        clean_up(place, console)
+    return demonstrate(stack, place, console, lambda: show(stack, folder, place, console, keep_page=args.ui))
 
 
 def show(stack: Stack, folder: Folder, place: Place, console: Console, *, keep_page: bool) -> int:
@@ -99,43 +80,6 @@ def place_of(args: argparse.Namespace, folder: Folder) -> Place:
     return Cluster(kubeconfig=args.kubeconfig.absolute(), image=args.image, namespace=f"digits-demo-{folder.path.name}")
 
 
-def stack_config(folder: Folder, place: Place, *, port: int = 0) -> StackConfig:
-    """Say how this Airflow runs: our DAGs, deferred, and jobs in that place."""
-    return StackConfig(
-        home=folder.home,
-        dags=ROOT / "dags",
-        port=port,
-        settings={
-            "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": "True",
-            "AIRFLOW__PTJOB__INSTANCE": "demo",
-            **place.settings,
-        },
-        migrated_database=folder.path.parent / f"migrated-{version('apache-airflow')}.db",
-    )
-
-
-def clean_up(place: Place, console: Console) -> None:
-    """Stop what still trains, or say why that is impossible."""
-    try:
-        asyncio.run(stop_jobs(place))
-    except PTJobError as error:
-        console.print(f"[red]jobs may still run:[/] {error}", soft_wrap=True)
-
-
-async def stop_jobs(place: Place) -> None:
-    """Stop what still trains; pods may take their grace to end."""
-    backend = place.backend()
-    for job in await backend.list(pytorchjob.KIND, place.namespace, {}):
-        if not pytorchjob.read_status(job).phase.is_terminal:
-            await backend.delete(JobRef.of(job))
-
-
-def ignore_interrupts() -> None:
-    """Let nobody interrupt what comes, until this process ends."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-
-
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
@@ -151,10 +95,6 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--image", default=CLUSTER_IMAGE, help="the digits image there (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=ROOT / ".demo", help="where runs keep their things")
     return parser.parse_args()
-
-
-def _interrupt(number: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt(number)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""`make demo`, from its first line to its last."""
+"""`make demo` and `make demo-retraining`, from the first line to the last."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def demonstrate(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run it as `make demo` does."""
-    command = [sys.executable, "-m", "demo", "--folder", str(folder)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+def demonstrate(folder: Path, module: str = "demo", *, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+    """Run it as `make demo` does, or another one."""
+    command = [sys.executable, "-m", module, "--folder", str(folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
@@ -65,4 +66,42 @@ def test_a_component_that_cannot_start_is_shown_with_its_log_and_the_others_are_
     assert done.returncode == 1
     assert "the demonstration failed: api-server has ended" in done.stdout
     assert "address already in use" in done.stdout
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.timeout(1560)
+def test_arriving_data_is_trained_on_and_what_is_worse_is_refused(tmp_path: Path) -> None:
+    """Four trainings: two are promoted, one of spoilt data is refused, and one of repaired data is promoted."""
+    done = demonstrate(tmp_path, "demo.retraining", timeout=1500)
+
+    said = done.stdout
+    assert done.returncode == 0, said + done.stderr
+    told = re.findall(
+        r"^ *(\d)  (\d-\w{12}) +(00\d(?: 00\d)*) +(\d) +(\d+) +(0\.\d{4}) .* (champion \d|refused, .*?) *$",
+        said,
+        re.MULTILINE,
+    )
+    assert [(new, batches, images) for _, _, new, batches, images, _, _ in told] == [
+        ("001", "1", "60"),
+        ("002 003", "3", "360"),
+        ("004", "4", "760"),
+        ("004", "4", "760"),
+    ]
+    assert [outcome for *_, outcome in told] == [
+        "champion 1",
+        "champion 2",
+        "refused, champion 2 stays",
+        "champion 3",
+    ]
+    assert len({version for _, version, *_ in told}) == 4
+    accuracies = [float(accuracy) for *_, accuracy, _ in told]
+    assert accuracies[2] < accuracies[1] < accuracies[3]
+    assert re.search(r"^train deferred │ .*epoch 1/", said, re.MULTILINE)
+    assert "digits_champion was told by the asset's event that champion 3 is in service" in said
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir() and not path.is_symlink())
+    current = json.loads((folder / "jobs/claims/default/digits/champion/current.json").read_text())
+    assert current["accuracy"] == pytest.approx(accuracies[3], abs=1e-4)
+    picture = (folder / "accuracy.svg").read_text()
+    assert "refused,&#160;champion&#160;2&#160;stays" in picture
+    assert "url(http" not in picture
     assert processes_of(tmp_path) == []

@@ -1,0 +1,97 @@
+"""From the first line of a demonstration to its last: whatever was started is stopped again, also after Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING, NoReturn
+
+from rich.console import Console
+
+from demo.folder import ROOT
+from demo.processes import StackFailed
+from demo.stack import StackConfig
+from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kinds import pytorchjob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from demo.folder import Folder
+    from demo.place import Place
+    from demo.stack import Stack
+
+
+def make_console() -> Console:
+    """Return where it is told; a file gets wide lines."""
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+
+
+def stack_config(
+    folder: Folder, place: Place, *, port: int = 0, settings: Mapping[str, str] | None = None
+) -> StackConfig:
+    """Say how this Airflow runs: our DAGs, deferred, and jobs in that place; `settings` are a demonstration's own."""
+    return StackConfig(
+        home=folder.home,
+        dags=ROOT / "dags",
+        port=port,
+        settings={
+            "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": "True",
+            "AIRFLOW__PTJOB__INSTANCE": "demo",
+            **place.settings,
+            **(settings or {}),
+        },
+        migrated_database=folder.path.parent / f"migrated-{version('apache-airflow')}.db",
+    )
+
+
+def heed_signals() -> None:
+    """Have whatever ends this process pass through the clean-up."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+
+
+def demonstrate(stack: Stack, place: Place, console: Console, show: Callable[[], int]) -> int:
+    """Show something, stop all that was started for it, and return the exit code."""
+    try:
+        return show()
+    except KeyboardInterrupt:
+        console.print("\ninterrupted")
+        return 130
+    except (StackFailed, TimeoutError, PTJobError) as error:
+        console.print(f"[red]the demonstration failed:[/] {error}", soft_wrap=True)
+        return 1
+    finally:
+        ignore_interrupts()
+        console.print("[dim]stopping what was started …[/]")
+        stack.stop()
+        clean_up(place, console)
+
+
+def clean_up(place: Place, console: Console) -> None:
+    """Stop what still trains, or say why that is impossible."""
+    try:
+        asyncio.run(stop_jobs(place))
+    except PTJobError as error:
+        console.print(f"[red]jobs may still run:[/] {error}", soft_wrap=True)
+
+
+async def stop_jobs(place: Place) -> None:
+    """Stop what still trains; pods may take their grace to end."""
+    backend = place.backend()
+    for job in await backend.list(pytorchjob.KIND, place.namespace, {}):
+        if not pytorchjob.read_status(job).phase.is_terminal:
+            await backend.delete(JobRef.of(job))
+
+
+def ignore_interrupts() -> None:
+    """Let nobody interrupt what comes, until this process ends."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _interrupt(number: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt(number)
