@@ -11,14 +11,15 @@ import sys
 MEASURE = """
 import json, sys, time
 import psutil
+began = time.process_time()
 import airflow.sdk
-before, began = psutil.Process().memory_full_info().uss, time.process_time()
+theirs, before, began = time.process_time() - began, psutil.Process().memory_full_info().uss, time.process_time()
 import ptjob_provider.airflow.operators
-seconds, grown = time.process_time() - began, psutil.Process().memory_full_info().uss - before
-print(json.dumps([seconds, grown, sorted(sys.modules)]))
+ours, grown = time.process_time() - began, psutil.Process().memory_full_info().uss - before
+print(json.dumps([ours / theirs, grown, sorted(sys.modules)]))
 """
-RUNS = 3
-SECONDS, BYTES = 0.25, 10_000_000
+RUNS = 5
+SHARE, BYTES = 0.1, 10_000_000
 HEAVY = {"kubernetes", "kubernetes_asyncio", "kfp", "torch", "tensorboard"}
 STORES = {"fsspec", "upath", "s3fs", "aiobotocore", "botocore", "boto3"}
 WATCH = """
@@ -32,12 +33,12 @@ print(sorted(set(sys.modules) - before))
 
 
 def test_importing_the_operator_is_cheap_and_loads_no_client() -> None:
-    """At most a quarter of a second and 10 MB more than `airflow.sdk`; medians of fresh interpreters, in CPU time."""
+    """At most a tenth of the computing time that `airflow.sdk` takes, and 10 MB; medians of fresh interpreters."""
     found = [json.loads(subprocess.check_output([sys.executable, "-c", MEASURE]).splitlines()[-1]) for _ in range(RUNS)]
 
-    seconds, grown, modules = zip(*found, strict=True)
+    shares, grown, modules = zip(*found, strict=True)
 
-    assert statistics.median(seconds) <= SECONDS
+    assert statistics.median(shares) <= SHARE
     assert statistics.median(grown) <= BYTES
     assert not HEAVY & {name.partition(".")[0] for name in modules[0]}
 
