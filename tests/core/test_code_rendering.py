@@ -33,14 +33,14 @@ def told(manifest: dict[str, Any], role: str = "Master") -> dict[str, Any]:
 def test_the_code_is_beside_the_training_in_every_pod() -> None:
     """Below the working directory, which is Arena's if nobody says one; the job gets nothing else."""
     manifest = render(workers=2, code=HTTPS).manifest
-    elsewhere = render(code=HTTPS, working_dir="/work").manifest
+    elsewhere = render(code=HTTPS, working_dir="/training").manifest
 
     for role in ("Master", "Worker"):
         assert container(manifest, role)["workingDir"] == "/root"
         assert mounted(manifest, role)["/root/code"] == {"name": "code-sync", "emptyDir": {}}
         assert told(manifest, role)["GIT_SYNC_REPO"] == HTTPS
         assert told(manifest, role)["GIT_SYNC_DEST"] == "mnist"
-    assert (container(elsewhere)["workingDir"], "/work/code" in mounted(elsewhere)) == ("/work", True)
+    assert (container(elsewhere)["workingDir"], "/training/code" in mounted(elsewhere)) == ("/training", True)
     assert "initContainers" not in pod(render(workers=2).manifest)
 
 
