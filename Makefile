@@ -2,6 +2,9 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
+# Where a machine sets it, as images of Python do, every process would compile Airflow anew: twice the time to start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help: ## say what can be made
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
