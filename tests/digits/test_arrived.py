@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import minio
+from cluster.fixtures import skip_because
 from digits.programs import DIGITS, NEEDED, TRAIN, load, run_ranks
 from digits.programs import run_loaded as run
 
@@ -76,6 +78,28 @@ def test_two_ranks_train_on_what_has_arrived_and_rank_0_says_what_it_has_read(in
     assert [file["images"] for file in found["batches"][1]["files"]] == [45, 45]
     assert found["parameters"] == ranks[0].find(r"parameters agree on 2 ranks: (\w+)")
     assert sorted(path.name for path in model.parent.iterdir()) == ["model.pt", "trained_on.json"]
+
+
+def test_a_batch_in_a_bucket_is_delivered_and_trained_on_as_one_in_a_folder(incoming: Path, tmp_path: Path) -> None:
+    """A real S3 server, told to both programs by the variables of Amazon's own tools; the same bytes."""
+    skip_because(minio.unmet())
+    batch, model = "s3://training-data/incoming/001", tmp_path / "model.pt"
+    with minio.store() as server:
+        server.files.mkdir("training-data")
+        env = {
+            "AWS_ACCESS_KEY_ID": minio.OWNER,
+            "AWS_SECRET_ACCESS_KEY": server.password,
+            "AWS_ENDPOINT_URL": server.endpoint,
+        }
+        delivered = run(DIGITS / "deliver.py", "--to", batch, "--first", "0", "--count", "60", env=env)
+        trained = run(TRAIN, "--data", batch, "--epochs", "1", "--save_path", model, env=env)
+
+    assert delivered.code == 0, delivered.output
+    assert trained.code == 0, trained.output
+    (found,) = json.loads(model.with_name("trained_on.json").read_text())["batches"]
+    assert found["uri"] == batch
+    read = [{name: file[name] for name in ("path", "bytes", "sha256")} for file in found["files"]]
+    assert read == [told(path) for path in sorted((incoming / "001").glob("*.npz"))]
 
 
 def test_the_data_version_of_the_environment_is_written_down(incoming: Path, tmp_path: Path) -> None:
