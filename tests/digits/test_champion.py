@@ -83,6 +83,21 @@ def test_only_what_is_better_by_the_margin_becomes_the_champion(models: Mapping[
     assert current(folder)["sha256"] == hash_of(models["good"])
 
 
+def test_a_model_whose_training_came_to_nothing_is_refused_also_where_nobody_is_in_service(
+    models: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """Its parameters are no numbers, and neither is its loss; its accuracy is one all the same."""
+    import torch  # noqa: PLC0415 - an extra
+
+    state = torch.load(models["good"], weights_only=True)
+    torch.save({name: torch.full_like(values, torch.nan) for name, values in state.items()}, tmp_path / "model.pt")
+
+    refused = promote(tmp_path / "model.pt", tmp_path / "champion")
+
+    assert "refused; the champion is nobody" in refused.output
+    assert not list((tmp_path / "champion").rglob("*.json"))
+
+
 def test_a_model_that_is_written_again_where_it_was_trained_leaves_the_champion_as_it_is(
     models: Mapping[str, Path], tmp_path: Path
 ) -> None:
