@@ -169,7 +169,16 @@ def machine(looks: int) -> str:
 
 HEADER = (
     *("", "first listing s", "all announced s", "CPU s", "worst lag ms"),
-    *("CPU ms a look", "lag ms", "requests a look", "requests an hour", "memory MB", "peak MB", "watermark KB"),
+    *(
+        "CPU ms a look",
+        "lag ms",
+        "of it GC ms",
+        "requests a look",
+        "requests an hour",
+        "memory MB",
+        "peak MB",
+        "watermark KB",
+    ),
 )
 
 
@@ -184,6 +193,7 @@ def row(each: Measured) -> list[str]:
         f"{cost.first_lag * 1000:.0f}",
         f"{cost.look_cpu * 1000:.0f}",
         f"{cost.look_lag * 1000:.0f}",
+        f"{cost.collection * 1000:.0f}",
         shown(each.requests, ".0f"),
         shown(each.requests * 60, ".0f"),
         f"{cost.memory / 1e6:.1f}",

@@ -45,6 +45,8 @@ class Cost:
         all_looks: those before them included.
         look_cpu: seconds of CPU for each of them.
         look_lag: the loop's worst lag meanwhile.
+        collection: seconds of the longest run of Python's garbage collector; it goes through all that the process has,
+            and nothing else runs meanwhile.
         memory: bytes more than before the first look.
         peak: the most that it ever was.
         kept: characters of the watermark in Airflow's database.
@@ -58,6 +60,7 @@ class Cost:
     all_looks: int = 0
     look_cpu: float = 0.0
     look_lag: float = 0.0
+    collection: float = 0.0
     memory: int = 0
     peak: int = 0
     kept: int = 0
@@ -81,6 +84,21 @@ class Lag:
         """Return it and begin anew."""
         found, self.worst = self.worst, 0.0
         return found
+
+
+@dataclass
+class Collections:
+    """How long the garbage collector ran, at worst."""
+
+    worst: float = 0.0
+    began: float = 0.0
+
+    def __call__(self, phase: str, _: dict[str, int]) -> None:
+        """Be told by the collector that it begins or has ended."""
+        if phase == "start":
+            self.began = time.perf_counter()
+        else:
+            self.worst = max(self.worst, time.perf_counter() - self.began)
 
 
 @dataclass
@@ -183,7 +201,7 @@ CONTENDERS: dict[str, Callable[[str, Counted], Any]] = {
 
 async def measure(name: str, source: str, *, batches: int, looks: int) -> Cost:
     """Run one and return what it cost."""
-    cost, counted, lag, pid = Cost(), Counted(), Lag(), os.getpid()
+    cost, counted, lag, collections, pid = Cost(), Counted(), Lag(), Collections(), os.getpid()
     async with running(lag.run()):
         idle = meter.cpu_seconds(pid)
         await asyncio.sleep(IDLE)
@@ -193,6 +211,7 @@ async def measure(name: str, source: str, *, batches: int, looks: int) -> Cost:
         before, began, cpu = meter.memory(pid).pss, time.perf_counter(), meter.cpu_seconds(pid)
         meter.forget_peak(pid)
         resident = meter.memory(pid).rss
+        gc.callbacks.append(collections)
         async with running(CONTENDERS[name](source, counted)):
             expected = batches if name == "ours" else 0
             await until(lambda: bool(counted.looks) and counted.announced >= expected)
@@ -205,7 +224,7 @@ async def measure(name: str, source: str, *, batches: int, looks: int) -> Cost:
             took = time.perf_counter() - began
             cost.looks, cost.all_looks = counted.looks - had, counted.looks
             cost.look_cpu = (meter.cpu_seconds(pid) - cpu - per_second * took) / cost.looks
-            cost.look_lag = lag.read()
+            cost.look_lag, cost.collection = lag.read(), collections.worst
             gc.collect()
             after = meter.memory(pid)
             cost.memory, cost.peak = after.pss - before, after.peak - resident
