@@ -116,6 +116,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "200",
         "500",
     ),
+    "usage_interval": _option(
+        "Cluster: seconds between two looks at what the replicas of followed jobs use, in each triggerer and worker; "
+        "their peaks are in the result. A look is two requests at most for all jobs of a namespace, and none where "
+        "docs/kubernetes-optional.yaml was not granted. 0: nobody looks.",
+        "120",
+        "30",
+    ),
     "local_root": _option(
         "Local backend: directory for jobs, their logs and claims, on a local disk; every Airflow component that "
         "follows jobs must see it. Empty: ``ptjob`` in AIRFLOW_HOME.",

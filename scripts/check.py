@@ -67,6 +67,7 @@ PURE = (
     "ledger/handover",
     "ledger/standing",
     "manifest",
+    "measured",
     "outputs",
     "probe",
     "recorder",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.attempts import AttemptRecord
     from ptjob_provider.core.backend import Observation
     from ptjob_provider.core.logs import LogCursor, LogLine
+    from ptjob_provider.core.measured import Use
 
 
 class ScriptedBackend:
@@ -31,6 +32,7 @@ class ScriptedBackend:
         seconds_to_first_world: how long it takes to find out what there is.
         lines: what rank 0 has written; the log ends after them unless `log_hangs`.
         seconds_between_lines: how slowly it writes.
+        uses: what its replicas were measured to use.
         report: what is found at the declared outputs, or the error that looking gives.
     """
 
@@ -47,6 +49,7 @@ class ScriptedBackend:
         self.get_error: ClusterError | None = None
         self.log_hangs = False
         self.report: OutputReport | Exception = OutputReport(model=None, tfevents=None)
+        self.uses: dict[str, Use] = {}
         self.patch_error: ClusterError | None = None
         self.patches: list[Manifest] = []
         self.secrets: dict[str, Manifest] = {}
@@ -149,6 +152,10 @@ class ScriptedBackend:
         """Say no as often as the script wants."""
         self.pods_stay -= 1
         return self.pods_stay < 0
+
+    async def usage(self, ref: JobRef) -> Mapping[str, Use]:
+        """Return what the script says."""
+        return self.uses
 
     async def inspect_outputs(
         self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False

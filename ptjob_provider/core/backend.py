@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.logs import LogCursor, LogLine
+    from ptjob_provider.core.measured import Use
     from ptjob_provider.core.outputs import OutputReport, ResolvedOutputs
 
 
@@ -119,6 +120,12 @@ class Backend(Protocol):
 
         Raises:
             OutputsNotVerified: they could not be looked at.
+        """
+
+    async def usage(self, ref: JobRef) -> Mapping[str, Use]:
+        """Return what the job's replicas were measured to use so far, by their names; it asks nobody.
+
+        It is asked while the job is followed. Replicas that nobody has measured are left out.
         """
 
     def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:

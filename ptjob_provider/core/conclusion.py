@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from ptjob_provider.core.identity import JobRef
+    from ptjob_provider.core.measured import Use
     from ptjob_provider.core.outputs import OutputReport
     from ptjob_provider.core.recorder import Record
     from ptjob_provider.core.submission import Submission
@@ -109,6 +110,7 @@ def summarize(
     report: OutputReport | None,
     diagnosis: Diagnosis | None,
     now: datetime,
+    used: Mapping[str, Use] | None = None,
 ) -> dict[str, Any]:
     """Return the result of a job as it is at `now`, see `result.build_result`."""
     finished_at = status.finished_at or now
@@ -131,4 +133,5 @@ def summarize(
         report=report,
         diagnosis=diagnosis,
         git_revision=record.revision_of(submission.rank0),
+        used=used,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core import measured
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
@@ -78,10 +80,12 @@ def build_result(
     report: OutputReport | None,
     diagnosis: Diagnosis | None,
     git_revision: str = "",
+    used: Mapping[str, measured.Use] | None = None,
 ) -> dict[str, Any]:
     """Return the result as plain JSON values.
 
     `git_revision` is the commit that rank 0 has fetched and trained; None where nobody has told of one.
+    `usage` is what `measured.shown` returns: what the replicas were measured to use; None where nobody measures.
 
     `model` is {uri, claim, path, container_path, bytes, sha256} and `tfevents` {uri, claim, path, container_path,
     last_step, scalars: {tag: value}}, with curves: {tag: [[step, value], …]} if they were asked for; either is None if
@@ -95,6 +99,7 @@ def build_result(
         "start": fields["started_at"],
         "end": fields["finished_at"],
         **asdict(usage),
+        "usage": measured.shown(used or {}, rank0=rank0),
         "rank0": rank0,
         "git_revision": git_revision or None,
         "model": _place(outputs.model, report.model if report else None, ("bytes", "sha256")),

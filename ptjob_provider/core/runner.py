@@ -11,21 +11,27 @@ import contextlib
 import logging
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import diagnosis as diagnoses
-from ptjob_provider.core import kinds, recorder
+from ptjob_provider.core import kinds, leftovers, measured, recorder
 from ptjob_provider.core.conclusion import Conclusion, Outcome, summarize
 from ptjob_provider.core.diagnosis import Diagnosis, LastWords, Limits, WaitingNotice
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, OutputsNotVerified
-from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, OVERDUE_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION
+from ptjob_provider.core.errors import ClusterError, OutputsNotVerified
+from ptjob_provider.core.identity import (
+    DIAGNOSIS_ANNOTATION,
+    OVERDUE_ANNOTATION,
+    RECORD_ANNOTATION,
+    REPORT_ANNOTATION,
+    USAGE_ANNOTATION,
+)
 from ptjob_provider.core.outputs import notes, problems, report_text
 from ptjob_provider.core.rank0_log import Rank0Log, last_lines, with_last_lines
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.submission import inspect_outputs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from ptjob_provider.core.backend import Backend, Observation
     from ptjob_provider.core.identity import JobRef
@@ -35,8 +41,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.submission import Submission
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _LONGEST = 600.0
 """Seconds after which the clock is looked at although nothing changes and nothing is due: it may have been set."""
@@ -51,9 +55,6 @@ _SETTLE_TIMEOUT = 3.0
 """Seconds that the other replicas' ends are waited for after a failure, before the first cause is decided."""
 
 _SETTLE_INTERVAL = 0.1
-
-_AWAY = 2.0
-"""Seconds between questions to a back-end that has given up answering, after tries of its own."""
 
 _WAKE_INTERVAL = timedelta(seconds=30)
 """How often the operator is made to look at a job that is past its own deadline."""
@@ -137,6 +138,7 @@ class _Follower:
     record: recorder.Record | None = None
     status: JobStatus = field(default_factory=lambda: JobStatus(phase=JobPhase.PENDING))
     noted: Diagnosis | None = None
+    used: Mapping[str, measured.Use] = field(default_factory=dict)
     deleted: bool = False
     due: datetime | None = None
     woken_at: datetime | None = None
@@ -159,6 +161,7 @@ class _Follower:
                     why = await with_last_lines(self.backend, self.ref, end.diagnosis, mask=self.mask)
                     end = replace(end, diagnosis=why)
                 await self._settle(end)
+                self.used = measured.together(self.used, await self.backend.usage(self.ref))
         finally:
             await self.log.end()
         return await self._conclude(end)
@@ -166,9 +169,9 @@ class _Follower:
     async def _settle(self, end: _End) -> None:
         """Have nothing run any more, and all of the log and of the pods' ends told."""
         if end.stop:
-            await self._stop()
-        elif not self.keep_running_pods:
-            await self._stop_leftovers()
+            await leftovers.delete(self.backend, self.ref, self.sink)
+        elif not self.keep_running_pods and not self.deleted:
+            await leftovers.stop(self.backend, self.ref, self.sink)
         if self._has_begun:
             await self.log.drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT)
             if end.outcome is Outcome.FAILED and not end.stop:
@@ -217,6 +220,7 @@ class _Follower:
             self.deleted = True
             return
         self.noted = Diagnosis.stored_in(seen.job)
+        self.used = measured.stored_in(seen.job)
         before = self.record or recorder.stored_in(seen.job)
         replicas = len(self.submission.ranks)
         after = kinds.observe(before, seen.job, seen.pods, seen.events, now=self.clock(), replicas=replicas)
@@ -228,7 +232,7 @@ class _Follower:
         if self._has_log(self.record):
             self.log.begin()
         if self.record.terminations != before.terminations and not self.hands_off:
-            await self._annotate(RECORD_ANNOTATION, recorder.to_text(self.record))
+            await self._annotate({RECORD_ANNOTATION: recorder.to_text(self.record)})
 
     def _say_changes(self, before: recorder.Record, after: recorder.Record, status: JobStatus) -> None:
         known = set(before.notices)
@@ -247,12 +251,18 @@ class _Follower:
         ends = tuple(replace(end, message=self.mask(end.message)) for end in record.terminations)
         return replace(record, terminations=ends)
 
-    async def _annotate(self, name: str, text: str) -> None:
+    async def _annotate(self, texts: Mapping[str, str]) -> None:
         """Write on the job what whoever reads it later needs; one that cannot be written to loses nothing else."""
         try:
-            await self.backend.patch(self.ref, {"metadata": {"annotations": {name: text}}})
+            await self.backend.patch(self.ref, {"metadata": {"annotations": texts}})
         except ClusterError as error:
-            logger.warning("%s: %s could not be kept on the job: %s", self.ref, name, error)
+            logger.warning("%s: %s could not be kept on the job: %s", self.ref, " and ".join(texts), error)
+
+    async def _annotate_end(self, texts: Mapping[str, str]) -> None:
+        """Write what is known at the end, and what was used, in one request; in none if nothing is known."""
+        used = measured.to_text(self.used, rank0=self.submission.rank0)
+        if all_texts := {**texts, **({USAGE_ANNOTATION: used} if used else {})}:
+            await self._annotate(all_texts)
 
     async def _wake_operator(self) -> None:
         """Change something on a job that is past its activeDeadlineSeconds, so that the operator looks at it.
@@ -263,7 +273,7 @@ class _Follower:
         now, due = self.clock(), self._wakes_operator_at()
         if due is not None and now >= due:
             self.woken_at = now
-            await self._annotate(OVERDUE_ANNOTATION, now.isoformat(timespec="seconds"))
+            await self._annotate({OVERDUE_ANNOTATION: now.isoformat(timespec="seconds")})
 
     def _wakes_operator_at(self) -> datetime | None:
         if self.due is None or self.hands_off:
@@ -305,21 +315,6 @@ class _Follower:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    async def _stop(self) -> None:
-        await _answered(lambda: self.backend.delete(self.ref))
-        self.sink.notice(f"{self.ref} was deleted: it would not have ended by itself")
-
-    async def _stop_leftovers(self) -> None:
-        change = kinds.named(self.ref.kind).STOP_RUNNING_PODS
-        if change is None or self.deleted or await _answered(lambda: self.backend.pods_gone(self.ref)):
-            return
-        try:
-            await _answered(lambda: self.backend.patch(self.ref, change))
-        except ClusterError as error:
-            self.sink.notice(f"{self.ref}: replicas that still run could not be stopped ({error}); delete the job")
-            return
-        self.sink.notice(f"{self.ref}: replicas that still ran after the job's end were stopped")
-
     async def _conclude(self, end: _End) -> Conclusion:
         if end.outcome is not Outcome.SUCCEEDED:
             return self._failure(end.outcome, end.diagnosis or await self._diagnose_and_note())
@@ -339,7 +334,7 @@ class _Follower:
     async def _look_again(self) -> None:
         """See how the other replicas ended: the one whose end was seen first may only have followed the real cause."""
         waited = 0.0
-        while waited < _SETTLE_TIMEOUT and not await _answered(lambda: self.backend.pods_gone(self.ref)):
+        while waited < _SETTLE_TIMEOUT and not await leftovers.are_gone(self.backend, self.ref):
             await asyncio.sleep(_SETTLE_INTERVAL)
             waited += _SETTLE_INTERVAL
         async with contextlib.aclosing(self.backend.watch(self.ref)) as watch:
@@ -353,7 +348,7 @@ class _Follower:
             return self.noted
         found = self._with_tail(await self._diagnose())
         if not self.hands_off:
-            await self._annotate(DIAGNOSIS_ANNOTATION, found.to_text())
+            await self._annotate_end({DIAGNOSIS_ANNOTATION: found.to_text()})
         return found
 
     async def _diagnose(self) -> Diagnosis:
@@ -376,23 +371,23 @@ class _Follower:
         return why if why.log_tail else replace(why, log_tail=tuple(self.log.tail), tail_of=self.submission.rank0)
 
     async def _inspect(self) -> OutputReport | None:
-        report = None if self.hands_off else await inspect_outputs(self.backend, self.submission, curves=self.curves)
-        if report is not None:
-            await self._annotate(REPORT_ANNOTATION, report_text(report))
+        if self.hands_off:
+            return None
+        report = await inspect_outputs(self.backend, self.submission, curves=self.curves)
+        await self._annotate_end({REPORT_ANNOTATION: report_text(report)} if report is not None else {})
         return report
 
     def _result(self, status: JobStatus, report: OutputReport | None, why: Diagnosis | None) -> dict[str, Any]:
         record = self.record or recorder.Record()
-        return summarize(self.submission, status=status, record=record, report=report, diagnosis=why, now=self.clock())
-
-
-async def _answered(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask until there is an answer: a job that has ended is concluded however long the server is away."""
-    while True:
-        try:
-            return await ask()
-        except ClusterUnavailable as error:
-            await asyncio.sleep(error.retry_after or _AWAY)
+        return summarize(
+            self.submission,
+            status=status,
+            record=record,
+            report=report,
+            diagnosis=why,
+            now=self.clock(),
+            used=self.used,
+        )
 
 
 async def _next(watch: AsyncGenerator[Observation, None]) -> Observation:

@@ -64,7 +64,7 @@ class ReplicaUse:
         memory: bytes of its working set.
         received: bytes, since it began.
         sent: the same.
-        disk: bytes that it has written outside of volumes.
+        disk: bytes that it has written; on a cluster outside of volumes.
     """
 
     replica: str

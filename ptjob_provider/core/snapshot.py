@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import diagnosis as diagnoses
-from ptjob_provider.core import kinds, recorder
+from ptjob_provider.core import kinds, measured, recorder
 from ptjob_provider.core.conclusion import summarize
 from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
 from ptjob_provider.core.identity import REPORT_ANNOTATION, JobRef, owner_in
@@ -43,6 +43,7 @@ class Snapshot:
         diagnosis: why it failed, None if it has not.
         report: what was found where the outputs should be; None unless it succeeded and has some.
         unverified: why they could not be looked at; "" if nothing stood in the way.
+        used: what its replicas were measured to use so far, as far as somebody has told.
         now: when this was seen.
     """
 
@@ -56,6 +57,7 @@ class Snapshot:
     diagnosis: Diagnosis | None
     report: OutputReport | None
     unverified: str
+    used: Mapping[str, measured.Use]
     now: datetime
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,6 +69,7 @@ class Snapshot:
             report=self.report,
             diagnosis=self.diagnosis,
             now=self.now,
+            used=self.used,
         )
         replicas = [{"name": name, "rank": rank} for name, rank in self.submission.ranks.items()]
         return {**result, "owner": dict(self.owner), "replicas": replicas, "waiting": self.waiting}
@@ -116,6 +119,7 @@ async def look(
         diagnosis=_diagnose(seen.job, submission, status, record, report),
         report=report,
         unverified=unverified,
+        used=measured.together(measured.stored_in(seen.job), await backend.usage(JobRef.of(job))),
         now=now,
     )
 

@@ -97,6 +97,27 @@ def test_the_installation_says_how_many_logs_are_followed_at_once(monkeypatch: p
     assert PyTorchJobHook(None).cluster_config().max_log_streams == 7
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("30", 30.0)])
+def test_the_installation_says_how_often_use_is_measured(
+    monkeypatch: pytest.MonkeyPatch, text: str, seconds: float
+) -> None:
+    """Every two minutes if it says nothing; 0 is never."""
+    assert PyTorchJobHook(None).cluster_config().usage_interval == 120
+
+    monkeypatch.setenv("AIRFLOW__PTJOB__USAGE_INTERVAL", text)
+
+    assert PyTorchJobHook(None).cluster_config().usage_interval == seconds
+
+
+@pytest.mark.parametrize("text", ["-1", "often", "inf"])
+def test_an_interval_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """The error names the option."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__USAGE_INTERVAL", text)
+
+    with pytest.raises(InvalidSpec, match=r"^\[ptjob\] usage_interval: .* seconds, or 0 for never"):
+        PyTorchJobHook(None).cluster_config()
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
 def test_a_number_of_logs_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """The error names the option."""

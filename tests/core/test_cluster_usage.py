@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from ptjob_provider.core.kubernetes.usage import from_metrics, from_summary, nodes_in_use, replica_use
+import pytest
+
+from ptjob_provider.core.kubernetes.usage import (
+    ListReader,
+    asked_in,
+    from_metrics,
+    from_summary,
+    nodes_in_use,
+    replica_use,
+)
 from ptjob_provider.core.site import Check, NodeUse, ReplicaUse
 
 READY = {"type": "Ready", "status": "True"}
@@ -82,13 +92,13 @@ def test_the_metrics_api_says_cores_and_bytes() -> None:
     """Of all containers of a pod together."""
     usage = [{"usage": {"cpu": "250m", "memory": "64Mi"}}, {"usage": {"cpu": "1000000n", "memory": "1Mi"}}]
 
-    assert from_metrics([{"metadata": {"name": "p"}, "containers": usage}]) == {
-        "p": {"cpu": 0.251, "memory": 65 * 2**20}
+    assert from_metrics([{"metadata": {"name": "p", "namespace": "ml"}, "containers": usage}]) == {
+        ("ml", "p"): {"cpu": 0.251, "memory": 65 * 2**20}
     }
 
 
 def test_a_kubelet_says_network_and_disk_too() -> None:
-    """Of the namespace's pods only; what it does not measure is not known."""
+    """What it does not measure is not known."""
     full = {
         "podRef": {"name": "p", "namespace": "ml"},
         "cpu": {"usageNanoCores": 500_000_000},
@@ -96,16 +106,58 @@ def test_a_kubelet_says_network_and_disk_too() -> None:
         "network": {"rxBytes": 10, "txBytes": 20},
         "ephemeral-storage": {"usedBytes": 30},
     }
-    young = {"podRef": {"name": "q", "namespace": "ml"}}
-    other = {"podRef": {"name": "r", "namespace": "other"}}
+    young = {"podRef": {"name": "p", "namespace": "other"}}
 
-    found = from_summary({"pods": [full, young, other]}, "ml")
+    found = from_summary([full, young])
 
     assert found == {
-        "p": {"cpu": 0.5, "memory": 1024, "received": 10, "sent": 20, "disk": 30},
-        "q": dict.fromkeys(("cpu", "memory", "received", "sent", "disk")),
+        ("ml", "p"): {"cpu": 0.5, "memory": 1024, "received": 10, "sent": 20, "disk": 30},
+        ("other", "p"): dict.fromkeys(("cpu", "memory", "received", "sent", "disk")),
     }
-    assert from_summary({}, "ml") == {}
+    assert from_summary([]) == {}
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_list_is_read_while_it_comes(size: int, indent: int | None) -> None:
+    """Wherever it is cut, between the bytes of a letter too; what comes after the list is none of it."""
+    items = [{"name": "ä", "pods": [{"x": [1, "]"]}]}, {}, {"name": "b"}]
+    whole = {"node": {"name": "pods", "items": 3}, "pods": items, "more": [{"name": "not one"}]}
+    data = json.dumps(whole, indent=indent, ensure_ascii=False).encode()
+    reader = ListReader("pods")
+
+    found = [each for start in range(0, len(data), size) for each in reader.feed(data[start : start + size])]
+
+    assert found == items
+
+
+def test_a_list_that_is_not_there_has_nothing() -> None:
+    """Nor has one that is cut before its first object is whole."""
+    assert list(ListReader("pods").feed(b'{"node": {}}')) == []
+    assert list(ListReader("pods").feed(b'{"pods": [{"a": ')) == []
+    assert list(ListReader("pods").feed(b'{"pods": []}')) == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kubelets", "metrics", "asked"),
+    [
+        (["a"], True, True, ([["a"], ["a"]], False)),
+        (["a", "b"], True, True, ([["a", "b"], ["a", "b"]], False)),
+        (["a", "b", "c"], True, True, ([["a"], ["b"]], True)),
+        (["a", "b", "c"], True, False, ([["a", "b"], ["c", "a"]], False)),
+        (["a", "b", "c"], False, True, ([[], []], True)),
+        (["a"], False, False, ([[], []], False)),
+        ([], True, True, ([[], []], True)),
+    ],
+)
+def test_a_look_is_two_requests_at_most(
+    nodes: list[str], *, kubelets: bool, metrics: bool, asked: tuple[list[list[str]], bool]
+) -> None:
+    """Whoever may be asked, and however many nodes there are; those that are too many take turns."""
+    turns = [asked_in(number, nodes, kubelets=kubelets, metrics=metrics) for number in range(2)]
+
+    assert ([found for found, _ in turns], turns[0][1]) == asked
+    assert all(len(found) + wants_metrics <= 2 for found, wants_metrics in turns)
 
 
 def test_a_check_leaves_as_plain_values() -> None:

@@ -23,6 +23,7 @@ from ptjob_provider.core.errors import (
 )
 from ptjob_provider.core.identity import OVERDUE_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION, JobRef, Manifest
 from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.core.measured import Use
 from ptjob_provider.core.outputs import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs, read_report
 from ptjob_provider.core.rank0_log import catch_up
 from ptjob_provider.core.runner import follow
@@ -133,6 +134,52 @@ async def test_a_job_that_succeeds_is_followed_with_its_log() -> None:
     assert conclusion.result is not None
     assert conclusion.result["gpu_seconds"] == pytest.approx(2 * (9 * 60 - 10))
     assert conclusion.cursor == backend.lines[-1].cursor
+
+
+USED = {MASTER: Use(peak_cpu=1.5, peak_memory=10, received=20, sent=30, disk=40, samples=2)}
+
+
+@pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
+async def test_what_replicas_used_is_in_the_result_and_on_the_job(condition: str) -> None:
+    """Told by one request at most at the end, so that whoever reads the job later knows it as well."""
+    backend, later = ScriptedBackend(), ScriptedBackend()
+    backend.worlds = [Observation(job=job(condition))]
+    backend.uses = USED
+
+    conclusion = await follow(backend, submission(), sink=ListSink())
+    (noted,) = [change["metadata"]["annotations"] for change in backend.patches]
+    later.worlds = [Observation(job=job(condition, annotations=noted))]
+    again = await follow(later, submission(), sink=ListSink())
+
+    assert conclusion.result is not None
+    assert conclusion.result["usage"] == {"replicas": {MASTER: USED[MASTER].to_dict()}, "left_out": 0}
+    assert again.result is not None
+    assert again.result["usage"] == conclusion.result["usage"]
+
+
+async def test_where_nobody_measures_nothing_is_noted() -> None:
+    """No request more than without it."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Succeeded"))]
+
+    conclusion = await follow(backend, submission(), sink=ListSink())
+
+    assert conclusion.result is not None
+    assert conclusion.result["usage"] is None
+    assert backend.patches == []
+
+
+async def test_what_somebody_elses_job_used_is_told_but_not_noted() -> None:
+    """Nothing of it is changed."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend.uses = USED
+
+    conclusion = await follow(backend, submission(), sink=ListSink(), hands_off=True)
+
+    assert conclusion.result is not None
+    assert conclusion.result["usage"]["replicas"][MASTER]["peak_memory"] == 10
+    assert backend.patches == []
 
 
 async def test_following_goes_on_behind_the_cursor() -> None:

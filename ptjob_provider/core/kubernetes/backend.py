@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.client import Client
     from ptjob_provider.core.kubernetes.config import ClusterConfig
     from ptjob_provider.core.logs import LogCursor, LogLine
+    from ptjob_provider.core.measured import Use
     from ptjob_provider.core.outputs import OutputReport, ResolvedOutputs
 
 
@@ -171,6 +172,11 @@ class KubernetesBackend:
             if JobRef.of(job) != ref:
                 raise OutputsNotVerified(f"{ref}: another job has the name now")
             return await inspect(client, job, outputs, since=since, curves=curves, options=self._probe)
+
+    async def usage(self, ref: JobRef) -> Mapping[str, Use]:
+        """Return what was measured while somebody on this loop follows the job; see `Backend.usage`."""
+        world = followed_world(self._config, ref)
+        return world.used() if world is not None else {}
 
     def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
         """Yield what is noted on a claim; see `Backend.watch_claim`."""

@@ -25,6 +25,8 @@ class ClusterConfig:
         timeout: seconds that one request may take; streams have limits of their own.
         max_log_streams: how many logs may be followed over a stream of their own at once, by all of an event loop; the
             others are read in turns.
+        usage_interval: seconds between two looks at what the replicas of followed jobs use, all of them together; 0:
+            nobody looks. At two minutes a look is at most 60 requests an hour.
         attempts: how often a request is tried; six, with the pauses between, outlast a restart of the API server.
     """
 
@@ -37,6 +39,7 @@ class ClusterConfig:
     timeout: float = 30.0
     max_log_streams: int = 200
     attempts: int = 6
+    usage_interval: float = 120.0
 
     def __post_init__(self) -> None:
         given = {
@@ -49,3 +52,5 @@ class ClusterConfig:
             raise InvalidSpec.of(chosen[1], "set", f"leave it out, or leave out {chosen[0]}: one way to the cluster")
         if self.max_log_streams < 1:
             raise InvalidSpec.of("max_log_streams", self.max_log_streams, "a whole number, 1 or more")
+        if self.usage_interval < 0:
+            raise InvalidSpec.of("usage_interval", self.usage_interval, "seconds, or 0 for never")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import PTJobError
@@ -85,7 +85,7 @@ class ClusterSite:
         for replica in kinds.replicas(job):
             pod = pods.get(replica.name)
             name = pod["metadata"]["name"] if pod else ""
-            uses.append(usage.replica_use(replica.name, pod, measured.get(name, {})))
+            uses.append(usage.replica_use(replica.name, pod, measured.get((ref.namespace, name), {})))
         return Usage(replicas=uses, unknown=unknown)
 
     async def claims(self, namespace: str) -> Sequence[Manifest]:
@@ -119,25 +119,25 @@ class ClusterSite:
             return await check_up(client, namespace)
 
 
-async def _measured(client: Client, namespace: str, pods: Iterable[Manifest]) -> tuple[dict[str, dict[str, Any]], str]:
+async def _measured(client: Client, namespace: str, pods: Iterable[Manifest]) -> tuple[usage.Measured, str]:
     """Return what is measured of each pod, and why there is not more.
 
     Kubelets say everything, but take a right in the whole cluster; the metrics API says CPU and memory.
     """
     nodes = {pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
-    found: dict[str, dict[str, Any]] = {}
+    found: usage.Measured = {}
     try:
         for node in sorted(nodes):
-            found |= usage.from_summary(await client.get(f"/api/v1/nodes/{node}/proxy/stats/summary"), namespace)
+            found |= usage.from_summary((await client.get(paths.kubelet_summary(node))).get("pods") or ())
     except PTJobError as error:
         kubelets = str(error)
     else:
         return found, ""
     try:
-        items = await client.items(f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods")
+        told = await client.get(paths.pod_metrics(namespace))  # not by pages: a metrics server has no versions
     except PTJobError as error:
         return {}, f"nobody tells what is used: {kubelets}; {error}"
-    return usage.from_metrics(items), ""
+    return usage.from_metrics(told.get("items") or ()), ""
 
 
 def _is_about(event: Manifest, ref: JobRef, names: Sequence[str]) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
+import json
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +13,19 @@ from ptjob_provider.core.site import NodeUse, ReplicaUse
 from ptjob_provider.core.spec.resources import amount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
 
 _ROLE = "node-role.kubernetes.io/"
 _ENDED = {"Succeeded", "Failed"}
 _NANO = 1e9
+_REQUESTS = 2
+_JSON = json.JSONDecoder()
+_BETWEEN = re.compile(r"\A[\s,]+")
+
+Measured = dict[tuple[str, str], dict[str, Any]]
+"""What is measured of pods, by their namespace and name: cpu, memory, received, sent, disk; None where it is not."""
 
 
 def nodes_in_use(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[NodeUse]:
@@ -37,10 +46,30 @@ def replica_use(name: str, pod: Manifest | None, measured: Mapping[str, Any]) ->
     return ReplicaUse(replica=name, node=pod["spec"].get("nodeName") or "", phase=phase, gpus=gpus, **measured)
 
 
-def from_metrics(items: Iterable[Manifest]) -> dict[str, dict[str, Any]]:
+def asked_in(number: int, nodes: Sequence[str], *, kubelets: bool, metrics: bool) -> tuple[list[str], bool]:
+    """Return which kubelets are asked in a round, and whether the metrics API is: two requests at most.
+
+    Where the kubelets are too many for that, they take turns: what they count of the network only grows, so what was
+    seen late is not lost, and the metrics API tells CPU and memory of everybody meanwhile.
+
+    Args:
+        number: of the round.
+        nodes: those on which something runs.
+        kubelets: whether they may be asked.
+        metrics: whether the metrics API may be.
+    """
+    if not kubelets or not nodes:
+        return [], metrics
+    if len(nodes) <= _REQUESTS:
+        return list(nodes), False
+    count = _REQUESTS - metrics
+    return [nodes[(number * count + turn) % len(nodes)] for turn in range(count)], metrics
+
+
+def from_metrics(items: Iterable[Manifest]) -> Measured:
     """Return what metrics.k8s.io says of each pod: cores and bytes."""
     return {
-        item["metadata"]["name"]: {
+        (item["metadata"]["namespace"], item["metadata"]["name"]): {
             "cpu": sum(float(amount(each["usage"]["cpu"])) for each in item["containers"]),
             "memory": sum(int(amount(each["usage"]["memory"])) for each in item["containers"]),
         }
@@ -48,21 +77,56 @@ def from_metrics(items: Iterable[Manifest]) -> dict[str, dict[str, Any]]:
     }
 
 
-def from_summary(summary: Mapping[str, Any], namespace: str) -> dict[str, dict[str, Any]]:
-    """Return what a kubelet says of each pod of the namespace on its node."""
-    found = {}
-    for pod in summary.get("pods") or ():
-        if pod["podRef"]["namespace"] == namespace:
-            nano = (pod.get("cpu") or {}).get("usageNanoCores")
-            network = pod.get("network") or {}
-            found[pod["podRef"]["name"]] = {
-                "cpu": None if nano is None else nano / _NANO,
-                "memory": (pod.get("memory") or {}).get("workingSetBytes"),
-                "received": network.get("rxBytes"),
-                "sent": network.get("txBytes"),
-                "disk": (pod.get("ephemeral-storage") or {}).get("usedBytes"),
-            }
-    return found
+def from_summary(pods: Iterable[Mapping[str, Any]]) -> Measured:
+    """Return what a kubelet says of each pod on its node."""
+    return {(pod["podRef"]["namespace"], pod["podRef"]["name"]): _of_pod(pod) for pod in pods}
+
+
+class ListReader:
+    """Reads the objects of a list one by one while its JSON comes: one of megabytes holds up nobody.
+
+    Args:
+        field: of the whole that is the list.
+    """
+
+    def __init__(self, field: str) -> None:
+        self._begin = re.compile(rf'"{field}"\s*:\s*\[')
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text = ""
+        self._has_begun = self._is_over = False
+
+    def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
+        """Yield the objects that are whole with this chunk."""
+        self._text += self._decoder.decode(chunk)
+        if not self._has_begun:
+            self._has_begun = self._skip(self._begin)
+        while self._has_begun and not self._is_over:
+            self._skip(_BETWEEN)
+            try:
+                found, end = _JSON.raw_decode(self._text)
+            except ValueError:  # it is cut here, or was the last
+                self._is_over = self._text.startswith("]")
+                return
+            self._text = self._text[end:]
+            yield found
+
+    def _skip(self, pattern: re.Pattern[str]) -> bool:
+        found = pattern.search(self._text)
+        if found is not None:
+            self._text = self._text[found.end() :]
+        return found is not None
+
+
+def _of_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
+    nano = (pod.get("cpu") or {}).get("usageNanoCores")
+    network = pod.get("network") or {}
+    return {
+        "cpu": None if nano is None else nano / _NANO,
+        "memory": (pod.get("memory") or {}).get("workingSetBytes"),
+        "received": network.get("rxBytes"),
+        "sent": network.get("txBytes"),
+        "disk": (pod.get("ephemeral-storage") or {}).get("usedBytes"),
+    }
 
 
 def _node(node: Manifest, pods: Sequence[Manifest]) -> NodeUse:

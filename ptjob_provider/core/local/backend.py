@@ -11,7 +11,7 @@ from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, UnsupportedByBackend
 from ptjob_provider.core.hub import joined
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.local import objects, submission
+from ptjob_provider.core.local import metering, objects, submission
 from ptjob_provider.core.local.claim import watched_claim
 from ptjob_provider.core.local.files import read_json
 from ptjob_provider.core.local.follow import ReplicaLog
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.local.files import JobFiles
     from ptjob_provider.core.local.state import JobState
     from ptjob_provider.core.logs import LogCursor, LogLine
+    from ptjob_provider.core.measured import Use
     from ptjob_provider.core.outputs import ResolvedOutput, ResolvedOutputs
 
 
@@ -101,6 +102,10 @@ class LocalBackend:
     ) -> OutputReport:
         """Look at the outputs in their claims' directories; see `Backend.inspect_outputs`."""
         return await asyncio.to_thread(self._inspect, ref, outputs, {"since": since.timestamp(), "curves": curves})
+
+    async def usage(self, ref: JobRef) -> Mapping[str, Use]:
+        """Return what the job's supervisor has told so far, also of a job that has ended; see `Backend.usage`."""
+        return await asyncio.to_thread(metering.told, self._store.files(ref.namespace, ref.name))
 
     def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
         """Yield what is noted in the file beside a claim; see `Backend.watch_claim` and `local.claim`."""

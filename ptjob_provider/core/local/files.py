@@ -10,6 +10,7 @@ Each file has one writer, named at its end; clients are whoever uses the back-en
         supervisor.lock        held by the submitter, then by the supervisor, until it ends
         supervisor.log         what went wrong in the supervisor itself
         processes.json         the processes it started, with their start times (the supervisor)
+        usage.json             what its replicas were measured to use (the supervisor)
         logs/<pod>/<incarnation>_<pod uid>/<container>/<restart>.log    in the kubelet's format (the supervisor)
         run/<pod>/             emptyDirs, working directories; gone with the pod
     <root>/claims/<namespace>/<claim>/    never removed by us
@@ -75,6 +76,11 @@ class JobFiles:
     def processes(self) -> Path:
         """The processes that the supervisor started."""
         return self.path / "processes.json"
+
+    @property
+    def usage(self) -> Path:
+        """What its replicas were measured to use."""
+        return self.path / "usage.json"
 
     @property
     def snapshots(self) -> Snapshots:

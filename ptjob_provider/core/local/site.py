@@ -16,9 +16,9 @@ from ptjob_provider.core import claim_files, kinds
 from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds.podtemplate import count_gpus
-from ptjob_provider.core.local import processes
 from ptjob_provider.core.local.backend import LocalBackend
 from ptjob_provider.core.local.files import read_json
+from ptjob_provider.core.local.metering import Load
 from ptjob_provider.core.local.objects import JobStore
 from ptjob_provider.core.local.volumes import claim_directory
 from ptjob_provider.core.site import Check, NodeUse, ReplicaUse, Usage
@@ -38,7 +38,6 @@ _INTERVAL = 0.5
 
 _GIBIBYTE = 2**30
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class LocalSite:
@@ -87,7 +86,7 @@ class LocalSite:
         ref = JobRef.of(job)
         async with aclosing(LocalBackend(self._config).watch(ref)) as watch:
             pods = {pod["metadata"]["name"]: pod for pod in (await anext(watch)).pods}
-        before = {name: _seconds(ref, pod) for name, pod in pods.items()}
+        before = {name: _load(ref, pod).seconds for name, pod in pods.items()}
         await asyncio.sleep(_INTERVAL)
         return Usage(replicas=[_use(ref, each.name, pods, before) for each in kinds.replicas(job)])
 
@@ -215,31 +214,20 @@ def _use(ref: JobRef, name: str, pods: dict[str, Manifest], before: dict[str, fl
     phase = str(pod["status"].get("phase") or "")
     if phase != "Running":
         return ReplicaUse(replica=name, phase=phase)
+    load = _load(ref, pod)
     return ReplicaUse(
         replica=name,
         node=socket.gethostname(),
         phase=phase,
         gpus=count_gpus(pod),
-        cpu=max(0.0, _seconds(ref, pod) - before[name]) / _INTERVAL,
-        memory=sum(int(fields[21]) for fields in _stats(ref, pod)) * _PAGE,
+        cpu=max(0.0, load.seconds - before[name]) / _INTERVAL,
+        memory=load.memory,
+        disk=load.written,
     )
 
 
-def _seconds(ref: JobRef, pod: Manifest) -> float:
-    """Return the seconds of CPU that the pod's living processes have had."""
-    return sum(int(fields[11]) + int(fields[12]) for fields in _stats(ref, pod)) / _TICKS
-
-
-def _stats(ref: JobRef, pod: Manifest) -> list[list[str]]:
-    """Return the numbers behind the name in each process's /proc/PID/stat."""
-    found = []
-    for process in processes.marked(f"{ref.uid}/{pod['metadata']['uid']}/"):
-        try:
-            text = Path(f"/proc/{process.pid}/stat").read_text()
-        except OSError:
-            continue
-        found.append(text.rpartition(")")[2].split())
-    return found
+def _load(ref: JobRef, pod: Manifest) -> Load:
+    return Load.of(f"{ref.uid}/{pod['metadata']['uid']}/")
 
 
 def _claim(namespace: str, path: Path) -> dict[str, Any]:

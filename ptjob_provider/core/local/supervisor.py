@@ -26,6 +26,7 @@ from ptjob_provider.core.local.devices import DevicePool, PortReservation
 from ptjob_provider.core.local.environment import Place
 from ptjob_provider.core.local.files import JobFiles, read_json, stamp, write_json
 from ptjob_provider.core.local.lost import SUPERVISOR_LOST, remove_job
+from ptjob_provider.core.local.metering import Meter
 from ptjob_provider.core.local.pod import Pod
 from ptjob_provider.core.local.processes import ProcessId
 from ptjob_provider.core.local.resources import devices_of
@@ -64,6 +65,7 @@ class Supervisor:
         signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
         self._stopped_by = 0
         self._read_object()
+        self._meter = Meter(self._job["metadata"]["uid"], files)
         self._status: Status = operator.created(self._job, datetime.now(UTC))
 
     def run(self) -> None:
@@ -77,6 +79,7 @@ class Supervisor:
             has_started = self._advance()
             if self._is_over():
                 break
+            self._measure()
             if not has_started:  # what runs is told before it can end
                 self._wait()
         self._end()
@@ -217,6 +220,10 @@ class Supervisor:
             self._number += 1
             self._files.snapshots.append(self._number, state)
             self._published = state
+
+    def _measure(self) -> None:
+        running = (pod for pod in self._pods.values() if any(container.pid for container in pod.containers))
+        self._meter.look((pod.name, pod.uid) for pod in running)
 
     def _record_leaders(self) -> None:
         leaders = [container.identity.to_dict() for container in self._containers() if container.identity]

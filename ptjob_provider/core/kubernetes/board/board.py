@@ -15,6 +15,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterUnavailable, JobNotFound, PTJobError
 from ptjob_provider.core.hub import Mailbox
 from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.board.metering import Metering
 from ptjob_provider.core.kubernetes.board.owners import Owners
 from ptjob_provider.core.kubernetes.board.reasons import Reasons
 from ptjob_provider.core.kubernetes.board.watching import Gone, Mark, Present, Watch
@@ -54,6 +55,7 @@ class Board:
         self._ended: set[str] = set()
         self._owners = Owners(kinds.named(selection.kind))
         self._reasons = Reasons(selection.namespace)
+        self._metering = Metering(selection.namespace, selection.config.usage_interval)
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._tasks: asyncio.TaskGroup
         self._client: Client
@@ -65,6 +67,7 @@ class Board:
                 self._tasks.create_task(self._watch_jobs())
                 self._tasks.create_task(self._watch_pods())
                 self._tasks.create_task(self._reasons.run(self._client))
+                self._tasks.create_task(self._metering.run(self._client))
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
 
@@ -133,6 +136,7 @@ class Board:
         uid = world.ref.uid
         del self._worlds[uid]
         self._reasons.drop(world)
+        self._metering.drop(world)
         job = world.read_job()
         version = self._versions.pop(uid, None)
         if job is None or not self._is_kept(job):
@@ -175,6 +179,11 @@ class Board:
                 return await ask()
             except ClusterUnavailable as error:
                 await asyncio.sleep(error.retry_after or 1.0)
+
+    def _look_at(self, world: World) -> None:
+        """See whether something else has to be asked for after a change."""
+        self._reasons.look_at(world)
+        self._metering.look_at(world)
 
     # --- jobs
 
@@ -223,7 +232,7 @@ class Board:
             self._tasks.create_task(self._telling_followers(world, self._show_failure(world, job)))
         else:
             world.show_job(job)
-            self._reasons.look_at(world)
+            self._look_at(world)
 
     async def _show_failure(self, world: World, job: Manifest) -> None:
         """Show that a job has failed together with the operator's word on it: nobody waits for what is told later."""
@@ -231,7 +240,7 @@ class Board:
         await self._reasons.read(self._client, world, [world.ref.uid])
         if self._versions.get(world.ref.uid) == version:
             world.show_job(job)
-            self._reasons.look_at(world)
+            self._look_at(world)
 
     def _lose_jobs(self, uids: Iterable[str]) -> None:
         for uid in uids:
@@ -290,7 +299,7 @@ class Board:
         world = self._worlds.get(job)
         if world is not None:
             world.show_pod(_stripped(pod))
-            self._reasons.look_at(world)
+            self._look_at(world)
         elif self._keeps and job not in self._ended:
             self._pods.setdefault(job, {})[pod["metadata"]["uid"]] = packed(_stripped(pod))
 
@@ -298,7 +307,7 @@ class Board:
         world = self._worlds.get(job)
         if world is not None:
             world.lose_pod(pod)
-            self._reasons.look_at(world)
+            self._look_at(world)
         pods = self._pods.get(job, {})
         pods.pop(pod["metadata"]["uid"], None)
         if not pods:

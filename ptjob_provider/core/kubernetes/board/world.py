@@ -17,10 +17,12 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.hub import Mailbox
 from ptjob_provider.core.kinds.ours import QUEUE_LABEL
+from ptjob_provider.core.measured import Use, of_pods
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from typing import Any
 
     from ptjob_provider.core.identity import JobRef, Manifest
 
@@ -54,6 +56,7 @@ class World:
         "_packed",
         "_pods",
         "_replicas",
+        "_used",
         "box",
         "is_known",
         "phase",
@@ -76,6 +79,7 @@ class World:
         self._gone: deque[tuple[int, Manifest]] | None = None
         self._number_of_gone = 0
         self._events: Mapping[str, Manifest] = {}
+        self._used: dict[str, tuple[str, Use]] | None = None
 
     # --- what its board tells
 
@@ -115,6 +119,14 @@ class World:
         if events != self._events:
             self._events = events
             self.box.ring()
+
+    def show_measured(self, pod: Manifest, measured: Mapping[str, Any]) -> None:
+        """Take what one of its pods uses now; nobody is woken for that."""
+        self._used = {} if self._used is None else self._used
+        replica = kinds.named(self.ref.kind).replica_of(pod)
+        uid = pod["metadata"]["uid"]
+        _, before = self._used.get(uid, (replica, Use()))
+        self._used[uid] = replica, before.seen(measured)
 
     # --- what its followers read
 
@@ -170,6 +182,10 @@ class World:
             async with asyncio.timeout(timeout):  # `wait_for` may swallow a cancellation before Python 3.12
                 await self.box.until(lambda: self.box.version > before)
 
+    def used(self) -> dict[str, Use]:
+        """Return what its replicas were measured to use since it is followed, by their names."""
+        return of_pods((self._used or {}).values())
+
     # --- what its board reads
 
     def read_job(self) -> Manifest | None:
@@ -180,6 +196,13 @@ class World:
     def pods(self) -> Mapping[str, Manifest]:
         """The pods that are there: uid → pod."""
         return self._pods
+
+    @property
+    def running(self) -> list[Manifest]:
+        """The pods that run, if the job does."""
+        if self.phase is not JobPhase.RUNNING:
+            return []
+        return [pod for pod in self._pods.values() if pod["status"].get("phase") == "Running"]
 
     @property
     def has_surely_stopped(self) -> bool:

@@ -1,0 +1,81 @@
+"""What replicas were seen to use: how looks, pods and those who look are put together."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core.identity import USAGE_ANNOTATION
+from ptjob_provider.core.measured import Use, of_pods, shown, stored_in, to_text, together
+
+
+def annotated(text: str) -> dict[str, Any]:
+    """Return a job with this note on it."""
+    return {"metadata": {"annotations": {USAGE_ANNOTATION: text}}}
+
+
+def test_the_most_of_all_looks_is_the_peak() -> None:
+    """Counters only grow; what nobody measures stays unknown."""
+    use = Use().seen({"cpu": 0.5, "memory": 10, "received": 1}).seen({"cpu": 0.25, "memory": 20, "received": 3})
+
+    assert use == Use(peak_cpu=0.5, peak_memory=20, received=3, sent=None, disk=None, samples=2)
+    assert use.seen({}) == Use(peak_cpu=0.5, peak_memory=20, received=3, samples=3)
+
+
+def test_what_two_pods_of_a_replica_moved_counts_together() -> None:
+    """Their peaks do not: they did not run at once."""
+    first = Use(peak_cpu=1.0, peak_memory=5, received=10, sent=1, samples=2)
+    second = Use(peak_cpu=0.5, peak_memory=9, received=20, disk=7, samples=1)
+
+    found = of_pods([("a", first), ("b", second), ("a", second)])
+
+    assert found == {
+        "a": Use(peak_cpu=1.0, peak_memory=9, received=30, sent=1, disk=7, samples=3),
+        "b": second,
+    }
+
+
+def test_two_who_looked_at_the_same_pods_saw_the_most_of_both() -> None:
+    """Nothing counts twice."""
+    one, other = Use(peak_memory=5, received=10, samples=4), Use(peak_memory=3, received=30, samples=1)
+
+    assert together({"a": one}, {"a": other, "b": other}) == {
+        "a": Use(peak_memory=5, received=30, samples=4),
+        "b": other,
+    }
+
+
+def test_it_is_plain_json_that_can_be_read_back() -> None:
+    """As the result has it, and as it is noted on the job."""
+    uses = {"m": Use(peak_cpu=1.5, peak_memory=2**30, received=1, sent=2, disk=3, samples=9), "w": Use()}
+
+    told = shown(uses, rank0="m")
+
+    assert told == {"replicas": {"m": uses["m"].to_dict()}, "left_out": 0}
+    assert json.loads(json.dumps(told)) == told
+    assert stored_in(annotated(to_text(uses, rank0="m"))) == {"m": uses["m"]}
+
+
+def test_nothing_measured_is_told_as_nothing() -> None:
+    """No replica with zeros, no note."""
+    assert shown({"m": Use()}, rank0="m") is None
+    assert to_text({}, rank0="m") == ""
+
+
+def test_of_many_replicas_those_with_the_most_memory_are_told() -> None:
+    """And rank 0; how many are not is said."""
+    uses = {f"w-{n}": Use(peak_memory=n, samples=1) for n in range(1000)} | {"m": Use(samples=1)}
+
+    told = shown(uses, rank0="m")
+
+    assert told is not None
+    assert (len(told["replicas"]), told["left_out"]) == (64, 937)
+    assert list(told["replicas"])[:2] == ["m", "w-999"]
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[]", '{"m": {"unknown": 1}}', '{"m": 3}'])
+def test_a_note_that_cannot_be_read_says_nothing(text: str) -> None:
+    """Somebody else's, or a later version's."""
+    assert stored_in(annotated(text)) == {}

@@ -1,0 +1,157 @@
+"""What is asked about the use of replicas, and how often. A stand-in answers: it counts, and refuses on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api_server_stand_in import stand_in_api_server
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kubernetes import ClusterConfig
+from ptjob_provider.core.kubernetes.board.metering import Metering
+from ptjob_provider.core.kubernetes.board.world import World
+from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.measured import Use
+
+if TYPE_CHECKING:
+    from api_server_stand_in import StandInApiServer
+
+INTERVAL = 0.05
+
+
+def running(name: str, *, node: str = "n", phase: str = "Running") -> World:
+    """Return the world of a job whose one pod runs."""
+    world = World(JobRef(kind="PyTorchJob", namespace="team", name=name, uid=f"uid-{name}"))
+    condition = {"type": "Running", "status": "True", "lastTransitionTime": "2026-11-20T12:00:00Z"}
+    world.show_job(
+        {
+            "kind": "PyTorchJob",
+            "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}"},
+            "spec": {"pytorchReplicaSpecs": {}},
+            "status": {"conditions": [condition]},
+        }
+    )
+    meta = {"name": f"{name}-master-0", "namespace": "team", "uid": f"pod-{name}"}
+    world.show_pod({"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": phase}})
+    return world
+
+
+def summary(name: str, received: int) -> dict[str, Any]:
+    """Return what a kubelet says of the pod of that job."""
+    memory = {"workingSetBytes": 2**20}
+    pod = {"podRef": {"name": f"{name}-master-0", "namespace": "team"}, "memory": memory}
+    return {"pods": [pod | {"network": {"rxBytes": received, "txBytes": 1}}]}
+
+
+async def looked(stand_in: StandInApiServer, *worlds: World, requests: int) -> list[str]:
+    """Look at these until so many requests came, and for four rounds more; return the paths that were asked for."""
+    metering = Metering("team", INTERVAL)
+    for world in worlds:
+        metering.look_at(world)
+    async with lease(stand_in.config(attempts=6)) as client:
+        task = asyncio.create_task(metering.run(client))
+        async with asyncio.timeout(60):
+            while len(stand_in.requests) < requests:  # noqa: ASYNC110 - the stand-in counts and tells nobody
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(4 * INTERVAL)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    return [line.split()[1] for line in stand_in.requests]
+
+
+async def test_a_thousand_jobs_cost_what_one_costs() -> None:
+    """One request a round, for the one node on which they all run."""
+    async with stand_in_api_server() as stand_in:
+        asked = await looked(stand_in, *(running(f"j{n}") for n in range(1000)), requests=1)
+
+    assert set(asked) == {"/api/v1/nodes/n/proxy/stats/summary"}
+    assert len(asked) < 10
+
+
+async def test_what_is_told_is_the_replicas_use() -> None:
+    """The most of all rounds, by the replica's name."""
+    world = running("digits")
+
+    async with stand_in_api_server((200, summary("digits", 10)), (200, summary("digits", 30))) as stand_in:
+        await looked(stand_in, world, requests=2)
+
+    (use,) = world.used().values()
+    assert list(world.used()) == ["digits-master-0"]
+    assert use == Use(peak_memory=2**20, received=30, sent=1, samples=2)
+
+
+async def test_where_nobody_may_be_asked_it_is_asked_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Two requests in a board's life, and a line for who debugs; the job loses nothing."""
+    caplog.set_level(logging.DEBUG, logger="ptjob_provider")
+    world = running("digits")
+
+    async with stand_in_api_server(403, 403) as stand_in:
+        asked = await looked(stand_in, world, requests=2)
+
+    assert asked == ["/api/v1/nodes/n/proxy/stats/summary", "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"]
+    assert world.used() == {}
+    told = [record for record in caplog.records if "will not tell" in record.message]
+    assert [record.levelno for record in told] == [logging.DEBUG, logging.DEBUG]
+
+
+async def test_a_server_that_is_away_is_asked_once_a_round() -> None:
+    """Not six times, as one that matters is; and it is asked again."""
+    async with stand_in_api_server(*[503] * 100) as stand_in:
+        asked = await looked(stand_in, running("digits"), requests=2)
+
+    pauses = [later - earlier for earlier, later in pairwise(stand_in.came_at)]
+    assert min(pauses) > INTERVAL / 2
+    assert len(set(asked)) == 1
+
+
+async def test_kubelets_take_turns_beside_the_metrics_api() -> None:
+    """Two requests a round, however many nodes there are."""
+    worlds = [running(f"j{n}", node=f"n{n}") for n in range(4)]
+
+    async with stand_in_api_server() as stand_in:
+        asked = await looked(stand_in, *worlds, requests=8)
+
+    metrics = "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"
+    assert asked[:8:2] == [metrics] * 4
+    assert [path.split("/")[4] for path in asked[1:8:2]] == ["n0", "n1", "n2", "n3"]
+
+
+async def test_nothing_is_asked_while_nothing_runs() -> None:
+    """Ten thousand jobs in a queue cost nothing; neither do those whose pods have ended, or whom nobody follows."""
+    left = running("left")
+    metering = Metering("team", INTERVAL)
+    metering.look_at(left)
+    metering.drop(left)
+    metering.look_at(running("ended", phase="Succeeded"))
+    suspended = World(left.ref)
+    metering.look_at(suspended)
+
+    async with stand_in_api_server() as stand_in, lease(stand_in.config()) as client:
+        task = asyncio.create_task(metering.run(client))
+        await asyncio.sleep(4 * INTERVAL)
+        task.cancel()
+
+    assert stand_in.requests == []
+
+
+async def test_whoever_wants_no_measuring_has_none() -> None:
+    """An interval of 0 ends it before it begins."""
+    async with stand_in_api_server() as stand_in, lease(stand_in.config()) as client:
+        metering = Metering("team", 0.0)
+        metering.look_at(running("digits"))
+        await metering.run(client)
+
+    assert stand_in.requests == []
+
+
+def test_an_interval_is_a_time() -> None:
+    """Named, with what is allowed."""
+    with pytest.raises(InvalidSpec, match=r"usage_interval: .* seconds, or 0 for never"):
+        ClusterConfig(usage_interval=-1)
