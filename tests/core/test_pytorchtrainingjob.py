@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -210,6 +211,46 @@ def test_typed_fields_are_laid_over_a_manifest() -> None:
     assert spec["torchrunConfig"] == GUIDES["spec"]["torchrunConfig"]
     assert found.manifest["metadata"]["labels"]["team"] == "a"
     assert {mount["mountPath"] for mount in first(found.manifest)["volumeMounts"]} == {"/t9k/mnt", SHARED_MEMORY_PATH}
+
+
+def test_a_command_over_a_manifest_with_torchrun_is_what_it_starts() -> None:
+    """T9k ignores a command then: it becomes arguments, or is refused; the manifest's own stays as it is."""
+    found = first(rendered(manifest=GUIDES, command=["torchrun", "other.py"]))
+    own = copy.deepcopy(GUIDES)
+    own["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["command"] = ["python", "ignored.py"]
+
+    assert "command" not in found
+    assert found["args"] == ["other.py", *SCRIPT]
+    assert first(rendered(manifest=own, shared_memory="1Gi"))["command"] == ["python", "ignored.py"]
+    with pytest.raises(InvalidSpec, match=r"^command: .*python.* torchrun, script and options"):
+        rendered(manifest=GUIDES, command=["python", "other.py"])
+
+
+def test_torchrun_over_a_manifest_does_not_lose_its_command() -> None:
+    """What the manifest would have run is what torchrun starts, or the job is refused."""
+    own = copy.deepcopy(GUIDES)
+    del own["spec"]["torchrunConfig"]
+    container = own["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]
+    container["command"] = ["torchrun", "train.py"]
+    refused = copy.deepcopy(own)
+    refused["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["command"] = ["python"]
+
+    found = first(rendered(manifest=own, nproc_per_node=2))
+
+    assert ("command" in found, found["args"][0]) == (False, "train.py")
+    with pytest.raises(InvalidSpec, match=r"^command: "):
+        rendered(manifest=refused, nproc_per_node=2)
+
+
+def test_fields_of_all_other_pods_are_not_rank_0s() -> None:
+    """Whichever of the two is said; where the manifest has them in one role, that cannot be said."""
+    [rank0, others] = rendered(**BASE, worker={"cpu": "10"})["spec"]["replicaSpecs"]
+
+    assert "resources" not in rank0["template"]["spec"]["containers"][0]
+    assert others["template"]["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "10"}
+    for role in ("master", "worker"):
+        with pytest.raises(InvalidSpec, match=rf"^{role}: the manifest's first role has 2 pods"):
+            rendered(manifest=GUIDES, workers=2, **{role: {"cpu": "10"}})
 
 
 def test_a_policy_of_a_manifest_is_merged_with_ours() -> None:

@@ -121,7 +121,12 @@ def _asked(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     found = _skeleton(job) if job.manifest is None else _given(job.manifest)
     spec = found["spec"]
     torchrun = torchrun_config(job, spec.get("torchrunConfig"))
-    roles = [_role(each, index, job, under, torchrun) for index, each in enumerate(_resized(spec, job.workers))]
+    is_started = bool(torchrun and torchrun.get("enabled"))
+    is_asked_by_us = job.manifest is None or not (spec.get("torchrunConfig") or {}).get("enabled")
+    roles = [
+        _role(each, role, job, under, is_command=not is_started, is_asked_by_us=is_asked_by_us)
+        for each, role in _with_roles(_resized(spec, job.workers), job)
+    ]
     changes = {
         "torchrunConfig": torchrun,
         "elastic": _elastic(job, spec.get("elastic")),
@@ -171,13 +176,37 @@ def _resized(spec: Mapping[str, Any], workers: int | None) -> list[Manifest]:
     return [*roles[:-1], {**roles[-1], "replicas": workers - others}]
 
 
+def _with_roles(specs: list[Manifest], job: TrainingJob) -> list[tuple[Manifest, Role]]:
+    """Return each role with whose fields it takes: rank 0's, or those of all others.
+
+    Raises:
+        InvalidSpec: rank 0 shares its role with others, and the job says that they differ.
+    """
+    differ = [name for name in ("master", "worker") if getattr(job, name) is not None]
+    if not differ:
+        return [(each, "worker") for each in specs]
+    if count(specs[0]) > 1:
+        given = f"the manifest's first role has {count(specs[0])} pods, which are alike"
+        raise InvalidSpec(f"{differ[0]}: {given}; have a role of its own for rank 0, or leave it out")
+    return [(specs[0], "master"), *((each, "worker") for each in specs[1:])]
+
+
 def _role(
-    spec: Manifest, index: int, job: TrainingJob, under: TrainingJob | None, torchrun: Manifest | None
+    spec: Manifest, role: Role, job: TrainingJob, under: TrainingJob | None, *, is_command: bool, is_asked_by_us: bool
 ) -> Manifest:
-    role: Role = "master" if index == 0 and job.master is not None else "worker"
+    """Return one role; with torchrun its command, which T9k would ignore, becomes arguments, unless it is the user's.
+
+    Args:
+        spec: as it is so far.
+        role: whose fields it takes.
+        job: what was asked for.
+        under: the installation's template.
+        is_command: the container's command is run as it is.
+        is_asked_by_us: it is not the manifest that asks for torchrun.
+    """
     container = trainer_of(spec["template"])
     template = pods_asked_for(spec["template"], job, under, role=role, container=container)
-    if torchrun is not None and torchrun.get("enabled") and job.manifest is None:
+    if not is_command and (is_asked_by_us or job.role(role).command is not None):
         template = podtemplate.map_container(template, container, as_arguments)
     policy = job.restart_policy or (None if job.manifest else "OnFailure" if job.elastic_policy else "Never")
     return {**spec, **({"restartPolicy": policy} if policy else {}), "template": template}

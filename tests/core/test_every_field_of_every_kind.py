@@ -1,0 +1,157 @@
+"""No field is dropped in silence: whatever the kind, a field that is set changes its object, or is refused by its name.
+
+`same_fields` has a value for each field; one that is added to jobs fails here until it has one, and a place.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import SPEC_HASH_ANNOTATION
+from ptjob_provider.core.kinds import pytorchjob, pytorchtrainingjob, trainjob
+from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, TrainingJob
+from ptjob_provider.core.spec.roles import RoleFields
+from same_fields import FIELDS, rendered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+
+OLD = "the old operator's PyTorchJob"
+OLD_FIELDS = frozenset(
+    {"pytorchReplicaSpecs", "cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"}
+)
+KINDS = {"PyTorchJob": pytorchjob, "TrainJob": trainjob, "PyTorchTrainingJob": pytorchtrainingjob, OLD: pytorchjob}
+
+PARTS: Mapping[str, Mapping[str, Any]] = {
+    "elastic_policy": {
+        "min_replicas": 1,
+        "max_replicas": 3,
+        "max_restarts": 4,
+        "rdzv_backend": "etcd",
+        "rdzv_host": "meet",
+        "rdzv_port": 1234,
+        "rdzv_id": "us",
+        "rdzv_conf": {"timeout": "30"},
+        "standalone": True,
+    },
+    "master": {
+        "image": "chief:1",
+        "command": ["torchrun", "chief.py"],
+        "args": ["--chief"],
+        "env": {"A": "b"},
+        "cpu": "3",
+        "memory": "3Gi",
+        "gpus": 3,
+        "container_resources": {"limits": {"rdma/hca": 3}},
+        "node_selector": {"a": "b"},
+    },
+}
+WHOLE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {**PARTS, "worker": PARTS["master"]}
+CHOICES = {"kind", "manifest"}
+"""They say which object it is, not what is in it."""
+
+WITHOUT: Mapping[str, Mapping[str, Any]] = {
+    "gpu_resource": {"gpus": 1},
+    "shared_memory": {"shared_memory": "1Gi"},
+    "volume_mounts": {"volumes": [{"name": "tmp", "emptyDir": {}}]},
+}
+"""What a field is laid over, so that it is the field itself which changes something."""
+
+
+def every() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Return each field, and each part of one, with arguments that lack it and arguments that have it."""
+    found: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+    for field in JOB_FIELDS:
+        if field not in CHOICES | set(WHOLE):
+            given = {name: part for name, part in FIELDS[field].items() if name != "kind"}
+            found.append((field, dict(WITHOUT.get(field, {})), given))
+    for field, values in WHOLE.items():
+        lacks: dict[str, Any] = {field: {}} if field == "elastic_policy" else {}
+        found += [(f"{field}.{name}", lacks, {field: {name: part}}) for name, part in values.items()]
+    return found
+
+
+POD = {"spec": {"containers": [{"name": "pytorch", "image": "own:1", "args": ["main.py", "--fast"]}]}}
+NAMED = {"metadata": {"name": "own"}}
+OPERATORS = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    **NAMED,
+    "spec": {"pytorchReplicaSpecs": {role: {"replicas": 1, "template": POD} for role in ("Master", "Worker")}},
+}
+OWN: Mapping[str, Manifest] = {
+    "PyTorchJob": OPERATORS,
+    OLD: OPERATORS,
+    "TrainJob": {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        **NAMED,
+        "spec": {"runtimeRef": {"name": "mine"}, "trainer": {"numNodes": 2, "image": "own:1"}},
+    },
+    "PyTorchTrainingJob": {
+        "apiVersion": "batch.tensorstack.dev/v1beta1",
+        "kind": "PyTorchTrainingJob",
+        **NAMED,
+        "spec": {
+            "torchrunConfig": {"enabled": True, "procPerNode": "4"},
+            "replicaSpecs": [{"type": "worker", "replicas": 2, "template": POD}],
+        },
+    },
+}
+
+
+def told(kind: str, arguments: Mapping[str, Any]) -> Manifest:
+    """Return what the server gets, without what is worked out from the rest."""
+    found = copy.deepcopy(rendered(TrainingJob.parse(kind="PyTorchJob" if kind == OLD else kind, **arguments)))
+    del found["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
+    return KINDS[kind].in_words_of(found, OLD_FIELDS if kind == OLD else frozenset())
+
+
+def refused(kind: str, arguments: Mapping[str, Any]) -> str:
+    """Return the name of the field that the kind has no place for; "" if it has one for all."""
+    try:
+        told(kind, arguments)
+    except InvalidSpec as error:
+        return re.split(r"[.:\[]", str(error))[0]
+    return ""
+
+
+def check(kind: str, field: str, lacks: dict[str, Any], has: dict[str, Any]) -> None:
+    name = refused(kind, has)
+    assert name in {"", field.partition(".")[0]}
+    assert name or json.dumps(told(kind, has)) != json.dumps(told(kind, lacks)), f"{field} changes nothing"
+
+
+@pytest.mark.parametrize(("field", "lacks", "has"), [pytest.param(*each, id=each[0]) for each in every()])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_field_changes_the_object_or_is_refused_by_its_name(
+    kind: str, field: str, lacks: dict[str, Any], has: dict[str, Any]
+) -> None:
+    """And never neither."""
+    usual = {"name": "digits", "image": "digits:1", "workers": 2, "command": ["torchrun", "main.py"]}
+
+    check(kind, field, {**usual, **lacks}, {**usual, **has})
+
+
+@pytest.mark.parametrize(("field", "lacks", "has"), [pytest.param(*each, id=each[0]) for each in every()])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_holds_over_a_manifest(kind: str, field: str, lacks: dict[str, Any], has: dict[str, Any]) -> None:
+    """Each field is laid over the user's own object, or refused by its name."""
+    usual = {"manifest": OWN[kind]}
+
+    check(kind, field, {**usual, **lacks}, {**usual, **has})
+
+
+def test_every_part_of_a_field_is_tried() -> None:
+    """A part that is added to a role or to an elastic policy fails here until it has a value."""
+    assert set(PARTS["elastic_policy"]) == {each.name for each in fields(ElasticPolicy)}
+    assert set(PARTS["master"]) == {each.name for each in fields(RoleFields)}
