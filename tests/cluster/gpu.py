@@ -1,4 +1,4 @@
-"""Graphics cards that the node only says it has: the scheduler counts them, a pod that gets one finds nothing."""
+"""Devices that the node only says it has: the scheduler counts them, a pod that gets one finds nothing."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ RESOURCE = "nvidia.com/gpu"
 
 
 @contextlib.contextmanager
-def gpus(cluster: Cluster, count: int) -> Iterator[None]:
-    """Let pods be scheduled onto so many cards; afterwards the node has none."""
-    _say(cluster, str(count))
+def gpus(cluster: Cluster, count: int, *, resource: str = RESOURCE) -> Iterator[None]:
+    """Let pods be scheduled onto so many cards, or other devices; afterwards the node has none."""
+    _say(cluster, resource, str(count))
     try:
         yield
     finally:
-        _say(cluster, None)
+        _say(cluster, resource, None)
 
 
-def _say(cluster: Cluster, count: str | None) -> None:
+def _say(cluster: Cluster, resource: str, count: str | None) -> None:
     """Write it into the node's status; the kubelet adopts it as what pods may have."""
-    status = {"capacity": {RESOURCE: count}, "allocatable": {RESOURCE: count}}
+    status = {"capacity": {resource: count}, "allocatable": {resource: count}}
     words = ("patch", "node", NODE, "--subresource=status", "--type=merge", "--patch")
     cluster.kubectl(*words, json.dumps({"status": status}))
 
     def adopted() -> bool:
         seen = cluster.kubectl.get("node", NODE)["status"]
-        return all(seen[part].get(RESOURCE) == count for part in status)
+        return all(seen[part].get(resource) == count for part in status)
 
-    wait_until(f"the node to say {RESOURCE} {count or 'no more'}", adopted, timeout=180)
+    wait_until(f"the node to say {resource} {count or 'no more'}", adopted, timeout=180)

@@ -16,6 +16,7 @@ import pytest
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import SPEC_HASH_ANNOTATION
 from ptjob_provider.core.kinds import pytorchjob, pytorchtrainingjob, trainjob
+from ptjob_provider.core.kinds.podtemplate import SHARED_MEMORY_PATH
 from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, TrainingJob
 from ptjob_provider.core.spec.roles import RoleFields
 from same_fields import FIELDS, rendered
@@ -149,6 +150,18 @@ def test_the_same_holds_over_a_manifest(kind: str, field: str, lacks: dict[str, 
     usual = {"manifest": OWN[kind]}
 
     check(kind, field, {**usual, **lacks}, {**usual, **has})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("processes", [{}, {"nproc_per_node": 2}])
+def test_every_kind_has_shared_memory_unless_it_is_not_wanted(kind: str, processes: dict[str, Any]) -> None:
+    """Whatever the number of processes in a pod: data loaders need it, too."""
+    usual = {"name": "digits", "image": "digits:1", "command": ["torchrun", "main.py"], **processes}
+    if kind == OLD:
+        usual.pop("nproc_per_node", None)  # which it cannot say
+
+    assert SHARED_MEMORY_PATH in json.dumps(told(kind, usual))
+    assert SHARED_MEMORY_PATH not in json.dumps(told(kind, {**usual, "shared_memory": False}))
 
 
 def test_every_part_of_a_field_is_tried() -> None:

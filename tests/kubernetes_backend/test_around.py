@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,8 +14,12 @@ from cluster.images import INIT_IMAGE
 from cluster.layout import NODE
 from cluster.shell import wait_until
 from cluster.tenants import service_account
-from cluster_world import PATIENCE
+from cluster_world import PATIENCE, config_of
+from fakes import ListSink
 from kubernetes_backend.terminal import Terminal, terminal_of
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.submission import Submission
 from rbac import cluster_rules, optional_rules, rules
 
 if TYPE_CHECKING:
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cluster.boot import Cluster
+    from ptjob_provider.core.conclusion import Conclusion
 
 SMALL = ("--cpu", "50m", "--memory", "64Mi", "--termination-grace-period-seconds", "1")
 
@@ -125,8 +131,11 @@ def test_nodes_and_jobs_are_told_with_their_cards(trusted: Terminal) -> None:
 
 
 def test_what_replicas_use_is_measured_by_their_kubelet(trusted: Terminal) -> None:
-    """Processor, memory, network and disk of each, without a metrics server."""
-    busy = "while true; do :; done"
+    """Processor, memory, network and disk of each, without a metrics server; the most of it is in the result.
+
+    Whoever reads the job later reads the same.
+    """
+    busy = "until [ -e /go ]; do :; done"
     trusted.ptjob("submit", "--name", "busy", "--image", INIT_IMAGE, "--workers", "2", "--cpu", "200m", busy)
 
     def is_measured() -> bool:
@@ -135,9 +144,33 @@ def test_what_replicas_use_is_measured_by_their_kubelet(trusted: Terminal) -> No
 
     wait_until("both to be measured", is_measured, timeout=PATIENCE)
     shown = trusted.ptjob("top", "job", "busy")
+    conclusion = asyncio.run(asyncio.wait_for(followed_until_measured(trusted, "busy"), PATIENCE))
+    got = json.loads(trusted.ptjob("get", "busy", "-o", "json").stdout)
 
     assert "busy-worker-0" in shown.output
     assert "nobody tells" not in shown.output
+    assert conclusion.result is not None
+    replicas = conclusion.result["usage"]["replicas"]
+    assert set(replicas) == {"busy-master-0", "busy-worker-0"}
+    for use in replicas.values():
+        assert 0.02 < use["peak_cpu"] < 0.5
+        assert use["peak_memory"] > 0
+        assert use["received"] > 0
+        assert None not in use.values()
+    assert got["usage"] == conclusion.result["usage"]
+
+
+async def followed_until_measured(terminal: Terminal, name: str) -> Conclusion:
+    """Follow a job as its task does, until what it uses is known; then let it end."""
+    backend = KubernetesBackend(replace(config_of(terminal.kubeconfig), usage_interval=1.0))
+    submission = Submission.of(await backend.get("PyTorchJob", terminal.namespace, name))
+    following = asyncio.create_task(follow(backend, submission, sink=ListSink()))
+    while len(await backend.usage(submission.ref)) < len(submission.ranks):  # noqa: ASYNC110 - the port has no event
+        await asyncio.sleep(0.2)
+    for replica in submission.ranks:
+        words = ("exec", "--namespace", terminal.namespace, replica, "--", "sh", "-c", ": > /go")
+        await asyncio.to_thread(terminal.cluster.kubectl, *words)
+    return await following
 
 
 def test_without_the_right_what_is_used_is_not_known(bare: Terminal) -> None:

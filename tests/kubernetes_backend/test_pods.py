@@ -1,0 +1,114 @@
+"""What pods ask for besides their program, on a real node: one training carries all of it.
+
+The training writes more into /dev/shm than a container's own 64 MB; without what jobs are given it dies of that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from cluster.gpu import gpus
+from cluster.tenants import service_account
+from cluster_world import PATIENCE, config_of
+from fakes import ListSink, MemoryStore
+from ptjob_provider.core.conclusion import Outcome
+from ptjob_provider.core.diagnosis import Cause, Limits
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.submission import ensure_submitted
+from rbac import rules
+
+if TYPE_CHECKING:
+    from cluster.boot import Cluster
+    from ptjob_provider.core.conclusion import Conclusion
+
+HCA = "rdma/hca"
+FILLS = """
+import mmap, os
+with open("/dev/shm/batch", "w+b") as file:
+    file.truncate(80 * 2**20)
+    shared = mmap.mmap(file.fileno(), 0)
+for start in range(0, len(shared), 4096):
+    shared[start] = 1
+print("filled, as process", os.getpid(), flush=True)
+"""
+SMALL = {"cpu": "100m", "memory": "256Mi", "termination_grace_period_seconds": 1}
+
+
+def priority(name: str) -> dict[str, Any]:
+    """Return a priority class that preempts nobody."""
+    words = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+    return {**words, "value": 7, "preemptionPolicy": "Never"}
+
+
+def pull_secret(namespace: str) -> dict[str, Any]:
+    """Return a secret for a registry that nobody has."""
+    meta = {"name": "registry", "namespace": namespace}
+    words = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "kubernetes.io/dockerconfigjson"}
+    return {**words, "stringData": {".dockerconfigjson": '{"auths": {}}'}}
+
+
+async def run(
+    cluster: Cluster, namespace: str, name: str, *, limits: Limits | None = None, **fields: Any
+) -> tuple[Conclusion, ListSink]:
+    """Submit a job of one pod and follow it to its end."""
+    backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
+    owner, sink = Owner(instance="test", ids={"task_id": name}, labels={}), ListSink()
+    command = ["python3", "-c", FILLS]
+    job = TrainingJob.parse(**{"name": name, "namespace": namespace, "command": command, **SMALL, **fields})
+    async with asyncio.timeout(PATIENCE):
+        submission = await ensure_submitted(backend, job, owner=owner, store=MemoryStore())
+        return await follow(backend, submission, sink=sink, limits=limits), sink
+
+
+async def test_a_pod_gets_all_that_it_asks_for(cluster: Cluster, namespace: str, digits_image: str) -> None:
+    """An RDMA device, its node's network, processes and semaphores, a priority, a pull secret, and shared memory.
+
+    The device is counted: a second job that wants one more than there are is told so in the scheduler's words.
+    """
+    name = f"ptjob-{namespace}"
+    cluster.kubectl.apply(priority(name), pull_secret(namespace))
+    device = {"container_resources": {"limits": {HCA: 1}}}
+    shares = {"spec": {"containers": [{"name": "pytorch"}], "hostIPC": True, "hostPID": True}}
+    try:
+        with gpus(cluster, 1, resource=HCA):
+            conclusion, sink = await run(
+                cluster, namespace, "asks", image=digits_image, **device,
+                pod_template=shares, host_network=True, priority_class_name=name, image_pull_secrets=["registry"],
+            )  # fmt: skip
+            more = {"container_resources": {"limits": {HCA: 2}}}
+            limits = Limits(queue_timeout=5)
+            wants, _ = await run(cluster, namespace, "wants", image=digits_image, limits=limits, **more)
+            pods = cluster.kubectl.list("pods", namespace=namespace)
+    finally:
+        cluster.kubectl("delete", "priorityclass", name)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion.diagnosis
+    [line] = sink.lines
+    assert line.startswith("filled, as process ")
+    assert line != "filled, as process 1"
+    [pod] = [each for each in pods if each["metadata"]["name"].startswith("asks-")]
+    spec, status = pod["spec"], pod["status"]
+    assert (spec["priority"], spec["hostIPC"], spec["hostPID"]) == (7, True, True)
+    assert status["podIP"] == status["hostIP"]
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    assert spec["containers"][0]["resources"]["limits"][HCA] == "1"
+    assert wants.diagnosis is not None
+    assert wants.diagnosis.cause is Cause.UNSCHEDULABLE
+    assert f"Insufficient {HCA}" in wants.diagnosis.summary
+
+
+async def test_without_shared_memory_the_same_training_dies_and_is_told_why(
+    cluster: Cluster, namespace: str, digits_image: str
+) -> None:
+    """A container's own 64 MB are too few: SIGBUS, and what to raise."""
+    conclusion, _ = await run(cluster, namespace, "dies", image=digits_image, shared_memory=False)
+
+    assert conclusion.outcome is Outcome.FAILED
+    assert conclusion.diagnosis is not None
+    assert (conclusion.diagnosis.cause, conclusion.diagnosis.retryable) == (Cause.SHARED_MEMORY, False)
+    assert "died of SIGBUS" in conclusion.diagnosis.summary
+    assert "Raise shared_memory=" in conclusion.diagnosis.resolution
