@@ -17,6 +17,7 @@ from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.board.metering import Metering
 from ptjob_provider.core.kubernetes.board.world import World
 from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.site import ClusterSite
 from ptjob_provider.core.measured import Use
 
 if TYPE_CHECKING:
@@ -155,3 +156,33 @@ def test_an_interval_is_a_time() -> None:
     """Named, with what is allowed."""
     with pytest.raises(InvalidSpec, match=r"usage_interval: .* seconds, or 0 for never"):
         ClusterConfig(usage_interval=-1)
+
+
+async def test_a_metrics_server_that_gives_its_list_no_version_is_read() -> None:
+    """As the usual one does; `ptjob top job` asks it where kubelets may not be asked."""
+    template = {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}
+    meta = {"name": "digits", "namespace": "team", "uid": "uid-digits"}
+    specs = {"Master": {"replicas": 1, "template": template}}
+    job = {
+        "kind": "PyTorchJob",
+        "apiVersion": "kubeflow.org/v1",
+        "metadata": meta,
+        "spec": {"pytorchReplicaSpecs": specs},
+    }
+    owner = {"kind": "PyTorchJob", "name": "digits", "uid": "uid-digits", "controller": True}
+    pod = {
+        "metadata": {"name": "digits-master-0", "namespace": "team", "uid": "p", "ownerReferences": [owner]},
+        "spec": {"nodeName": "n", **template["spec"]},
+        "status": {"phase": "Running"},
+    }
+    pods = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [pod]}
+    usage = [{"name": "pytorch", "usage": {"cpu": "250m", "memory": "64Mi"}}]
+    measured = {"metadata": {"name": "digits-master-0", "namespace": "team"}, "containers": usage}
+    metrics = {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": [measured]}
+
+    async with stand_in_api_server((200, pods), 403, (200, metrics)) as stand_in:
+        found = await ClusterSite(stand_in.config()).usage(job)
+
+    assert found.unknown == ""
+    [use] = found.replicas
+    assert (use.replica, use.cpu, use.memory) == ("digits-master-0", 0.25, 64 * 2**20)
