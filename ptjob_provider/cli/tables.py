@@ -14,6 +14,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from ptjob_provider.core.measured import Use
     from ptjob_provider.core.orphans import Finding, LiveJob
     from ptjob_provider.core.site import Check, NodeUse, ReplicaUse
     from ptjob_provider.core.snapshot import Snapshot
@@ -105,6 +106,15 @@ def replicas(snapshot: Snapshot) -> Table:
         ends = [end for end in snapshot.record.terminations if end.replica == name]
         codes = ", ".join(f"{_code(end.exit_code)} {end.reason}".strip() for end in ends)
         table.add_row(str(rank), name, _phase(phases.get(name, "gone")), codes)
+    return table
+
+
+def peaks(used: Mapping[str, Use]) -> Table:
+    """Return the most that replicas were measured to use; `-` where nobody measures it."""
+    table = _table("REPLICA", "PEAK CPU", "PEAK MEMORY", "RECEIVED", "SENT", "DISK")
+    for name, use in used.items():
+        bytes_of = [_known(each, size) for each in (use.peak_memory, use.received, use.sent, use.disk)]
+        table.add_row(name, _known(use.peak_cpu, _cores), *bytes_of)
     return table
 
 

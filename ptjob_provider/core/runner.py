@@ -161,7 +161,7 @@ class _Follower:
                     why = await with_last_lines(self.backend, self.ref, end.diagnosis, mask=self.mask)
                     end = replace(end, diagnosis=why)
                 await self._settle(end)
-                self.used = measured.together(self.used, await self.backend.usage(self.ref))
+                await self._measure()
         finally:
             await self.log.end()
         return await self._conclude(end)
@@ -232,7 +232,7 @@ class _Follower:
         if self._has_log(self.record):
             self.log.begin()
         if self.record.terminations != before.terminations and not self.hands_off:
-            await self._annotate({RECORD_ANNOTATION: recorder.to_text(self.record)})
+            await self._annotate_with_use({RECORD_ANNOTATION: recorder.to_text(self.record)})
 
     def _say_changes(self, before: recorder.Record, after: recorder.Record, status: JobStatus) -> None:
         known = set(before.notices)
@@ -258,11 +258,16 @@ class _Follower:
         except ClusterError as error:
             logger.warning("%s: %s could not be kept on the job: %s", self.ref, " and ".join(texts), error)
 
-    async def _annotate_end(self, texts: Mapping[str, str]) -> None:
-        """Write what is known at the end, and what was used, in one request; in none if nothing is known."""
+    async def _annotate_with_use(self, texts: Mapping[str, str]) -> None:
+        """Write it in one request with what was used so far; in none if nothing is known."""
+        await self._measure()
         used = measured.to_text(self.used, rank0=self.submission.rank0)
         if all_texts := {**texts, **({USAGE_ANNOTATION: used} if used else {})}:
             await self._annotate(all_texts)
+
+    async def _measure(self) -> None:
+        """Take what the back-end knows while the job is watched; it asks nobody."""
+        self.used = measured.together(self.used, await self.backend.usage(self.ref))
 
     async def _wake_operator(self) -> None:
         """Change something on a job that is past its activeDeadlineSeconds, so that the operator looks at it.
@@ -348,7 +353,7 @@ class _Follower:
             return self.noted
         found = self._with_tail(await self._diagnose())
         if not self.hands_off:
-            await self._annotate_end({DIAGNOSIS_ANNOTATION: found.to_text()})
+            await self._annotate_with_use({DIAGNOSIS_ANNOTATION: found.to_text()})
         return found
 
     async def _diagnose(self) -> Diagnosis:
@@ -374,7 +379,7 @@ class _Follower:
         if self.hands_off:
             return None
         report = await inspect_outputs(self.backend, self.submission, curves=self.curves)
-        await self._annotate_end({REPORT_ANNOTATION: report_text(report)} if report is not None else {})
+        await self._annotate_with_use({REPORT_ANNOTATION: report_text(report)} if report is not None else {})
         return report
 
     def _result(self, status: JobStatus, report: OutputReport | None, why: Diagnosis | None) -> dict[str, Any]:

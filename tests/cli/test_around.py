@@ -57,11 +57,13 @@ def test_a_replica_that_works_is_seen_to_work(machine: Machine) -> None:
     machine.wait_for_line(name, "begun")
 
     told = json.loads(machine.ptjob("top", "job", name, "-o", "json").stdout)
+    got = machine.ptjob("get", name).output
     shown = machine.ptjob("top", "job", name).output
 
     assert [use["replica"] for use in told] == ["busy-master-0", "busy-worker-0"]
     assert all(use["cpu"] > 0.05 and use["memory"] > 2**20 for use in told)
     assert "busy-worker-0" in shown
+    assert "PEAK MEMORY" in got
 
 
 def test_jobs_without_replicas_use_nothing(ended: Machine, machine: Machine) -> None:

@@ -21,7 +21,14 @@ from ptjob_provider.core.errors import (
     JobTimedOut,
     OutputsNotVerified,
 )
-from ptjob_provider.core.identity import OVERDUE_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION, JobRef, Manifest
+from ptjob_provider.core.identity import (
+    OVERDUE_ANNOTATION,
+    RECORD_ANNOTATION,
+    REPORT_ANNOTATION,
+    USAGE_ANNOTATION,
+    JobRef,
+    Manifest,
+)
 from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.measured import Use
 from ptjob_provider.core.outputs import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs, read_report
@@ -155,6 +162,34 @@ async def test_what_replicas_used_is_in_the_result_and_on_the_job(condition: str
     assert conclusion.result["usage"] == {"replicas": {MASTER: USED[MASTER].to_dict()}, "left_out": 0}
     assert again.result is not None
     assert again.result["usage"] == conclusion.result["usage"]
+
+
+async def test_what_was_used_so_far_is_noted_when_a_container_ends() -> None:
+    """In the record's own request; whoever follows the job next adds to it."""
+    backend, later = ScriptedBackend(), ScriptedBackend()
+    backend.worlds = [
+        Observation(job=job("Running"), pods=[pod(WORKER, exited(3, "boom"), phase="Failed")]),
+        Observation(job=job("Failed")),
+    ]
+    backend.uses = USED
+
+    await follow(backend, submission(), sink=ListSink())
+    first = backend.patches[0]["metadata"]["annotations"]
+    later.worlds = [Observation(job=job("Succeeded", annotations=first))]
+    later.uses = {MASTER: Use(peak_cpu=0.5, peak_memory=99, samples=1)}
+    again = await follow(later, submission(), sink=ListSink())
+
+    assert set(first) == {RECORD_ANNOTATION, USAGE_ANNOTATION}
+    assert len(backend.patches) == 2
+    assert again.result is not None
+    assert again.result["usage"]["replicas"][MASTER] == {
+        "peak_cpu": 1.5,
+        "peak_memory": 99,
+        "received": 20,
+        "sent": 30,
+        "disk": 40,
+        "samples": 2,
+    }
 
 
 async def test_where_nobody_measures_nothing_is_noted() -> None:
