@@ -254,10 +254,10 @@ def main(path: str) -> int:
     setup = Setup.from_dict(json.load(sys.stdin))
     if os.fork():
         os._exit(0)  # the parent need not wait for us, and the orphan belongs to nobody it could die with
-    _detach(files.supervisor_log)
-    processes.adopt_orphans()
     identity = ProcessId.of(os.getpid())
     write_json(files.supervisor, identity.to_dict() if identity else None)
+    _detach(files.supervisor_log)  # that is what the submitter waits for: who supervises has to be known by then
+    processes.adopt_orphans()
     supervisor = Supervisor(files, setup)
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, supervisor.stop)

@@ -135,8 +135,7 @@ class Board:
     def _end(self, world: World) -> None:
         uid = world.ref.uid
         del self._worlds[uid]
-        self._reasons.drop(world)
-        self._metering.drop(world)
+        self._drop(world)
         job = world.read_job()
         version = self._versions.pop(uid, None)
         if job is None or not self._is_kept(job):
@@ -171,6 +170,7 @@ class Board:
             await work
         except PTJobError as error:
             self._worlds.pop(world.ref.uid, None)
+            self._drop(world)
             world.box.fail(error)
 
     async def _until_answered(self, ask: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -179,6 +179,11 @@ class Board:
                 return await ask()
             except ClusterUnavailable as error:
                 await asyncio.sleep(error.retry_after or 1.0)
+
+    def _drop(self, world: World) -> None:
+        """Ask for nothing more about a job that nobody follows any more."""
+        self._reasons.drop(world)
+        self._metering.drop(world)
 
     def _look_at(self, world: World) -> None:
         """See whether something else has to be asked for after a change."""
