@@ -3,92 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster import trainer
 from cluster.images import INIT_IMAGE
 from cluster.tenants import service_account
-from cluster_world import PATIENCE, config_of
-from fakes import ListSink, MemoryStore
 from kubernetes_backend.every_verb import VERBS, everything, rules_without
 from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause, Limits
 from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
-from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.lookup import find_job
-from ptjob_provider.core.runner import follow
 from ptjob_provider.core.snapshot import look
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
 from ptjob_provider.core.stopping import stop_and_wait
-from ptjob_provider.core.submission import ensure_submitted
-from rbac import rules_of_kinds
 
 if TYPE_CHECKING:
-    from cluster.boot import Cluster
-    from ptjob_provider.core.conclusion import Conclusion
-    from ptjob_provider.core.submission import Submission
-
-OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
-
-
-@pytest.fixture(scope="module")
-def trained(cluster: Cluster) -> Cluster:
-    """Have Trainer and JobSet on the cluster."""
-    trainer.install(cluster)
-    return cluster
-
-
-class Lab:
-    """A namespace of the cluster, reached by a service account that may do what the documentation says."""
-
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self.cluster = cluster
-        self.namespace = namespace
-        self.backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules_of_kinds())))
-        self.sink = ListSink()
-
-    async def submit(self, script: str, **fields: Any) -> Submission:
-        """Submit a job whose every node runs this shell script."""
-        command = ["sh", "-c", textwrap.dedent(script)]
-        given = {"name": "digits", "kind": "TrainJob", "image": INIT_IMAGE, "command": command, "workers": 2}
-        job = TrainingJob.parse(**{**given, "namespace": self.namespace, **fields})
-        return await ensure_submitted(self.backend, job, owner=OWNER, store=MemoryStore())
-
-    async def follow(self, submission: Submission, **how: Any) -> Conclusion:
-        """Follow it to its end."""
-        async with asyncio.timeout(2 * PATIENCE):
-            return await follow(self.backend, submission, sink=self.sink, **how)
-
-    async def run(self, script: str, *, limits: Limits | None = None, **fields: Any) -> Conclusion:
-        """Submit a job and follow it to its end."""
-        return await self.follow(await self.submit(script, **fields), limits=limits)
-
-    @property
-    def lines(self) -> list[str]:
-        """What rank 0 wrote."""
-        return self.sink.lines
-
-    async def until(self, submission: Submission, phase: JobPhase) -> None:
-        """Wait until the job has this phase."""
-        ref = submission.ref
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                job = await self.backend.get(ref.kind, ref.namespace, ref.name)
-                if kinds.read_status(job).phase is phase:
-                    return
-                await asyncio.sleep(0.2)
-
-
-@pytest.fixture
-def lab(trained: Cluster, namespace: str) -> Lab:
-    """Return a namespace where TrainJobs are run."""
-    return Lab(trained, namespace)
+    from kubernetes_backend.trainjobs import Lab
 
 
 async def test_a_job_that_succeeds_tells_its_programs_who_they_are(lab: Lab) -> None:

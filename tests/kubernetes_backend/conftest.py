@@ -1,0 +1,26 @@
+"""What several files of this folder use on the cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster import trainer
+from kubernetes_backend.trainjobs import Lab
+
+if TYPE_CHECKING:
+    from cluster.boot import Cluster
+
+
+@pytest.fixture(scope="session")
+def trained(cluster: Cluster) -> Cluster:
+    """Have Trainer and JobSet on the cluster."""
+    trainer.install(cluster)
+    return cluster
+
+
+@pytest.fixture
+def lab(trained: Cluster, namespace: str) -> Lab:
+    """Return a namespace where TrainJobs are run."""
+    return Lab(trained, namespace)
