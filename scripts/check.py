@@ -51,6 +51,7 @@ PURE = (
     "identity",
     "kinds",
     "kubernetes/board/owners",
+    "kubernetes/board/subjects",
     "kubernetes/config",
     "kubernetes/failures",
     "kubernetes/paths",

@@ -7,10 +7,9 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core import recorder
+from ptjob_provider.core import kinds, recorder
 from ptjob_provider.core.diagnosis import Diagnosis, Limits, WaitingNotice, deleted, diagnose, ending, waiting_reason
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.status import JobPhase, JobStatus
 from recorded import DATA, recorded
 
@@ -71,12 +70,12 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
     """
     told = recorded(name)
     job, record = told["job"], recorder.Record()
-    ranks = {replica.name: replica.rank for replica in pytorchjob.replicas(job)}
+    ranks = {replica.name: replica.rank for replica in kinds.replicas(job)}
     waiting, waits = WaitingNotice(), []
     for look in worlds(told):
         for _ in range(2 if twice or stored else 1):
             record = recorder.from_text(recorder.to_text(record)) if stored else record
-            record = recorder.observe(record, pods=look.pods, events=look.events, now=look.at, replicas=len(ranks))
+            record = kinds.observe(record, job, look.pods, look.events, now=look.at, replicas=len(ranks))
         waits.append(waiting.to_say(look.at))  # what the reason before has lasted until now
         waiting.see(waiting_reason(record, look.status, replicas=len(ranks)), look.at)
     return Story(
@@ -100,7 +99,7 @@ def worlds(told: Mapping[str, Any]) -> Iterator[Look]:
         status = look.get("status", status)
         yield Look(
             at=datetime.fromisoformat(look["at"]),
-            status=pytorchjob.read_status({**told["job"], "status": status}),
+            status=kinds.read_status({**told["job"], "status": status}),
             pods=tuple(look.get("pods", ())),
             events=tuple(events.values()),
             is_deleted=look.get("deleted", False),

@@ -57,3 +57,24 @@ def test_a_suspended_pytorchjob_is_one_whose_run_policy_says_so() -> None:
     changes = [kinds.named("PyTorchJob").suspended(suspend=suspend) for suspend in (True, False)]
 
     assert changes == [{"spec": {"runPolicy": {"suspend": True}}}, {"spec": {"runPolicy": {"suspend": False}}}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "makers", "replica"),
+    [
+        ("PyTorchJob", (), "digits-worker-0"),
+        ("PyTorchTrainingJob", (), "digits-worker-0"),
+        ("TrainJob", (("JobSet", "digits"), ("Job", "digits-node-0")), "digits-worker"),
+    ],
+)
+def test_what_stands_between_a_job_and_its_pods_is_known(
+    kind: str, makers: tuple[tuple[str, str], ...], replica: str
+) -> None:
+    """Their events tell which pods could not be made, by the names that these would have had."""
+    assert kinds.named(kind).makers("digits") == makers
+    assert kinds.named(kind).replica_named("digits-worker-0") == replica
+
+
+def test_a_pod_of_one_word_is_a_replica_of_that_name() -> None:
+    """No pod of a TrainJob is called so; nothing is made of nothing."""
+    assert kinds.named("TrainJob").replica_named("digits") == "digits"

@@ -173,6 +173,36 @@ class TestWaiting:
         assert [one.kind for one in missing.waiting] == [WaitKind.FORBIDDEN]
         assert complete.waiting == ()
 
+    def test_a_refused_pod_of_a_batch_job_is_known_by_its_replica(self) -> None:
+        """The letters at the end of its name are drawn anew with each try; the newest text counts."""
+        text = 'Error creating: pods "digits-node-0-1-{}" is forbidden: exceeded quota: {}'
+        tries = [event("FailedCreate", text.format("abcde", "old"), name="digits-node-0", seconds=1)]
+        tries += [event("FailedCreate", text.format("fghij", "new"), name="digits-node-0", seconds=2)]
+
+        record = look(Record(), events=tries, replica_named=lambda name: name.rpartition("-")[0], replicas=2)
+
+        assert [(one.replica, one.kind, one.message) for one in record.waiting] == [
+            ("digits-node-0-1", WaitKind.REFUSED, "exceeded quota: new")
+        ]
+
+    @pytest.mark.parametrize(
+        ("reason", "message", "kind"),
+        [
+            ("JobCreationFailed", 'jobs.batch "digits-node-0" is forbidden: exceeded quota: x', WaitKind.REFUSED),
+            ("HeadlessServiceCreationFailed", 'services "digits" is forbidden: no', WaitKind.FORBIDDEN),
+            ("TrainJobResourcesCreationFailed", "TrainJob resources reconciliation failed: no", WaitKind.FORBIDDEN),
+        ],
+    )
+    def test_what_cannot_be_made_before_pods_counts_until_it_is(self, reason: str, message: str, kind: str) -> None:
+        """A Job that makes pods, or tries to, proves that what stood in its way is over."""
+        refusal = event(reason, message, name="digits", seconds=1)
+        made = event("SuccessfulCreate", "Created pod: digits-node-0-0-abcde", name="digits-node-0", seconds=2)
+
+        waits = look(Record(), events=[refusal]).waiting
+
+        assert [(one.replica, one.kind, one.message) for one in waits] == [("", kind, message)]
+        assert look(Record(), events=[made, refusal]).waiting == ()
+
     @pytest.mark.parametrize(
         ("why", "kind", "is_queued"),
         [

@@ -18,6 +18,11 @@ from story import STORIES, read, tell
 
 PLACES_OF_THIS_MACHINE = (f"{Path.home()}/", f"{Path.home().resolve()}/", str(HOME.parent))
 
+RECORDED_WITH = {
+    "PyTorchJob": {"kubernetes", "training-operator"},
+    "TrainJob": {"kubernetes", "trainer", "jobset"},
+}
+
 
 class TestStories:
     @pytest.mark.parametrize("name", STORIES)
@@ -35,7 +40,7 @@ class TestStories:
         told = recorded(name)
 
         assert ("recorded" in told) is not ("composed" in told)
-        assert told.get("composed") or set(told["recorded"]) == {"kubernetes", "training-operator"}
+        assert told.get("composed") or set(told["recorded"]) == RECORDED_WITH[told["job"]["kind"]]
 
     @pytest.mark.parametrize("name", [name for name in STORIES if "recorded" in recorded(name)])
     def test_a_recorded_story_tells_nothing_of_its_machine(self, name: str) -> None:

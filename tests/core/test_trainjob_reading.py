@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core import kinds
+from ptjob_provider.core.diagnosis import Cause, diagnose
 from ptjob_provider.core.identity import JobRef, Manifest
 from ptjob_provider.core.kinds import Replica, trainjob
+from ptjob_provider.core.recorder import Record
 from ptjob_provider.core.status import JobPhase, parse_instant
 
 CREATED, LATER = "2026-11-20T10:00:00Z", "2026-11-20T10:05:00Z"
@@ -65,6 +67,15 @@ def test_a_job_has_started_when_it_was_made_or_resumed() -> None:
 
     assert starts == [parse_instant(CREATED), None, parse_instant(LATER)]
     assert trainjob.due_at(job(activeDeadlineSeconds=60)) is None
+
+
+def test_a_job_that_ran_longer_than_it_may_is_told_as_such() -> None:
+    """Trainer says so by the condition's reason, in other words than training-operator."""
+    status = trainjob.read_status(job(("Failed", "True", "DeadlineExceeded")))
+
+    found = diagnose(Record(), status, ranks={})
+
+    assert (found.cause, found.retryable) == (Cause.DEADLINE, False)
 
 
 def pod(**labels: str) -> Manifest:

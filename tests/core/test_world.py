@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes.board.world import World
 
@@ -35,3 +37,46 @@ async def test_a_job_that_goes_while_its_last_state_is_looked_at_is_told_to_be_g
 
     assert first.job is not None
     assert [each.job for each in rest] == [None]
+
+
+MADE, EARLIER = "2026-11-20T10:00:00Z", "2026-11-20T09:59:59Z"
+TRAINJOB = JobRef(kind="TrainJob", namespace="team", name="digits", uid="u-1")
+
+
+def trainjob(nodes: int = 2) -> Manifest:
+    """Return a TrainJob that nothing has happened to."""
+    return {
+        "kind": "TrainJob",
+        "metadata": {"name": "digits", "uid": "u-1", "creationTimestamp": MADE},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": nodes}},
+        "status": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("pods", "about"),
+    [
+        (0, ["uid=u-1", "kind=JobSet,involvedObject.name=digits", "kind=Job,involvedObject.name=digits-node-0"]),
+        (2, []),
+    ],
+)
+def test_while_pods_are_missing_what_makes_them_is_asked_too(pods: int, about: list[str]) -> None:
+    """A quota's refusal of a TrainJob's pod is told in the name of the Job below it, and of nobody else."""
+    world = World(TRAINJOB)
+    world.show_job(trainjob())
+    for number in range(pods):
+        world.show_pod({"metadata": {"name": f"p-{number}", "uid": f"p-{number}"}, "spec": {}, "status": {}})
+
+    assert world.asks_about() == [f"involvedObject.{subject}" for subject in about]
+
+
+async def test_what_was_told_of_an_earlier_job_of_the_name_is_left() -> None:
+    """What makes pods is asked about by its name, which a job before this one may have had."""
+    world = World(TRAINJOB)
+    world.show_job(trainjob())
+
+    told = {"old": {"metadata": {"creationTimestamp": EARLIER}}, "new": {"metadata": {"creationTimestamp": MADE}}}
+    world.show_events({**told, "ours": {"reason": "NotApplied"}})
+
+    observation = await anext(world.observations())
+    assert observation.events == [told["new"], {"reason": "NotApplied"}]

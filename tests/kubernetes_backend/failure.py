@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kubernetes_backend.world import JOB, World
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core import kinds
 from ptjob_provider.core.spec import TrainingJob
 from recorded import OWNER
 
@@ -67,6 +67,11 @@ class Failure:
     crowd: str = ""
     timeout: float = 240.0
 
+    @property
+    def kind(self) -> kinds.Kind:
+        """The kind of the job; only a PyTorchJob's pods can be given what has no field."""
+        return kinds.named(self.job.get("kind", "PyTorchJob"))
+
     def prepare(self, kubectl: Kubectl, namespace: str) -> None:
         """Have in a namespace what has to be there before the job."""
         before = [{**one, "metadata": {"namespace": namespace, **one["metadata"]}} for one in self.before]
@@ -78,7 +83,9 @@ class Failure:
     def training_job(self, namespace: str) -> TrainingJob:
         """Return the job as somebody asks for it."""
         asked = TrainingJob.parse(**{"name": JOB, "image": ALPINE, "namespace": namespace, **self.job})
-        manifest = pytorchjob.render(asked, owner=OWNER, attempt=1, exact_name=True).manifest
+        if self.kind.KIND != "PyTorchJob":
+            return asked
+        manifest = self.kind.render(asked, owner=OWNER, attempt=1, exact_name=True).manifest
         manifest["spec"]["runPolicy"] = {**manifest["spec"].get("runPolicy", {}), **self.run_policy}
         roles = manifest["spec"]["pytorchReplicaSpecs"]
         spec = (roles.get("Worker") or roles["Master"])["template"]["spec"]
@@ -90,7 +97,7 @@ class Failure:
     def manifest(self, namespace: str) -> dict[str, Any]:
         """Return the job's object as the provider would submit it."""
         asked = self.training_job(namespace)
-        return pytorchjob.render(asked, owner=OWNER, attempt=1, exact_name=True).manifest
+        return self.kind.render(asked, owner=OWNER, attempt=1, exact_name=True).manifest
 
 
 def shell(script: str) -> dict[str, Any]:

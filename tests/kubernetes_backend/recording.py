@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cluster.binaries import TRAINING_OPERATOR
+from cluster import trainer
+from cluster.binaries import TRAINER, TRAINING_OPERATOR
 from cluster.boot import Cluster
 from cluster.layout import Layout
 from cluster.shell import Progress, bare_environment
@@ -29,6 +30,7 @@ from kubernetes_backend.failures import FAILURES
 from kubernetes_backend.impersonal import impersonal
 from kubernetes_backend.story_file import write
 from kubernetes_backend.world import World
+from ptjob_provider.core.kubernetes import paths
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -41,7 +43,7 @@ SIDE_BY_SIDE = 4
 ONE_LOOK = 1.0
 """Changes that follow each other within this many seconds are one look, unless a pod goes or is told to go."""
 WATCHED = (
-    "/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs?watch=true",
+    "{jobs}?watch=true",
     "/api/v1/namespaces/{namespace}/pods?watch=true",
     "/api/v1/namespaces/{namespace}/events?watch=true",
 )
@@ -85,9 +87,12 @@ async def record(cluster: Cluster, failure: Failure) -> dict[str, Any]:
     async with _namespace(cluster) as namespace:
         looks = Looks(world=World())
         changes: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        jobs = paths.jobs(failure.kind.KIND, namespace)
         async with contextlib.AsyncExitStack() as stack:
             for path in WATCHED:
-                await stack.enter_async_context(_watch(cluster.kubectl, path.format(namespace=namespace), changes))
+                await stack.enter_async_context(
+                    _watch(cluster.kubectl, path.format(namespace=namespace, jobs=jobs), changes)
+                )
             try:
                 await asyncio.to_thread(_create, cluster.kubectl, failure, namespace)
                 async with asyncio.timeout(failure.timeout):
@@ -95,7 +100,7 @@ async def record(cluster: Cluster, failure: Failure) -> dict[str, Any]:
             finally:
                 if failure.undo:
                     await asyncio.to_thread(failure.undo, cluster.kubectl, namespace)
-    recorded = await asyncio.to_thread(_versions, cluster.kubectl)
+    recorded = await asyncio.to_thread(_versions, cluster.kubectl, failure.kind.KIND)
     seen = looks.looks[-1:] if failure.only_the_end else looks.looks
     story = impersonal(seen, namespace=namespace)
     return {"recorded": recorded, **({"limits": dict(failure.limits)} if failure.limits else {}), **story}
@@ -150,11 +155,21 @@ async def _read(process: asyncio.subprocess.Process, changes: asyncio.Queue[dict
         changes.put_nowait(json.loads(line))
 
 
-def _versions(kubectl: Kubectl) -> dict[str, str]:
+OPERATORS = {
+    "PyTorchJob": {"training-operator": (TRAINING_OPERATOR, "kubeflow/training-operator")},
+    "TrainJob": {"trainer": (TRAINER, "kubeflow/trainer/v2"), "jobset": (TRAINER, "sigs.k8s.io/jobset")},
+}
+"""What runs the jobs of a kind: the Go module, and who pins it."""
+
+
+def _versions(kubectl: Kubectl, kind: str) -> dict[str, str]:
     server = json.loads(kubectl("version", "--output", "json"))["serverVersion"]["gitVersion"]
-    operator = re.search(r"kubeflow/training-operator (v\S+)", (TRAINING_OPERATOR.folder / "go.mod").read_text())
-    assert operator is not None
-    return {"kubernetes": server, "training-operator": operator[1]}
+    found = {"kubernetes": server}
+    for operator, (family, module) in OPERATORS[kind].items():
+        pinned = re.search(rf"{module} (v\S+)", (family.folder / "go.mod").read_text())
+        assert pinned is not None
+        found[operator] = pinned[1]
+    return found
 
 
 async def record_all(cluster: Cluster, names: list[str], tell: Callable[[str], None]) -> int:
@@ -179,8 +194,10 @@ async def record_all(cluster: Cluster, names: list[str], tell: Callable[[str], N
 
 def main() -> int:
     """Record the stories that the command line names, or all."""
-    names = sys.argv[1:] or list(FAILURES)
-    return asyncio.run(record_all(Cluster.of(Layout.of(os.environ)), names, Progress()))
+    names, cluster = sys.argv[1:] or list(FAILURES), Cluster.of(Layout.of(os.environ))
+    if any(FAILURES[name].kind.KIND == "TrainJob" for name in names):
+        trainer.install(cluster)
+    return asyncio.run(record_all(cluster, names, Progress()))
 
 
 if __name__ == "__main__":

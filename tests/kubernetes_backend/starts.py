@@ -59,7 +59,8 @@ def _claim(storage_class: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": spec}
 
 
-def _quota(**hard: str) -> dict[str, Any]:
+def quota(**hard: str) -> dict[str, Any]:
+    """Return a quota of the namespace."""
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "compute"}, "spec": {"hard": hard}}
 
 
@@ -265,20 +266,20 @@ STARTS: dict[str, Failure] = {
         "The claim does not exist.", TRAINING, job={"volumes": ["data:/data"]}, crowd="nodes", **after(15)
     ),
     "job-quota": worker(
-        "The namespace's quota has room for one of the two pods.", TRAINING, before=(_quota(pods="1"),), **after(40)
+        "The namespace's quota has room for one of the two pods.", TRAINING, before=(quota(pods="1"),), **after(40)
     ),
     "job-quota-memory": worker(
         "The namespace's quota has no room for the worker's memory.",
         {**TRAINING, "memory": "2Gi"},
         job={"memory": "100Mi"},
-        before=(_quota(**{"limits.memory": "1Gi", "requests.memory": "1Gi"}),),
+        before=(quota(**{"limits.memory": "1Gi", "requests.memory": "1Gi"}),),
         limits={"queue_timeout": 20},
         **after(40),
     ),
     "job-quota-unspecified": alone(
         "The namespace's quota wants every pod to say its memory, and the job does not.",
         TRAINING,
-        before=(_quota(**{"limits.memory": "1Gi"}),),
+        before=(quota(**{"limits.memory": "1Gi"}),),
         limits=STANDS_STILL,
         **after(40),
     ),

@@ -67,11 +67,16 @@ EXPECTED = [
     ("pod-deleted", Cause.TERMINATED, "worker-0", True),
     ("job-deadline", Cause.DEADLINE, "master-0", False),
     ("job-backoff", Cause.EXIT_CODE, "worker-0", False),
+    ("trainjob-failed-node", Cause.EXIT_CODE, "node-0-1", False),
+    ("trainjob-backoff", Cause.EXIT_CODE, "node-0-1", False),
+    ("trainjob-deadline", Cause.DEADLINE, "node-0-0", False),
+    ("trainjob-quota", Cause.QUOTA, "node-0-1", True),
 ]
 NAMES = [row[0] for row in EXPECTED]
 OURS = {
     *("pod-run-container-error", "pod-image-pull-no-route", "pod-missing-secret", "pod-init-stuck", "pod-crash-loop"),
     *("pod-sidecar", "pod-unschedulable-memory", "job-quota-memory", "job-admission-refused"),
+    "trainjob-quota",
 }
 """Those that never end by themselves: they are ended by a limit, and deleted."""
 
@@ -104,9 +109,9 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def ended(cluster: Cluster, digits_image: str) -> dict[str, Ended]:
+def ended(trained: Cluster, digits_image: str) -> dict[str, Ended]:
     """Have all these jobs fail; the namespaces go afterwards."""
-    return asyncio.run(_fail_all(cluster))
+    return asyncio.run(_fail_all(trained))
 
 
 async def _fail_all(cluster: Cluster) -> dict[str, Ended]:

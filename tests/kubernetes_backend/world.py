@@ -6,14 +6,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core import kinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 JOB = "digits-1a2b3c4d"
 """The name of every recorded job."""
-JOB_LABEL = "training.kubeflow.org/job-name"
+JOB_LABELS = ("training.kubeflow.org/job-name", "jobset.sigs.k8s.io/jobset-name")
 
 
 @dataclass(kw_only=True)
@@ -29,12 +29,12 @@ class World:
     def take(self, change: dict[str, Any]) -> bool:
         """Take one change of a watch; False if it is about something else."""
         found = change["object"]
-        if found["kind"] == "PyTorchJob":
+        if found["kind"] in kinds.KINDS:
             self.began = self.began if self.job else time.monotonic()
             self.is_deleted = change["type"] == "DELETED"
             self.job = found
             return True
-        if found["kind"] == "Pod" and found["metadata"].get("labels", {}).get(JOB_LABEL) == JOB:
+        if found["kind"] == "Pod" and JOB in _jobs_of(found):
             return _put(self.pods, change)
         if found["kind"] == "Event" and found["involvedObject"].get("name", "").startswith(JOB):
             return _put(self.events, change)
@@ -48,18 +48,19 @@ class World:
     @property
     def has_ended(self) -> bool:
         """Whether the job has its verdict, or is gone."""
-        return self.is_deleted or (self.job is not None and pytorchjob.read_status(self.job).phase.is_terminal)
+        return self.is_deleted or (self.job is not None and kinds.read_status(self.job).phase.is_terminal)
 
     def statuses(self, replica: str = "") -> Iterator[dict[str, Any]]:
         """Yield the statuses of the containers of one replica (`worker-0`), or of all."""
-        for name, pod in self.pods.items():
-            if name.endswith(replica):
+        for pod in self.pods.values():
+            if self.job is not None and kinds.kind_of(self.job).replica_of(pod).endswith(replica):
                 status = pod.get("status") or {}
                 yield from status.get("initContainerStatuses") or ()
                 yield from status.get("containerStatuses") or ()
 
-    def runs(self, replica: str, container: str = "pytorch") -> bool:
-        """Whether this container of this replica runs."""
+    def runs(self, replica: str, container: str = "") -> bool:
+        """Whether this container of this replica runs, or the one that trains."""
+        container = container or (kinds.kind_of(self.job).CONTAINER if self.job else "")
         return any(one["name"] == container and one["state"].get("running") for one in self.statuses(replica))
 
     def has_event(self, reason: str, count: int = 1) -> bool:
@@ -69,6 +70,11 @@ class World:
     def restarts(self) -> int:
         """How often the kubelet has started containers again, all pods together."""
         return sum(one["restartCount"] for one in self.statuses())
+
+
+def _jobs_of(pod: dict[str, Any]) -> set[str]:
+    labels = pod["metadata"].get("labels", {})
+    return {labels.get(label, "") for label in JOB_LABELS}
 
 
 def _put(known: dict[str, dict[str, Any]], change: dict[str, Any]) -> bool:

@@ -32,6 +32,8 @@ _NO_LOG = {"StartError", "ContainerCannotRun", "ContainerStatusUnknown"}
 _DELETED = Finding(
     cause=Cause.TERMINATED, did="was stopped", detail="its pod was deleted, and not by the job's operator"
 )
+_TRAINERS_DEADLINE = "DeadlineExceeded"
+"""Why a TrainJob has failed; training-operator says it in the message alone."""
 _LISTED = 3
 _OWN_REASONS = {Cause.PYTHON_EXCEPTION, Cause.GPU_OUT_OF_MEMORY, Cause.SHARED_MEMORY, Cause.OUT_OF_MEMORY}
 
@@ -246,7 +248,7 @@ def _reaches(tail: Sequence[str], said: Sequence[str]) -> bool:
 def _from_status(status: JobStatus) -> Diagnosis | None:
     if status.reason == "SupervisorLost":
         return Diagnosis.of(Cause.SUPERVISOR_LOST, clip(status.message) or "the process that ran its replicas is gone")
-    if "active longer than specified deadline" in status.message:
+    if status.reason == _TRAINERS_DEADLINE or "active longer than specified deadline" in status.message:
         return Diagnosis.of(Cause.DEADLINE, "it was active longer than its active_deadline_seconds")
     return None
 

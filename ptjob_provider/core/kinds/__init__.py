@@ -100,6 +100,7 @@ def observe(
         now=now,
         container=kind.CONTAINER,
         replica_of=kind.replica_of,
+        replica_named=kind.replica_named,
         replicas=replicas,
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.identity import Manifest, Owner
@@ -160,6 +160,12 @@ class Kind(Protocol):
 
     def replica_of(self, pod: Mapping[str, Any], /) -> str:
         """Return the name of the replica that the pod is."""
+
+    def replica_named(self, pod: str, /) -> str:
+        """Return the name of the replica that a pod of this name would be, as far as its name says."""
+
+    def makers(self, name: str, /) -> Sequence[tuple[str, str]]:
+        """Return kind and name of each object between a job and its pods: their events say why there are no pods."""
 
     def rank0_template(self, manifest: Mapping[str, Any], /) -> Mapping[str, Any]:
         """Return the template of the pod that is rank 0, as far as the job's object tells of it."""

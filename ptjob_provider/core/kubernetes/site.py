@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.errors import JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import paths, usage
+from ptjob_provider.core.kubernetes.board.subjects import told_at
 from ptjob_provider.core.kubernetes.checkup import check_up
 from ptjob_provider.core.kubernetes.claim_pod import mounted
 from ptjob_provider.core.kubernetes.client import lease
@@ -38,9 +39,11 @@ class ClusterSite:
 
     async def events(self, ref: JobRef, pods: Sequence[str]) -> Sequence[Manifest]:
         """Return the events about the job and its pods; see `Site.events`."""
-        names = (ref.name, *pods)
+        makers = kinds.named(ref.kind).makers(ref.name)
+        names = tuple(dict.fromkeys((ref.name, *(name for _, name in makers), *pods)))
         path = paths.events(ref.namespace)
         async with lease(self._config) as client:
+            created_at = await _created_at(client, ref) if makers else ""
             if len(names) <= _FEW:
                 found = [
                     event
@@ -49,7 +52,8 @@ class ClusterSite:
                 ]
             else:
                 found = await client.items(path)
-        return [event for event in found if _is_about(event, ref, names)]
+        told = [event for event in found if told_at(event) >= created_at]
+        return [event for event in told if _is_about(event, ref, names, makers)]
 
     async def container_log(
         self, ref: JobRef, pod: str, container: str, *, follow: bool
@@ -140,10 +144,20 @@ async def _measured(client: Client, namespace: str, pods: Iterable[Manifest]) ->
     return usage.from_metrics(told.get("items") or ()), ""
 
 
-def _is_about(event: Manifest, ref: JobRef, names: Sequence[str]) -> bool:
-    """Whether it is about this job or a pod of its name; an earlier job of the same name has another uid."""
+async def _created_at(client: Client, ref: JobRef) -> str:
+    """Return when the job was made; "" if it is gone."""
+    try:
+        job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
+    except JobNotFound:
+        return ""
+    return str(job["metadata"]["creationTimestamp"])
+
+
+def _is_about(event: Manifest, ref: JobRef, names: Sequence[str], makers: Sequence[tuple[str, str]]) -> bool:
+    """Whether it is about this job, what makes its pods, or a pod; an earlier job of the same name has another uid."""
     about = event["involvedObject"]
-    return about.get("uid") == ref.uid or (about.get("kind") == "Pod" and about.get("name") in names)
+    told = (about.get("kind"), about.get("name"))
+    return about.get("uid") == ref.uid or told in makers or (told[0] == "Pod" and told[1] in names)
 
 
 def _lines(pieces: Iterable[Piece], container: str) -> Iterator[LogLine]:

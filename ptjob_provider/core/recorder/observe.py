@@ -45,6 +45,7 @@ def observe(
     now: datetime,
     container: str = "pytorch",
     replica_of: Callable[[Manifest], str] = name_of,
+    replica_named: Callable[[str], str] = str,
     replicas: int = 0,
 ) -> Record:
     """Return the record with what these pods and events add; terminations of pods that are gone stay.
@@ -56,6 +57,7 @@ def observe(
         now: our clock at the time of looking.
         container: the name of the container that trains; the pod's first one if none is called so.
         replica_of: returns the name of the replica that a pod is.
+        replica_named: returns the name of the replica that a pod of this name would be.
         replicas: how many pods the job wants; 0 takes those that are there for all.
     """
     before = record
@@ -74,7 +76,8 @@ def observe(
     record = replace(
         _with_present(record, present), notices=_notices(record, events), queue=_said_by_queue(events) or record.queue
     )
-    record = replace(record, waiting=_waiting(record, present, events, now=now, replicas=replicas))
+    waits = _waits(record, present, events, replica_named=replica_named, replicas=replicas)
+    record = replace(record, waiting=_waiting(record, waits, now=now))
     return bounded(_with_clocks(record, present, now=now, replicas=replicas))
 
 
@@ -314,13 +317,23 @@ def _gone(record: Record, pods: Sequence[Pod], now: datetime) -> Iterator[Remova
 # --- what waits
 
 
-def _waiting(
-    record: Record, pods: Sequence[Pod], events: Sequence[Manifest], *, now: datetime, replicas: int
-) -> tuple[Waiting, ...]:
+def _waits(
+    record: Record,
+    pods: Sequence[Pod],
+    events: Sequence[Manifest],
+    *,
+    replica_named: Callable[[str], str],
+    replicas: int,
+) -> list[tuple[str, str, Wait]]:
+    """Return what each replica waits for, with the uid of its pod, if it has one."""
     waits = [(pod.name, pod.uid, wait) for pod in pods if (wait := wait_of(pod, events))]
     present = {pod.name for pod in pods} | {entry.replica for entry in record.restart_counts}
-    refused = refusals(sorted(events, key=event_time), present, complete=len(pods) >= max(replicas, 1))
-    waits += [(name, "", wait) for name, wait in dict(refused).items()]
+    complete = len(pods) >= max(replicas, 1)
+    refused = refusals(sorted(events, key=event_time), present, complete=complete, replica_named=replica_named)
+    return waits + [(name, "", wait) for name, wait in dict(refused).items()]
+
+
+def _waiting(record: Record, waits: Sequence[tuple[str, str, Wait]], *, now: datetime) -> tuple[Waiting, ...]:
     blocked = any(wait.kind not in {WaitKind.INIT, WaitKind.SIDECAR} for _, _, wait in waits)
     timed = (_timed(record, name, uid, wait, now=now, blocked=blocked) for name, uid, wait in waits)
     return tuple(sorted(timed, key=lambda one: one.replica))

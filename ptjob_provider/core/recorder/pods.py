@@ -32,6 +32,12 @@ _NO_PROGRAM = re.compile(
     r"no such file or directory|executable file not found|permission denied|exec format error|not a directory"
 )
 _NODES = re.compile(r"\d+/\d+ nodes are available: .*?\.(?=\s|$)")
+_NOT_MADE = {"FailedCreatePod", "FailedCreate"}
+"""Of a pod that training-operator, or the batch Job under a TrainJob, could not make."""
+_NOTHING_MADE = {"TrainJobResourcesCreationFailed", "HeadlessServiceCreationFailed", "JobCreationFailed"}
+"""Of what Trainer or JobSet could not make, which would have made pods."""
+_MAKES = {"FailedCreate", "SuccessfulCreate"}
+"""Of a batch Job: it has been made, and makes pods."""
 _FORBIDDEN_POD = re.compile(r'pods "(?P<name>[^"]+)" is forbidden: (?P<why>.*)', re.DOTALL)
 
 
@@ -198,18 +204,22 @@ def _leaving(pod: Pod) -> Wait | None:
     return Wait(kind=WaitKind.STARTING, reason="Terminating", message=pod.disruption)
 
 
-def refusals(events: Sequence[Manifest], present: set[str], *, complete: bool) -> Iterator[tuple[str, Wait]]:
-    """Yield (pod, why) for each pod that the server refused to make and that is still missing."""
-    for event in events:
-        if event.get("reason") != "FailedCreatePod":
+def refusals(
+    events: Sequence[Manifest], present: set[str], *, complete: bool, replica_named: Callable[[str], str] = str
+) -> Iterator[tuple[str, Wait]]:
+    """Yield (replica, why) for each pod that the server refused to make and that is still missing."""
+    for index, event in enumerate(events):
+        reason, message = event.get("reason") or "", event.get("message") or ""
+        if reason in _NOTHING_MADE and any(later.get("reason") in _MAKES for later in events[index + 1 :]):
             continue
-        message = event.get("message") or ""
-        found = _FORBIDDEN_POD.search(message)
-        name, why = (found["name"], found["why"]) if found else ("", message)
+        if reason not in _NOT_MADE | _NOTHING_MADE:
+            continue
+        found = _FORBIDDEN_POD.search(message) if reason in _NOT_MADE else None
+        name, why = (replica_named(found["name"]), found["why"]) if found else ("", message)
         if name in present or (not name and complete):
             continue
         kind = WaitKind.REFUSED if "exceeded quota" in why else WaitKind.FORBIDDEN
-        yield name, Wait(kind=kind, reason="FailedCreatePod", message=why)
+        yield name, Wait(kind=kind, reason=reason, message=why)
 
 
 def is_program_missing(reason: str, message: str) -> bool:

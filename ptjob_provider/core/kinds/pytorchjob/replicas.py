@@ -63,6 +63,16 @@ def templates(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from (replica["template"] for replica in manifest["spec"]["pytorchReplicaSpecs"].values())
 
 
+def replica_named(pod: str) -> str:
+    """Return the name of the replica that a pod of this name would be: its own."""
+    return pod
+
+
+def makers(_name: str) -> tuple[tuple[str, str], ...]:
+    """Return nothing: the operator makes a job's pods itself, and tells of it in the job's name."""
+    return ()
+
+
 def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the template of the pod that is rank 0."""
     roles = manifest["spec"]["pytorchReplicaSpecs"]

@@ -104,6 +104,16 @@ def replica_of(pod: Mapping[str, Any]) -> str:
     return owner + _DRAWN.sub("-", rest, count=1) if owner and rest != name else name
 
 
+def replica_named(pod: str) -> str:
+    """Return the name of the replica that a pod of this name would be: nobody documents how one is refused."""
+    return pod
+
+
+def makers(_name: str) -> tuple[tuple[str, str], ...]:
+    """Return nothing: the operator makes a job's pods itself, and tells of it in the job's name."""
+    return ()
+
+
 def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the template of the pod that is rank 0."""
     template: Mapping[str, Any] = replica_specs(manifest)[0]["template"]

@@ -58,6 +58,16 @@ def replica_of(pod: Mapping[str, Any]) -> str:
     return "-".join([labels[_JOB], labels.get(_STEP) or STEP, labels.get(_JOB_INDEX) or "0", labels[_INDEX]])
 
 
+def replica_named(pod: str) -> str:
+    """Return the name of the replica that a pod of this name would be: without the letters that are drawn."""
+    return pod.rpartition("-")[0] or pod
+
+
+def makers(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the JobSet that Trainer makes and the Job that this makes, which makes the pods."""
+    return (("JobSet", name), ("Job", f"{name}-{STEP}-0"))
+
+
 def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the template of the pods as far as the job changes the runtime's."""
     return template_of(manifest["spec"])

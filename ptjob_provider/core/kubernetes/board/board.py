@@ -18,6 +18,7 @@ from ptjob_provider.core.kubernetes import paths
 from ptjob_provider.core.kubernetes.board.metering import Metering
 from ptjob_provider.core.kubernetes.board.owners import Owners
 from ptjob_provider.core.kubernetes.board.reasons import Reasons
+from ptjob_provider.core.kubernetes.board.subjects import by_uid
 from ptjob_provider.core.kubernetes.board.watching import Gone, Mark, Present, Watch
 from ptjob_provider.core.kubernetes.board.world import World, packed, unpacked
 from ptjob_provider.core.kubernetes.client import lease
@@ -242,7 +243,7 @@ class Board:
     async def _show_failure(self, world: World, job: Manifest) -> None:
         """Show that a job has failed together with the operator's word on it: nobody waits for what is told later."""
         version = self._versions.get(world.ref.uid)
-        await self._reasons.read(self._client, world, [world.ref.uid])
+        await self._reasons.read(self._client, world, [by_uid(world.ref.uid)])
         if self._versions.get(world.ref.uid) == version:
             world.show_job(job)
             self._look_at(world)

@@ -14,6 +14,7 @@ from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.hub import Mailbox
 from ptjob_provider.core.kinds.queue import JOB_UID_LABEL, as_event, owner_of
 from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.board.subjects import subjects_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ _PAUSES = (5.0, 60.0)
 """Seconds between two looks: at first, and at most."""
 
 _FEW = 8
-"""Up to how many uids are asked about one by one."""
+"""Up to how many objects are asked about one by one."""
 
 
 class Reasons:
@@ -62,7 +63,7 @@ class Reasons:
             await self._box.until(lambda: bool(self._asking))
             await asyncio.sleep(_SETTLING)
             asking = {world: world.asks_about() for world in self._asking.values()}
-            subjects = {uid for uids in asking.values() for uid in uids}
+            subjects = {subject for about in asking.values() for subject in about}
             queued = [world for world in asking if world.asks_queue]
             if subjects:
                 await self._read_all(client, asking, subjects)
@@ -73,11 +74,11 @@ class Reasons:
             await asyncio.sleep(pause)
 
     async def read(self, client: Client, world: World, about: Sequence[str]) -> None:
-        """Show a job the events about these uids; what cannot be read now is read later, or not at all."""
+        """Show a job the events about these subjects; what cannot be read now is read later, or not at all."""
         found: dict[str, Manifest] = {}
         try:
-            for uid in about:
-                listed = await client.items(self._path, fieldSelector=f"involvedObject.uid={uid}")
+            for subject in about:
+                listed = await client.items(self._path, fieldSelector=subject)
                 found |= {each["metadata"]["uid"]: each for each in listed}
         except ClusterUnavailable:
             return
@@ -121,8 +122,7 @@ class Reasons:
         found: dict[str, dict[str, Manifest]] = {}
         async for page in client.pages(self._path):
             for event in page.items:
-                subject = event["involvedObject"].get("uid", "")
-                if subject in subjects:
+                for subject in subjects.intersection(subjects_of(event)):
                     found.setdefault(subject, {})[event["metadata"]["uid"]] = event
         return dict(found)
 

@@ -17,6 +17,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.hub import Mailbox
 from ptjob_provider.core.kinds.ours import QUEUE_LABEL
+from ptjob_provider.core.kubernetes.board.subjects import by_name, by_uid, told_at
 from ptjob_provider.core.measured import Use, of_pods
 from ptjob_provider.core.status import JobPhase
 
@@ -48,6 +49,7 @@ class World:
 
     __slots__ = (
         "_asks",
+        "_created_at",
         "_events",
         "_gone",
         "_has_started",
@@ -72,6 +74,7 @@ class World:
         self.users = 0
         self.phase: JobPhase | None = None
         self._packed: bytes | None = None
+        self._created_at = ""
         self._has_started = False
         self._is_in_queue = False
         self._replicas = 0
@@ -90,6 +93,7 @@ class World:
         else:
             status = kinds.read_status(job)
             self.phase, self._has_started = status.phase, status.started_at is not None
+            self._created_at = job["metadata"].get("creationTimestamp") or ""
             self._is_in_queue = QUEUE_LABEL in (job["metadata"].get("labels") or {})
             self._replicas = len(kinds.replicas(job))
             self._packed = packed(job)
@@ -115,9 +119,13 @@ class World:
         self.box.ring()
 
     def show_events(self, events: Mapping[str, Manifest]) -> None:
-        """Take the events that were found about the job and its pods: uid → event."""
-        if events != self._events:
-            self._events = events
+        """Take the events that were found about the job and its pods: uid → event.
+
+        What is asked about by its name may have been an earlier job's: what was told before this one was made is left.
+        """
+        found = {uid: event for uid, event in events.items() if told_at(event) >= self._created_at}
+        if found != self._events:
+            self._events = found
             self.box.ring()
 
     def show_measured(self, pod: Manifest, measured: Mapping[str, Any]) -> None:
@@ -226,10 +234,11 @@ class World:
         return self.phase is JobPhase.SUSPENDED and self._is_in_queue and self._packed is not None
 
     def asks_about(self) -> list[str]:
-        """Return whose events tell something: uids.
+        """Return whose events tell something, as field selectors.
 
-        Those of pods that do not start; those of the job while pods are made or go, and when it has failed: there the
-        operator says which pods it could not make, which it deleted itself, and how pods ended that are gone.
+        Those of pods that do not start; those of the job, and of what makes its pods, while pods are made or go, and
+        those of the job when it has failed: there the operator says which pods it could not make, which it deleted
+        itself, and how pods ended that are gone.
         """
         if self._packed is None or self.phase in {JobPhase.SUSPENDED, JobPhase.SUCCEEDED, None}:
             return []
@@ -237,7 +246,11 @@ class World:
         vague = [] if is_over else [uid for uid, pod in self._pods.items() if _is_vague(pod)]
         leaving = any("deletionTimestamp" in pod["metadata"] for pod in self._pods.values())
         tells = is_over or vague or leaving or len(self._pods) < self._replicas
-        return [*([self.ref.uid] if tells else []), *vague[:_ASKED_ABOUT]]
+        makers = (
+            [] if is_over or len(self._pods) >= self._replicas else kinds.named(self.ref.kind).makers(self.ref.name)
+        )
+        subjects = [by_uid(self.ref.uid)] if tells else []
+        return [*subjects, *(by_name(*maker) for maker in makers), *(by_uid(uid) for uid in vague[:_ASKED_ABOUT])]
 
     def _check(self) -> None:
         if self.box.error is not None:
