@@ -19,17 +19,22 @@ def rules() -> list[dict[str, Any]]:
 
 def rules_of_kinds() -> list[dict[str, Any]]:
     """Return the rules of both documented Roles."""
-    return [*rules(), *yaml.safe_load(ROLE_OF_KINDS.read_text())["rules"]]
+    return [*rules(), *_rules_in(ROLE_OF_KINDS, "Role")]
+
+
+def runtime_rules() -> list[dict[str, Any]]:
+    """Return the rules of the ClusterRole beside them."""
+    return _rules_in(ROLE_OF_KINDS, "ClusterRole")
 
 
 def optional_rules() -> list[dict[str, Any]]:
     """Return the rules of the documented Role that is worth having and not needed."""
-    return _optional("Role")
+    return _rules_in(OPTIONAL, "Role")
 
 
 def cluster_rules() -> list[dict[str, Any]]:
     """Return the rules of the documented ClusterRole."""
-    return _optional("ClusterRole")
+    return _rules_in(OPTIONAL, "ClusterRole")
 
 
 def verbs() -> list[tuple[str, str]]:
@@ -46,6 +51,6 @@ def rules_without(resource: str, verb: str) -> list[dict[str, Any]]:
     return [rule for rule in kept if rule["verbs"]]
 
 
-def _optional(kind: str) -> list[dict[str, Any]]:
-    documents = yaml.safe_load_all(OPTIONAL.read_text())
+def _rules_in(path: Path, kind: str) -> list[dict[str, Any]]:
+    documents = yaml.safe_load_all(path.read_text())
     return [rule for document in documents if document["kind"] == kind for rule in document["rules"]]

@@ -78,3 +78,25 @@ def test_what_stands_between_a_job_and_its_pods_is_known(
 def test_a_pod_of_one_word_is_a_replica_of_that_name() -> None:
     """No pod of a TrainJob is called so; nothing is made of nothing."""
     assert kinds.named("TrainJob").replica_named("digits") == "digits"
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ({"name": "torch"}, kinds.Runtime(kind="ClusterTrainingRuntime", name="torch")),
+        ({"kind": "TrainingRuntime", "name": "ours"}, kinds.Runtime(kind="TrainingRuntime", name="ours")),
+        ({"apiGroup": "example.org", "name": "theirs"}, None),
+        ({"kind": "Recipe", "name": "theirs"}, None),
+    ],
+)
+def test_the_runtime_of_a_trainjob_is_the_one_it_names(
+    reference: dict[str, str], expected: kinds.Runtime | None
+) -> None:
+    """The cluster's unless it says otherwise; another group's is nobody's here."""
+    assert kinds.named("TrainJob").runtime_of({"spec": {"runtimeRef": reference}}) == expected
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob"])
+def test_other_jobs_have_no_runtime(kind: str) -> None:
+    """They say themselves how they run."""
+    assert kinds.named(kind).runtime_of({"spec": {}}) is None

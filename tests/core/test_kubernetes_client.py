@@ -155,6 +155,14 @@ def test_a_kind_that_is_not_known_is_refused() -> None:
     ("path", "url"),
     [
         (paths.jobs("PyTorchJob", "team"), "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs"),
+        (
+            paths.runtimes("ClusterTrainingRuntime", "team"),
+            "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes",
+        ),
+        (
+            paths.runtimes("TrainingRuntime", "team"),
+            "/apis/trainer.kubeflow.org/v1alpha1/namespaces/team/trainingruntimes",
+        ),
         (paths.pods("team", "one"), "/api/v1/namespaces/team/pods/one"),
         (paths.pod_log("team", "one"), "/api/v1/namespaces/team/pods/one/log"),
         (paths.events("team"), "/api/v1/namespaces/team/events"),

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cluster.images import INIT_IMAGE
+from cluster.shell import wait_until
 from cluster.tenants import service_account
+from cluster_world import PATIENCE
 from kubernetes_backend.every_verb import VERBS, everything, rules_without
+from kubernetes_backend.trainjob_stories import runtime
 from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause, Limits
@@ -19,8 +24,11 @@ from ptjob_provider.core.snapshot import look
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
 from ptjob_provider.core.stopping import stop_and_wait
+from rbac import runtime_rules
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kubernetes_backend.trainjobs import Lab
 
 
@@ -104,10 +112,50 @@ async def test_a_job_that_was_suspended_once_runs_like_any_other(lab: Lab) -> No
     assert conclusion.status.started_at is not None
 
 
-async def test_a_missing_runtime_is_refused_by_its_name(lab: Lab) -> None:
-    """Trainer's webhook says so before anything is created."""
+async def test_a_missing_runtime_is_refused_by_its_name(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """Trainer's webhook says so where the cluster's runtimes may not be looked up, which one line of the log says."""
+    caplog.set_level(logging.INFO)
+
     with pytest.raises(InvalidSpec, match="nosuch"):
         await lab.submit("true", runtime="nosuch")
+
+    [line] = [text for text in caplog.messages if "was not looked up" in text]
+    assert "a ClusterTrainingRuntime nosuch was not looked up" in line
+    assert 'cannot list resource "clustertrainingruntimes"' in line
+
+
+async def test_a_missing_runtime_of_the_namespace_is_known_before_anything_is_created(lab: Lab) -> None:
+    """What the Role lets be seen is said, and what it does not."""
+    with pytest.raises(InvalidSpec, match=r"runtime: 'TrainingRuntime/nosuch' is not allowed.* \"clustertrainingrun"):
+        await lab.submit("true", runtime="TrainingRuntime/nosuch")
+
+
+async def test_a_missing_runtime_is_said_with_those_that_there_are(lab: Lab) -> None:
+    """Where the cluster's runtimes may be listed as well, with the documented ClusterRole."""
+    lab.cluster.kubectl.apply(runtime("Never", 0, namespace=lab.namespace))
+
+    with runtimes_listed(lab), pytest.raises(InvalidSpec) as caught:
+        await lab.submit("true", runtime="nosuch")
+
+    assert str(caught.value) == ("runtime: 'nosuch' is not allowed; allowed: TrainingRuntime/ours, torch-distributed")
+
+
+@contextlib.contextmanager
+def runtimes_listed(lab: Lab) -> Iterator[None]:
+    """Let the lab's account list the cluster's runtimes."""
+    name = f"ptjob-{lab.namespace}"
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    subject = {"kind": "ServiceAccount", "name": "ptjob", "namespace": lab.namespace}
+    kubectl = lab.cluster.kubectl
+    kubectl.apply(
+        {**rbac, "kind": "ClusterRole", "rules": runtime_rules()},
+        {**rbac, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]},
+    )
+    who = f"--as=system:serviceaccount:{lab.namespace}:ptjob"
+    wait_until("the right", lambda: kubectl("auth", "can-i", "list", "clustertrainingruntimes", who), timeout=PATIENCE)
+    yield
+    kubectl("delete", "clusterrole,clusterrolebinding", name)
 
 
 async def test_a_retry_adopts_the_job_that_runs(lab: Lab) -> None:

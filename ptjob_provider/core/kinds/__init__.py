@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core import recorder
 from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.kinds import podtemplate, pytorchjob, pytorchtrainingjob, trainjob
-from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, PodOwner, Rendered, Replica
+from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, PodOwner, Rendered, Replica, Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +34,7 @@ __all__ = [
     "PodOwner",
     "Rendered",
     "Replica",
+    "Runtime",
     "asked_for",
     "due_at",
     "is_pod_of",

@@ -54,6 +54,19 @@ class PodOwner:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """What a job names as saying how it runs: another object, which has to be there before it.
+
+    Attributes:
+        kind: `ClusterTrainingRuntime`, or `TrainingRuntime` for one of the job's namespace.
+        name: its name.
+    """
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rendered:
     """One attempt's object, ready to submit; where its outputs are; and the hash of what was asked for.
 
@@ -130,6 +143,9 @@ class Kind(Protocol):
         Raises:
             InvalidSpec: the kind cannot say a field, or the operator would refuse it; the text names the field.
         """
+
+    def runtime_of(self, manifest: Mapping[str, Any], /) -> Runtime | None:
+        """Return the runtime that an object names; None if it needs none, or one that nobody here knows."""
 
     def read_status(self, job: Mapping[str, Any], /) -> JobStatus:
         """Derive the job's status from its object."""

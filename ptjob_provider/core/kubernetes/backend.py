@@ -24,6 +24,7 @@ from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.job_secret import ensure_secret
 from ptjob_provider.core.kubernetes.podlog import ReplicaLog
 from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
+from ptjob_provider.core.kubernetes.runtimes import check_runtime
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -74,6 +75,7 @@ class KubernetesBackend:
         meta = manifest["metadata"]
         path = paths.jobs(manifest["kind"], meta["namespace"])
         async with lease(self._config) as client:
+            await check_runtime(client, manifest)
             try:
                 ref = JobRef.of(await _spoken(client, manifest, lambda words: client.post(path, words)))
             except JobNotFound as error:  # what is missing is the place to create it in

@@ -45,6 +45,12 @@ def secrets(namespace: str, name: str = "") -> str:
     return _path("/api/v1", namespace, "secrets", name)
 
 
+def runtimes(kind: str, namespace: str) -> str:
+    """Return the path of the runtimes of a kind: the cluster's, or those of a namespace."""
+    is_of_cluster = kind == "ClusterTrainingRuntime"
+    return _path("/apis/trainer.kubeflow.org/v1alpha1", "" if is_of_cluster else namespace, f"{kind.lower()}s", "")
+
+
 def workloads(namespace: str) -> str:
     """Return the path of what Kueue keeps of each job in its queues."""
     return _path("/apis/kueue.x-k8s.io/v1beta1", namespace, "workloads", "")

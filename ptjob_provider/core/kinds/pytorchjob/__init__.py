@@ -31,6 +31,7 @@ from ptjob_provider.core.kinds.pytorchjob.replicas import (
     replica_named,
     replica_of,
     replicas,
+    runtime_of,
     templates,
     total_gpus,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "replica_of",
     "replicas",
     "resolve_outputs",
+    "runtime_of",
     "secrets_in_env",
     "stops_by_itself",
     "suspended",

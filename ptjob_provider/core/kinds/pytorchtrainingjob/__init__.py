@@ -17,6 +17,7 @@ from ptjob_provider.core.kinds.pytorchtrainingjob.reading import (
     replica_named,
     replica_of,
     replicas,
+    runtime_of,
     templates,
 )
 from ptjob_provider.core.kinds.pytorchtrainingjob.rendering import render
@@ -75,6 +76,7 @@ __all__ = [
     "replica_named",
     "replica_of",
     "replicas",
+    "runtime_of",
     "stops_by_itself",
     "suspended",
     "templates",

@@ -19,6 +19,7 @@ from ptjob_provider.core.kinds.trainjob.replicas import (
     replicas,
     templates,
 )
+from ptjob_provider.core.kinds.trainjob.runtimes import runtime_of
 from ptjob_provider.core.kinds.trainjob.template import CONTAINER
 from ptjob_provider.core.kinds.trainjob.words import in_words_of
 
@@ -74,6 +75,7 @@ __all__ = [
     "replica_named",
     "replica_of",
     "replicas",
+    "runtime_of",
     "stops_by_itself",
     "suspended",
     "templates",

@@ -21,6 +21,7 @@ from ptjob_provider.core.kinds.ours import (
     without_servers_word,
 )
 from ptjob_provider.core.kinds.podshape import check_pod_shape
+from ptjob_provider.core.kinds.trainjob.runtimes import reference
 from ptjob_provider.core.kinds.trainjob.template import CONTAINER, template_of, with_template
 from ptjob_provider.core.kinds.trainjob.words import STEP, in_newest_words
 from ptjob_provider.core.spec import Installation
@@ -134,7 +135,7 @@ def _asked(job: TrainingJob, under: TrainingJob | None) -> Manifest:
         trainer["numNodes"] = job.workers
     if job.nproc_per_node is not None:
         trainer |= _processes(job.nproc_per_node)
-    runtime = _runtime(job.runtime or (under.runtime if under and job.manifest is None else None))
+    runtime = reference(job.runtime or (under.runtime if under and job.manifest is None else None))
     changes = {"suspend": job.suspend, "activeDeadlineSeconds": job.active_deadline_seconds, "runtimeRef": runtime}
     said = {name: part for name, part in changes.items() if part is not None}
     queue = {} if job.queue_name is None else {QUEUE_LABEL: job.queue_name}
@@ -161,16 +162,6 @@ def _processes(number: int | str) -> Manifest:
     if isinstance(number, str):
         raise InvalidSpec.of("nproc_per_node", number, "a number, or auto: Trainer counts by itself since 2.2")
     return {"numProcPerNode": number}
-
-
-def _runtime(text: str | None) -> Manifest | None:
-    """Read a runtime's name: `NAME` for the cluster's, `TrainingRuntime/NAME` for one of the namespace."""
-    if text is None:
-        return None
-    kind, slash, name = text.rpartition("/")
-    if slash and kind not in {"TrainingRuntime", "ClusterTrainingRuntime"}:
-        raise InvalidSpec.of("runtime", text, "NAME, TrainingRuntime/NAME or ClusterTrainingRuntime/NAME")
-    return {"kind": kind, "name": name} if slash else {"name": name}
 
 
 def _nodes(asked: Mapping[str, Any]) -> int:

@@ -1,0 +1,38 @@
+"""The runtime that a TrainJob names: which of the cluster's, or of its namespace's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds.kind import Runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+
+_GROUP = "trainer.kubeflow.org"
+_OF_CLUSTER, _OF_NAMESPACE = "ClusterTrainingRuntime", "TrainingRuntime"
+
+
+def reference(text: str | None) -> Manifest | None:
+    """Read a runtime's name: `NAME` for the cluster's, `TrainingRuntime/NAME` for one of the namespace.
+
+    Raises:
+        InvalidSpec: it is neither.
+    """
+    if text is None:
+        return None
+    kind, slash, name = text.rpartition("/")
+    if slash and kind not in {_OF_CLUSTER, _OF_NAMESPACE}:
+        raise InvalidSpec.of("runtime", text, f"NAME, {_OF_NAMESPACE}/NAME or {_OF_CLUSTER}/NAME")
+    return {"kind": kind, "name": name} if slash else {"name": name}
+
+
+def runtime_of(manifest: Mapping[str, Any]) -> Runtime | None:
+    """Return the runtime that a job names; None if it is of another group."""
+    named = manifest["spec"]["runtimeRef"]
+    kind = named.get("kind") or _OF_CLUSTER
+    is_known = (named.get("apiGroup") or _GROUP) == _GROUP and kind in {_OF_CLUSTER, _OF_NAMESPACE}
+    return Runtime(kind=kind, name=str(named.get("name"))) if is_known else None

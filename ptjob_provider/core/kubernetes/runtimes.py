@@ -1,0 +1,57 @@
+"""The runtime that a job names, looked up before the job is made, where the Role allows that."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PermissionDenied, one_of
+from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.client import METADATA_LIST
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.client import Client
+
+logger = logging.getLogger(__name__)
+
+_PREFIXES = {"ClusterTrainingRuntime": "", "TrainingRuntime": "TrainingRuntime/"}
+"""How runtimes of each kind are named by a user."""
+
+
+async def check_runtime(client: Client, manifest: Manifest) -> None:
+    """Return when nothing is known against the runtime that a job names; who may not look leaves that to Trainer.
+
+    Raises:
+        InvalidSpec: there is none of that name; the text names those that there are.
+    """
+    runtime = kinds.kind_of(manifest).runtime_of(manifest)
+    if runtime is None:
+        return
+    meta = manifest["metadata"]
+    try:
+        found = await _names(client, runtime.kind, meta["namespace"])
+    except JobNotFound:  # the kind is not served, which the create will tell
+        return
+    except PermissionDenied as error:
+        about = (meta["namespace"], meta["name"], runtime.kind, runtime.name)
+        logger.info("%s/%s: whether there is a %s %s was not looked up: %s", *about, error)
+        return
+    wanted = _PREFIXES[runtime.kind] + runtime.name
+    if wanted not in found:
+        [other] = _PREFIXES.keys() - {runtime.kind}
+        raise InvalidSpec.of("runtime", wanted, await _allowed(client, found, other, meta["namespace"]))
+
+
+async def _allowed(client: Client, found: list[str], other: str, namespace: str) -> str:
+    try:
+        found = sorted([*found, *await _names(client, other, namespace)])
+    except PermissionDenied as error:
+        return f"{one_of(found) if found else 'there is none of that kind'}; {error}"
+    return one_of(found) if found else "there are none yet: have one made"
+
+
+async def _names(client: Client, kind: str, namespace: str) -> list[str]:
+    pages = client.pages(paths.runtimes(kind, namespace), accept=METADATA_LIST)
+    return [_PREFIXES[kind] + each["metadata"]["name"] async for page in pages for each in page.items]
