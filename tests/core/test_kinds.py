@@ -100,3 +100,12 @@ def test_the_runtime_of_a_trainjob_is_the_one_it_names(
 def test_other_jobs_have_no_runtime(kind: str) -> None:
     """They say themselves how they run."""
     assert kinds.named(kind).runtime_of({"spec": {}}) is None
+
+
+@pytest.mark.parametrize("kind", ["TrainJob", "PyTorchTrainingJob"])
+def test_one_label_finds_the_pods_of_these_kinds(kind: str) -> None:
+    """No version is known that sets another."""
+    found = kinds.named(kind)
+
+    assert not found.is_older({"spec": {"backoffLimit": 1}})
+    assert found.pod_selector("digits", older=True) == found.pod_selector("digits")

@@ -75,3 +75,13 @@ def test_what_is_changed_at_the_end_is_said_there_too() -> None:
     assert pytorchjob.stops_by_itself(old)
     assert pytorchjob.expiring(old) is None
     assert pytorchjob.expiring({"spec": {}}) is not None
+
+
+def test_an_object_in_the_old_words_is_known_and_so_are_its_pods() -> None:
+    """The old operator labels them otherwise."""
+    new = manifest()
+    old = pytorchjob.in_words_of(new, OLD)
+
+    assert [pytorchjob.is_older(found) for found in (new, old, {})] == [False, True, False]
+    assert pytorchjob.pod_selector("digits", older=True) == "pytorch-job-name=digits"
+    assert pytorchjob.pod_selector(older=True) == "pytorch-job-name"

@@ -168,8 +168,11 @@ class Kind(Protocol):
     def expiring(self, job: Mapping[str, Any], /) -> Manifest | None:
         """Return the patch that limits an ended job's life; None if it is limited, or cannot be."""
 
-    def pod_selector(self, name: str = "", /) -> str:
-        """Return the label selector of a job's pods, or of all jobs'."""
+    def is_older(self, job: Mapping[str, Any], /) -> bool:
+        """Whether the object is in the words of an operator so old that it labels pods otherwise."""
+
+    def pod_selector(self, name: str = "", /, *, older: bool = False) -> str:
+        """Return the label selector of a job's pods, or of all jobs'; as such an older operator labels them."""
 
     def owner_of(self, pod: Mapping[str, Any], /) -> PodOwner:
         """Return which job the pod belongs to."""

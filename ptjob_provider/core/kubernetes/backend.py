@@ -157,10 +157,13 @@ class KubernetesBackend:
         world = followed_world(self._config, ref)
         if world is not None and world.has_surely_stopped:
             return True
-        selector = kinds.named(ref.kind).pod_selector(ref.name)
+        kind = kinds.named(ref.kind)
         async with lease(self._config) as client:
-            pods = await client.items(paths.pods(ref.namespace), labelSelector=selector)
-        return all(pod["status"].get("phase") in ENDED for pod in pods if kinds.is_pod_of(pod, ref))
+            for selector in dict.fromkeys(kind.pod_selector(ref.name, older=older) for older in (False, True)):
+                pods = await client.items(paths.pods(ref.namespace), labelSelector=selector)
+                if not all(pod["status"].get("phase") in ENDED for pod in pods if kinds.is_pod_of(pod, ref)):
+                    return False
+        return True
 
     async def inspect_outputs(
         self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False

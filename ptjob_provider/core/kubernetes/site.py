@@ -81,7 +81,8 @@ class ClusterSite:
         """Return what a job's pods use, from the metrics API, else from the kubelets; see `Site.usage`."""
         ref = JobRef.of(job)
         async with lease(self._config) as client:
-            selector = kinds.kind_of(job).pod_selector(ref.name)
+            kind = kinds.kind_of(job)
+            selector = kind.pod_selector(ref.name, older=kind.is_older(job))
             found = await client.items(paths.pods(ref.namespace), labelSelector=selector)
             pods = {kinds.kind_of(job).replica_of(pod): pod for pod in found if kinds.is_pod_of(pod, ref)}
             measured, unknown = await _measured(client, ref.namespace, pods.values())

@@ -16,7 +16,7 @@ from ptjob_provider.core.kinds.pytorchjob.changes import (
 )
 from ptjob_provider.core.kinds.pytorchjob.claims import mounts, resolve_outputs
 from ptjob_provider.core.kinds.pytorchjob.conditions import due_at, read_status
-from ptjob_provider.core.kinds.pytorchjob.older import in_words_of
+from ptjob_provider.core.kinds.pytorchjob.older import in_words_of, is_older
 from ptjob_provider.core.kinds.pytorchjob.overlay import DEFAULT_TTL
 from ptjob_provider.core.kinds.pytorchjob.rendering import render
 from ptjob_provider.core.kinds.pytorchjob.replicas import (
@@ -66,6 +66,7 @@ __all__ = [
     "dump",
     "expiring",
     "in_words_of",
+    "is_older",
     "is_restarted",
     "makers",
     "mounts",

@@ -6,11 +6,13 @@ would drop it from where it is now.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ptjob_provider.core.identity import Manifest
 
 _AT_THE_TOP = {"cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"}
@@ -25,6 +27,14 @@ _WHY_NOT = (
     "this cluster has the CRD of the old PyTorch operator, which cannot say it; leave it out, or have the "
     "training-operator installed"
 )
+
+
+def is_older(job: Mapping[str, Any]) -> bool:
+    """Whether the job's object is in the words of the old PyTorch operator: with a run policy at the top of its spec.
+
+    Another server has no such fields there. A job that says nothing of all that is taken for the training-operator's.
+    """
+    return bool(_AT_THE_TOP & (job.get("spec") or {}).keys())
 
 
 def in_words_of(manifest: Manifest, fields: frozenset[str]) -> Manifest:

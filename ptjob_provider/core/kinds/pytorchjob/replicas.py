@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 _JOB_NAME_LABEL = "training.kubeflow.org/job-name"
+_OLD_JOB_NAME_LABEL = "pytorch-job-name"
 
 HAS_FIXED_POD_NAMES = True
 HAS_LABELLED_PODS = True
@@ -34,9 +35,13 @@ def total_gpus(manifest: Mapping[str, Any]) -> int:
     return sum(replica.gpus for replica in replicas(manifest))
 
 
-def pod_selector(name: str = "") -> str:
-    """Return the label selector of a job's pods, or of all jobs, as training-operator 1.4 and later do it."""
-    return f"{_JOB_NAME_LABEL}={name}" if name else _JOB_NAME_LABEL
+def pod_selector(name: str = "", *, older: bool = False) -> str:
+    """Return the label selector of a job's pods, or of all jobs', as training-operator 1.4 and later set it.
+
+    The old PyTorch operator, whose CRD has no `runPolicy`, sets another one since 0.5.
+    """
+    label = _OLD_JOB_NAME_LABEL if older else _JOB_NAME_LABEL
+    return f"{label}={name}" if name else label
 
 
 def owner_of(pod: Mapping[str, Any]) -> PodOwner:

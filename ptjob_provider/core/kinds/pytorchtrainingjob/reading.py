@@ -83,7 +83,12 @@ def is_restarted(manifest: Mapping[str, Any], replica: str) -> bool:
     return bool(spec.get("restartPolicy") != "Never")
 
 
-def pod_selector(name: str = "") -> str:
+def is_older(_job: Mapping[str, Any]) -> bool:
+    """Return False: no version is known that labels pods otherwise."""
+    return False
+
+
+def pod_selector(name: str = "", *, older: bool = False) -> str:  # noqa: ARG001 - there is no older one
     """Return the label selector of a job's pods, or of all jobs'."""
     return f"{_OWNER}={name}" if name else _OWNER
 

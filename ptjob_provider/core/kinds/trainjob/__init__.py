@@ -9,6 +9,7 @@ from ptjob_provider.core.kinds.trainjob.rendering import API_VERSION, DEFAULT_RU
 from ptjob_provider.core.kinds.trainjob.replicas import (
     HAS_FIXED_POD_NAMES,
     HAS_LABELLED_PODS,
+    is_older,
     is_restarted,
     makers,
     owner_of,
@@ -65,6 +66,7 @@ __all__ = [
     "due_at",
     "expiring",
     "in_words_of",
+    "is_older",
     "is_restarted",
     "makers",
     "owner_of",

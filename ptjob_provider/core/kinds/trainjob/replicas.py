@@ -40,7 +40,12 @@ def is_restarted(_manifest: Mapping[str, Any], _replica: str) -> bool:
     return True
 
 
-def pod_selector(name: str = "") -> str:
+def is_older(_job: Mapping[str, Any]) -> bool:
+    """Return False: no version is known that labels pods otherwise."""
+    return False
+
+
+def pod_selector(name: str = "", *, older: bool = False) -> str:  # noqa: ARG001 - there is no older one
     """Return the label selector of a job's pods, or of all jobs', as JobSet sets it."""
     return f"{_JOB}={name}" if name else _JOB
 

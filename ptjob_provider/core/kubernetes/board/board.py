@@ -54,6 +54,7 @@ class Board:
         self._jobs: dict[str, bytes] = {}
         self._pods: dict[str, dict[str, bytes]] = {}
         self._ended: set[str] = set()
+        self._is_older = False
         self._owners = Owners(kinds.named(selection.kind))
         self._reasons = Reasons(selection.namespace)
         self._metering = Metering(selection.namespace, selection.config.usage_interval)
@@ -130,6 +131,7 @@ class Board:
         elif job is None:
             world.show_job(None)
         else:
+            self._is_older = self._is_older or kinds.kind_of(job).is_older(job)
             await self._ask_for_pods(world)
             self._take_job(job)
 
@@ -160,7 +162,7 @@ class Board:
     async def _ask_for_pods(self, world: World) -> None:
         """Have the pods that were not told: the job is not live, or not ours, or news of them is late."""
         ref = world.ref
-        query = {"labelSelector": kinds.named(ref.kind).pod_selector(ref.name)}
+        query = {"labelSelector": kinds.named(ref.kind).pod_selector(ref.name, older=self._is_older)}
         for pod in await self._until_answered(lambda: self._client.items(paths.pods(ref.namespace), **query)):
             if kinds.is_pod_of(pod, ref) and self._owners.uid_of(pod) in {ref.uid, ""}:
                 world.show_pod(_stripped(pod))
@@ -212,6 +214,7 @@ class Board:
     def _take_job(self, job: Manifest) -> None:
         meta = job["metadata"]
         uid, version = meta["uid"], int(meta["resourceVersion"])
+        self._is_older = self._is_older or kinds.kind_of(job).is_older(job)
         if version <= self._versions.get(uid, -1):
             return
         early = self._owners.learn(job)
@@ -283,7 +286,7 @@ class Board:
         await self._box.until(lambda: "jobs" in self._complete)
         path = paths.pods(self._selection.namespace)
         untold: dict[str, str] = {}
-        async with aclosing(Watch(self._client, path, self._selection.of_pods).news()) as news:
+        async with aclosing(Watch(self._client, path, self._selection.of_pods(older=self._is_older)).news()) as news:
             async for each in news:
                 if isinstance(each, Present):
                     untold.pop(each.object["metadata"]["uid"], None)

@@ -33,11 +33,10 @@ class Selection:
         """The query that selects the jobs."""
         return {"fieldSelector": f"metadata.name={self.name}"} if self.name else {"labelSelector": self._label}
 
-    @property
-    def of_pods(self) -> dict[str, str]:
-        """The query that selects their pods."""
+    def of_pods(self, *, older: bool = False) -> dict[str, str]:
+        """Return the query that selects their pods, as this cluster's operator labels them; see `Kind.is_older`."""
         kind = kinds.named(self.kind)
-        selector = kind.pod_selector(self.name)
+        selector = kind.pod_selector(self.name, older=older)
         is_told = bool(self.name) or not kind.HAS_LABELLED_PODS
         return {"labelSelector": selector if is_told else f"{selector},{self._label}"}
 

@@ -1,0 +1,240 @@
+"""PyTorchJobs on a real API server that has the old PyTorch operator's CRD, which Arena installs: without `runPolicy`.
+
+That operator cannot be built any more: a scripted one makes its real pods, with its labels, and tells of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cluster.boot import Cluster
+from cluster.fixtures import OWN_NUMBER, skip_unless_possible
+from cluster.images import INIT_IMAGE
+from cluster.layout import Layout
+from cluster.shell import locked, wait_until
+from cluster.tenants import namespace_in, service_account
+from cluster_world import PATIENCE, config_of
+from fakes import ListSink, MemoryStore
+from ptjob_provider.core.conclusion import Outcome
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.snapshot import look
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.stopping import stop_and_wait
+from ptjob_provider.core.submission import ensure_submitted
+from rbac import rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.submission import Submission
+
+pytestmark = pytest.mark.cluster
+
+OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
+NUMBER = {"type": "integer", "format": "int32"}
+REPLICA = {
+    "type": "object",
+    "properties": {
+        "replicas": NUMBER,
+        "restartPolicy": {"type": "string"},
+        "template": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    },
+}
+SPEC = {
+    "type": "object",
+    "properties": {
+        "activeDeadlineSeconds": NUMBER,
+        "backoffLimit": NUMBER,
+        "cleanPodPolicy": {"type": "string"},
+        "ttlSecondsAfterFinished": NUMBER,
+        "pytorchReplicaSpecs": {"type": "object", "additionalProperties": REPLICA},
+    },
+}
+STATUS = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "pytorchjobs.kubeflow.org"},
+    "spec": {
+        "group": "kubeflow.org",
+        "scope": "Namespaced",
+        "names": {"kind": "PyTorchJob", "plural": "pytorchjobs", "singular": "pytorchjob"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": SPEC, "status": STATUS}}},
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def old_cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
+    """Have a second cluster, without the training-operator, that serves the old CRD."""
+    own = Cluster.of(Layout.of(os.environ, number=OWN_NUMBER), operator=False)
+    skip_unless_possible(own)
+    with locked(own.layout.cache / "own-cluster.lock"), own.borrowed(tell):
+        own.kubectl.apply(CRD)
+        wait_until("the kind", lambda: own.kubectl("get", "pytorchjobs", "--all-namespaces") or True, timeout=60)
+        yield own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tenant:
+    """An empty namespace there, reached with what the documentation grants."""
+
+    cluster: Cluster
+    namespace: str
+    backend: KubernetesBackend
+
+    async def submit(self, script: str, *, store: MemoryStore | None = None, **fields: Any) -> Submission:
+        """Submit a job of two replicas that run a shell script."""
+        command = ["sh", "-c", script]
+        given = {"name": "digits", "image": INIT_IMAGE, "command": command, "workers": 2, "backoff_limit": 3}
+        job = TrainingJob.parse(**{**given, "namespace": self.namespace, **fields})
+        return await ensure_submitted(self.backend, job, owner=OWNER, store=store or MemoryStore())
+
+
+@pytest.fixture
+def tenant(old_cluster: Cluster) -> Iterator[Tenant]:
+    """Return one."""
+    with namespace_in(old_cluster) as namespace:
+        backend = KubernetesBackend(config_of(service_account(old_cluster, namespace, rules())))
+        yield Tenant(cluster=old_cluster, namespace=namespace, backend=backend)
+
+
+class ScriptedOldOperator:
+    """A stand-in for the PyTorch operator 0.7: makes a job's pods with its names and labels, and tells of them."""
+
+    def __init__(self, cluster: Cluster, ref: JobRef) -> None:
+        self._kubectl = cluster.kubectl
+        self._ref = ref
+        self._there = ("--namespace", ref.namespace)
+
+    def make_pods(self) -> Manifest:
+        """Make the pods of both roles, owned by the job, and say that it runs; returns the job."""
+        job = self._kubectl.get("pytorchjob", self._ref.name, namespace=self._ref.namespace)
+        for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
+            for index in range(replica["replicas"]):
+                self._kubectl.apply(self._pod(job, role.lower(), index, replica))
+        self.tell("Created", "Running")
+        return job
+
+    def wait_for_end(self) -> None:
+        """Return when a pod has failed, or all have succeeded."""
+        label = f"pytorch-job-name={self._ref.name}"
+
+        def ended() -> bool:
+            found = json.loads(self._kubectl("get", "pods", *self._there, "--selector", label, "--output", "json"))
+            phases = [pod["status"].get("phase") for pod in found["items"]]
+            return "Failed" in phases or all(phase == "Succeeded" for phase in phases)
+
+        wait_until("the pods' end", ended, timeout=PATIENCE)
+
+    def tell(self, *conditions: str) -> None:
+        """Write the job's status: which conditions are true."""
+        instant = "2026-11-22T00:00:00Z"
+        told = [
+            {"type": each, "status": "True", "reason": f"PyTorchJob{each}", "lastTransitionTime": instant}
+            for each in conditions
+        ]
+        change = json.dumps({"status": {"conditions": told, "startTime": instant}})
+        words = ("patch", "pytorchjob", self._ref.name, *self._there, "--subresource=status", "--type=merge")
+        self._kubectl(*words, "--patch", change)
+
+    def _pod(self, job: Manifest, role: str, index: int, replica: Manifest) -> Manifest:
+        meta, template = job["metadata"], replica["template"]
+        owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
+        labels = {
+            **template["metadata"]["labels"],
+            "group-name": "kubeflow.org",
+            "controller-name": "pytorch-operator",
+            "job-name": meta["name"],
+            "pytorch-job-name": meta["name"],
+            "pytorch-replica-type": role,
+            "pytorch-replica-index": str(index),
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{meta['name']}-{role}-{index}",
+                "namespace": meta["namespace"],
+                "labels": labels,
+                "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+            },
+            "spec": {**template["spec"], "restartPolicy": replica["restartPolicy"]},
+        }
+
+
+@pytest.mark.parametrize(
+    ("script", "end", "outcome"),
+    [
+        ("echo trained", "Succeeded", Outcome.SUCCEEDED),
+        ("echo trained; echo no such class; exit 3", "Failed", Outcome.FAILED),
+    ],
+    ids=["succeeds", "fails"],
+)
+async def test_a_job_is_said_in_its_words_and_followed_to_its_end(
+    tenant: Tenant, script: str, end: str, outcome: Outcome
+) -> None:
+    """What the run policy says stands at the top of its spec; its pods are found by the labels that it sets."""
+    sink = ListSink()
+    submission = await tenant.submit(script)
+    operator = ScriptedOldOperator(tenant.cluster, submission.ref)
+
+    async with asyncio.timeout(2 * PATIENCE):
+        following = asyncio.create_task(follow(tenant.backend, submission, sink=sink))
+        made = await asyncio.to_thread(operator.make_pods)
+        await asyncio.to_thread(operator.wait_for_end)
+        await asyncio.to_thread(operator.tell, "Created", end)
+        conclusion = await following
+
+    policy = {"backoffLimit", "cleanPodPolicy", "ttlSecondsAfterFinished"}
+    assert made["spec"].keys() == {"pytorchReplicaSpecs", *policy}
+    assert (conclusion.outcome, sink.lines[0]) == (outcome, "trained")
+    if outcome is Outcome.FAILED:
+        assert conclusion.diagnosis is not None
+        assert "exited with code 3" in conclusion.diagnosis.summary
+        assert "no such class" in conclusion.diagnosis.log_tail
+    seen = await look(tenant.backend, tenant.namespace, submission.ref.name)
+    assert sorted(pod["metadata"]["name"] for pod in seen.pods) == [
+        f"{submission.ref.name}-{replica}" for replica in ("master-0", "worker-0")
+    ]
+
+
+async def test_a_running_job_is_adopted_and_stopped(tenant: Tenant) -> None:
+    """What still runs of it is seen, so that no other attempt begins beside it."""
+    store = MemoryStore()
+    first = await tenant.submit("sleep 600 & wait", workers=1, store=store)
+    await asyncio.to_thread(ScriptedOldOperator(tenant.cluster, first.ref).make_pods)
+
+    second = await tenant.submit("sleep 600 & wait", workers=1, store=store)
+    runs = not await tenant.backend.pods_gone(first.ref)
+    await stop_and_wait(tenant.backend, first.ref)
+
+    assert (second.adopted, second.ref) == (True, first.ref)
+    assert runs
+    assert await tenant.backend.pods_gone(first.ref)
+
+
+async def test_what_the_old_crd_cannot_say_is_refused_by_its_name(tenant: Tenant) -> None:
+    """Nothing is created."""
+    with pytest.raises(InvalidSpec, match=r"^suspend: this cluster has the CRD of the old PyTorch operator"):
+        await tenant.submit("true", suspend=True)
+
+    assert await tenant.backend.list("PyTorchJob", tenant.namespace, {}) == []
