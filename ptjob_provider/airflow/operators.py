@@ -109,6 +109,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         memory: str | None = None,
         container_resources: Any = None,
         shared_memory: str | bool | None = None,
+        backend_without_gpu: str | None = None,
         env: Mapping[str, Any] | Sequence[Any] | None = None,
         env_from: Sequence[Any] | None = None,
         volumes: Sequence[Any] | None = None,

@@ -116,6 +116,8 @@ def render(place: Place, job: TrainingJob, *, output: str) -> None:
         )
     except PTJobError as error:
         raise refusal(error) from error
+    for change in rendered.changes:
+        notice(change)
     if rendered.secret is not None:
         notice(f"credentials are not shown: `submit` puts them into the Secret {rendered.secret['metadata']['name']}")
     if output == "json":

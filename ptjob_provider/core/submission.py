@@ -187,8 +187,11 @@ class _Submitter:
     async def run(self) -> Submission:
         """Have the job, and all that it needs; a try before this one may have come no further than the job itself."""
         submission = await self._submitted()
-        if submission.adopted and (secret := self._render(submission.attempt).secret) is not None:
-            await self.backend.give_secret(submission.ref, secret)
+        rendered = self._render(submission.attempt)
+        if submission.adopted and rendered.secret is not None:
+            await self.backend.give_secret(submission.ref, rendered.secret)
+        for change in () if submission.spec_changed else rendered.changes:
+            logger.warning("%s: %s", submission.ref, change)
         return submission
 
     async def _submitted(self) -> Submission:

@@ -63,6 +63,7 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
     memory: Text | None = None,
     container_resources: Any = None,
     shared_memory: Switch | None = None,
+    backend_without_gpu: Text | None = None,
     env: Map | Sequence[Any] | None = None,
     env_from: Items | None = None,
     volumes: Items | None = None,

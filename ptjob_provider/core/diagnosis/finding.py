@@ -40,6 +40,10 @@ _SEE_LOG = (
     "a retry would fail the same way"
 )
 _UNREACHABLE = "See whether the pods can reach that server; a retry may help"
+_NO_GPU = (
+    "Ask for GPUs (gpus=), or say that there are none with backend_without_gpu='gloo' (--backend-without-gpu gloo), "
+    "which turns nccl into gloo; a retry would fail the same way"
+)
 _LAST_LINE = 160
 
 
@@ -97,6 +101,7 @@ class _Hint:
 
 
 _HINTS = (
+    _Hint(pattern=tail.NCCL_WITHOUT_GPU, in_chain=True, resolution=_NO_GPU),
     _Hint(
         pattern=re.compile(r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|HIP out of memory"),
         cause=Cause.GPU_OUT_OF_MEMORY,
@@ -244,7 +249,8 @@ def _silent(did: str, number: int, code: int, lines: Sequence[str]) -> Finding:
         return Finding(cause=Cause.CRASHED, did=did, detail=detail, is_vague=not stated)
     if code in {_COMMAND_NOT_EXECUTABLE, _COMMAND_NOT_FOUND}:
         return Finding(cause=Cause.PROGRAM_MISSING, did=did, detail=detail)
-    return Finding(cause=Cause.EXIT_CODE, did=did, detail=detail, is_vague=not stated and code == 1)
+    advice = _NO_GPU if tail.NCCL_WITHOUT_GPU.search(stated) else ""
+    return Finding(cause=Cause.EXIT_CODE, did=did, detail=detail, is_vague=not stated and code == 1, resolution=advice)
 
 
 def _did(number: int, code: int) -> str:

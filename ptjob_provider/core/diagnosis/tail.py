@@ -39,6 +39,12 @@ _CONNECTION = re.compile(
     r"|TCPStore|DistNetworkError|DistStoreError|DistBackendError|Rendezvous(?:Connection|Closed|Timeout)Error"
     r"|Socket Timeout|client socket has (?:failed|timed out)|recvValue failed|Heartbeat monitor timed out"
 )
+NCCL_WITHOUT_GPU = re.compile(
+    r"nccl\w* (?:needs a|requires at least one) (?:GPU|CUDA device)|ProcessGroupNCCL is only supported with GPUs"
+    r"|Distributed package doesn't have NCCL|nccl.*no CUDA-capable device",
+    re.IGNORECASE,
+)
+"""NCCL found no GPU, or this PyTorch has no NCCL, as one for CPUs."""
 _DISTRIBUTED = re.compile(r"torch[./]distributed|c10d|gloo|nccl|TCPStore|ProcessGroup|elastic", re.IGNORECASE)
 
 
@@ -113,7 +119,7 @@ def stated_error(lines: Sequence[str]) -> str:
 
 def is_connection_loss(error: str) -> bool:
     """Whether an exception only says that another replica could not be reached any more."""
-    return bool(_CONNECTION.search(error))
+    return bool(_CONNECTION.search(error)) and not NCCL_WITHOUT_GPU.search(error)
 
 
 def logged_connection_loss(lines: Sequence[str]) -> str:

@@ -73,6 +73,7 @@ class Rendered:
     The hash leaves out all metadata, the attempt and credentials: it is the same for every attempt of an unchanged job.
 
     Attributes:
+        changes: sentences about what was changed of what the user wrote, each with the role and the container.
         secret: the Secret that the job's containers refer to and that has to be made with it, to be owned by it; None
             if there is none. Nobody may see it but the API server.
     """
@@ -80,6 +81,7 @@ class Rendered:
     manifest: Manifest
     outputs: ResolvedOutputs
     spec_hash: str
+    changes: tuple[str, ...] = ()
     secret: Manifest | None = field(default=None, repr=False)
 
 

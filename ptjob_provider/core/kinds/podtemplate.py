@@ -109,6 +109,12 @@ def map_container(template: Manifest, name: str, change: Callable[[Manifest], Ma
     return {**template, "spec": {**pod, "containers": containers}}
 
 
+def map_containers(template: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
+    """Return the template with every container changed that runs beside the others; init containers stay."""
+    pod = template["spec"]
+    return {**template, "spec": {**pod, "containers": [change(found) for found in pod["containers"]]}}
+
+
 def find_container(template: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return the container of that name; where the kind does not ask for one, the first."""
     containers: Sequence[Mapping[str, Any]] = template["spec"]["containers"]

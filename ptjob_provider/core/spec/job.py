@@ -140,6 +140,11 @@ class TrainingJob:
     workers with a bus error. It counts as the pod's memory only as far as it is used. False or `0`: the runtime's.
     None: `2Gi` (Arena's default) for typed fields, untouched with a manifest."""
 
+    backend_without_gpu: str | None = setting(literals.word("gloo", "mpi", "ucc"))
+    """Says that there is no GPU where the job runs, and what `nccl` is turned into for that: in `command` and `args` of
+    every container, `--backend nccl` (`--dist-backend=nccl` …) becomes `--backend gloo`, and the log says in which.
+    Nothing looks for a GPU; what the job asks for stays (`gpus=0` takes it away). None: nothing is changed."""
+
     env: tuple[EnvVar, ...] | None = setting(environment.environment)
     """Environment of the training program: name → text, number, `{"secret": NAME, "key": KEY}` or `{"config_map": NAME,
     "key": KEY}`; or a list of core/v1 EnvVar objects. `PTJOB_*` are set over it. None: nothing more."""

@@ -8,6 +8,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import owner_labels, spec_hash
 from ptjob_provider.core.kinds import claims, code, podtemplate
 from ptjob_provider.core.kinds.kind import Rendered
+from ptjob_provider.core.kinds.nccl import without_nccl
 from ptjob_provider.core.kinds.ours import ATTEMPT_ENV, our_annotations, owned, with_name
 from ptjob_provider.core.kinds.pytorchjob.claims import resolve_outputs, with_output_mounts
 from ptjob_provider.core.kinds.pytorchjob.overlay import requested
@@ -52,6 +53,7 @@ def render(
     installation = installation or Installation()
     named = with_name(requested(job, installation.template), job, owner=owner, attempt=attempt, exact_name=exact_name)
     validate(named)
+    named, changes = _without_nccl(named, job, installation.template)
     told = with_output_mounts(_with_code(named, job, image=installation.sync_image), job.outputs)
     outputs = resolve_outputs(told, job.outputs)
     asked, secret = _without_credentials(told, secret=code.secret_name(named["metadata"]["name"]))
@@ -65,7 +67,17 @@ def render(
     if installation.change_pod is not None:
         manifest = _with_changed_pods(manifest, installation.change_pod)
         validate(manifest)
-    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, secret=secret)
+    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, changes=changes, secret=secret)
+
+
+def _without_nccl(
+    manifest: Manifest, job: TrainingJob, template: TrainingJob | None
+) -> tuple[Manifest, tuple[str, ...]]:
+    """Return the manifest with another backend where there is no GPU, and what was changed for that."""
+    roles = manifest["spec"]["pytorchReplicaSpecs"]
+    found, changes = without_nccl([(role, replica["template"]) for role, replica in roles.items()], job, template)
+    changed = {role: {**roles[role], "template": each} for role, each in zip(roles, found, strict=True)}
+    return {**manifest, "spec": {**manifest["spec"], "pytorchReplicaSpecs": changed}}, changes
 
 
 def _with_code(manifest: Manifest, job: TrainingJob, *, image: str) -> Manifest:

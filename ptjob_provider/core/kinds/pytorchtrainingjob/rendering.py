@@ -12,6 +12,7 @@ from ptjob_provider.core.kinds import claims, code, podtemplate
 from ptjob_provider.core.kinds.asked import changed, pods_asked_for
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.metadata import check_labels, check_metadata
+from ptjob_provider.core.kinds.nccl import without_nccl
 from ptjob_provider.core.kinds.ours import ATTEMPT_ENV, our_annotations, owned, with_name, without_servers_word
 from ptjob_provider.core.kinds.podshape import check_pod_shape, part
 from ptjob_provider.core.kinds.pytorchtrainingjob.torchrun import as_arguments, torchrun_config
@@ -28,7 +29,7 @@ from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.spec.literals import mapping, sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ptjob_provider.core.identity import Manifest, Owner
     from ptjob_provider.core.spec import TrainingJob
@@ -63,7 +64,10 @@ def render(
     longest = _LONGEST_POD - max(len(f"{_DRAWN}{spec['type']}-{count(spec) - 1}") for spec in specs)
     asked = with_name(asked, job, owner=owner, attempt=attempt, exact_name=exact_name, longest=longest)
     trainer = trainer_of(specs[0]["template"])
-    told = claims.with_output_mounts(_with_code(specs, job, installation.sync_image), job.outputs, container=trainer)
+    roles_asked = [(str(spec["type"]), spec["template"]) for spec in specs]
+    templates, changes = without_nccl(roles_asked, job, installation.template)
+    fetching = _with_code(templates, job, installation.sync_image)
+    told = claims.with_output_mounts(fetching, job.outputs, container=trainer)
     outputs = claims.resolve_outputs(told[0], job.outputs, container=trainer)
     name, namespace = asked["metadata"]["name"], asked["metadata"]["namespace"]
     roles = {f"role-{index}": template for index, template in enumerate(told)}
@@ -87,12 +91,11 @@ def render(
     whole = podtemplate.with_metadata(_with_templates(asked, ours), labels=labels, annotations=annotations)
     manifest = owned(whole, owner)
     check_metadata("metadata", manifest["metadata"])
-    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, secret=secret)
+    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, changes=changes, secret=secret)
 
 
-def _with_code(specs: Sequence[Mapping[str, Any]], job: TrainingJob, image: str) -> list[Manifest]:
+def _with_code(templates: list[Manifest], job: TrainingJob, image: str) -> list[Manifest]:
     """Return the templates of all roles, with what fetches the job's code if it has any."""
-    templates = [spec["template"] for spec in specs]
     if (source := job.code) is None:
         return templates
     fetched_by = image or code.SYNC_IMAGE

@@ -12,6 +12,7 @@ from ptjob_provider.core.kinds import claims, podtemplate
 from ptjob_provider.core.kinds.asked import changed, pods_asked_for
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.metadata import check_labels, check_metadata
+from ptjob_provider.core.kinds.nccl import without_nccl
 from ptjob_provider.core.kinds.ours import (
     ATTEMPT_ENV,
     QUEUE_LABEL,
@@ -50,7 +51,18 @@ _OF_JOB = frozenset(
     | {"workers", "nproc_per_node", "suspend", "active_deadline_seconds", "queue_name", "labels", "annotations"}
 )
 _OF_PODS = frozenset(
-    {"image", "command", "args", "env", "env_from", "volumes", "volume_mounts", "working_dir", "shared_memory"}
+    {
+        "image",
+        "command",
+        "args",
+        "env",
+        "env_from",
+        "volumes",
+        "volume_mounts",
+        "working_dir",
+        "shared_memory",
+        "backend_without_gpu",
+    }
     | {"gpus", "gpu_resource", "cpu", "memory", "container_resources", "init_containers", "image_pull_policy"}
     | {"node_selector", "tolerations", "affinity", "priority_class_name", "scheduler_name", "host_network"}
     | {"service_account_name", "image_pull_secrets", "security_context", "container_security_context"}
@@ -91,6 +103,7 @@ def render(
     own = template_of(asked["spec"])
     check_pod_shape("spec", own["spec"])
     template = pods_asked_for(own, job, installation.template, role="worker", container=CONTAINER)
+    [template], changes = without_nccl([(STEP, template)], job, installation.template)
     [template] = claims.with_output_mounts([template], job.outputs, container=CONTAINER)
     outputs = claims.resolve_outputs(template, job.outputs, container=CONTAINER)
     bare = with_template(asked["spec"], {"spec": template["spec"]})
@@ -110,7 +123,7 @@ def render(
     annotations = our_annotations(owner, attempt, digest, outputs)
     manifest = owned(podtemplate.with_metadata(whole, labels=labels, annotations=annotations), owner)
     check_metadata("metadata", manifest["metadata"])
-    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest)
+    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, changes=changes)
 
 
 def _check_fields(job: TrainingJob) -> None:
