@@ -1,0 +1,91 @@
+"""docs/from-pytorch-operator.md on this machine: its file and its session train real digits, with the operator too."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from airflow_adapter.own_home import make_home
+from guide_pages import DIGITS, NO_GPU, OPERATORS, SWITCHED, TRAINED, accuracy
+from machine import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+JOB = "pytorch-dist-mnist-nccl"
+IMAGES = json.dumps({OPERATORS.image: str(DIGITS)})
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """A machine that lends two cards it has not, with a directory for the image and the page's file at hand."""
+    monkeypatch.setenv("PTJOB_LOCAL_IMAGES", IMAGES)
+    monkeypatch.setenv("PTJOB_LOCAL_GPUS", "2")
+    monkeypatch.chdir(tmp_path)
+    Path(OPERATORS.file).write_text(OPERATORS.manifest())
+    machine = Machine(root=tmp_path / "jobs")
+    yield machine
+    machine.clear()
+
+
+def test_every_line_of_the_session_does_what_the_guides_line_does(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file is unchanged; what the switch changed in which container is said. kubectl has nothing to ask here."""
+    said = {}
+    for program, *words in OPERATORS.session():
+        if program == "ptjob":
+            result = machine.ptjob(*words)
+            assert result.exit_code == 0, f"{words}: {result.output}"
+            said[words[0]] = result.stdout
+
+    changed = [record.getMessage() for record in caplog.records if SWITCHED in record.getMessage()]
+    assert changed == [f"default/{JOB}: {role}: {SWITCHED}: {NO_GPU}" for role in ("Master", "Worker")]
+    assert "backend=gloo" in said["follow"]
+    assert TRAINED.search(said["follow"])
+    assert accuracy(said["follow"]) > 0.9
+    assert "phase: Succeeded" in said["get"]
+    assert f"pytorchjob/{JOB}" in said["events"]
+    assert said["logs"].splitlines() == said["follow"].splitlines()[-2:]
+    assert said["delete"].endswith("is deleted; its claims are as they were\n")
+
+
+def test_without_the_switch_nothing_is_changed_and_the_failure_points_at_it(machine: Machine) -> None:
+    """NCCL finds no card; the advice is what the page says."""
+    rendered = machine.ptjob("render", "-f", OPERATORS.file)
+    failed = machine.ptjob("run", "-f", OPERATORS.file, "--restart-policy", "Never")
+
+    roles = yaml.safe_load(rendered.stdout)["spec"]["pytorchReplicaSpecs"]
+    args = [role["template"]["spec"]["containers"][0]["args"] for role in roles.values()]
+    assert args == [["--backend", "nccl"]] * 2
+    assert "instead of nccl" not in rendered.stderr + failed.stderr
+    assert failed.exit_code == 1
+    assert "--backend nccl needs a GPU and this process has none" in failed.stderr
+    assert "--backend-without-gpu gloo" in failed.stderr
+
+
+def test_the_same_file_is_a_task_of_airflow(tmp_path: Path) -> None:
+    """`manifest=` takes its path; the task's log says what the switch changed, and the cards that are not there."""
+    home = make_home(
+        tmp_path / "home",
+        AIRFLOW__PTJOB__LOCAL_IMAGES=IMAGES,
+        AIRFLOW__PTJOB__LOCAL_GPUS="ignore",
+        FIELDS=json.dumps({"manifest": str(tmp_path / OPERATORS.file), "backend_without_gpu": "gloo"}),
+    )
+    (tmp_path / OPERATORS.file).write_text(OPERATORS.manifest())
+
+    log = home.run(shutil.copy(HERE / "manifest_dag.py", tmp_path))
+
+    result = json.loads((home.seen / "result.json").read_text())
+    assert (result["phase"], result["job"]["kind"]) == ("Succeeded", "PyTorchJob")
+    assert [f"{role}: {SWITCHED}: {NO_GPU}" in log for role in ("Master", "Worker")] == [True, True]
+    assert "it runs on the CPU" in log
+    assert accuracy(log) > 0.9
