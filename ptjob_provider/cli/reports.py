@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from ptjob_provider.core.lookup import find_job
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
+    from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Manifest
 
 
@@ -43,9 +45,19 @@ def event_row(event: Manifest) -> dict[str, Any]:
 
 
 async def _events(place: Place, name: str) -> list[Manifest]:
-    job = await find_job(place.open(), place.namespace, name, kind=place.kind)
-    found = await place.site().events(JobRef.of(job), [replica.name for replica in kinds.replicas(job)])
-    return sorted(found, key=_at)
+    backend = place.open()
+    job = await find_job(backend, place.namespace, name, kind=place.kind)
+    ref, pods = JobRef.of(job), [replica.name for replica in kinds.replicas(job)]
+    if not kinds.kind_of(job).HAS_FIXED_POD_NAMES:
+        pods += await _pods_there(backend, ref)
+    return sorted(await place.site().events(ref, pods), key=_at)
+
+
+async def _pods_there(backend: Backend, ref: JobRef) -> list[str]:
+    """Return the names of the pods that the job has now."""
+    async with aclosing(backend.watch(ref)) as watch:
+        seen = await anext(watch)
+    return [pod["metadata"]["name"] for pod in seen.pods]
 
 
 def _at(event: Manifest) -> str:

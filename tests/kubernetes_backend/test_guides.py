@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from airflow_adapter.own_home import make_home
 from cluster.gpu import RESOURCE, gpus
+from cluster.shell import wait_until
 from cluster.tenants import service_account
-from guide_pages import NO_GPU, OPERATORS, SWITCHED, TRAINED, accuracy
+from guide_pages import NO_GPU, OPERATORS, SWITCHED, T9K, TRAINED, accuracy, have_examples
+from kubernetes_backend.t9k_stand_in import ScriptedController, serve
 from kubernetes_backend.terminal import Terminal, terminal_of
+from ptjob_provider.core.identity import JobRef
 from rbac import rules
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
+    from ptjob_provider.core.identity import Manifest
 
 DAG = Path(__file__).parent.parent / "guides" / "manifest_dag.py"
 JOB = "pytorch-dist-mnist-nccl"
+T9K_JOB = "torch-mnist-trainingjob"
 ROLES = ("Master", "Worker")
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
@@ -95,3 +102,99 @@ def test_the_operators_guide_is_a_task_of_airflow(
     assert [f"{role}: {SWITCHED}: {NO_GPU}" in log for role in ROLES] == [True, True]
     assert "parameters agree on 2 ranks" in log
     assert accuracy(log) > 0.9
+
+
+SMALLER = {"requests": {"cpu": "100m", "memory": "256Mi"}}
+"""What the test's node has; the rest of the tutorial's wishes stays."""
+
+
+@pytest.fixture
+def platform(
+    cluster: Cluster, namespace: str, digits_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
+    """A terminal where T9k's kind is served, with a clone of the tutorial's examples and its file at hand."""
+    monkeypatch.setenv("PTJOB_PROBE_IMAGE", digits_image)
+    monkeypatch.chdir(tmp_path)
+    have_examples("/opt/digits")
+    Path(T9K.file).write_text(T9K.manifest(digits_image))
+    return terminal_of(serve(cluster), namespace, tmp_path)
+
+
+def test_the_session_of_t9ks_tutorial_trains(
+    platform: Terminal, cluster: Cluster, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each line of the page; the scripted controller starts torchrun as T9k's does, on four cards that are none."""
+    more = ["--backend-without-gpu", "gloo", "--queue", "vision", "--container-resources", json.dumps(SMALLER)]
+    said = {}
+
+    with gpus(cluster, 4):
+        for _, *words in T9K.session("A session on T9k's platform"):
+            result = platform.ptjob(*words, *(more if words[0] == "submit" else ()))
+            assert result.exit_code == 0, f"{words}: {result.output}"
+            said[" ".join(words[:2])] = result.stdout
+            if words[0] == "submit":
+                made = run_scripted(cluster, namespace)
+
+    assert f"worker: {SWITCHED}: {NO_GPU}" in caplog.text
+    previewed = yaml.safe_load(said["render -f"])["spec"]
+    assert previewed["torchrunConfig"] == {"enabled": True, "maxRestarts": 3, "procPerNode": "4"}
+    (volume,) = [each for each in template_of(previewed)["volumes"] if "emptyDir" in each]
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
+    assert made["spec"]["scheduler"] == {"t9kScheduler": {"queue": "vision"}}
+    (trainer,) = template_of(made["spec"])["containers"]
+    assert {str(trainer["resources"]["limits"][name]) for name in ("cpu", RESOURCE)} == {"8", "4"}
+    assert trainer["args"][-1] == "--backend=gloo"
+    assert f"{T9K_JOB}-worker-0" in said[f"get {T9K_JOB}"]
+    log = said[f"follow {T9K_JOB}"]
+    assert "parameters agree on 4 ranks" in log
+    assert accuracy(log) > 0.9
+    assert f"pod/{T9K_JOB}-5b373-worker-0" in said[f"events {T9K_JOB}"]
+    assert said[f"logs {T9K_JOB}"].splitlines() == log.splitlines()[-2:]
+    assert {"model_state_dict.pt", "log/"} <= set(said["data ls"].split())
+
+
+def test_t9ks_tutorial_is_a_task_of_airflow(
+    platform: Terminal, cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """The same file as `manifest=`, with one process and no card: the task waits, and has its log and its result."""
+    for _, *words in T9K.session("A session on T9k's platform")[:2]:
+        assert platform.ptjob(*words).exit_code == 0
+    changed = {"backend_without_gpu": "gloo", "gpus": 0, "nproc_per_node": 1, "container_resources": SMALLER}
+    changed["start_timeout"] = 120  # a task whose job gets no pods does not wait for ever
+    extra = {"kube_config_path": str(cluster.layout.kubeconfig), "namespace": namespace}
+    home = make_home(
+        tmp_path / "home",
+        AIRFLOW__PTJOB__BACKEND="kubernetes",
+        AIRFLOW_CONN_KUBERNETES_DEFAULT=json.dumps({"conn_type": "kubernetes", "extra": extra}),
+        FIELDS=json.dumps({"manifest": str(tmp_path / T9K.file), "shared_memory": "1Gi", **changed}),
+    )
+
+    with ThreadPoolExecutor() as threads:
+        task = threads.submit(home.run, shutil.copy(DAG, tmp_path))
+        wait_until(
+            "the job", lambda: bool(cluster.kubectl.list("pytorchtrainingjobs", namespace=namespace)), timeout=240
+        )
+        run_scripted(cluster, namespace)
+        log = task.result()
+
+    result = json.loads((home.seen / "result.json").read_text())
+    assert (result["phase"], result["job"]["kind"]) == ("Succeeded", "PyTorchTrainingJob")
+    assert f"worker: {SWITCHED}: {NO_GPU}" in log
+    assert accuracy(log) > 0.9
+
+
+def run_scripted(cluster: Cluster, namespace: str) -> Manifest:
+    """Have the scripted controller run the only job to its end, and return what was asked for."""
+    (made,) = cluster.kubectl.list("pytorchtrainingjobs", namespace=namespace)
+    controller = ScriptedController(cluster, JobRef.of(made))
+    controller.make_pods()
+    controller.wait_for_end()
+    controller.tell("Succeeded", ("Completed", "Done"))
+    return made
+
+
+def template_of(spec: Manifest) -> Manifest:
+    """Return the pod of the only role."""
+    (role,) = spec["replicaSpecs"]
+    pod: Manifest = role["template"]["spec"]
+    return pod

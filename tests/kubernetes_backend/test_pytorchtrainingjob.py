@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cluster.images import INIT_IMAGE
-from cluster.shell import wait_until
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.every_verb import VERBS, everything, rules_without
+from kubernetes_backend.t9k_stand_in import ScriptedController, serve
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import Owner
@@ -26,94 +25,14 @@ from rbac import rules_of_kinds
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
-    from ptjob_provider.core.identity import JobRef, Manifest
 
 OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
-ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "pytorchtrainingjobs.batch.tensorstack.dev"},
-    "spec": {
-        "group": "batch.tensorstack.dev",
-        "scope": "Namespaced",
-        "names": {"kind": "PyTorchTrainingJob", "plural": "pytorchtrainingjobs", "singular": "pytorchtrainingjob"},
-        "versions": [
-            {
-                "name": "v1beta1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": ANYTHING, "status": ANYTHING}}},
-            }
-        ],
-    },
-}
 
 
 @pytest.fixture(scope="module")
 def platform(cluster: Cluster) -> Cluster:
     """Have the kind served."""
-    cluster.kubectl.apply(CRD)
-    wait_until(
-        "the kind", lambda: cluster.kubectl("get", "pytorchtrainingjobs", "--all-namespaces") or True, timeout=60
-    )
-    return cluster
-
-
-class ScriptedController:
-    """A stand-in for T9k's: makes a job's pods with the names and the label that are documented, and tells of them."""
-
-    def __init__(self, cluster: Cluster, ref: JobRef) -> None:
-        self._kubectl = cluster.kubectl
-        self._ref = ref
-        self._there = ("--namespace", ref.namespace)
-
-    def make_pods(self) -> None:
-        """Make the pods of all roles, owned by the job."""
-        job = self._kubectl.get("pytorchtrainingjob", self._ref.name, namespace=self._ref.namespace)
-        for role in job["spec"]["replicaSpecs"]:
-            for index in range(role["replicas"]):
-                self._kubectl.apply(self._pod(job, role, index))
-        self.tell("Running")
-
-    def tell(self, phase: str, *conditions: tuple[str, str]) -> None:
-        """Write the job's status: its phase, and the conditions that are true."""
-        instant = "2026-11-22T00:00:00Z"
-        told = [
-            {"type": kind, "status": "True", "reason": reason, "message": reason, "lastTransitionTime": instant}
-            for kind, reason in conditions
-        ]
-        change = json.dumps({"status": {"phase": phase, "conditions": told}})
-        words = ("patch", "pytorchtrainingjob", self._ref.name, *self._there, "--subresource=status", "--type=merge")
-        self._kubectl(*words, "--patch", change)
-
-    def wait_for_end(self) -> None:
-        """Return when all pods have ended."""
-        label = f"tensorstack.dev/owner-name={self._ref.name}"
-
-        def ended() -> bool:
-            found = json.loads(self._kubectl("get", "pods", *self._there, "--selector", label, "--output", "json"))
-            return all(pod["status"].get("phase") in {"Succeeded", "Failed"} for pod in found["items"])
-
-        wait_until("the pods' end", ended, timeout=PATIENCE)
-
-    def _pod(self, job: Manifest, role: Manifest, index: int) -> Manifest:
-        meta, template = job["metadata"], role["template"]
-        owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
-        labels = {**template["metadata"]["labels"], "tensorstack.dev/owner-name": meta["name"]}
-        name = f"{meta['name']}-5b373-{role['type']}-{index}"
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "namespace": meta["namespace"],
-                "labels": labels,
-                "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
-            },
-            "spec": {**template["spec"], "restartPolicy": "Never"},
-        }
+    return serve(cluster)
 
 
 def job(namespace: str, script: str, **fields: Any) -> TrainingJob:

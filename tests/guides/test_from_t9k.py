@@ -1,0 +1,57 @@
+"""docs/from-t9k.md on this machine: the tutorial's job, said as a PyTorchJob, trains real digits with torchrun."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from guide_pages import DIGITS, NO_GPU, SWITCHED, T9K, TRAINED, accuracy, have_examples
+from machine import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HEADING = "The same job as a PyTorchJob"
+RUN = "torch-mnist-trainingjob"
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """A machine without cards, on which jobs that want some run on the CPU; with the examples at hand."""
+    monkeypatch.setenv("PTJOB_LOCAL_IMAGES", json.dumps({T9K.image: str(DIGITS)}))
+    monkeypatch.setenv("PTJOB_LOCAL_GPUS", "ignore")
+    monkeypatch.chdir(tmp_path)
+    have_examples(str(DIGITS))
+    machine = Machine(root=tmp_path / "jobs")
+    yield machine
+    machine.clear()
+
+
+def test_every_line_of_the_session_trains_and_shows_what_the_pages_show(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two processes instead of four; no card, so the switch is behind `run`. The job goes, the claim's files stay."""
+    said = {}
+    for _, *words in T9K.session(HEADING, {"4": "2"}):
+        switch = ["--backend-without-gpu", "gloo"] if words[0] == "run" else []
+        result = machine.ptjob(words[0], *switch, *words[1:])
+        assert result.exit_code == 0, f"{words}: {result.output}"
+        said[" ".join(words[:2])] = result
+
+    log = said["run --name"].stdout
+    assert f"Master: {SWITCHED}: {NO_GPU}" in caplog.text
+    assert TRAINED.search(log)
+    assert accuracy(log) > 0.9
+    told = yaml.safe_load(said[f"get {RUN}"].stdout)
+    assert (told["phase"], told["job"]["kind"], told["rank0"]) == ("Succeeded", "PyTorchJob", f"{RUN}-master-0")
+    assert told["tfevents"]["scalars"]["held_out/accuracy"] > 0.9
+    assert said[f"logs {RUN}"].stdout.splitlines() == log.splitlines()[-2:]
+    assert f"pytorchjob/{RUN}" in said[f"events {RUN}"].stdout
+    assert machine.ptjob("get", RUN).exit_code == 3
+    assert {"model_state_dict.pt", "log/"} <= set(said["data ls"].stdout.split())
