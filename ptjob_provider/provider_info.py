@@ -31,6 +31,7 @@ def get_provider_info() -> dict[str, Any]:
         "extra-links": [
             "ptjob_provider.airflow.links.PyTorchJobLink",
             "ptjob_provider.airflow.links.PyTorchJobLogsLink",
+            "ptjob_provider.airflow.links.PyTorchJobTensorBoardLink",
         ],
         "config": {"ptjob": {"description": "How PyTorch training jobs are run.", "options": dict(OPTIONS)}},
     }
@@ -70,9 +71,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "",
         "registry.example.com/ptjob/sync:1",
     ),
+    "tensorboard_image": _option(
+        "Cluster: image that runs the TensorBoard of jobs with ``tensorboard``, where a job names none; it has "
+        "``python3`` with TensorBoard. Empty: the job's own image, which has it if its program writes events with "
+        "``torch.utils.tensorboard``.",
+        "",
+        "registry.example.com/team/tensorboard:2",
+    ),
     "image_prefix": _option(
-        "Cluster: put before ``probe_image`` and ``sync_image``, such as the address of a mirror. Jobs' own images "
-        "stay as they are.",
+        "Cluster: put before ``probe_image``, ``sync_image`` and ``tensorboard_image``, such as the address of a "
+        "mirror. Jobs' own images stay as they are.",
         "",
         "registry.example.com/mirror/",
     ),
@@ -101,6 +109,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "``{uid}`` are replaced. Empty: no such button.",
         "",
         "https://grafana.example.com/explore?var-namespace={namespace}&var-job={name}",
+    ),
+    "tensorboard_url": _option(
+        "Address of the TensorBoard beside a job, for the task's *TensorBoard* button, where people reach it otherwise "
+        "than by the port of a node; ``{namespace}``, ``{name}`` and ``{uid}`` are replaced. Empty: the address of its "
+        "Service.",
+        "",
+        "https://tensorboard.example.com/{namespace}/{name}/",
     ),
     "max_log_records_per_second": _option(
         "How many log records of jobs a triggerer writes in a second, all jobs together; a worker as well. Below it "

@@ -52,6 +52,8 @@ PURE = (
     "kinds",
     "kubernetes/board/owners",
     "kubernetes/board/subjects",
+    "kubernetes/borrowed",
+    "kubernetes/companion",
     "kubernetes/config",
     "kubernetes/failures",
     "kubernetes/paths",
@@ -76,6 +78,7 @@ PURE = (
     "site",
     "spec",
     "status",
+    "tensorboard",
     "try_note",
     "wire",
 )

@@ -53,6 +53,7 @@ class ScriptedBackend:
         self.patch_error: ClusterError | None = None
         self.patches: list[Manifest] = []
         self.secrets: dict[str, Manifest] = {}
+        self.tensorboard_url = ""
         self.deleted: list[JobRef] = []
         self.created = 0
         self.shown = 0
@@ -82,6 +83,10 @@ class ScriptedBackend:
     async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
         """Remember it."""
         self.secrets[ref.name] = secret
+
+    async def accompany(self, ref: JobRef) -> str:
+        """Have a TensorBoard beside every job that asks for one."""
+        return self.tensorboard_url
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """Return the object or raise JobNotFound."""

@@ -89,6 +89,7 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
     "model": {"model": "pvc://models/m.pt"},
     "tfevents": {"tfevents": "pvc://logs/run"},
     "checkpoints": {"checkpoints": "pvc://models/checkpoints"},
+    "tensorboard": {"tfevents": "pvc://logs/run", "tensorboard": True},
     "kind": {"kind": "TrainJob"},
     "runtime": {"kind": "TrainJob", "runtime": "TrainingRuntime/mine"},
     "manifest": {"manifest": PYTORCHJOB, "name": None, "image": None, "workers": None},

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from ptjob_provider.airflow import asking
 from ptjob_provider.airflow.installation import load_installation
-from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID
+from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, TENSORBOARD_URL
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.stopping import Fate, fate_in_worker
 from ptjob_provider.airflow.store import TaskStateAttemptStore
@@ -200,6 +200,9 @@ class JobExecution:
         ref = submission.ref
         for key, value in ((JOB_NAME, ref.name), (JOB_NAMESPACE, ref.namespace), (JOB_UID, ref.uid)):
             self._ti.xcom_push(key=key, value=value)
+        if submission.tensorboard_url:
+            self._ti.xcom_push(key=TENSORBOARD_URL, value=submission.tensorboard_url)
+            self._log.info("%s: its TensorBoard is at %s", ref, submission.tensorboard_url)
         how = "adopted" if submission.adopted else "submitted"
         self._log.info("%s was %s: %s, uid %s, attempt %d", ref, how, ref.kind, ref.uid, submission.attempt)
         if submission.spec_changed:

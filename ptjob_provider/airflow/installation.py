@@ -26,6 +26,7 @@ def load_installation() -> Installation:
         template=SECTION_OPTIONS.job_template(),
         change_pod=_pod_mutation(),
         sync_image=SECTION_OPTIONS.sync_image(),
+        tensorboard_image=SECTION_OPTIONS.tensorboard_image(),
     )
 
 

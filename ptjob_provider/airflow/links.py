@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 JOB_NAME, JOB_NAMESPACE, JOB_UID = "job_name", "job_namespace", "job_uid"
 """The XCom keys under which a task tells which job is its, before it waits for it."""
 
+TENSORBOARD_URL = "tensorboard_url"
+"""The same for the TensorBoard beside it, if it has one."""
+
 
 class PyTorchJobLink(BaseOperatorLink):
     """Leads to the job: `[ptjob] job_url`."""
@@ -36,6 +39,17 @@ class PyTorchJobLogsLink(BaseOperatorLink):
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
         """Return the address; empty where none is configured or no job is known yet."""
         return _address("log_url", ti_key)
+
+
+class PyTorchJobTensorBoardLink(BaseOperatorLink):
+    """Leads to the TensorBoard beside the job: `[ptjob] tensorboard_url`, else the address of its Service."""
+
+    name = "TensorBoard"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
+        """Return the address; empty where no TensorBoard is known."""
+        found = ti_key.xcom_pull(key=TENSORBOARD_URL)
+        return (_address("tensorboard_url", ti_key) or str(found)) if found else ""
 
 
 def _address(name: str, ti: Any) -> str:

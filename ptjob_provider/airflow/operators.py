@@ -15,7 +15,7 @@ from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.execution import JobExecution, airflow_errors
 from ptjob_provider.airflow.installation import load_installation
 from ptjob_provider.airflow.lineage import TellsLineage, is_wanted
-from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink
+from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink, PyTorchJobTensorBoardLink
 from ptjob_provider.airflow.masking import mask_credentials
 from ptjob_provider.airflow.outlets import model_extra, publish, revision_of
 from ptjob_provider.airflow.pod_operator import PodOperatorNames
@@ -50,8 +50,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     The result (`return_value`) is one JSON value: job, attempt, phase, start, end, queue and run seconds, restarts,
     GPU seconds, rank 0's pod, `model` {uri, claim, path, container_path, bytes, sha256}, `tfevents` {uri, …, last_step,
-    scalars}. `job_name`, `job_namespace` and `job_uid` are XComs before the wait begins. Rank 0's log is in the task's
-    log while the job runs. A declared output that is missing, empty or older than the job fails the task.
+    scalars}, `tensorboard_url`. `job_name`, `job_namespace`, `job_uid` and, where there is one, `tensorboard_url` are
+    XComs before the wait begins. Rank 0's log is in the task's log while the job runs. A declared output that is
+    missing, empty or older than the job fails the task.
 
     Every field of `core.spec.TrainingJob` is a parameter and a template field, with the meaning that is told there:
     typed fields, or a `manifest` (map, YAML text, or the path of a .yaml file beside the DAG), or both. Objects of the
@@ -90,7 +91,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         *("kubernetes_conn_id", "config_file", "cluster_context", "data_version", "git_revision"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"manifest": "yaml", "env": "json", "args": "json"}
-    operator_extra_links = (PyTorchJobLink(), PyTorchJobLogsLink())
+    operator_extra_links = (PyTorchJobLink(), PyTorchJobLogsLink(), PyTorchJobTensorBoardLink())
     ui_color = "#f3d9cf"
 
     def __init__(
@@ -146,6 +147,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         model: str | None = None,
         tfevents: str | None = None,
         checkpoints: str | None = None,
+        tensorboard: Mapping[str, Any] | bool | str | None = None,
         kind: str | None = None,
         runtime: str | None = None,
         manifest: Mapping[str, Any] | str | os.PathLike[str] | None = None,

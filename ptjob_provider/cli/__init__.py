@@ -39,6 +39,10 @@ class Commands(LazyGroup):
             "logs": (f"{_SYNTAX}.logs", "Print what a replica has written."),
             "follow": (f"{_SYNTAX}.logs", "Follow a job to its end as `run` does; the exit code is the job's."),
             "events": (f"{_SYNTAX}.jobs", "Show what Kubernetes has reported about a job and its pods, oldest first."),
+            "tensorboard": (
+                f"{_SYNTAX}.tensorboard",
+                "Show a job's curves on an address of this machine until Ctrl-C.",
+            ),
             "top": (f"{_SYNTAX}.top", "Show what nodes and jobs have and use."),
         },
         "Change": {

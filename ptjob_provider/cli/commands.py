@@ -16,6 +16,7 @@ from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.lookup import list_jobs as find_jobs
 from ptjob_provider.core.snapshot import look, owner_of
 from ptjob_provider.core.stopping import stop_and_wait
+from ptjob_provider.core.tensorboard import url_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -85,6 +86,7 @@ def row_of(job: Manifest) -> dict[str, Any]:
         "attempt": attempt_of(job),
         "replicas": replicas,
         "owner": owner_of(job),
+        "tensorboard_url": url_of(job) or None,
     }
 
 

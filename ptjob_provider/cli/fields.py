@@ -21,7 +21,7 @@ import yaml
 
 from ptjob_provider.cli.parameters import read_span
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec import ElasticPolicy, RoleFields, TrainingJob
+from ptjob_provider.core.spec import ElasticPolicy, RoleFields, TensorBoard, TrainingJob
 from ptjob_provider.core.spec.code import CodeSource
 
 if TYPE_CHECKING:
@@ -48,16 +48,24 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "active_deadline_seconds": ("--running-timeout",),
     "ttl_seconds_after_finished": ("--ttl-after-finished",),
     "backoff_limit": ("--retry",),
+    "tensorboard.logdir": ("--logdir",),
 }
 """Further names of a field's flag: Arena's, and the singular of what is given again and again."""
 
 ELSEWHERE = {"namespace": "-n", "manifest": "-f"}
 """Fields whose flag is not derived."""
 
-_NESTED = {"code": CodeSource, "master": RoleFields, "worker": RoleFields, "elastic_policy": ElasticPolicy}
-_PREFIX = {"code": "code", "master": "master", "worker": "worker", "elastic_policy": "elastic"}
+_NESTED = {
+    "code": CodeSource,
+    "tensorboard": TensorBoard,
+    "master": RoleFields,
+    "worker": RoleFields,
+    "elastic_policy": ElasticPolicy,
+}
+_PREFIX = {name: name for name in _NESTED} | {"elastic_policy": "elastic"}
 _SECTIONS = {
     "code": "Code that is fetched",
+    "tensorboard": "The TensorBoard beside it",
     "master": "Rank 0 alone, over what holds for all",
     "worker": "All other pods",
     "elastic_policy": "An elastic job",
@@ -108,6 +116,8 @@ def job_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         read = _read(flag, value)
         if flag.path == ("code",):
             found["code"] = CodeSource.as_map(read)  # an address is the beginning of a map
+        elif flag.path == ("tensorboard",):
+            found["tensorboard"] = {} if read else False  # the same
         elif len(flag.path) == 1:
             found[flag.path[0]] = read
         else:
@@ -170,7 +180,7 @@ def _whole() -> Iterator[Flag]:
 def _parts() -> Iterator[Flag]:
     for whole, owner in _NESTED.items():
         for each in fields(owner):
-            names = (_dashed(f"{_PREFIX[whole]}_{each.name}"),)
+            names = (*ALIASES.get(f"{whole}.{each.name}", ()), _dashed(f"{_PREFIX[whole]}_{each.name}"))
             yield Flag(path=(whole, each.name), names=names, shape=_shape(each), section=_SECTIONS[whole], owner=owner)
 
 
@@ -180,7 +190,7 @@ def _dashed(name: str) -> str:
 
 def _shape(declared: Field[Any]) -> str:
     kind = str(declared.type)
-    if kind.startswith("bool"):
+    if kind.startswith(("bool", "TensorBoard")):
         return "switch"
     if kind.startswith(("Mapping[str, str]", "tuple[EnvVar")):
         return "pairs"

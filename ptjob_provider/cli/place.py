@@ -134,7 +134,11 @@ class Place:
         from ptjob_provider.core.spec import Installation  # noqa: PLC0415 - loads YAML
 
         options = self._read_options()
-        return Installation(template=options.job_template(), sync_image=options.sync_image())
+        return Installation(
+            template=options.job_template(),
+            sync_image=options.sync_image(),
+            tensorboard_image=options.tensorboard_image(),
+        )
 
     @property
     def _local(self) -> LocalConfig:

@@ -88,6 +88,7 @@ def job(snapshot: Snapshot) -> Table:
         "ran": f"{said['run_seconds']:.1f} s" + (f", {said['restarts']} restarts" if said["restarts"] else ""),
         "model": _model(snapshot, said["model"]),
         "tfevents": _tfevents(snapshot, said["tfevents"]),
+        "tensorboard": said["tensorboard_url"] or "",
     }
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")

@@ -67,6 +67,12 @@ class Backend(Protocol):
             PermissionDenied: it may not be created, or not be looked at.
         """
 
+    async def accompany(self, ref: JobRef) -> str:
+        """Have what a job that is there asks for beside it, a TensorBoard, and return its address; "" if it has none.
+
+        Nothing that stands in the way of it is an error: that is said, and the job goes on.
+        """
+
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """Return the object that has this name now, with its status; the caller compares the uid.
 

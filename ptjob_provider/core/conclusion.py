@@ -134,4 +134,5 @@ def summarize(
         diagnosis=diagnosis,
         git_revision=record.revision_of(submission.rank0),
         used=used,
+        tensorboard_url=submission.tensorboard_url,
     )

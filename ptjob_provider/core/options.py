@@ -77,6 +77,11 @@ class Options:
         """Return what fetches the code of jobs that name no image for it."""
         return with_prefix(self.text("image_prefix"), self.text("sync_image") or SYNC_IMAGE)
 
+    def tensorboard_image(self) -> str:
+        """Return what runs the TensorBoard of jobs that name no image for it; "" for their own image."""
+        image = self.text("tensorboard_image")
+        return with_prefix(self.text("image_prefix"), image) if image else ""
+
     def local(self, *, default_root: Path, environ: Mapping[str, str]) -> LocalConfig:
         """Return how jobs run on this machine.
 

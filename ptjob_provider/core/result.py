@@ -81,11 +81,13 @@ def build_result(
     diagnosis: Diagnosis | None,
     git_revision: str = "",
     used: Mapping[str, measured.Use] | None = None,
+    tensorboard_url: str = "",
 ) -> dict[str, Any]:
     """Return the result as plain JSON values.
 
     `git_revision` is the commit that rank 0 has fetched and trained; None where nobody has told of one.
     `usage` is what `measured.shown` returns: what the replicas were measured to use; None where nobody measures.
+    `tensorboard_url` is where the TensorBoard beside the job is reached; None where there is none.
 
     `model` is {uri, claim, path, container_path, bytes, sha256} and `tfevents` {uri, claim, path, container_path,
     last_step, scalars: {tag: value}}, with curves: {tag: [[step, value], …]} if they were asked for; either is None if
@@ -104,6 +106,7 @@ def build_result(
         "git_revision": git_revision or None,
         "model": _place(outputs.model, report.model if report else None, ("bytes", "sha256")),
         "tfevents": _place(outputs.tfevents, report.tfevents if report else None, ("last_step", "scalars")),
+        "tensorboard_url": tensorboard_url or None,
         "diagnosis": diagnosis.to_dict() if diagnosis else None,
     }
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.logs import LogLine
+    from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +127,27 @@ class FileOptions:
     timeout: float = 300.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A folder of events that somebody wants to look at.
+
+    Attributes:
+        namespace: of the claim.
+        plan: which folder, and which image has TensorBoard.
+        job: that has written it, from whose rank 0 a pod takes as whom and where it runs; None: nobody knows.
+        user: as whom, instead; None: as the job, else as the image says.
+        port: of this machine; 0: any that is free.
+        timeout: seconds until it is shown.
+    """
+
+    namespace: str
+    plan: TensorBoardPlan
+    job: Manifest | None = None
+    user: int | None = None
+    port: int = 0
+    timeout: float = 300.0
+
+
 class Site(Protocol):
     """Where jobs run, as somebody sees it who looks around."""
 
@@ -171,6 +193,15 @@ class Site(Protocol):
         Raises:
             InvalidSpec: there is no such claim.
             ClusterError: they cannot be reached; the text says why.
+        """
+
+    def tensorboard(self, what: Shown) -> AbstractAsyncContextManager[str]:
+        """Give the address of this machine at which a folder of events is shown; what was started goes afterwards.
+
+        Raises:
+            InvalidSpec: there is no such claim, or the port is taken.
+            UnsupportedByBackend: TensorBoard is not installed.
+            ClusterError: it may not be started or reached, or did not run in time; the text says why.
         """
 
     async def checks(self, namespace: str) -> Sequence[Check]:

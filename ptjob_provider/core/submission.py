@@ -41,6 +41,7 @@ from ptjob_provider.core.identity import INTENT_ANNOTATION, OUTPUTS_ANNOTATION, 
 from ptjob_provider.core.kinds import code
 from ptjob_provider.core.outputs import CLOCK_SKEW, ResolvedOutputs
 from ptjob_provider.core.stopping import STOP_TIMEOUT, stop_and_wait
+from ptjob_provider.core.tensorboard import url_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -68,6 +69,7 @@ class Submission:
         gpus_of: pod name → GPUs asked for.
         outputs: what the job was told to write, and where.
         first_started_at: RFC 3339; outputs must not be older.
+        tensorboard_url: where the TensorBoard beside it is reached; "" if there is none.
     """
 
     ref: JobRef
@@ -78,6 +80,7 @@ class Submission:
     gpus_of: Mapping[str, int]
     outputs: ResolvedOutputs
     first_started_at: str
+    tensorboard_url: str = ""
 
     @property
     def rank0(self) -> str:
@@ -106,11 +109,13 @@ class Submission:
             gpus_of={replica.name: replica.gpus for replica in replicas},
             outputs=ResolvedOutputs.from_dict(json.loads(declared) if declared else {}),
             first_started_at=since or meta["creationTimestamp"],
+            tensorboard_url=url_of(job),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields for a trigger or another process."""
-        plain = {name: getattr(self, name) for name in ("attempt", "adopted", "spec_changed", "first_started_at")}
+        names = ("attempt", "adopted", "spec_changed", "first_started_at", "tensorboard_url")
+        plain = {name: getattr(self, name) for name in names}
         maps = {"ranks": dict(self.ranks), "gpus_of": dict(self.gpus_of)}
         return {**plain, **maps, "ref": self.ref.to_dict(), "outputs": self.outputs.to_dict()}
 
@@ -192,7 +197,9 @@ class _Submitter:
             await self.backend.give_secret(submission.ref, rendered.secret)
         for change in () if submission.spec_changed else rendered.changes:
             logger.warning("%s: %s", submission.ref, change)
-        return submission
+        if self.job.tensorboard is None:
+            return submission
+        return replace(submission, tensorboard_url=await self.backend.accompany(submission.ref))
 
     async def _submitted(self) -> Submission:
         self.kind = self.job.named_kind or (self.record.kind if self.record else kinds.DEFAULT.KIND)

@@ -54,7 +54,8 @@ def component_inputs(given: Mapping[str, Any]) -> dict[str, Any]:
         InvalidSpec: a manifest or pod template cannot be read, a placeholder stands where nobody replaces it, or a job
             that holds no pipeline value is wrong.
     """
-    inputs = {name: _input(name, to_wire(value)) for name, value in given.items()}
+    said = {name: value for name, value in given.items() if (name, value is False) != ("tensorboard", True)}
+    inputs = {name: _input(name, to_wire(value)) for name, value in said.items()}
     for name, value in inputs.items():
         if not _is_drivers(value):
             check_told(name, told(value, _ANY_IDS))
@@ -106,6 +107,8 @@ def _input(name: str, value: Any) -> Any:
         value = load_manifest(_texts(value))
     elif name == "pod_template":
         value = load_object(_texts(value), field=name)
+    elif name == "tensorboard" and value is True:
+        value = {}
     elif name == "code":
         value = CodeSource.as_map(value)
     return marked(_texts(value)) if name in _STRUCTURED else marked(_text(value))

@@ -100,6 +100,7 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
     model: Text | None = None,
     tfevents: Text | None = None,
     checkpoints: Text | None = None,
+    tensorboard: Map | bool | None = None,
     kind: Text | None = None,
     runtime: Text | None = None,
     manifest: Map | str | os.PathLike[str] | None = None,

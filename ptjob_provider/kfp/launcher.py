@@ -72,6 +72,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
     model: Optional[str] = None,
     tfevents: Optional[str] = None,
     checkpoints: Optional[str] = None,
+    tensorboard: Optional[dict] = None,
     kind: Optional[str] = None,
     runtime: Optional[str] = None,
     manifest: Optional[dict] = None,
@@ -155,6 +156,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
         model: Where the program writes the model: pvc://claim/path, or a path on a mounted claim.
         tfevents: Where it writes TensorBoard events.
         checkpoints: Where it keeps checkpoints.
+        tensorboard: Have a TensorBoard beside the job (logdir, image, service_type; {} for one on its tfevents).
         kind: PyTorchJob, TrainJob or PyTorchTrainingJob. Default what the cluster serves, in this order.
         runtime: The runtime of a TrainJob. Default torch-distributed.
         manifest: A whole job of one of these kinds; the other inputs are laid over it.

@@ -43,6 +43,7 @@ class Place:
         is_repeated: whether it has done so.
         template: what is put under every job; None if nothing is.
         sync_image: what fetches the code of jobs that name no image for it.
+        tensorboard_image: what runs the TensorBoard of jobs that name no image for it; "": their own.
         pod: the step's; None on one machine.
         cluster: how the cluster is reached; None on one machine.
         local: how jobs run on this machine; None on a cluster.
@@ -55,6 +56,7 @@ class Place:
     is_repeated: bool
     template: TrainingJob | None
     sync_image: str = ""
+    tensorboard_image: str = ""
     pod: OwnPod | None = None
     cluster: ClusterConfig | None = None
     local: LocalConfig | None = None
@@ -99,6 +101,7 @@ def find_place(environ: Mapping[str, str], *, service_account: Path = SERVICE_AC
         is_repeated=environ.get("KFP_RETRY_INDEX", "0") not in {"", "0"},
         template=options.job_template(),
         sync_image=options.sync_image(),
+        tensorboard_image=options.tensorboard_image(),
         pod=_pod(environ, namespace, cluster),
         cluster=None if local else cluster,
         local=local,

@@ -99,7 +99,9 @@ class Training:
             store=store,
             exact_name=self.request.exact_name,
             installation=Installation(
-                template=self.request.template(self.place.template), sync_image=self.place.sync_image
+                template=self.request.template(self.place.template),
+                sync_image=self.place.sync_image,
+                tensorboard_image=self.place.tensorboard_image,
             ),
         )
         stopping.knows(submission.ref)

@@ -11,7 +11,7 @@ from airflow.sdk._shared.secrets_masker import redact
 from airflow_adapter.stand_ins import StandInTaskInstance
 from ptjob_provider.airflow.config import Settings
 from ptjob_provider.airflow.hooks import PyTorchJobHook
-from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink
+from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink, PyTorchJobTensorBoardLink
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.local import LocalBackend
@@ -122,3 +122,16 @@ def test_a_button_without_an_address_or_a_job_leads_nowhere(monkeypatch: pytest.
     monkeypatch.setenv("AIRFLOW__PTJOB__LOG_URL", "https://logs/{name}")
 
     assert PyTorchJobLogsLink().get_link(OPERATOR, ti_key=StandInTaskInstance()) == ""
+
+
+def test_a_button_leads_to_the_tensorboard_beside_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is one: to its Service, or to where the installation has people reach it."""
+    known = job_known()
+    assert PyTorchJobTensorBoardLink().get_link(OPERATOR, ti_key=known) == ""
+
+    known.pushed["tensorboard_url"] = "http://10.0.0.7:30131/"
+    own = PyTorchJobTensorBoardLink().get_link(OPERATOR, ti_key=known)
+    monkeypatch.setenv("AIRFLOW__PTJOB__TENSORBOARD_URL", "https://tb/{namespace}/{name}/")
+    theirs = PyTorchJobTensorBoardLink().get_link(OPERATOR, ti_key=known)
+
+    assert (own, theirs) == ("http://10.0.0.7:30131/", "https://tb/team/digits/")

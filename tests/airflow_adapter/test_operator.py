@@ -137,15 +137,18 @@ def test_without_waiting_the_reference_is_the_result(backend: ScriptedBackend) -
 def test_deferring_hands_everything_to_the_trigger(backend: ScriptedBackend, comms: FakeComms) -> None:
     """Which job, until when, and with which limits; the XComs are there before."""
     ti = StandInTaskInstance()
+    backend.tensorboard_url = "http://10.0.0.7:30131/"
 
     way = {"kubernetes_conn_id": "gpus", "in_cluster": False, "config_file": "/kube", "cluster_context": "night"}
+    shown = {"tfevents": "pvc://models/logs", "tensorboard": True}
 
     with pytest.raises(TaskDeferred) as deferred:
-        operator(deferrable=True, start_timeout=7, keep_running_pods=True, **way).execute(context(ti))
+        operator(deferrable=True, start_timeout=7, keep_running_pods=True, **shown, **way).execute(context(ti))
 
     trigger = deferred.value.trigger
     assert isinstance(trigger, PyTorchJobTrigger)
     assert (trigger.submission["ref"]["uid"], ti.pushed["job_uid"]) == ("uid-1", "uid-1")
+    assert trigger.submission["tensorboard_url"] == ti.pushed["tensorboard_url"] == backend.tensorboard_url
     assert Access.of(trigger).to_dict() == way
     assert (trigger.limits, trigger.keep_running_pods, trigger.hands_off) == ({"start_timeout": 7}, True, False)
     assert deferred.value.timeout is None

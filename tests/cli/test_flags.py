@@ -17,7 +17,8 @@ from ptjob_provider.cli.fields import ELSEWHERE, Flag, flags, job_fields
 from ptjob_provider.cli.running import _owner
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, RoleFields, TrainingJob
+from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
+from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, RoleFields, TensorBoard, TrainingJob
 from ptjob_provider.core.spec.code import CodeSource
 from same_fields import FIELDS, arguments
 
@@ -49,6 +50,9 @@ ARENA_SUBMIT = {
         "--share-memory",
         "--nproc-per-node",
         "--worker-image",
+        "--tensorboard",
+        "--tensorboard-image",
+        "--logdir",
     ),
 }
 """Arena's flags that mean here what they mean there; what is with the others, docs/from-arena.md says."""
@@ -97,8 +101,31 @@ def test_every_field_has_a_flag() -> None:
     assert parts == {
         *((role, each.name) for role in ("master", "worker") for each in fields(RoleFields)),
         *(("code", each.name) for each in fields(CodeSource)),
+        *(("tensorboard", each.name) for each in fields(TensorBoard)),
         *(("elastic_policy", each.name) for each in fields(ElasticPolicy)),
     }
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (("--tensorboard",), {"image": "", "path": "tb"}),
+        (("--tensorboard", "--logdir", "/data/logs"), {"image": "", "path": "logs"}),
+        (("--logdir=/data", "--tensorboard-image=tb:1"), {"image": "tb:1", "path": ""}),
+        (("--no-tensorboard", "--logdir", "/data"), None),
+        ((), None),
+    ],
+)
+def test_a_tensorboard_is_asked_for_as_in_arena(words: tuple[str, ...], asked: dict[str, str] | None) -> None:
+    """By the switch, by where it looks or what runs it; the switch alone shows the tfevents."""
+    job = ("--name", "a", "--image", "i", "--data", "c:/data", "--tfevents", "/data/tb")
+
+    annotations = json.loads(render(*job, *words).stdout)["metadata"]["annotations"]
+
+    if asked is None:
+        assert TENSORBOARD_ANNOTATION not in annotations
+    else:
+        assert asked.items() <= json.loads(annotations[TENSORBOARD_ANNOTATION]).items()
 
 
 def test_no_two_flags_have_the_same_name() -> None:

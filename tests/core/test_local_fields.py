@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import UnsupportedByBackend
+from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
 from ptjob_provider.core.local.fields import announced
 
 
@@ -85,6 +86,13 @@ def test_every_kind_of_place_can_hold_something_to_announce() -> None:
         "securityContext",
         "sizeLimit",
     }
+
+
+def test_a_tensorboard_is_announced_with_what_shows_it() -> None:
+    """Nobody would stop one that was started beside a job."""
+    (text,) = announced({**job(), "metadata": {"name": "j", "annotations": {TENSORBOARD_ANNOTATION: "{}"}}})
+
+    assert text.startswith("tensorboard does not apply on this machine: it is shown by `ptjob tensorboard`")
 
 
 @pytest.mark.parametrize("nothing", [None, [], {}, "", False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -351,6 +352,23 @@ async def test_a_job_gets_its_secret_also_where_its_create_was_cut_short(caplog:
     assert (first.adopted, second.adopted, again.ref) == (False, True, second.ref)
     assert caplog.text.count("the values of GIT_SYNC_PASSWORD, GIT_SYNC_USERNAME are in the Secret") == 1
     assert "tops3cret" not in caplog.text
+
+
+async def test_a_job_is_accompanied_when_it_is_made_and_when_it_is_adopted() -> None:
+    """A try before this one may have come no further than the job itself; one that asks for nothing gets nothing."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    backend.tensorboard_url = "http://10.0.0.7:30131/"
+    job = TrainingJob.parse(
+        name="digits", namespace="team", image="digits:1", tfevents="pvc://models/logs", tensorboard=True
+    )
+
+    first = await submit(backend, store, job=job)
+    second = await submit(backend, store, job=job)
+    without = await submit(backend, MemoryStore(), job=replace(job, name="other", tensorboard=None))
+
+    assert (first.adopted, second.adopted) == (False, True)
+    assert [each.tensorboard_url for each in (first, second, without)] == [backend.tensorboard_url] * 2 + [""]
+    assert Submission.from_dict(first.to_dict()) == first
 
 
 async def test_a_job_without_credentials_asks_for_no_secret() -> None:

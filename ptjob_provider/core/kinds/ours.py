@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest, Owner
     from ptjob_provider.core.outputs import ResolvedOutputs
     from ptjob_provider.core.spec import TrainingJob
+    from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 ATTEMPT_ENV = "PTJOB_ATTEMPT"
 
@@ -74,12 +75,15 @@ def _stem(meta: Mapping[str, Any]) -> str:
     return str(found)
 
 
-def our_annotations(owner: Owner, attempt: int, digest: str, outputs: ResolvedOutputs) -> dict[str, str]:
-    """Return what is written on the object: whose it is, what it was made from, and where its outputs are."""
+def our_annotations(
+    owner: Owner, attempt: int, digest: str, outputs: ResolvedOutputs, tensorboard: TensorBoardPlan | None
+) -> dict[str, str]:
+    """Return what is written on the object: whose it is, what it was made from, where its outputs are and who shows."""
     return {
         OWNER_ANNOTATION: owner_annotation(owner, attempt),
         SPEC_HASH_ANNOTATION: digest,
         OUTPUTS_ANNOTATION: json.dumps(outputs.to_dict()),
+        **(tensorboard.annotation if tensorboard else {}),
     }
 
 

@@ -25,6 +25,7 @@ from ptjob_provider.core.kubernetes.job_secret import ensure_secret
 from ptjob_provider.core.kubernetes.podlog import ReplicaLog
 from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
 from ptjob_provider.core.kubernetes.runtimes import check_runtime
+from ptjob_provider.core.kubernetes.tensorboard import accompany
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -70,6 +71,11 @@ class KubernetesBackend:
         """Have the job's Secret; see `Backend.give_secret`."""
         async with lease(self._config) as client:
             await ensure_secret(client, ref, secret)
+
+    async def accompany(self, ref: JobRef) -> str:
+        """Have the job's TensorBoard; see `Backend.accompany`."""
+        async with lease(self._config) as client:
+            return await accompany(client, ref)
 
     async def _create(self, manifest: Manifest) -> JobRef:
         meta = manifest["metadata"]

@@ -51,6 +51,16 @@ def runtimes(kind: str, namespace: str) -> str:
     return _path("/apis/trainer.kubeflow.org/v1alpha1", "" if is_of_cluster else namespace, f"{kind.lower()}s", "")
 
 
+def services(namespace: str, name: str = "") -> str:
+    """Return the path of a Service, or of all Services of a namespace."""
+    return _path("/api/v1", namespace, "services", name)
+
+
+def deployments(namespace: str, name: str = "") -> str:
+    """Return the path of a Deployment, or of all Deployments of a namespace."""
+    return _path("/apis/apps/v1", namespace, "deployments", name)
+
+
 def workloads(namespace: str) -> str:
     """Return the path of what Kueue keeps of each job in its queues."""
     return _path("/apis/kueue.x-k8s.io/v1beta1", namespace, "workloads", "")

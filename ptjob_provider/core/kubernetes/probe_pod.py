@@ -19,6 +19,7 @@ from ptjob_provider.core import kinds, probe
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
 from ptjob_provider.core.identity import PREFIX, JobRef, label_value
 from ptjob_provider.core.kinds import podtemplate
+from ptjob_provider.core.kubernetes.borrowed import NO_ISTIO, picked, placement, security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,8 +45,6 @@ _SHORT_LIFE = {
     "restartPolicy": "Never",
     "terminationGracePeriodSeconds": 1,
 }
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_NO_ISTIO = {"sidecar.istio.io/inject": "false"}
 _SHARED = {"ReadWriteMany", "ReadOnlyMany"}
 _PYTHON = re.compile(r"(/.*/)?python[0-9.]*")
 _START = f"""
@@ -54,11 +53,6 @@ sys.stdin = io.StringIO(os.environ["PTJOB_REQUEST"])
 sys.stdout.write("\\n{MARKER}")
 exec(compile(os.environ["PTJOB_PROBE"], "probe.py", "exec"))
 """
-_POD_USER = (
-    *("runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup", "supplementalGroups", "supplementalGroupsPolicy"),
-    *("seLinuxOptions", "seccompProfile", "appArmorProfile"),
-)
-_CONTAINER_USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions", "seccompProfile", "appArmorProfile")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +124,11 @@ def probe_pod(
     trainer, places = podtemplate.find_container(rank0, container), _places(rank0, container, outputs)
     request = {**_places_asked(outputs, places), "since": since.timestamp(), "curves": curves}
     spec, program = rank0["spec"], _program(trainer, options)
-    for_pod, for_container = _security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
+    for_pod, for_container = security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
     found = {
         **_SHORT_LIFE,
-        **_picked(spec, ("imagePullSecrets", "serviceAccountName")),
-        **_placement(rank0, trainer, on_its_node=on_its_node),
+        **picked(spec, ("imagePullSecrets", "serviceAccountName")),
+        **placement(rank0, trainer, on_its_node=on_its_node),
         **_mounted({**program, "securityContext": for_container, "env": _environment(request)}, places),
         "activeDeadlineSeconds": math.ceil(options.timeout),
         "securityContext": for_pod,
@@ -148,8 +142,8 @@ def _metadata(job: Manifest, name: str) -> Manifest:
     return {
         "name": name,
         "namespace": ref.namespace,
-        "labels": {PROBE_LABEL: label_value(ref.name), **_NO_ISTIO},
-        "annotations": _NO_ISTIO,
+        "labels": {PROBE_LABEL: label_value(ref.name), **NO_ISTIO},
+        "annotations": NO_ISTIO,
         "ownerReferences": [{**owner, "blockOwnerDeletion": False}],
     }
 
@@ -231,56 +225,3 @@ def _mounted(container: Manifest, places: Mapping[str, Mount]) -> Manifest:
 def _wire_mount(mount: Mount, volume: str) -> Manifest:
     found = {"name": volume, "mountPath": mount.mount_path, "readOnly": True}
     return found | ({"subPath": mount.sub_path} if mount.sub_path else {})
-
-
-# --- who it is
-
-
-def _security(pod: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[Manifest, Manifest]:
-    """Return the security contexts of pod and container: rank 0's user, and as little else as that user needs.
-
-    A user that is not root passes PodSecurity `restricted`. A root's capabilities stay those of the runtime: without
-    them it could not read what the training wrote as another user.
-    """
-    for_pod, for_container = _picked(pod, _POD_USER), _picked(container, _CONTAINER_USER)
-    if "fsGroup" in for_pod:
-        for_pod["fsGroupChangePolicy"] = "OnRootMismatch"  # no other would leave the files as they are
-    for_container |= {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
-    user = for_pod | for_container
-    if user.get("runAsNonRoot") or user.get("runAsUser"):
-        for_pod = {"seccompProfile": {"type": "RuntimeDefault"}} | for_pod
-        for_container |= {"runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}}
-    return for_pod, for_container
-
-
-# --- where it runs
-
-
-def _placement(rank0: Mapping[str, Any], trainer: Mapping[str, Any], *, on_its_node: bool) -> Manifest:
-    """Return what decides the node: rank 0's own if it must be, else any that rank 0 could have had, its own first."""
-    spec = rank0["spec"]
-    affinity = _picked((spec.get("affinity") or {}).get("nodeAffinity") or {}, (_REQUIRED,))
-    found = _picked(spec, ("nodeSelector",))
-    if spec.get("nodeName"):
-        node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [spec["nodeName"]]}]}
-        wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": node}]}
-        must = {_REQUIRED: {"nodeSelectorTerms": [node]}}
-        affinity, found = (must, {}) if on_its_node else (affinity | wish, found)
-    if affinity:
-        found["affinity"] = {"nodeAffinity": affinity}
-    tolerations = _tolerations(spec.get("tolerations") or [], trainer)
-    return found | ({"tolerations": tolerations} if tolerations else {})
-
-
-def _tolerations(given: Sequence[Manifest], trainer: Mapping[str, Any]) -> list[Manifest]:
-    """Add what admission gives to pods that ask for devices, and not to one that asks for none.
-
-    Clouds keep their GPU nodes free by a taint `nvidia.com/gpu`; a template need not tolerate it.
-    """
-    devices = [name for name in (trainer.get("resources") or {}).get("limits") or {} if "/" in name]
-    ours = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in devices]
-    return [*given, *(one for one in ours if one not in given)]
-
-
-def _picked(fields: Mapping[str, Any], names: Sequence[str]) -> Manifest:
-    return {name: fields[name] for name in names if fields.get(name) is not None}

@@ -13,6 +13,7 @@ from ptjob_provider.core.kubernetes.board.subjects import told_at
 from ptjob_provider.core.kubernetes.checkup import check_up
 from ptjob_provider.core.kubernetes.claim_pod import mounted
 from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.showing import shown
 from ptjob_provider.core.logs import LineSplitter, LogCursor, LogLine, Piece
 from ptjob_provider.core.site import Usage
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.claim_pod import ClaimPod
     from ptjob_provider.core.kubernetes.client import Client
     from ptjob_provider.core.kubernetes.config import ClusterConfig
-    from ptjob_provider.core.site import Check, FileOptions, NodeUse
+    from ptjob_provider.core.site import Check, FileOptions, NodeUse, Shown
 
 _FEW = 8
 """Up to how many objects are asked about one by one; of more, all events of the namespace are read."""
@@ -117,6 +118,12 @@ class ClusterSite:
         """Give the files on a claim, by a pod that mounts it; see `Site.files`."""
         async with lease(self._config) as client, mounted(client, namespace, claim, options) as found:
             yield found
+
+    @asynccontextmanager
+    async def tensorboard(self, what: Shown) -> AsyncIterator[str]:
+        """Give the address at which a folder of events is shown; see `Site.tensorboard`."""
+        async with lease(self._config) as client, shown(client, what) as address:
+            yield address
 
     async def checks(self, namespace: str) -> Sequence[Check]:
         """Return what jobs need of the cluster; see `Site.checks`."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ptjob_provider.core.errors import UnsupportedByBackend
+from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
 
 HONOURED = ""
 _ROLE = re.compile(r"^(spec\.pytorchReplicaSpecs\.)\w+")
@@ -21,6 +22,7 @@ _WHO = "says as whom to run; here it is the user who submits"
 _NETWORK = "is about a pod's network; here all replicas share this machine's"
 _IMAGE = "is about pulling an image; nothing is pulled here"
 _LIMITS = "is not enforced"
+_SHOWN = "is shown by `ptjob tensorboard`, as long as somebody looks"
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def announced(job: Mapping[str, Any]) -> list[str]:
         UnsupportedByBackend: a field would have to be ignored; the text names it by its path.
     """
     where: dict[tuple[str, str], list[str]] = {}
-    for path, name, why in (*_labels(job["metadata"]), *_walk(job["spec"])):
+    for path, name, why in (*_marked(job["metadata"]), *_walk(job["spec"])):
         where.setdefault((name, why), []).append(path)
     return [
         f"{name} does not apply on this machine: it {why} ({', '.join(_joined(paths))})"
@@ -165,7 +167,9 @@ Finding = tuple[str, str, str]
 """Path, name and reason of an announced field."""
 
 
-def _labels(meta: Mapping[str, Any]) -> Iterator[Finding]:
+def _marked(meta: Mapping[str, Any]) -> Iterator[Finding]:
+    if TENSORBOARD_ANNOTATION in (meta.get("annotations") or {}):
+        yield f"metadata.annotations[{TENSORBOARD_ANNOTATION}]", "tensorboard", _SHOWN
     for label in meta.get("labels") or {}:
         if label.startswith("kueue.x-k8s.io/"):
             yield f"metadata.labels[{label}]", label, _WHERE

@@ -20,6 +20,7 @@ from ptjob_provider.core.local.backend import LocalBackend
 from ptjob_provider.core.local.files import read_json
 from ptjob_provider.core.local.metering import Load
 from ptjob_provider.core.local.objects import JobStore
+from ptjob_provider.core.local.showing import shown
 from ptjob_provider.core.local.volumes import claim_directory
 from ptjob_provider.core.site import Check, NodeUse, ReplicaUse, Usage
 from ptjob_provider.core.spec.resources import quantity
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import LocalConfig
     from ptjob_provider.core.logs import LogLine
-    from ptjob_provider.core.site import FileOptions
+    from ptjob_provider.core.site import FileOptions, Shown
 
 _INTERVAL = 0.5
 """Seconds over which the use of the CPU is measured."""
@@ -113,6 +114,12 @@ class LocalSite:
         if not folder.is_dir():
             raise InvalidSpec.of("claim", claim, f"a claim of namespace {namespace}: {folder} is not there")
         yield LocalFiles(folder)
+
+    @asynccontextmanager
+    async def tensorboard(self, what: Shown) -> AsyncIterator[str]:
+        """Give the address of a process that shows a folder; see `Site.tensorboard`."""
+        async with shown(self._config, what) as address:
+            yield address
 
     async def checks(self, namespace: str) -> Sequence[Check]:
         """Return what jobs need of this machine; see `Site.checks`."""

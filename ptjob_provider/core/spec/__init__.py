@@ -9,6 +9,7 @@ from ptjob_provider.core.spec.installation import Installation, job_template
 from ptjob_provider.core.spec.job import JOB_FIELDS, Outputs, TrainingJob
 from ptjob_provider.core.spec.resources import Resources
 from ptjob_provider.core.spec.roles import RoleFields
+from ptjob_provider.core.spec.tensorboard import TensorBoard
 from ptjob_provider.core.spec.volumes import PodVolume, VolumeMount
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "PodVolume",
     "Resources",
     "RoleFields",
+    "TensorBoard",
     "TrainingJob",
     "VolumeMount",
     "job_template",

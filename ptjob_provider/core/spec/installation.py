@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _OF_ONE_JOB = {
     *("name", "namespace", "kind", "workers", "nproc_per_node", "elastic_policy", "suspend"),
     *("command", "args", "working_dir", "code", "master", "worker"),
-    *("model", "tfevents", "checkpoints", "manifest"),
+    *("model", "tfevents", "checkpoints", "tensorboard", "manifest"),
 }
 
 
@@ -30,11 +30,13 @@ class Installation:
         change_pod: takes a pod, as a core/v1 Pod with the job's names and labels, and returns it as it is to be; it is
             called last, once for each role. None: nothing.
         sync_image: what fetches the code of jobs that name no image for it. "": this package's.
+        tensorboard_image: what runs the TensorBoard of jobs that name no image for it. "": the job's own image.
     """
 
     template: TrainingJob | None = None
     change_pod: Callable[[Manifest], Manifest] | None = None
     sync_image: str = ""
+    tensorboard_image: str = ""
 
 
 def job_template(values: Mapping[str, Any], *, field: str) -> TrainingJob:

@@ -26,6 +26,7 @@ from ptjob_provider.core.spec.resources import (
 )
 from ptjob_provider.core.spec.roles import RoleFields, check_asked_once
 from ptjob_provider.core.spec.settings import names, parse_into, setting
+from ptjob_provider.core.spec.tensorboard import TensorBoard
 from ptjob_provider.core.spec.volumes import PodVolume, VolumeMount, absolute_path, volume_mounts, volumes
 from ptjob_provider.core.wire import to_wire
 
@@ -278,6 +279,12 @@ class TrainingJob:
     checkpoints: str | None = setting(literals.text)
     """Where it keeps checkpoints that a next attempt resumes from; told as PTJOB_CHECKPOINT_DIR, never checked. None:
     none."""
+
+    tensorboard: TensorBoard | None = setting(TensorBoard.parse)
+    """Whether a TensorBoard stands beside the job on a cluster, as long as the job's object is there: true, or a map of
+    logdir (`pvc://claim/path`, or the path as the program sees it; default `tfevents`), image (default the
+    installation's, else the job's own), service_type (`NodePort` or `ClusterIP`). Where it may not be made, that is
+    said and the job trains. None: none."""
 
     kind: str | None = setting(_kind)
     """Which CRD the job is made as: `PyTorchJob` (training-operator v1), `TrainJob` (Kubeflow Trainer v2) or

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import owner_labels, spec_hash
-from ptjob_provider.core.kinds import claims, code, podtemplate
+from ptjob_provider.core.kinds import claims, code, podtemplate, tensorboards
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.nccl import without_nccl
 from ptjob_provider.core.kinds.ours import ATTEMPT_ENV, our_annotations, owned, with_name
 from ptjob_provider.core.kinds.pytorchjob.claims import resolve_outputs, with_output_mounts
 from ptjob_provider.core.kinds.pytorchjob.overlay import requested
-from ptjob_provider.core.kinds.pytorchjob.replicas import map_templates
+from ptjob_provider.core.kinds.pytorchjob.replicas import map_templates, rank0_template
 from ptjob_provider.core.kinds.pytorchjob.validation import CONTAINER, validate
 from ptjob_provider.core.spec import Installation
 
@@ -59,7 +59,10 @@ def render(
     asked, secret = _without_credentials(told, secret=code.secret_name(named["metadata"]["name"]))
     of_any_attempt, _ = _without_credentials(told, secret="code")  # noqa: S106 - a name
     digest = spec_hash({"spec": _without_metadata(of_any_attempt)["spec"], "outputs": outputs.to_dict()})
-    annotations = our_annotations(owner, attempt, digest, outputs)
+    tensorboard = tensorboards.planned(
+        job, rank0_template(told), outputs, container=CONTAINER, image=installation.tensorboard_image
+    )
+    annotations = our_annotations(owner, attempt, digest, outputs, tensorboard)
     labels = owner_labels(named["metadata"]["name"], owner, attempt)
     variables = {ATTEMPT_ENV: str(attempt)} | claims.output_variables(outputs)
     ours = map_templates(asked, lambda template: _ours(template, labels, variables))

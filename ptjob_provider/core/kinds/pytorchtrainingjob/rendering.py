@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import owner_labels, spec_hash
-from ptjob_provider.core.kinds import claims, code, podtemplate
+from ptjob_provider.core.kinds import claims, code, podtemplate, tensorboards
 from ptjob_provider.core.kinds.asked import changed, pods_asked_for
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.metadata import check_labels, check_metadata
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest, Owner
     from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.spec.job import Role
+    from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 _LONGEST_POD = 63
 _DRAWN = "-xxxxx-"
@@ -87,8 +88,10 @@ def render(
         ]
     for template in ours:
         check_labels("spec.replicaSpecs.template.metadata", template.get("metadata") or {})
-    annotations = our_annotations(owner, attempt, digest, outputs)
-    whole = podtemplate.with_metadata(_with_templates(asked, ours), labels=labels, annotations=annotations)
+    tensorboard = tensorboards.planned(job, told[0], outputs, container=trainer, image=installation.tensorboard_image)
+    annotations = our_annotations(owner, attempt, digest, outputs, tensorboard)
+    shown = _with_tensorboard(_with_templates(asked, ours), tensorboard)
+    whole = podtemplate.with_metadata(shown, labels=labels, annotations=annotations)
     manifest = owned(whole, owner)
     check_metadata("metadata", manifest["metadata"])
     return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, changes=changes, secret=secret)
@@ -111,6 +114,17 @@ def _ours(template: Manifest, labels: Mapping[str, str], variables: Mapping[str,
 def _with_templates(manifest: Manifest, templates: list[Manifest]) -> Manifest:
     specs = [{**spec, "template": found} for spec, found in zip(replica_specs(manifest), templates, strict=True)]
     return {**manifest, "spec": {**manifest["spec"], "replicaSpecs": specs}}
+
+
+def _with_tensorboard(manifest: Manifest, plan: TensorBoardPlan | None) -> Manifest:
+    """Return the manifest with T9k's own words for a TensorBoard, which its controller runs."""
+    if plan is None:
+        return manifest
+    template = replica_specs(manifest)[0]["template"]
+    image = plan.image or podtemplate.find_container(template, trainer_of(template))["image"]
+    fileset = f"t9k://pvc/{plan.claim}/{plan.path}"
+    told = {"image": image, "trainingLogFilesets": [fileset]}
+    return {**manifest, "spec": {**manifest["spec"], "tensorboardSpec": told}}
 
 
 def _check_fields(job: TrainingJob) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import owner_labels, spec_hash
-from ptjob_provider.core.kinds import claims, podtemplate
+from ptjob_provider.core.kinds import claims, podtemplate, tensorboards
 from ptjob_provider.core.kinds.asked import changed, pods_asked_for
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.metadata import check_labels, check_metadata
@@ -48,6 +48,7 @@ _RESERVED = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_AD
 
 _OF_JOB = frozenset(
     {"name", "namespace", "kind", "runtime", "manifest", "pod_template", "model", "tfevents", "checkpoints"}
+    | {"tensorboard"}
     | {"workers", "nproc_per_node", "suspend", "active_deadline_seconds", "queue_name", "labels", "annotations"}
 )
 _OF_PODS = frozenset(
@@ -120,7 +121,10 @@ def render(
         ours = changed(ours, installation.change_pod, **first)
     check_labels("template.metadata", ours.get("metadata") or {})
     whole = {**asked, "spec": with_template(asked["spec"], ours)}
-    annotations = our_annotations(owner, attempt, digest, outputs)
+    tensorboard = tensorboards.planned(
+        job, template, outputs, container=CONTAINER, image=installation.tensorboard_image
+    )
+    annotations = our_annotations(owner, attempt, digest, outputs, tensorboard)
     manifest = owned(podtemplate.with_metadata(whole, labels=labels, annotations=annotations), owner)
     check_metadata("metadata", manifest["metadata"])
     return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, changes=changes)

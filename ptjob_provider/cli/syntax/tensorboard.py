@@ -1,0 +1,42 @@
+"""`tensorboard`: what a command line may say about looking at events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ptjob_provider.cli.parameters import kind_option, namespace_option
+
+if TYPE_CHECKING:
+    from ptjob_provider.cli.place import Place
+
+
+@click.command()
+@click.argument("what", metavar="JOB|pvc://CLAIM/PATH")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Of this machine.  [default: any]"
+)
+@click.option(
+    "--image",
+    metavar="IMAGE",
+    help="Cluster: what shows it where none stands beside the job.  [default: [ptjob] tensorboard_image, else the "
+    "job's own]",
+)
+@click.option("--user", type=click.IntRange(min=0), metavar="UID", help="Cluster: as whom.  [default: as the job]")
+@kind_option
+@namespace_option
+@click.pass_obj
+def tensorboard(place: Place, what: str, *, port: int, image: str | None, user: int | None) -> None:
+    """Show a job's curves on an address of this machine until Ctrl-C.
+
+    On a cluster through the API server: by the TensorBoard that stands beside the job, else, also when the job is gone,
+    by a pod that is started for it and deleted at the end.
+
+    \b
+    ptjob tensorboard digits
+    ptjob tensorboard pvc://models/logs --image registry.example.com/team/tensorboard:2
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins so
+    from ptjob_provider.cli import tensorboard as showing
+
+    showing.show(place, what, port=port, image=image, user=user)

@@ -1,0 +1,88 @@
+"""What `tensorboard` does: show a job's events, or a folder's, until somebody has seen enough."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from ptjob_provider.cli.answers import EXIT_USAGE, Refused, notice, run
+from ptjob_provider.cli.data import OnClaim
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import JobNotFound
+from ptjob_provider.core.kinds import podtemplate
+from ptjob_provider.core.lookup import find_job
+from ptjob_provider.core.site import Shown
+from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.tensorboard import TensorBoardPlan
+
+if TYPE_CHECKING:
+    from ptjob_provider.cli.place import Place
+    from ptjob_provider.core.identity import Manifest
+
+_TIMEOUT = 300.0
+
+
+def show(place: Place, what: str, *, port: int, image: str | None, user: int | None) -> None:
+    """Show it until Ctrl-C, which is how it is meant to end."""
+    with contextlib.suppress(asyncio.CancelledError):
+        run(_show(place, what, port=port, image=image, user=user))
+
+
+async def _show(place: Place, what: str, *, port: int, image: str | None, user: int | None) -> None:
+    there = OnClaim.read(what)
+    if there is None:
+        job = await _job(place, what)
+        plan = _plan_of(job, image or place.installation().tensorboard_image)
+    else:
+        job = None
+        chosen = image or place.installation().tensorboard_image
+        plan = TensorBoardPlan(claim=there.claim, path=there.path.strip("/"), image=chosen)
+        if place.backend != "local" and not chosen:
+            raise Refused("--image: an image with TensorBoard is needed, or [ptjob] tensorboard_image", EXIT_USAGE)
+    asked = Shown(namespace=place.namespace, plan=plan, job=job, user=user, port=port, timeout=_TIMEOUT)
+    stop = _stopping()
+    notice(f"looking at pvc://{plan.claim}/{plan.path}")
+    async with place.site().tensorboard(asked) as address:
+        click.echo(address)
+        notice("Ctrl-C ends it")
+        await stop.wait()
+
+
+async def _job(place: Place, name: str) -> Manifest:
+    try:
+        return await find_job(place.open(), place.namespace, name, kind=place.kind)
+    except JobNotFound as error:
+        advice = f"what a job has written stays on its claim: ptjob tensorboard pvc://CLAIM/PATH ({error})"
+        raise JobNotFound(advice, code=error.code, reason=error.reason) from error
+
+
+def _plan_of(job: Manifest, image: str) -> TensorBoardPlan:
+    """Return the folder that a job's TensorBoard shows, whether it asked for one or not.
+
+    Raises:
+        Refused: it has declared none.
+    """
+    plan = TensorBoardPlan.of(job)
+    tfevents = Submission.of(job).outputs.tfevents
+    if plan is None and tfevents is None:
+        name = job["metadata"]["name"]
+        raise Refused(f"{name}: it has declared no tfevents; say where they are: ptjob tensorboard pvc://CLAIM/PATH")
+    if plan is None:
+        assert tfevents is not None  # noqa: S101 - one of both is there
+        plan = TensorBoardPlan(claim=tfevents.claim, path=tfevents.path)
+    kind = kinds.kind_of(job)
+    own = podtemplate.find_container(kind.rank0_template(job), kind.CONTAINER).get("image") or ""
+    return plan.run_by(image or plan.image or str(own))
+
+
+def _stopping() -> asyncio.Event:
+    """Return what is set when this process is told to end; whatever it has started is deleted before it does."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(each, stop.set)
+    return stop

@@ -1,0 +1,200 @@
+"""Which objects show a folder of events: a TensorBoard beside a job, and one for somebody who looks at a claim.
+
+Pure. The pod mounts the claim whole and read-only, takes from rank 0 as whom and where it runs, and has requests and
+limits, no service account's token, no device and no Istio; where rank 0's user is not root it passes PodSecurity
+`restricted`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import PREFIX, JobRef, label_value
+from ptjob_provider.core.kinds import podtemplate
+from ptjob_provider.core.kubernetes.borrowed import NO_ISTIO, picked, placement, security
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.tensorboard import TensorBoardPlan
+
+PORT = 6006
+"""What TensorBoard listens on, everywhere."""
+
+CONTAINER = "tensorboard"
+LOOKING_LABEL = f"{PREFIX}/tensorboard-of"
+"""On a pod that somebody who looks has started: the claim that it shows."""
+
+LIFE = 8 * 3600
+"""Seconds after which such a pod ends, if who started it could not delete it."""
+
+RESOURCES = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
+"""TensorBoard keeps what it shows in memory; it alone takes about 150 MiB."""
+
+_ROOT = "/claim"
+_PYTHON = re.compile(r"(/.*/)?python[0-9.]*")
+
+
+def name_of(job_name: str) -> str:
+    """Return the name of the Deployment and the Service beside a job, which is Arena's."""
+    return f"{job_name}-tensorboard"
+
+
+def labels_of(job_name: str) -> dict[str, str]:
+    """Return what Arena finds a job's TensorBoard by."""
+    return {"role": "tensorboard", "release": label_value(job_name)}
+
+
+def deployment(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bool) -> Manifest:
+    """Return what runs the TensorBoard beside a job and is deleted with it.
+
+    Args:
+        job: the job's object.
+        plan: what it asks for.
+        is_held_by_one_node: only one node at a time can mount the claim: the pod waits for one of the job's, and goes
+            where that is, so that it is never the first to have the claim.
+
+    Raises:
+        InvalidSpec: nobody says which image has TensorBoard.
+    """
+    name, labels = name_of(job["metadata"]["name"]), labels_of(job["metadata"]["name"])
+    template = {
+        "metadata": {"labels": {**labels, **NO_ISTIO}, "annotations": NO_ISTIO},
+        "spec": _pod_beside(job, plan, is_held_by_one_node=is_held_by_one_node),
+    }
+    spec = {
+        "replicas": 1,
+        "revisionHistoryLimit": 0,
+        "strategy": {"type": "Recreate"},
+        "selector": {"matchLabels": labels},
+        "template": template,
+    }
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": _metadata(job, name, labels), "spec": spec}
+
+
+def service(job: Manifest, plan: TensorBoardPlan) -> Manifest:
+    """Return how the TensorBoard beside a job is reached."""
+    labels = labels_of(job["metadata"]["name"])
+    port = {"name": "tensorboard", "port": PORT, "targetPort": PORT}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(job, name_of(job["metadata"]["name"]), labels),
+        "spec": {"type": plan.service_type, "selector": labels, "ports": [port]},
+    }
+
+
+def url(made: Mapping[str, Any], node: str) -> str:
+    """Return the address at which a Service is reached.
+
+    Args:
+        made: the Service as the server has it.
+        node: the address of a node; "" if none is known.
+    """
+    meta, port = made["metadata"], made["spec"]["ports"][0]
+    if node and port.get("nodePort"):
+        host = f"[{node}]" if ":" in node else node
+        return f"http://{host}:{port['nodePort']}/"
+    return f"http://{meta['name']}.{meta['namespace']}.svc:{port['port']}/"
+
+
+def looking_pod(
+    namespace: str,
+    name: str,
+    plan: TensorBoardPlan,
+    *,
+    job: Manifest | None,
+    user: int | None,
+    is_held_by_one_node: bool,
+) -> Manifest:
+    """Return a pod that shows a folder of a claim to somebody who looks, and ends by itself.
+
+    Args:
+        namespace: of the claim.
+        name: of the pod.
+        plan: the folder, and the image, which has `python3` with TensorBoard.
+        job: that has written it; None: nobody knows.
+        user: as whom; None: as the job, else as the image says.
+        is_held_by_one_node: pods of the job have the claim, and only their node can mount it.
+    """
+    if job is None:
+        found = _pod(plan, plan.image, "python3", security({}, {}))
+    else:
+        found = _pod_beside(job, plan, is_held_by_one_node=is_held_by_one_node)
+    if user is not None:
+        for_pod, for_container = security({"runAsUser": user, "runAsGroup": user}, {})
+        found |= {"securityContext": for_pod}
+        found["containers"] = [{**found["containers"][0], "securityContext": for_container}]
+    spec = {**found, "restartPolicy": "Never", "activeDeadlineSeconds": LIFE}
+    labels = {LOOKING_LABEL: label_value(plan.claim), **NO_ISTIO}
+    meta = {"name": name, "namespace": namespace, "labels": labels, "annotations": NO_ISTIO}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def _pod_beside(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bool) -> Manifest:
+    kind = kinds.kind_of(job)
+    rank0 = kind.rank0_template(job)
+    trainer, spec = podtemplate.find_container(rank0, kind.CONTAINER), rank0["spec"]
+    image = plan.image or trainer.get("image")
+    if not image:
+        raise InvalidSpec.of("tensorboard.image", None, "an image with TensorBoard: the job's own is in its runtime")
+    is_ours = not plan.image
+    python = next((word for word in (trainer.get("command") or [])[:1] if is_ours and _PYTHON.fullmatch(word)), None)
+    contexts = security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
+    place = placement(rank0, trainer, on_its_node=False)
+    if is_held_by_one_node:
+        beside = {"labelSelector": {"matchLabels": {"pytorch_job_name": job["metadata"]["name"]}}}
+        rule = {**beside, "topologyKey": "kubernetes.io/hostname"}
+        affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
+        place["affinity"] = {**(place.get("affinity") or {}), **affinity}
+    taken = picked(spec, ("imagePullSecrets", "serviceAccountName"))
+    return {**_pod(plan, str(image), python or "python3", contexts), **taken, **place}
+
+
+def _pod(plan: TensorBoardPlan, image: str, python: str, contexts: tuple[Manifest, Manifest]) -> Manifest:
+    for_pod, for_container = contexts
+    folder = posixpath.join(_ROOT, plan.path)
+    container = {
+        "name": CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [python, "-m", "tensorboard.main", "--logdir", folder, "--bind_all", "--port", str(PORT)],
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
+        "ports": [{"containerPort": PORT}],
+        "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 2},
+        "resources": RESOURCES,
+        "securityContext": for_container,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            {"name": "claim", "mountPath": _ROOT, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - of its own pod
+        ],
+        "workingDir": "/tmp",  # noqa: S108 - as above
+    }
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": for_pod,
+        "containers": [container],
+        "volumes": [
+            {"name": "claim", "persistentVolumeClaim": {"claimName": plan.claim, "readOnly": True}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+
+
+def _metadata(job: Manifest, name: str, labels: Mapping[str, str]) -> Manifest:
+    ref = JobRef.of(job)
+    owner = {"apiVersion": job["apiVersion"], "kind": ref.kind, "name": ref.name, "uid": ref.uid}
+    return {
+        "name": name,
+        "namespace": ref.namespace,
+        "labels": dict(labels),
+        "ownerReferences": [{**owner, "blockOwnerDeletion": False}],
+    }

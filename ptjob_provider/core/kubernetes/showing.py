@@ -1,0 +1,128 @@
+"""A folder of events on a claim as an address of this machine.
+
+Through the TensorBoard beside a job, else through a pod that is started for it and deleted afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound, PTJobError
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kubernetes import companion, paths
+from ptjob_provider.core.kubernetes.board import ENDED
+from ptjob_provider.core.kubernetes.probe_answer import obstacle
+from ptjob_provider.core.kubernetes.probe_pod import is_held_by_one_node
+from ptjob_provider.core.kubernetes.tunnel import tunnel
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.client import Client
+    from ptjob_provider.core.site import Shown
+
+logger = logging.getLogger(__name__)
+
+_INTERVAL = 0.5
+
+
+@asynccontextmanager
+async def shown(client: Client, what: Shown) -> AsyncIterator[str]:
+    """Give the address at which the folder is shown; what was started for it is deleted afterwards.
+
+    Raises:
+        InvalidSpec: there is no such claim, no image that shows it, or the port is taken.
+        ClusterError: the pod may not be made or reached, or did not run in time; the text says why.
+    """
+    beside = await _beside(client, what)
+    if beside:
+        async with _tunnelled(client, what, beside) as address:
+            yield address
+        return
+    async with _started(client, what) as pod, _tunnelled(client, what, pod) as address:
+        yield address
+
+
+@asynccontextmanager
+async def _tunnelled(client: Client, what: Shown, pod: str) -> AsyncIterator[str]:
+    try:
+        async with tunnel(client, what.namespace, pod, port=companion.PORT, local_port=what.port) as port:
+            yield f"http://127.0.0.1:{port}/"
+    except OSError as error:
+        raise InvalidSpec.of("--port", what.port, f"a port that is free ({error.strerror or error})") from error
+
+
+async def _beside(client: Client, what: Shown) -> str:
+    """Return the pod that stands beside the job and shows its folder; "" if there is none that does."""
+    if what.job is None:
+        return ""
+    labels = companion.labels_of(what.job["metadata"]["name"])
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    for pod in await client.items(paths.pods(what.namespace), labelSelector=selector):
+        if _is_ready(pod):
+            return str(pod["metadata"]["name"])
+    return ""
+
+
+@asynccontextmanager
+async def _started(client: Client, what: Shown) -> AsyncIterator[str]:
+    """Start a pod that shows the folder, and give its name once it does."""
+    try:
+        claim = await client.get(paths.claims(what.namespace, what.plan.claim))
+    except JobNotFound:
+        allowed = f"a claim of namespace {what.namespace}: ptjob data list"
+        raise InvalidSpec.of("claim", what.plan.claim, allowed) from None
+    await _swept(client, what.namespace)
+    name = f"ptjob-tensorboard-{secrets.token_hex(4)}"
+    held = is_held_by_one_node(claim) and await _has_pods(client, what.job)
+    pod = companion.looking_pod(what.namespace, name, what.plan, job=what.job, user=what.user, is_held_by_one_node=held)
+    try:
+        await client.post(paths.pods(what.namespace), pod)
+        await _until_ready(client, what.namespace, name, what.timeout)
+        yield name
+    finally:
+        with suppress(PTJobError):
+            await client.delete(paths.pods(what.namespace, name))
+
+
+async def _has_pods(client: Client, job: Manifest | None) -> bool:
+    """Whether pods of the job may have its claim now."""
+    if job is None:
+        return False
+    ref = JobRef.of(job)
+    pods = await client.items(paths.pods(ref.namespace), labelSelector=kinds.named(ref.kind).pod_selector(ref.name))
+    return any(pod["status"].get("phase") not in ENDED for pod in pods)
+
+
+async def _swept(client: Client, namespace: str) -> None:
+    """Delete what somebody who was killed has left, and has ended since."""
+    with suppress(PTJobError):
+        for pod in await client.items(paths.pods(namespace), labelSelector=companion.LOOKING_LABEL):
+            if pod["status"].get("phase") in ENDED:
+                await client.delete(paths.pods(namespace, pod["metadata"]["name"]))
+
+
+def _is_ready(pod: Manifest) -> bool:
+    conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions") or ()}
+    return conditions.get("Ready") == "True" and not pod["metadata"].get("deletionTimestamp")
+
+
+async def _until_ready(client: Client, namespace: str, name: str, seconds: float) -> None:
+    pod: Manifest = {}
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not pod or pod["status"].get("phase") not in ENDED:
+                pod = await client.get(paths.pods(namespace, name))
+                if _is_ready(pod):
+                    return
+                await asyncio.sleep(_INTERVAL)
+    events: Sequence[Manifest] = []
+    with suppress(PTJobError):
+        events = await client.items(paths.events(namespace), fieldSelector=f"involvedObject.name={name}")
+    raise ClusterError(f"the pod {namespace}/{name} that was to show the events {obstacle(pod, events)}")

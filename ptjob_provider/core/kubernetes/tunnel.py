@@ -1,0 +1,103 @@
+"""A port of a pod as a port of this machine, through the API server: what `kubectl port-forward` does, without kubectl.
+
+Each connection to the port here is one web socket, in the protocol in which a kubelet serves a port: the first byte of
+each message is a channel, the first message of each channel is the port's number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.kubernetes import paths
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ptjob_provider.core.kubernetes.client import Client
+
+logger = logging.getLogger(__name__)
+
+_DATA, _ERROR = range(2)
+_NUMBER = 2
+_PIECE = 64 * 1024
+
+
+@asynccontextmanager
+async def tunnel(client: Client, namespace: str, pod: str, *, port: int, local_port: int) -> AsyncIterator[int]:
+    """Listen on loopback and hand every connection to the pod's port; gives the port that is listened on.
+
+    Args:
+        client: of the pod's cluster.
+        namespace: of the pod.
+        pod: its name.
+        port: the pod's.
+        local_port: this machine's; 0 for any that is free.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    path = f"{paths.pods(namespace, pod)}/portforward"
+
+    carrying: set[asyncio.Task[None]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - the server made it
+        carrying.add(task)
+        try:
+            async with client.socket(path, [("ports", str(port))]) as socket:
+                await _carry(socket, reader, writer)
+        except (PTJobError, OSError, aiohttp.ClientError) as error:
+            logger.warning("%s/%s: a connection to port %d failed: %s", namespace, pod, port, error)
+        finally:
+            carrying.discard(task)
+            writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", local_port)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        ending = tuple(carrying)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+
+async def _carry(
+    socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Carry bytes both ways until either side ends."""
+    sending, receiving = asyncio.create_task(_send(socket, reader)), asyncio.create_task(_receive(socket, writer))
+    try:
+        await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (sending, receiving):
+            task.cancel()
+        await asyncio.gather(sending, receiving, return_exceptions=True)
+
+
+async def _send(socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader) -> None:
+    while piece := await reader.read(_PIECE):
+        await socket.send_bytes(bytes([_DATA]) + piece)
+
+
+async def _receive(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamWriter) -> None:
+    begun: set[int] = set()
+    async for message in socket:
+        if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
+            continue
+        channel, data = message.data[0], message.data[1:]
+        if channel not in begun:
+            begun.add(channel)
+            data = data[_NUMBER:]
+        if channel == _ERROR and data:
+            raise OSError(data.decode(errors="replace").strip())
+        writer.write(data)
+        await writer.drain()

@@ -1,0 +1,99 @@
+"""A folder of events on this machine as an address: TensorBoard as a process, as long as somebody looks."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import socket
+import sys
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.local.volumes import claim_directory, inside
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from ptjob_provider.core.local.config import LocalConfig
+    from ptjob_provider.core.site import Shown
+
+_INTERVAL = 0.2
+_GRACE = 5.0
+
+
+@asynccontextmanager
+async def shown(config: LocalConfig, what: Shown) -> AsyncIterator[str]:
+    """Give the address at which the folder is shown; the process is gone afterwards.
+
+    Raises:
+        InvalidSpec: there is no such claim, or the port is taken.
+        UnsupportedByBackend: TensorBoard is not installed beside this package.
+        ClusterError: it ended, or did not listen in time.
+    """
+    if importlib.util.find_spec("tensorboard") is None:
+        text = f"TensorBoard is not installed for {sys.executable}: pip install tensorboard, or ptjob-provider[demo]"
+        raise UnsupportedByBackend.of("tensorboard", text)
+    root = claim_directory(config.claims_of(what.namespace), what.plan.claim)
+    if not root.is_dir():
+        raise InvalidSpec.of("claim", what.plan.claim, f"a claim of namespace {what.namespace}: {root} is not there")
+    folder = inside(root, what.plan.path, field="path") if what.plan.path else root
+    port = what.port or _free_port()
+    _check_free(port)
+    process = await _started(folder, port)
+    try:
+        await _until_it_listens(process, port, what.timeout)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        await _stopped(process)
+
+
+async def _started(folder: Path, port: int) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tensorboard.main", "--logdir", str(folder)),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for this process alone, which stops that one
+    )
+
+
+async def _until_it_listens(process: asyncio.subprocess.Process, port: int, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while process.returncode is None:
+                with suppress(OSError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.close()
+                    return
+                await asyncio.sleep(_INTERVAL)
+    said = "did not listen in time" if process.returncode is None else f"ended with code {process.returncode}"
+    raise ClusterError(f"TensorBoard {said}: {sys.executable} -m tensorboard.main")
+
+
+async def _stopped(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _GRACE)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise InvalidSpec.of("--port", port, f"a port that is free ({error.strerror})") from error

@@ -1,0 +1,256 @@
+"""The TensorBoard beside a job: which folder it shows, what runs it, and what is written on the job about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION, Owner
+from ptjob_provider.core.kubernetes.companion import (
+    LIFE,
+    LOOKING_LABEL,
+    deployment,
+    looking_pod,
+    service,
+    url,
+)
+from ptjob_provider.core.spec import Installation, TensorBoard, TrainingJob
+from ptjob_provider.core.tensorboard import TensorBoardPlan, url_of
+
+OWNER = Owner(instance="test", ids={"dag_id": "d"}, labels={})
+BASE: dict[str, Any] = {"name": "digits", "image": "digits:1", "volumes": ["runs/team:/runs"], "tfevents": "/runs/tb"}
+
+
+def rendered(**fields: Any) -> dict[str, Any]:
+    installation = fields.pop("installation", Installation())
+    job = TrainingJob.parse(**{**BASE, **fields})
+    found = kinds.asked_for(job).render(job, owner=OWNER, attempt=1, exact_name=True, installation=installation)
+    return found.manifest | {"metadata": {**found.manifest["metadata"], "uid": "u-1"}}
+
+
+def plan(**fields: Any) -> TensorBoardPlan:
+    found = TensorBoardPlan.of(rendered(**{"tensorboard": True, **fields}))
+    assert found is not None
+    return found
+
+
+def pod(**fields: Any) -> dict[str, Any]:
+    job = rendered(**{"tensorboard": True, **fields})
+    asked = TensorBoardPlan.of(job)
+    assert asked is not None
+    found: dict[str, Any] = deployment(job, asked, is_held_by_one_node=False)["spec"]["template"]["spec"]
+    return found
+
+
+def test_it_shows_the_tfevents_unless_another_folder_is_said() -> None:
+    """An address, or a path as the program sees it: through sub-paths, from the working directory, a claim's root."""
+    assert (plan().claim, plan().path) == ("runs", "team/tb")
+    logdirs = {
+        "pvc://logs/a//b/": ("logs", "a/b"),
+        "pvc://logs": ("logs", ""),
+        "/runs": ("runs", "team"),
+        "/runs/../runs/x": ("runs", "team/x"),
+        "tb/now": ("runs", "team/tb/now"),
+    }
+    for logdir, place in logdirs.items():
+        found = plan(tensorboard={"logdir": logdir}, tfevents=None, working_dir="/runs")
+        assert (found.claim, found.path) == place, logdir
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"tfevents": None, "tensorboard": True}, "together with `tfevents` or `logdir`"),
+        ({"tensorboard": {"logdir": "/training_logs"}}, r"below /runs \(pvc://runs/team\)"),
+        ({"tensorboard": {"logdir": "/scratch"}, "volumes": [{"name": "s", "emptyDir": {}}],
+          "volume_mounts": [{"name": "s", "mountPath": "/scratch"}], "tfevents": None}, r"\(it mounts none\)"),
+        ({"tensorboard": {"logdir": "logs"}}, "a relative one needs working_dir"),
+        ({"tensorboard": {"logdir": "pvc://logs/../other"}}, "without '..'"),
+        ({"tensorboard": {"logdir": "pvc:///x"}}, "pvc://claim/path"),
+        ({"tensorboard": "yes"}, "true, false, or a map of logdir, image, service_type"),
+        ({"tensorboard": {"log_dir": "/runs"}}, "did you mean logdir"),
+        ({"tensorboard": {"service_type": "LoadBalancer"}}, "NodePort"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_shown_is_refused(fields: dict[str, Any], why: str) -> None:
+    """Before anything is created; the text names the field."""
+    with pytest.raises(InvalidSpec, match="tensorboard") as raised:
+        rendered(**fields)
+    assert raised.match(why)
+
+
+def test_none_is_asked_for_by_default_or_by_false() -> None:
+    """Nor does anything on the job speak of one."""
+    assert TrainingJob.parse(**BASE, tensorboard="false").tensorboard is None
+    assert TrainingJob.parse(**BASE, tensorboard="true").tensorboard == TensorBoard()
+    assert TENSORBOARD_ANNOTATION not in rendered()["metadata"]["annotations"]
+    assert url_of(rendered()) == ""
+
+
+def test_the_job_says_where_it_is_reached() -> None:
+    """Once there is an address; an annotation that cannot be read says nothing."""
+    job = rendered(tensorboard={"service_type": "ClusterIP"})
+    found = TensorBoardPlan.of(job)
+    assert found is not None
+    assert (found.service_type, url_of(job)) == ("ClusterIP", "")
+
+    job["metadata"]["annotations"] |= found.served_at("http://10.0.0.1:30000/").annotation
+    assert url_of(job) == "http://10.0.0.1:30000/"
+    job["metadata"]["annotations"][TENSORBOARD_ANNOTATION] = '{"other": 1}'
+    assert TensorBoardPlan.of(job) is None
+
+
+def test_what_it_is_does_not_change_what_is_trained() -> None:
+    """A job that is adopted was made from the same specification."""
+    job = TrainingJob.parse(**BASE)
+    same = TrainingJob.parse(**BASE, tensorboard=True)
+    first, second = (kinds.DEFAULT.render(each, owner=OWNER, attempt=1) for each in (job, same))
+
+    assert first.spec_hash == second.spec_hash
+    assert first.manifest["spec"] == second.manifest["spec"]
+
+
+def test_the_image_is_the_jobs_the_installations_or_its_own() -> None:
+    """With the job's own image, by the job's own interpreter."""
+    theirs = Installation(tensorboard_image="tb:1")
+    conda = ["/opt/conda/bin/python3", "train.py"]
+
+    own, ours, other = (
+        pod(command=conda), pod(command=conda, installation=theirs),
+        pod(command=conda, installation=theirs, tensorboard={"image": "tb:2"}),
+    )  # fmt: skip
+    images = [found["containers"][0]["image"] for found in (own, ours, other)]
+    programs = [found["containers"][0]["command"][0] for found in (own, ours, other)]
+
+    assert images == ["digits:1", "tb:1", "tb:2"]
+    assert programs == ["/opt/conda/bin/python3", "python3", "python3"]
+    assert pod(command=["sh", "-c", "x"])["containers"][0]["command"] == [
+        *("python3", "-m", "tensorboard.main", "--logdir", "/claim/team/tb", "--bind_all", "--port", "6006")
+    ]
+
+
+def test_a_runtime_that_has_the_image_needs_one_to_be_said() -> None:
+    """A TrainJob's manifest may name none; nothing guesses."""
+    manifest = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "own"},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}},
+    }  # fmt: skip
+    fields = {"name": None, "image": None, "manifest": manifest, "tfevents": None, "volumes": None}
+
+    with pytest.raises(InvalidSpec, match=r"tensorboard\.image"):
+        pod(**fields, tensorboard={"logdir": "pvc://runs/tb"})
+    shown = pod(**fields, tensorboard={"logdir": "pvc://runs/tb", "image": "tb:1"})
+    assert shown["containers"][0]["image"] == "tb:1"
+
+
+def test_its_pod_is_of_a_hardened_cluster() -> None:
+    """Whoever may run the training may run it: restricted, bounded, without token, device, Istio or a way to write."""
+    found = pod(
+        security_context={"runAsUser": 1000, "fsGroup": 1000}, gpus=4, tolerations=[{"key": "a", "operator": "Exists"}],
+        node_selector={"zone": "b"}, service_account_name="trainer", image_pull_secrets=["registry"],
+    )  # fmt: skip
+    (container,) = found["containers"]
+
+    assert found["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert found["securityContext"]["runAsUser"] == 1000
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert set(container["resources"]) == {"requests", "limits"}
+    assert "nvidia.com/gpu" not in container["resources"]["limits"]
+    assert (found["automountServiceAccountToken"], found["serviceAccountName"]) == (False, "trainer")
+    assert found["imagePullSecrets"] == [{"name": "registry"}]
+    assert found["nodeSelector"] == {"zone": "b"}
+    assert {each["key"] for each in found["tolerations"]} == {"a", "nvidia.com/gpu"}
+    assert all(mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] == "claim")
+    assert "affinity" not in found
+
+
+def test_on_a_claim_of_one_node_it_comes_after_the_job() -> None:
+    """It waits for a pod of the job, never for its own, and never holds the claim where the job is not."""
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    job = rendered(tensorboard=True, affinity=affinity)
+    asked = TensorBoardPlan.of(job)
+    assert asked is not None
+
+    made = deployment(job, asked, is_held_by_one_node=True)["spec"]["template"]
+    (rule,) = made["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    trains = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["metadata"]["labels"]
+
+    assert rule["labelSelector"]["matchLabels"].items() <= trains.items()
+    assert not rule["labelSelector"]["matchLabels"].items() <= made["metadata"]["labels"].items()
+    assert rule["topologyKey"] == "kubernetes.io/hostname"
+    assert made["spec"]["affinity"]["nodeAffinity"] == affinity["nodeAffinity"]
+
+
+def test_it_is_found_by_arena_and_goes_with_the_job() -> None:
+    """Both objects are the job's; the Service leads to the Deployment's pods and to no replica."""
+    job = rendered(tensorboard=True)
+    asked = TensorBoardPlan.of(job)
+    assert asked is not None
+    made, led = deployment(job, asked, is_held_by_one_node=False), service(job, asked)
+    trains = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["metadata"]["labels"]
+
+    for each in (made, led):
+        assert each["metadata"]["name"] == "digits-tensorboard"
+        assert each["metadata"]["labels"] == {"role": "tensorboard", "release": "digits"}
+        (owner,) = each["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"], owner["blockOwnerDeletion"]) == ("PyTorchJob", "u-1", False)
+    assert led["spec"]["type"] == "NodePort"
+    assert led["spec"]["selector"].items() <= made["spec"]["template"]["metadata"]["labels"].items()
+    assert not led["spec"]["selector"].items() <= trains.items()
+
+
+def test_the_address_is_a_nodes_or_the_services() -> None:
+    """The Service's own where no node is known, or it has no port on nodes."""
+    made = {"metadata": {"name": "d-tensorboard", "namespace": "n"}, "spec": {"ports": [{"port": 6006}]}}
+    served = {**made, "spec": {"ports": [{"port": 6006, "nodePort": 30131}]}}
+
+    assert url(served, "10.0.0.7") == "http://10.0.0.7:30131/"
+    assert url(served, "fd00::7") == "http://[fd00::7]:30131/"
+    assert url(served, "") == "http://d-tensorboard.n.svc:6006/"
+    assert url(made, "10.0.0.7") == "http://d-tensorboard.n.svc:6006/"
+
+
+def test_a_pod_for_somebody_who_looks_ends_by_itself() -> None:
+    """Whatever became of who started it; as the job's user, or as whom it is told."""
+    job = rendered(security_context={"runAsUser": 7}, image_pull_secrets=["registry"])
+    shown = TensorBoardPlan(claim="runs", path="tb", image="tb:1")
+
+    alone = looking_pod("n", "look", shown, job=None, user=None, is_held_by_one_node=False)
+    told = looking_pod("n", "look", shown, job=None, user=1000, is_held_by_one_node=False)
+    after = looking_pod("n", "look", shown, job=job, user=None, is_held_by_one_node=False)
+
+    for each in (alone, told, after):
+        assert each["spec"]["activeDeadlineSeconds"] == LIFE
+        assert each["spec"]["restartPolicy"] == "Never"
+        assert each["metadata"]["labels"][LOOKING_LABEL] == "runs"
+        assert "ownerReferences" not in each["metadata"]
+    assert told["spec"]["securityContext"]["runAsUser"] == 1000
+    assert told["spec"]["containers"][0]["securityContext"]["runAsNonRoot"] is True
+    assert after["spec"]["securityContext"]["runAsUser"] == 7
+    assert after["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_t9k_runs_its_own() -> None:
+    """In its own words, with an image in any case; a manifest's stays as it is where none is asked for."""
+    given = rendered(kind="PyTorchTrainingJob", tensorboard=True)
+    other = rendered(kind="PyTorchTrainingJob", tensorboard={"image": "tb:1", "logdir": "pvc://runs"})
+
+    assert given["spec"]["tensorboardSpec"] == {"image": "digits:1", "trainingLogFilesets": ["t9k://pvc/runs/team/tb"]}
+    assert other["spec"]["tensorboardSpec"] == {"image": "tb:1", "trainingLogFilesets": ["t9k://pvc/runs/"]}
+    assert "tensorboardSpec" not in rendered(kind="PyTorchTrainingJob")["spec"]
+
+
+def test_a_trainjobs_is_made_like_a_pytorchjobs() -> None:
+    """Same Deployment, same folder."""
+    job = rendered(kind="TrainJob", tensorboard=True)
+    asked = TensorBoardPlan.of(job)
+    assert asked is not None
+    made = deployment(job, asked, is_held_by_one_node=False)
+
+    assert (asked.claim, asked.path) == ("runs", "team/tb")
+    assert made["metadata"]["ownerReferences"][0]["kind"] == "TrainJob"
+    assert made["spec"]["template"]["spec"]["containers"][0]["image"] == "digits:1"

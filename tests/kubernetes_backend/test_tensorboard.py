@@ -1,0 +1,157 @@
+"""A TensorBoard beside a real job, through the API server and by Arena; and without the right to it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from cluster import arena
+from cluster.images import INIT_IMAGE
+from cluster.shell import bare_environment, wait_until
+from cluster.tenants import service_account
+from cluster_world import PATIENCE
+from kubernetes_backend.finished import claim
+from kubernetes_backend.terminal import Terminal, terminal_of
+from rbac import rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.boot import Cluster
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+ROLE = Path(__file__).parents[2] / "docs" / "kubernetes-tensorboard-role.yaml"
+WRITES = """
+import os, signal
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+writer = EventFileWriter(os.environ["PTJOB_TFEVENTS_DIR"])
+for step in range(3):
+    value = Summary.Value(tag="loss", simple_value=1.0 / (step + 1))
+    writer.add_event(Event(step=step, summary=Summary(value=[value])))
+writer.close()
+print("written", flush=True)
+signal.sigwait([signal.SIGTERM])
+"""
+SMALL = ("--cpu", "100m", "--memory", "256Mi", "--termination-grace-period-seconds", "1")
+
+
+@pytest.fixture
+def terminal(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
+    """A person's who may do what two documented Roles say."""
+    account = service_account(cluster, namespace, [*rules(), *yaml.safe_load(ROLE.read_text())["rules"]])
+    terminal = replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
+    cluster.kubectl.apply(claim(namespace))
+    return terminal
+
+
+class Looking:
+    """`ptjob tensorboard` as a process of its own."""
+
+    def __init__(self, terminal: Terminal, *words: str) -> None:
+        environment = bare_environment(
+            terminal.kubeconfig.parent,
+            KUBECONFIG=str(terminal.kubeconfig),
+            AIRFLOW_HOME=str(terminal.kubeconfig.parent),
+        )
+        program = "from ptjob_provider.cli import main; main()"
+        command = [sys.executable, "-c", program, "tensorboard", *words]
+        self._process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self.address = self._process.stdout.readline().strip()
+
+    def tags(self) -> dict[str, dict[str, object]]:
+        """Return what the page at its address draws."""
+        return tags(self.address)
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        """Return exit code and what was said."""
+        self._process.send_signal(number)
+        _, said = self._process.communicate(timeout=60)
+        return self._process.returncode, said
+
+
+def tags(address: str) -> dict[str, dict[str, object]]:
+    """Return what TensorBoard knows of scalars, as its page asks for it."""
+    with urllib.request.urlopen(f"{address}data/plugin/scalars/tags", timeout=30) as answer:  # noqa: S310 - loopback
+        found: dict[str, dict[str, object]] = json.load(answer)
+    return found
+
+
+def names(terminal: Terminal, kind: str) -> list[str]:
+    return [each["metadata"]["name"] for each in terminal.cluster.kubectl.list(kind, namespace=terminal.namespace)]
+
+
+def test_a_tensorboard_stands_beside_a_job_and_goes_with_it(
+    terminal: Terminal, digits_image: str, tell: Callable[[str], None], tmp_path: Path
+) -> None:
+    """Its URL is in `get`, `list` and Arena's `get`; `ptjob tensorboard` reaches it, and after the job what is left.
+
+    On a claim that one node can mount, while the job trains. The pod that looks later goes when the looking ends.
+    """
+    words = ("--image", digits_image, "--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", *SMALL)
+    submitted = terminal.ptjob("submit", "--name", "curves", *words, "--", "python3", "-c", WRITES)
+    assert submitted.exit_code == 0, submitted.output
+    there = ("--namespace", terminal.namespace)
+    written = ("logs", "curves-master-0", *there, "--ignore-errors")
+    wait_until("its events", lambda: "written" in terminal.cluster.kubectl(*written), timeout=PATIENCE)
+    terminal.cluster.kubectl(
+        "rollout", "status", "deployment/curves-tensorboard", *there, f"--timeout={PATIENCE}s", timeout=PATIENCE
+    )
+
+    shown = json.loads(terminal.ptjob("get", "curves", "-o", "json").stdout)["tensorboard_url"]
+    (listed,) = json.loads(terminal.ptjob("list", "-o", "json").stdout)
+    looking = Looking(terminal, "curves")
+    seen, ended = looking.tags(), looking.end(signal.SIGINT)
+    program = arena.ensure_built(terminal.cluster, tell)
+    home = bare_environment(tmp_path, KUBECONFIG=str(terminal.cluster.layout.kubeconfig))
+    said = subprocess.run(
+        [str(program), "get", "curves", "-n", terminal.namespace], env=home, capture_output=True, text=True, check=True
+    ).stdout
+    before = names(terminal, "pods")
+    terminal.ptjob("delete", "curves")
+
+    assert list(seen.values()) == [{"loss": {"displayName": "", "description": ""}}], seen
+    assert ended[0] == 0, ended
+    assert re.fullmatch(r"http://10\.244\.\d+\.\d+:3\d{4}/", shown), shown
+    assert listed["tensorboard_url"] == shown
+    assert shown.rstrip("/") in said, said
+    assert [name for name in before if name.startswith("ptjob-tensorboard")] == []
+    wait_until("the Deployment to go", lambda: not names(terminal, "deployments"), timeout=PATIENCE)
+    wait_until("the Service to go", lambda: not names(terminal, "services"), timeout=PATIENCE)
+
+    alone = Looking(terminal, "pvc://data/logs", "--image", digits_image)
+    assert len([name for name in names(terminal, "pods") if name.startswith("ptjob-tensorboard")]) == 1
+    assert list(alone.tags().values()) == list(seen.values())
+    assert alone.end(signal.SIGTERM)[0] == 0
+    wait_until(
+        "the pod to go",
+        lambda: not [n for n in names(terminal, "pods") if n.startswith("ptjob-tensorboard")],
+        timeout=30,
+    )
+
+
+def test_without_the_right_the_job_trains_and_the_missing_verb_is_named(terminal: Terminal) -> None:
+    """One line, and the file that has the Role."""
+    service_account(terminal.cluster, terminal.namespace, rules())
+
+    words = ("--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", *SMALL)
+    done = terminal.ptjob("submit", "--name", "curves", "--image", INIT_IMAGE, *words, "sleep 600")
+
+    assert done.exit_code == 0, done.output
+    assert names(terminal, "pytorchjobs") == ["curves"]
+    assert json.loads(terminal.ptjob("get", "curves", "-o", "json").stdout)["tensorboard_url"] is None
