@@ -54,6 +54,7 @@ class ScriptedBackend:
         self.patches: list[Manifest] = []
         self.secrets: dict[str, Manifest] = {}
         self.tensorboard_url = ""
+        self.accompanied: list[JobRef] = []
         self.deleted: list[JobRef] = []
         self.created = 0
         self.shown = 0
@@ -86,6 +87,7 @@ class ScriptedBackend:
 
     async def accompany(self, ref: JobRef) -> str:
         """Have a TensorBoard beside every job that asks for one."""
+        self.accompanied.append(ref)
         return self.tensorboard_url
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:

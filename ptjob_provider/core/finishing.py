@@ -9,6 +9,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, JobNotFound
 from ptjob_provider.core.identity import JobRef, is_owned_by
 from ptjob_provider.core.spec.literals import word
+from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
     from ptjob_provider.core.attempts import AttemptStore
@@ -101,6 +102,8 @@ async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction,
     if action.deletes(succeeded=succeeded):
         await backend.delete(ref)
         return True
+    if TensorBoardPlan.of(found) is not None:
+        await backend.accompany(ref)
     change = kinds.kind_of(found).expiring(found)
     if change is not None:
         await backend.patch(ref, change)

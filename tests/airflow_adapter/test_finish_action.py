@@ -101,6 +101,19 @@ def test_a_task_that_had_deferred_acts_the_same(backend: ScriptedBackend, action
     assert bool(backend.jobs) is (action == "keep_job")
 
 
+@pytest.mark.parametrize(("action", "times"), [("keep_job", 3), ("delete_job", 2)])
+def test_what_stands_beside_a_job_that_stays_hears_of_its_end(
+    backend: ScriptedBackend, action: str, times: int
+) -> None:
+    """Made with the job, looked after when it is adopted, and at its end: the next job may want the same claim."""
+    given, shown = context(), {"tensorboard": {"logdir": "pvc://models/logs"}}
+    ended(backend, given, "Succeeded", **shown)
+
+    operator(on_finish_action=action, **shown).execute(given)
+
+    assert len(backend.accompanied) == times
+
+
 def test_a_job_whose_outputs_could_not_be_looked_at_is_kept(backend: ScriptedBackend) -> None:
     """The next try only verifies; without the job it would train again."""
     given = context()

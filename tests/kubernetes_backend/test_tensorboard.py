@@ -34,6 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 ROLE = Path(__file__).parents[2] / "docs" / "kubernetes-tensorboard-role.yaml"
 WRITES = """
 import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -92,16 +93,22 @@ def tags(address: str) -> dict[str, dict[str, object]]:
     return found
 
 
+def lookers(terminal: Terminal) -> list[str]:
+    """Return the pods that were started for somebody who looks."""
+    return [name for name in names(terminal, "pods") if name.startswith("ptjob-tensorboard")]
+
+
 def names(terminal: Terminal, kind: str) -> list[str]:
     return [each["metadata"]["name"] for each in terminal.cluster.kubectl.list(kind, namespace=terminal.namespace)]
 
 
-def test_a_tensorboard_stands_beside_a_job_and_goes_with_it(
+def test_a_tensorboard_stands_beside_a_job_while_it_trains(
     terminal: Terminal, digits_image: str, tell: Callable[[str], None], tmp_path: Path
 ) -> None:
-    """Its URL is in `get`, `list` and Arena's `get`; `ptjob tensorboard` reaches it, and after the job what is left.
+    """Its URL is in `get`, `list` and Arena's `get`; `ptjob tensorboard` reaches it, and afterwards what was written.
 
-    On a claim that one node can mount, while the job trains. The pod that looks later goes when the looking ends.
+    On a claim that one node can mount, so it ends with the training. A pod that was started for somebody who looks goes
+    when the looking ends.
     """
     words = ("--image", digits_image, "--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", *SMALL)
     submitted = terminal.ptjob("submit", "--name", "curves", *words, "--", "python3", "-c", WRITES)
@@ -109,43 +116,60 @@ def test_a_tensorboard_stands_beside_a_job_and_goes_with_it(
     there = ("--namespace", terminal.namespace)
     written = ("logs", "curves-master-0", *there, "--ignore-errors")
     wait_until("its events", lambda: "written" in terminal.cluster.kubectl(*written), timeout=PATIENCE)
-    terminal.cluster.kubectl(
-        "rollout", "status", "deployment/curves-tensorboard", *there, f"--timeout={PATIENCE}s", timeout=PATIENCE
-    )
+    terminal.cluster.kubectl("rollout", "status", "deployment/curves-tensorboard", *there, f"--timeout={PATIENCE}s")
 
     shown = json.loads(terminal.ptjob("get", "curves", "-o", "json").stdout)["tensorboard_url"]
     (listed,) = json.loads(terminal.ptjob("list", "-o", "json").stdout)
     looking = Looking(terminal, "curves")
-    seen, ended = looking.tags(), looking.end(signal.SIGINT)
+    seen, beside, ended = looking.tags(), lookers(terminal), looking.end(signal.SIGINT)
     program = arena.ensure_built(terminal.cluster, tell)
     home = bare_environment(tmp_path, KUBECONFIG=str(terminal.cluster.layout.kubeconfig))
     said = subprocess.run(
-        [str(program), "get", "curves", "-n", terminal.namespace], env=home, capture_output=True, text=True, check=True
+        [str(program), "get", "curves", *there], env=home, capture_output=True, text=True, check=True
     ).stdout
-    before = names(terminal, "pods")
-    terminal.ptjob("delete", "curves")
 
     assert list(seen.values()) == [{"loss": {"displayName": "", "description": ""}}], seen
-    assert ended[0] == 0, ended
+    assert (ended[0], beside) == (0, []), ended
     assert re.fullmatch(r"http://10\.244\.\d+\.\d+:3\d{4}/", shown), shown
     assert listed["tensorboard_url"] == shown
     assert shown.rstrip("/") in said, said
-    assert [name for name in before if name.startswith("ptjob-tensorboard")] == []
+
+    terminal.cluster.kubectl("exec", "curves-master-0", *there, "--", "sh", "-c", "kill 1")
+    followed = terminal.ptjob("follow", "curves")
+    assert followed.exit_code == 0, followed.output
+    assert json.loads(terminal.ptjob("get", "curves", "-o", "json").stdout)["tensorboard_url"] is None
+    assert names(terminal, "services") == []
+    assert [name for name in names(terminal, "deployments") if name == "curves-tensorboard"] == []
+
+    after = Looking(terminal, "curves")
+    assert len(lookers(terminal)) == 1
+    assert list(after.tags().values()) == list(seen.values())
+    assert after.end(signal.SIGHUP)[0] == 0
+    terminal.ptjob("delete", "curves")
+    gone = Looking(terminal, "pvc://data/logs", "--image", digits_image)
+    assert list(gone.tags().values()) == list(seen.values())
+    assert gone.end(signal.SIGTERM)[0] == 0
+    wait_until("the pods to go", lambda: not lookers(terminal), timeout=PATIENCE)
+
+
+def test_what_stands_beside_a_job_goes_with_it(terminal: Terminal) -> None:
+    """Also of a job that never ran: its pod waits for one of the job's, and nobody knows a node's address."""
+    words = ("--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", "--suspend", *SMALL)
+    terminal.ptjob("submit", "--name", "paused", "--image", INIT_IMAGE, *words, "sleep 600")
+
+    shown = json.loads(terminal.ptjob("get", "paused", "-o", "json").stdout)["tensorboard_url"]
+    pods = terminal.cluster.kubectl.list("pods", namespace=terminal.namespace)
+    terminal.ptjob("delete", "paused")
+
+    assert shown == f"http://paused-tensorboard.{terminal.namespace}.svc:6006/"
+    assert [pod["status"]["phase"] for pod in pods] == ["Pending"]
     wait_until("the Deployment to go", lambda: not names(terminal, "deployments"), timeout=PATIENCE)
     wait_until("the Service to go", lambda: not names(terminal, "services"), timeout=PATIENCE)
 
-    alone = Looking(terminal, "pvc://data/logs", "--image", digits_image)
-    assert len([name for name in names(terminal, "pods") if name.startswith("ptjob-tensorboard")]) == 1
-    assert list(alone.tags().values()) == list(seen.values())
-    assert alone.end(signal.SIGTERM)[0] == 0
-    wait_until(
-        "the pod to go",
-        lambda: not [n for n in names(terminal, "pods") if n.startswith("ptjob-tensorboard")],
-        timeout=30,
-    )
 
-
-def test_without_the_right_the_job_trains_and_the_missing_verb_is_named(terminal: Terminal) -> None:
+def test_without_the_right_the_job_trains_and_the_missing_verb_is_named(
+    terminal: Terminal, caplog: pytest.LogCaptureFixture
+) -> None:
     """One line, and the file that has the Role."""
     service_account(terminal.cluster, terminal.namespace, rules())
 
@@ -153,5 +177,8 @@ def test_without_the_right_the_job_trains_and_the_missing_verb_is_named(terminal
     done = terminal.ptjob("submit", "--name", "curves", "--image", INIT_IMAGE, *words, "sleep 600")
 
     assert done.exit_code == 0, done.output
+    (said,) = [each.getMessage() for each in caplog.records if "is without its TensorBoard" in each.getMessage()]
+    assert 'cannot create resource "deployments"' in said
+    assert said.endswith("see docs/kubernetes-tensorboard-role.yaml")
     assert names(terminal, "pytorchjobs") == ["curves"]
     assert json.loads(terminal.ptjob("get", "curves", "-o", "json").stdout)["tensorboard_url"] is None

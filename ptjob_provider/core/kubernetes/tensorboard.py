@@ -1,6 +1,8 @@
 """Having the TensorBoard beside a job: a Deployment and a Service that the job owns, made right after the job.
 
-It is no part of submitting. Where it may not be made, or cannot be, that is said and the job trains without it.
+It is no part of submitting. Where it may not be made, or cannot be, that is said and the job trains without it. On a
+claim that only one node can mount it ends with the training: else it would keep the claim from the next one, which may
+get another node.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterUnavailable, JobAlreadyExists, JobNotFound, PermissionDenied, PTJobError
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds import pytorchtrainingjob
@@ -38,9 +41,9 @@ async def accompany(client: Client, ref: JobRef) -> str:
         async with asyncio.timeout(_TIMEOUT):
             return await _accompany(client, ref)
     except PermissionDenied as error:
-        logger.warning("%s trains without a TensorBoard: %s; see docs/kubernetes-tensorboard-role.yaml", ref, error)
+        logger.warning("%s is without its TensorBoard: %s; see docs/kubernetes-tensorboard-role.yaml", ref, error)
     except (PTJobError, TimeoutError) as error:
-        logger.warning("%s trains without a TensorBoard: %s", ref, error or "it was not made in time")
+        logger.warning("%s is without its TensorBoard: %s", ref, str(error) or "it was not made in time")
     return ""
 
 
@@ -49,16 +52,45 @@ async def _accompany(client: Client, ref: JobRef) -> str:
     plan = TensorBoardPlan.of(job)
     if plan is None or JobRef.of(job) != ref or ref.kind == pytorchtrainingjob.KIND:
         return ""
+    has_ended = kinds.read_status(job).phase.is_terminal
+    if plan.url and not has_ended:
+        return plan.url
+    held = is_held_by_one_node(await client.get(paths.claims(ref.namespace, plan.claim)))
+    if has_ended and held:
+        return await _let_go(client, ref, plan) if plan.url else ""
     if plan.url:
         return plan.url
-    claim = await client.get(paths.claims(ref.namespace, plan.claim))
-    wanted = companion.deployment(job, plan, is_held_by_one_node=is_held_by_one_node(claim))
+    wanted = companion.deployment(job, plan, is_held_by_one_node=held)
     await _ensured(client, ref, paths.deployments(ref.namespace), wanted)
     service = await _ensured(client, ref, paths.services(ref.namespace), companion.service(job, plan))
     found = plan.served_at(companion.url(service, await _node(client, ref)))
-    change = {"metadata": {"uid": ref.uid, "annotations": found.annotation}}
-    await client.patch(paths.jobs(ref.kind, ref.namespace, ref.name), change)
+    await _note(client, ref, found)
     return found.url
+
+
+async def _let_go(client: Client, ref: JobRef, plan: TensorBoardPlan) -> str:
+    """End what shows a claim of one node, whose job has ended; return where it is reached if that cannot be done."""
+    name = companion.name_of(ref.name)
+    try:
+        for path in (paths.deployments(ref.namespace, name), paths.services(ref.namespace, name)):
+            with suppress(JobNotFound):
+                if _is_of(await client.get(path), ref):
+                    await client.delete(path, {"propagationPolicy": "Background"})
+        await _note(client, ref, plan.served_at(""))
+    except PTJobError as error:
+        what = f"{ref.namespace}/{plan.claim}"
+        logger.warning("%s: its TensorBoard still has the claim %s, which one node can mount: %s", ref, what, error)
+        return plan.url
+    return ""
+
+
+async def _note(client: Client, ref: JobRef, plan: TensorBoardPlan) -> None:
+    change = {"metadata": {"uid": ref.uid, "annotations": plan.annotation}}
+    await client.patch(paths.jobs(ref.kind, ref.namespace, ref.name), change)
+
+
+def _is_of(found: Manifest, ref: JobRef) -> bool:
+    return ref.uid in [owner.get("uid") for owner in found["metadata"].get("ownerReferences") or ()]
 
 
 async def _ensured(client: Client, ref: JobRef, path: str, wanted: Manifest) -> Manifest:
@@ -71,7 +103,7 @@ async def _ensured(client: Client, ref: JobRef, path: str, wanted: Manifest) -> 
         except JobAlreadyExists:
             with suppress(JobNotFound):
                 found = await client.get(whose)
-                if ref.uid in [owner.get("uid") for owner in found["metadata"].get("ownerReferences") or ()]:
+                if _is_of(found, ref):
                     return found
         await asyncio.sleep(_INTERVAL)
         waited += _INTERVAL

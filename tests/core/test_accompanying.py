@@ -1,0 +1,139 @@
+"""What is asked of an API server to have a TensorBoard beside a job; the server is a stand-in that follows a script.
+
+That it then stands there is tested on the cluster.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from api_server_stand_in import stand_in_api_server
+from ptjob_provider.core import kinds
+from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.tensorboard import accompany
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.tensorboard import TensorBoardPlan
+
+URL = "http://10.0.0.7:30131/"
+SERVICE = {
+    "metadata": {"name": "digits-tensorboard", "namespace": "team", "ownerReferences": [{"uid": "u-1"}]},
+    "spec": {"ports": [{"port": 6006, "nodePort": 30131}]},
+}
+POD = {"metadata": {"name": "p"}, "status": {"hostIP": "10.0.0.7"}}
+PODS = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [POD]}
+TAKEN = (409, {"kind": "Status", "code": 409, "reason": "AlreadyExists", "message": "already exists"})
+DENIED = (
+    403,
+    {"kind": "Status", "code": 403, "reason": "Forbidden", "message": 'cannot create resource "deployments"'},
+)
+GONE = (404, {"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "digits"}, "message": "gone"})
+SHARED, OF_ONE_NODE = ({"spec": {"accessModes": [mode]}} for mode in ("ReadWriteMany", "ReadWriteOnce"))
+
+
+def job(*, url: str = "", ended: bool = False, kind: str = "PyTorchJob", asks: bool = True) -> dict[str, Any]:
+    """Return the object of a job as a server has it."""
+    asked = TrainingJob.parse(
+        name="digits", namespace="team", image="digits:1", tfevents="pvc://runs/tb", tensorboard=asks, kind=kind
+    )
+    owner = Owner(instance="test", ids={}, labels={})
+    found = copy.deepcopy(kinds.named(kind).render(asked, owner=owner, attempt=1, exact_name=True).manifest)
+    found["metadata"] |= {"uid": "u-1", "creationTimestamp": "2026-11-20T10:00:00Z"}
+    plan = TensorBoardPlan.of(found)
+    if plan and url:
+        found["metadata"]["annotations"] |= plan.served_at(url).annotation
+    if ended:
+        found["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+    return found
+
+
+async def asked(*script: Any) -> tuple[str, list[str]]:
+    """Return the address, and what was asked of the server as verb and last part of the path."""
+    found = script[0] if isinstance(script[0], dict) else job()
+    answers = [step if isinstance(step, tuple) else (200, step) for step in script]
+    async with stand_in_api_server(*answers) as server, lease(server.config()) as client:
+        url = await accompany(client, JobRef.of({**found, "metadata": {**found["metadata"], "uid": "u-1"}}))
+    words = [line.split()[:2] for line in server.requests]
+    return url, [f"{verb} {path.partition('?')[0].rpartition('/')[2]}" for verb, path in words]
+
+
+async def test_both_objects_are_made_and_their_address_is_noted() -> None:
+    """In the order in which a kill between any two leaves something that the next try completes."""
+    url, requests = await asked(job(), SHARED, {}, SERVICE, PODS, {})
+
+    assert url == URL
+    assert requests == ["GET digits", "GET runs", "POST deployments", "POST services", "GET pods", "PATCH digits"]
+
+
+async def test_what_is_there_is_not_made_again() -> None:
+    """Its own objects are taken as they are; with an address on the job nothing is asked."""
+    url, requests = await asked(job(), SHARED, TAKEN, SERVICE, TAKEN, SERVICE, PODS, {})
+    known, few = await asked(job(url=URL))
+
+    assert (url, known) == (URL, URL)
+    assert requests[2:6] == ["POST deployments", "GET digits-tensorboard", "POST services", "GET digits-tensorboard"]
+    assert few == ["GET digits"]
+
+
+async def test_an_earlier_jobs_is_waited_for_to_go() -> None:
+    """The cluster is removing it."""
+    theirs = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": [{"uid": "u-0"}]}}
+
+    url, requests = await asked(job(), SHARED, TAKEN, theirs, TAKEN, GONE, {}, SERVICE, PODS, {})
+
+    assert url == URL
+    assert requests.count("POST deployments") == 3
+
+
+@pytest.mark.parametrize(
+    "found",
+    [job(asks=False), job(kind="PyTorchTrainingJob"), {**job(), "metadata": {**job()["metadata"], "uid": "u-2"}}],
+)
+async def test_nothing_is_made_for_who_wants_none(found: dict[str, Any]) -> None:
+    """A job without, one of T9k, whose controller has its own, and another job of the name."""
+    assert await asked(found) == ("", ["GET digits"])
+
+
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [(DENIED, "see docs/kubernetes-tensorboard-role.yaml"), (GONE, "gone")],
+)
+async def test_a_job_goes_on_without_what_cannot_be_made(
+    refused: object, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line, with the server's reason."""
+    url, _ = await asked(job(), SHARED, refused)
+
+    assert url == ""
+    (record,) = caplog.records
+    assert record.getMessage().startswith("team/digits is without its TensorBoard: ")
+    assert said in record.getMessage()
+
+
+async def test_on_a_claim_of_one_node_it_ends_with_the_training() -> None:
+    """The next attempt may get another node; an object that is gone already, or another's, is left alone."""
+    theirs = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": None}}
+
+    url, requests = await asked(job(url=URL, ended=True), OF_ONE_NODE, SERVICE, {}, SERVICE, {}, {})
+    none, few = await asked(job(url=URL, ended=True), OF_ONE_NODE, GONE, theirs, {})
+
+    assert (url, none) == ("", "")
+    assert [each.split()[0] for each in requests] == ["GET", "GET", "GET", "DELETE", "GET", "DELETE", "PATCH"]
+    assert [each.split()[0] for each in few] == ["GET", "GET", "GET", "GET", "PATCH"]
+    assert await asked(job(ended=True), OF_ONE_NODE) == ("", ["GET digits", "GET runs"])
+
+
+async def test_on_a_shared_claim_it_stays_as_long_as_the_job() -> None:
+    """Nobody else is kept from the claim."""
+    assert await asked(job(url=URL, ended=True), SHARED) == (URL, ["GET digits", "GET runs"])
+
+
+async def test_what_could_not_be_taken_away_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """With the claim that it keeps."""
+    url, _ = await asked(job(url=URL, ended=True), OF_ONE_NODE, SERVICE, DENIED)
+
+    assert url == URL
+    assert "its TensorBoard still has the claim team/runs, which one node can mount" in caplog.text
