@@ -11,6 +11,7 @@ import yaml
 from ptjob_provider.core import kinds
 from ptjob_provider.core.kubernetes.checkup import (
     NEEDED,
+    SHOWING,
     USEFUL,
     kind_check,
     operator_check,
@@ -50,10 +51,24 @@ def test_what_is_useful_is_what_the_optional_roles_give(kind: str, *, is_cluster
     } == given
 
 
+def test_what_a_tensorboard_takes_is_what_its_role_gives() -> None:
+    """One verb for each resource stands for all that its Role gives of it, and the advice names its file."""
+    given = rules("kubernetes-tensorboard-role.yaml", "Role")
+    asked = {(right.group, right.resource, right.verb) for right in SHOWING}
+    checks = permission_checks("ml", {right: right not in SHOWING for right in (*NEEDED, *USEFUL, *SHOWING)})
+
+    assert asked <= given
+    assert {part[:2] for part in asked} == {part[:2] for part in given}
+    assert [check.said for check in checks if check.is_good is None] == [
+        *("missing: deployments create", "missing: services create", "missing: pods/portforward create")
+    ]
+    assert checks[-1].advice == "if it is wanted: the Role of docs/kubernetes-tensorboard-role.yaml"
+
+
 def test_missing_rights_are_named_in_one_line_and_useful_ones_each() -> None:
     """Whoever asks the administrator has everything in one sentence."""
     missing = {right for right in NEEDED if right.resource == "pods/log"} | {USEFUL[0], USEFUL[4]}
-    allowed = {right: right not in missing for right in (*NEEDED, *USEFUL)}
+    allowed = {right: right not in missing for right in (*NEEDED, *USEFUL, *SHOWING)}
 
     needed, *useful = permission_checks("ml", allowed)
     complete = permission_checks("ml", dict.fromkeys(allowed, True))

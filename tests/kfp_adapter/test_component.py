@@ -11,7 +11,7 @@ from kubernetes import client
 
 from kfp_adapter.compiled import compile_pipeline, inputs, request
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec import JOB_FIELDS
+from ptjob_provider.core.spec import JOB_FIELDS, TensorBoard
 from ptjob_provider.kfp.component import STEP_IMAGE, component, pytorchjob_op
 from same_fields import FIELDS, arguments, expected, rendered
 
@@ -33,6 +33,17 @@ def test_the_component_makes_the_same_job_as_the_operator(field: str, tmp_path: 
     pipeline = compiled(tmp_path, **arguments(field))
 
     assert rendered(request(pipeline).job) == expected(field)
+
+
+def test_a_tensorboard_is_a_switch_or_a_map(tmp_path: Path) -> None:
+    """As for the operator; false is none."""
+    base = {"image": "digits", "tfevents": "pvc://logs/run"}
+    asked = [
+        request(compiled(tmp_path, **base, tensorboard=given)).job.tensorboard
+        for given in (True, {"logdir": "pvc://logs"}, False)
+    ]
+
+    assert asked == [TensorBoard(), TensorBoard(logdir="pvc://logs"), None]
 
 
 def test_a_job_may_be_named_for_its_run(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ROLE = "docs/kubernetes-role.yaml"
 OPTIONAL = "docs/kubernetes-optional.yaml"
+TENSORBOARD = "docs/kubernetes-tensorboard-role.yaml"
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _OPERATOR = "control-plane=kubeflow-training-operator"
@@ -35,6 +36,7 @@ class Right:
         verb: as RBAC has it.
         what_for: what does not work without it; "" if nothing works.
         is_cluster_wide: a Role cannot give it.
+        given_by: the file of the documentation that gives it, if it is not needed.
     """
 
     group: str
@@ -42,6 +44,7 @@ class Right:
     verb: str
     what_for: str = ""
     is_cluster_wide: bool = False
+    given_by: str = OPTIONAL
 
 
 def _rights(group: str, resource: str, *verbs: str) -> tuple[Right, ...]:
@@ -80,6 +83,14 @@ USEFUL: Sequence[Right] = (
     ),
 )
 """What the optional Role and ClusterRole of the documentation give."""
+
+_BESIDE = "a TensorBoard beside a job"
+SHOWING: Sequence[Right] = (
+    Right(group="apps", resource="deployments", verb="create", what_for=_BESIDE, given_by=TENSORBOARD),
+    Right(group="", resource="services", verb="create", what_for=_BESIDE, given_by=TENSORBOARD),
+    Right(group="", resource="pods/portforward", verb="create", what_for="`ptjob tensorboard`", given_by=TENSORBOARD),
+)
+"""What the Role for TensorBoard gives, one verb for each resource."""
 
 
 async def check_up(client: Client, namespace: str) -> list[Check]:
@@ -120,7 +131,7 @@ def permission_checks(namespace: str, allowed: Mapping[Right, bool]) -> list[Che
         said=f"missing: {named}" if missing else f"all {len(NEEDED)} that jobs need",
         advice=f"have the Role of {ROLE} bound to you" if missing else "",
     )
-    return [needed, *(_useful(right, is_allowed=allowed[right]) for right in USEFUL)]
+    return [needed, *(_useful(right, is_allowed=allowed[right]) for right in (*USEFUL, *SHOWING))]
 
 
 def operator_check(pods: Sequence[Manifest]) -> Check:
@@ -158,7 +169,7 @@ async def _kind(client: Client, kind: Kind) -> Check:
 
 
 async def _permissions(client: Client, namespace: str) -> list[Check]:
-    rights = (*NEEDED, *USEFUL)
+    rights = (*NEEDED, *USEFUL, *SHOWING)
     try:
         answers = await asyncio.gather(*(_is_allowed(client, namespace, right) for right in rights))
     except (ClusterError, InvalidSpec) as error:
@@ -204,7 +215,7 @@ def _useful(right: Right, *, is_allowed: bool) -> Check:
         return Check(about=about, is_good=True, said="allowed")
     where = "ClusterRole" if right.is_cluster_wide else "Role"
     said = f"missing: {right.resource} {right.verb}" + (" in the whole cluster" if right.is_cluster_wide else "")
-    return Check(about=about, is_good=None, said=said, advice=f"if it is wanted: the {where} of {OPTIONAL}")
+    return Check(about=about, is_good=None, said=said, advice=f"if it is wanted: the {where} of {right.given_by}")
 
 
 def _is_ready(pod: Manifest) -> bool:
