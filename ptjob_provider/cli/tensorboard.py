@@ -45,9 +45,9 @@ async def _show(place: Place, what: str, *, port: int, image: str | None, user: 
             raise Refused("--image: an image with TensorBoard is needed, or [ptjob] tensorboard_image", EXIT_USAGE)
     asked = Shown(namespace=place.namespace, plan=plan, job=job, user=user, port=port, timeout=_TIMEOUT)
     stop = _stopping()
-    notice(f"looking at pvc://{plan.claim}/{plan.path}")
     async with place.site().tensorboard(asked) as address:
         click.echo(address)
+        notice(f"shows pvc://{plan.claim}/{plan.path}" if plan.claim else f"shows what stands beside {what}")
         notice("Ctrl-C ends it")
         await stop.wait()
 
@@ -61,19 +61,10 @@ async def _job(place: Place, name: str) -> Manifest:
 
 
 def _plan_of(job: Manifest, image: str) -> TensorBoardPlan:
-    """Return the folder that a job's TensorBoard shows, whether it asked for one or not.
-
-    Raises:
-        Refused: it has declared none.
-    """
-    plan = TensorBoardPlan.of(job)
-    tfevents = Submission.of(job).outputs.tfevents
-    if plan is None and tfevents is None:
-        name = job["metadata"]["name"]
-        raise Refused(f"{name}: it has declared no tfevents; say where they are: ptjob tensorboard pvc://CLAIM/PATH")
+    """Return the folder with a job's events, whether it asked for a TensorBoard or not; "" where none is told."""
+    plan, tfevents = TensorBoardPlan.of(job), Submission.of(job).outputs.tfevents
     if plan is None:
-        assert tfevents is not None  # noqa: S101 - one of both is there
-        plan = TensorBoardPlan(claim=tfevents.claim, path=tfevents.path)
+        plan = TensorBoardPlan(claim=tfevents.claim if tfevents else "", path=tfevents.path if tfevents else "")
     kind = kinds.kind_of(job)
     own = podtemplate.find_container(kind.rank0_template(job), kind.CONTAINER).get("image") or ""
     return plan.run_by(image or plan.image or str(own))

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from ptjob_provider.core.errors import InvalidSpec
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
     from contextlib import AbstractAsyncContextManager
@@ -133,7 +135,7 @@ class Shown:
 
     Attributes:
         namespace: of the claim.
-        plan: which folder, and which image has TensorBoard.
+        plan: which folder, and which image has TensorBoard; the claim "" where nobody knows.
         job: that has written it, from whose rank 0 a pod takes as whom and where it runs; None: nobody knows.
         user: as whom, instead; None: as the job, else as the image says.
         port: of this machine; 0: any that is free.
@@ -146,6 +148,17 @@ class Shown:
     user: int | None = None
     port: int = 0
     timeout: float = 300.0
+
+
+def check_known(what: Shown) -> None:
+    """Pass if anybody knows where the events are.
+
+    Raises:
+        InvalidSpec: the job has declared none.
+    """
+    if not what.plan.claim:
+        advice = "declare `tfevents`, or say where they are: ptjob tensorboard pvc://CLAIM/PATH"
+        raise InvalidSpec(f"tfevents: the job has declared none; {advice}")
 
 
 class Site(Protocol):

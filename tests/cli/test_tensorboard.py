@@ -68,7 +68,7 @@ def test_a_jobs_curves_are_shown_until_the_looking_ends(machine: Machine, number
     gone = machine.ptjob("tensorboard", "curves")
 
     assert drawn == ["loss"]
-    assert (process.returncode, "looking at pvc://models/logs" in said) == (0, True), said
+    assert (process.returncode, "shows pvc://models/logs" in said) == (0, True), said
     place = ("127.0.0.1", int(address.rstrip("/").rpartition(":")[2]))
     with pytest.raises(OSError, match="refused"), socket.create_connection(place):
         pass
@@ -101,7 +101,7 @@ def test_what_cannot_be_shown_is_said(machine: Machine) -> None:
     bare, missing = machine.ptjob("tensorboard", "bare"), machine.ptjob("tensorboard", "pvc://nowhere/logs")
 
     assert ran.exit_code == 0, ran.output
-    assert (bare.exit_code, "it has declared no tfevents" in bare.output) == (1, True)
+    assert (bare.exit_code, "tfevents: the job has declared none" in bare.output) == (2, True)
     assert (missing.exit_code, "a claim of namespace default" in missing.output) == (2, True)
 
 

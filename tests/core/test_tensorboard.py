@@ -17,6 +17,7 @@ from ptjob_provider.core.kubernetes.companion import (
     service,
     url,
 )
+from ptjob_provider.core.site import Shown, check_known
 from ptjob_provider.core.spec import Installation, TensorBoard, TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan, url_of
 
@@ -232,6 +233,16 @@ def test_a_pod_for_somebody_who_looks_ends_by_itself() -> None:
     assert told["spec"]["containers"][0]["securityContext"]["runAsNonRoot"] is True
     assert after["spec"]["securityContext"]["runAsUser"] == 7
     assert after["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_a_folder_that_nobody_knows_is_not_looked_for() -> None:
+    """A job without declared events; what to do is said."""
+    known = Shown(namespace="n", plan=TensorBoardPlan(claim="runs", path="").run_by("tb:2"))
+
+    check_known(known)
+    assert known.plan.image == "tb:2"
+    with pytest.raises(InvalidSpec, match=r"ptjob tensorboard pvc://CLAIM/PATH"):
+        check_known(Shown(namespace="n", plan=TensorBoardPlan(claim="", path="")))
 
 
 def test_t9k_runs_its_own() -> None:

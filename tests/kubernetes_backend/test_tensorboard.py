@@ -52,6 +52,11 @@ SMALL = ("--cpu", "100m", "--memory", "256Mi", "--termination-grace-period-secon
 @pytest.fixture
 def terminal(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
     """A person's who may do what two documented Roles say."""
+    return permitted(cluster, namespace, tmp_path)
+
+
+def permitted(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
+    """Return such a terminal for a namespace, which has a claim."""
     account = service_account(cluster, namespace, [*rules(), *yaml.safe_load(ROLE.read_text())["rules"]])
     terminal = replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
     cluster.kubectl.apply(claim(namespace))
@@ -152,10 +157,16 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(
     wait_until("the pods to go", lambda: not lookers(terminal), timeout=PATIENCE)
 
 
-def test_what_stands_beside_a_job_goes_with_it(terminal: Terminal) -> None:
-    """Also of a job that never ran: its pod waits for one of the job's, and nobody knows a node's address."""
-    words = ("--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", "--suspend", *SMALL)
-    terminal.ptjob("submit", "--name", "paused", "--image", INIT_IMAGE, *words, "sleep 600")
+def test_what_stands_beside_a_job_goes_with_it(cluster: Cluster, hardened_namespace: str, tmp_path: Path) -> None:
+    """Also of a job that never ran, where pods are restricted, counted and limited.
+
+    Its pod is admitted, and waits for one of the job's; nobody knows a node's address.
+    """
+    terminal = permitted(cluster, hardened_namespace, tmp_path)
+    user = ("--security-context", "{runAsUser: 1000, runAsNonRoot: true}")
+    words = ("--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", "--suspend", *user, *SMALL)
+    submitted = terminal.ptjob("submit", "--name", "paused", "--image", INIT_IMAGE, *words, "sleep 600")
+    assert submitted.exit_code == 0, submitted.output
 
     shown = json.loads(terminal.ptjob("get", "paused", "-o", "json").stdout)["tensorboard_url"]
     pods = terminal.cluster.kubectl.list("pods", namespace=terminal.namespace)

@@ -19,6 +19,8 @@ from ptjob_provider.core.kubernetes.board import ENDED
 from ptjob_provider.core.kubernetes.probe_answer import obstacle
 from ptjob_provider.core.kubernetes.probe_pod import is_held_by_one_node
 from ptjob_provider.core.kubernetes.tunnel import tunnel
+from ptjob_provider.core.site import check_known
+from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -45,6 +47,7 @@ async def shown(client: Client, what: Shown) -> AsyncIterator[str]:
         async with _tunnelled(client, what, beside) as address:
             yield address
         return
+    check_known(what)
     async with _started(client, what) as pod, _tunnelled(client, what, pod) as address:
         yield address
 
@@ -59,8 +62,12 @@ async def _tunnelled(client: Client, what: Shown, pod: str) -> AsyncIterator[str
 
 
 async def _beside(client: Client, what: Shown) -> str:
-    """Return the pod that stands beside the job and shows its folder; "" if there is none that does."""
-    if what.job is None:
+    """Return the pod that stands beside the job and shows its folder; "" if there is none that does.
+
+    Arena's is taken, too: a job that says nothing of one may have one. One that has been let go may still be ending.
+    """
+    plan = TensorBoardPlan.of(what.job) if what.job else None
+    if what.job is None or (plan is not None and not plan.url):
         return ""
     labels = companion.labels_of(what.job["metadata"]["name"])
     selector = ",".join(f"{key}={value}" for key, value in labels.items())

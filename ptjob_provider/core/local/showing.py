@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.local.volumes import claim_directory, inside
+from ptjob_provider.core.site import check_known
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,6 +36,7 @@ async def shown(config: LocalConfig, what: Shown) -> AsyncIterator[str]:
     if importlib.util.find_spec("tensorboard") is None:
         text = f"TensorBoard is not installed for {sys.executable}: pip install tensorboard, or ptjob-provider[demo]"
         raise UnsupportedByBackend.of("tensorboard", text)
+    check_known(what)
     root = claim_directory(config.claims_of(what.namespace), what.plan.claim)
     if not root.is_dir():
         raise InvalidSpec.of("claim", what.plan.claim, f"a claim of namespace {what.namespace}: {root} is not there")
