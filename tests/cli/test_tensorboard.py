@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -46,9 +47,13 @@ def address_of(process: subprocess.Popen[str]) -> str:
 
 
 def tags(address: str) -> list[str]:
-    """Return what the page draws."""
-    with urllib.request.urlopen(f"{address}data/plugin/scalars/tags", timeout=30) as answer:  # noqa: S310 - loopback
-        return [tag for run in json.load(answer).values() for tag in run]
+    """Return what the page draws, once TensorBoard has read its folder."""
+    for _ in range(300):
+        with urllib.request.urlopen(f"{address}data/plugin/scalars/tags", timeout=30) as answer:  # noqa: S310 - loopback
+            if found := [tag for run in json.load(answer).values() for tag in run]:
+                return found
+        time.sleep(0.1)
+    pytest.fail("it reads nothing")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

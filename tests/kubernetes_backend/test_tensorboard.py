@@ -92,9 +92,15 @@ class Looking:
 
 
 def tags(address: str) -> dict[str, dict[str, object]]:
-    """Return what TensorBoard knows of scalars, as its page asks for it."""
-    with urllib.request.urlopen(f"{address}data/plugin/scalars/tags", timeout=30) as answer:  # noqa: S310 - loopback
-        found: dict[str, dict[str, object]] = json.load(answer)
+    """Return what TensorBoard knows of scalars, as its page asks for it, once it has read its folder."""
+    found: dict[str, dict[str, object]] = {}
+
+    def has_read() -> bool:
+        with urllib.request.urlopen(f"{address}data/plugin/scalars/tags", timeout=30) as answer:  # noqa: S310 - loopback
+            found.update(json.load(answer))
+        return bool(found)
+
+    wait_until("its curves", has_read, timeout=PATIENCE)
     return found
 
 
