@@ -1,10 +1,10 @@
-"""Arena's command line, built once from its Go module when a test first asks for it."""
+"""Arena's command line, built once from its Go module when a test first asks for it, and the charts that come along."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.binaries import ARENA
+from cluster.binaries import ARENA, module_folder
 from cluster.shell import locked
 
 if TYPE_CHECKING:
@@ -23,3 +23,8 @@ def ensure_built(cluster: Cluster, tell: Callable[[str], None]) -> Path:
     with locked(cluster.layout.cache / "arena.lock"):
         cluster.programs.build(tell, [ARENA])
     return cluster.programs.folder(ARENA) / "arena"
+
+
+def charts() -> Path:
+    """Return the charts that it makes jobs from; it looks for them in `charts` of its user's home."""
+    return module_folder(ARENA, "github.com/kubeflow/arena") / "charts"

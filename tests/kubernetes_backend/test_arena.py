@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 from click.testing import CliRunner, Result
 
 import code_servers
@@ -94,6 +93,7 @@ def arena_program(cluster: Cluster, tell: Callable[[str], None]) -> Path:
 @pytest.fixture
 def people(cluster: Cluster, namespace: str, arena_program: Path, tmp_path: Path) -> People:
     (tmp_path / "arena-kubectl").symlink_to(cluster.kubectl.program)  # under this name its releases bring one
+    (tmp_path / "charts").symlink_to(arena.charts())
     account = service_account(cluster, namespace, [*rules(), *optional_rules()])
     return People(cluster=cluster, namespace=namespace, kubeconfig=account, program=arena_program, home=tmp_path)
 
@@ -148,45 +148,17 @@ def test_without_the_right_the_job_is_submitted_and_that_is_said(people: People)
     assert not people.has("configmaps", "ours-pytorchjob")
 
 
-ARENAS_JOB = """
-apiVersion: kubeflow.org/v1
-kind: PyTorchJob
-metadata:
-  name: theirs
-  labels: {app: pytorchjob, chart: pytorchjob-0.5.2, release: theirs, heritage: Helm, createdBy: PyTorchJob}
-  annotations: {arena.kubeflow.org/username: alice, requestGPUsOfJobOwner: "0"}
-spec:
-  runPolicy: {cleanPodPolicy: Running, backoffLimit: 0}
-  pytorchReplicaSpecs:
-    Master: {replicas: 1, restartPolicy: Never, template: TEMPLATE}
-    Worker: {replicas: 1, restartPolicy: OnFailure, template: TEMPLATE}
-"""
-"""What Arena's chart makes of `arena submit pytorch --workers=2`, as it was read on a cluster, without its volumes."""
-
-TEMPLATE = {
-    "metadata": {"labels": {"app": "pytorchjob", "release": "theirs", "createdBy": "PyTorchJob"}},
-    "spec": {
-        "terminationGracePeriodSeconds": 1,
-        "containers": [
-            {
-                "name": "pytorch",
-                "image": INIT_IMAGE,
-                "workingDir": "/root",
-                "command": ["sh", "-c", SPEAKS],
-                "env": [{"name": "workers", "value": "2"}, {"name": "gpus", "value": "0"}],
-                "resources": {"limits": {"cpu": "50m", "memory": "32Mi"}},
-            }
-        ],
-    },
-}
-
-
 def test_ptjob_handles_arenas_jobs(people: People) -> None:
-    """Listed with the person, shown, read, followed to the end without a change, and deleted with what Arena keeps."""
-    job = yaml.safe_load(ARENAS_JOB.replace("TEMPLATE", json.dumps(TEMPLATE)))
-    made = people.cluster.kubectl("create", "-n", people.namespace, "-f", "-", "-o", "json", stdin=json.dumps(job))
-    kept = arenas_config_map(json.loads(made)["metadata"]["uid"])
-    people.cluster.kubectl("create", "-n", people.namespace, "-f", "-", stdin=json.dumps(kept))
+    """One that `arena submit` has made is listed with its person, shown, read, followed, adopted and deleted.
+
+    Who only follows it changes nothing of it; who adopts it gives it the time to live of every job. With it goes what
+    Arena keeps of it.
+    """
+    made = people.arena(
+        *("submit", "pytorch", "--name=theirs", "--workers=2", f"--image={INIT_IMAGE}"),
+        *("--image-pull-policy=IfNotPresent", "--cpu=50m", "--memory=32Mi", SPEAKS),
+    )
+    assert "theirs has been submitted successfully" in made, made
     people.wait_for_lines("theirs-master-0")
     people.wait_for_lines("theirs-worker-0")
 
@@ -196,31 +168,23 @@ def test_ptjob_handles_arenas_jobs(people: People) -> None:
     for pod in ("theirs-master-0", "theirs-worker-0"):
         people.cluster.kubectl("exec", pod, "-n", people.namespace, "--", "touch", "/tmp/go")  # noqa: S108 - in a pod
     followed = people.ptjob("follow", "theirs")
-    annotations = people.cluster.kubectl.get("pytorchjob", "theirs", namespace=people.namespace)["metadata"][
-        "annotations"
-    ]
+    untouched = people.cluster.kubectl.get("pytorchjob", "theirs", namespace=people.namespace)
+    adopted = people.ptjob("follow", "theirs", "--adopt")
+    ours = people.cluster.kubectl.get("pytorchjob", "theirs", namespace=people.namespace)
     deleted = people.ptjob("delete", "theirs")
 
-    assert re.match(r"theirs\s+Running\s+2\s.*alice \(Arena\)$", listed[1]), listed
+    assert re.match(r"theirs\s+Running\s+2\s.*\(Arena\)$", listed[1]), listed
     assert [replica["name"] for replica in shown["replicas"]] == ["theirs-master-0", "theirs-worker-0"]
     assert worker == "rank 1 line 3\n"
     assert followed.exit_code == 0, followed.output
     assert followed.stdout.splitlines() == [f"rank 0 line {n}" for n in (1, 2, 3)]
-    assert not [name for name in annotations if name.startswith("ptjob-provider")]
+    assert not [name for name in untouched["metadata"]["annotations"] if name.startswith("ptjob-provider")]
+    assert adopted.exit_code == 0, adopted.output
+    assert "ttlSecondsAfterFinished" not in untouched["spec"]["runPolicy"]
+    assert ours["spec"]["runPolicy"]["ttlSecondsAfterFinished"] == 7 * 24 * 3600
     assert deleted.exit_code == 0
     wait_until("the ConfigMap to be gone", lambda: not people.has("configmaps", "theirs-pytorchjob"), timeout=PATIENCE)
     assert "theirs" not in people.arena("list")
-
-
-def arenas_config_map(uid: str) -> dict[str, object]:
-    """Return what Arena keeps of its job; since 0.15.5 the job owns it."""
-    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "theirs", "uid": uid}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "theirs-pytorchjob", "labels": {"createdBy": "arena"}, "ownerReferences": [owner]},
-        "data": {"app": "pytorchjob.kubeflow.org/theirs", "chart": "pytorchjob-0.5.2"},
-    }
 
 
 def test_a_session_of_arenas_guide_does_the_same_here(
