@@ -367,3 +367,79 @@ def test_a_pytorchjob_has_no_runtime() -> None:
 def test_trainer_counts_the_processes_by_itself_unless_it_is_told() -> None:
     """`auto` is what it does where no number is given."""
     assert "numProcPerNode" not in rendered(**BASE, nproc_per_node="auto")["spec"]["trainer"]
+
+
+CODE = {"runtime": "TrainingRuntime/ours", "code": "https://git.example/team/mnist.git"}
+
+
+def test_code_is_fetched_by_the_runtimes_init_container() -> None:
+    """The job tells it what, and where; its image, its user and what it takes is the runtime's affair."""
+    env = {"GIT_SYNC_BRANCH": "main", "EPOCHS": "3"}
+
+    found = rendered(**BASE, **CODE, env=env)
+
+    [patch] = found["spec"]["runtimePatches"]
+    pod = pod_template_of(replicated_jobs(patch)[0])["spec"]
+    [fetching], [training] = pod["initContainers"], pod["containers"]
+    told = {each["name"]: each["value"] for each in fetching["env"]}
+    assert fetching.keys() == {"name", "env", "volumeMounts"}
+    assert fetching["name"] == "init-code"
+    assert (told["GIT_SYNC_REPO"], told["GIT_SYNC_BRANCH"]) == (CODE["code"], "main")
+    assert {"name": "code-sync", "mountPath": "/root/code"} in training["volumeMounts"]
+    assert "workingDir" not in training
+    names = [each["name"] for each in found["spec"]["trainer"]["env"]]
+    assert ("EPOCHS" in names, "GIT_SYNC_BRANCH" in names) == (True, False)
+    assert trainjob.runtime_of(found) == kinds.Runtime(
+        kind="TrainingRuntime", name="ours", init_containers=("init-code",)
+    )
+
+
+def test_credentials_of_the_code_go_into_a_secret() -> None:
+    """And the job's hash is the same whatever its name is."""
+    job = TrainingJob.parse(**BASE, **CODE, env={"GIT_SYNC_PASSWORD": "s3cr3t"})
+    first, second = (trainjob.render(job, owner=OWNER, attempt=attempt) for attempt in (1, 2))
+
+    assert first.secret is not None
+    assert first.secret["stringData"] == {"node.GIT_SYNC_PASSWORD": "s3cr3t"}
+    assert "s3cr3t" not in str(first.manifest)
+    assert first.spec_hash == second.spec_hash
+
+
+def test_other_init_containers_that_a_job_tells_something_stay_as_they_are() -> None:
+    """They are the runtime's, too."""
+    pod = {"initContainers": [{"name": "warm", "env": [{"name": "A", "value": "b"}]}]}
+
+    found = rendered(**BASE, **CODE, pod_template={"spec": {**pod, "containers": [{"name": "node"}]}})
+
+    inits = pod_template_of(replicated_jobs(found["spec"]["runtimePatches"][0])[0])["spec"]["initContainers"]
+    assert [each["name"] for each in inits] == ["init-code", "warm"]
+    assert inits[1] == pod["initContainers"][0]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({**CODE, "runtime": None}, r"^code: .* name a runtime that has one called init-code"),
+        ({**CODE, "runtime": "torch-distributed"}, r"^code: a TrainJob can add no init container"),
+        ({**CODE, "code": {"git": CODE["code"], "image": "mirror/sync:1"}}, r"^code\.image: the runtime's"),
+    ],
+    ids=["no runtime", "Trainer's own", "an image"],
+)
+def test_code_is_refused_where_no_runtime_can_fetch_it(given: dict[str, Any], why: str) -> None:
+    """Before anything is created."""
+    with pytest.raises(InvalidSpec, match=why):
+        rendered(**BASE, **given)
+
+
+def test_the_init_containers_of_a_runtime_are_known() -> None:
+    """Those of the pods that train."""
+    steps = [
+        {
+            "name": "dataset-initializer",
+            "template": {"spec": {"template": {"spec": {"initContainers": [{"name": "a"}]}}}},
+        },
+        {"name": "node", "template": {"spec": {"template": {"spec": {"initContainers": [{"name": "init-code"}]}}}}},
+    ]
+
+    assert trainjob.init_containers({"spec": {"template": {"spec": {"replicatedJobs": steps}}}}) == {"init-code"}
+    assert trainjob.init_containers({}) == set()

@@ -80,6 +80,8 @@ def test_2_0_has_overrides_of_the_pod_spec_and_labels_for_the_whole_job() -> Non
         (V2_1, {"security_context": {"runAsUser": 1}}, "securityContext"),
         (V2_1, {"termination_grace_period_seconds": 1}, "terminationGracePeriodSeconds"),
         (V2_1, {"container_security_context": {"runAsUser": 1}}, "container_security_context"),
+        (V2_1, {"code": "https://git.example/mnist.git", "runtime": "ours"}, "code"),
+        (V2_0, {"code": "https://git.example/mnist.git", "runtime": "ours"}, "code"),
         (V2_0, {"affinity": {"nodeAffinity": {}}}, "affinity"),
         (V2_0, {"image_pull_secrets": ["hub"]}, "imagePullSecrets"),
     ],

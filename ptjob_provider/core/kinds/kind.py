@@ -60,10 +60,12 @@ class Runtime:
     Attributes:
         kind: `ClusterTrainingRuntime`, or `TrainingRuntime` for one of the job's namespace.
         name: its name.
+        init_containers: which of its own the job tells something; it can add none.
     """
 
     kind: str
     name: str
+    init_containers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

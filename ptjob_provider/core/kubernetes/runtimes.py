@@ -6,9 +6,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
+from ptjob_provider.core.code_sync import CONTAINER as SYNC_CONTAINER
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PermissionDenied, one_of
+from ptjob_provider.core.kinds import trainjob
 from ptjob_provider.core.kubernetes import paths
-from ptjob_provider.core.kubernetes.client import METADATA_LIST
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -31,7 +32,7 @@ async def check_runtime(client: Client, manifest: Manifest) -> None:
         return
     meta = manifest["metadata"]
     try:
-        found = await _names(client, runtime.kind, meta["namespace"])
+        found = await _listed(client, runtime.kind, meta["namespace"])
     except JobNotFound:  # the kind is not served, which the create will tell
         return
     except PermissionDenied as error:
@@ -41,17 +42,20 @@ async def check_runtime(client: Client, manifest: Manifest) -> None:
     wanted = _PREFIXES[runtime.kind] + runtime.name
     if wanted not in found:
         [other] = _PREFIXES.keys() - {runtime.kind}
-        raise InvalidSpec.of("runtime", wanted, await _allowed(client, found, other, meta["namespace"]))
+        raise InvalidSpec.of("runtime", wanted, await _allowed(client, list(found), other, meta["namespace"]))
+    for name in sorted(set(runtime.init_containers) - trainjob.init_containers(found[wanted])):
+        field = "code" if name == SYNC_CONTAINER else "init_containers"
+        raise InvalidSpec(f"{field}: the runtime {wanted} has no init container {name}, and a job can add none")
 
 
 async def _allowed(client: Client, found: list[str], other: str, namespace: str) -> str:
     try:
-        found = sorted([*found, *await _names(client, other, namespace)])
+        found = sorted([*found, *await _listed(client, other, namespace)])
     except PermissionDenied as error:
         return f"{one_of(found) if found else 'there is none of that kind'}; {error}"
     return one_of(found) if found else "there are none yet: have one made"
 
 
-async def _names(client: Client, kind: str, namespace: str) -> list[str]:
-    pages = client.pages(paths.runtimes(kind, namespace), accept=METADATA_LIST)
-    return [_PREFIXES[kind] + each["metadata"]["name"] async for page in pages for each in page.items]
+async def _listed(client: Client, kind: str, namespace: str) -> dict[str, Manifest]:
+    found = await client.items(paths.runtimes(kind, namespace))
+    return {_PREFIXES[kind] + each["metadata"]["name"]: each for each in found}

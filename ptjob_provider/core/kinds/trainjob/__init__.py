@@ -20,7 +20,7 @@ from ptjob_provider.core.kinds.trainjob.replicas import (
     replicas,
     templates,
 )
-from ptjob_provider.core.kinds.trainjob.runtimes import runtime_of
+from ptjob_provider.core.kinds.trainjob.runtimes import init_containers, runtime_of
 from ptjob_provider.core.kinds.trainjob.template import CONTAINER
 from ptjob_provider.core.kinds.trainjob.words import in_words_of
 
@@ -66,6 +66,7 @@ __all__ = [
     "due_at",
     "expiring",
     "in_words_of",
+    "init_containers",
     "is_older",
     "is_restarted",
     "makers",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import owner_labels, spec_hash
-from ptjob_provider.core.kinds import claims, podtemplate, tensorboards
+from ptjob_provider.core.kinds import claims, code, podtemplate, tensorboards
 from ptjob_provider.core.kinds.asked import changed, pods_asked_for
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.metadata import check_labels, check_metadata
@@ -22,6 +22,7 @@ from ptjob_provider.core.kinds.ours import (
     without_servers_word,
 )
 from ptjob_provider.core.kinds.podshape import check_pod_shape
+from ptjob_provider.core.kinds.trainjob.fetching import with_code
 from ptjob_provider.core.kinds.trainjob.runtimes import reference
 from ptjob_provider.core.kinds.trainjob.template import CONTAINER, template_of, with_template
 from ptjob_provider.core.kinds.trainjob.words import STEP, in_newest_words
@@ -47,7 +48,7 @@ _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _RESERVED = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
 
 _OF_JOB = frozenset(
-    {"name", "namespace", "kind", "runtime", "manifest", "pod_template", "model", "tfevents", "checkpoints"}
+    {"name", "namespace", "kind", "runtime", "manifest", "pod_template", "model", "tfevents", "checkpoints", "code"}
     | {"tensorboard"}
     | {"workers", "nproc_per_node", "suspend", "active_deadline_seconds", "queue_name", "labels", "annotations"}
 )
@@ -76,7 +77,6 @@ _WHY_NOT = {
     "backoff_limit": "the runtime's job has it",
     "ttl_seconds_after_finished": "a TrainJob has no time to live; see on_finish_action",
     "elastic_policy": "Trainer has no elastic jobs since 2.2",
-    "code": "a TrainJob can add no init container; have one in a runtime of your own, or the code in the image",
     "gang": "the runtime's podGroupPolicy says it",
     "master": "all nodes of a TrainJob are alike",
     "worker": "all nodes of a TrainJob are alike",
@@ -105,20 +105,23 @@ def render(
     check_pod_shape("spec", own["spec"])
     template = pods_asked_for(own, job, installation.template, role="worker", container=CONTAINER)
     [template], changes = without_nccl([(STEP, template)], job, installation.template)
+    own_runtime = asked["spec"]["runtimeRef"].get("name") != DEFAULT_RUNTIME
+    template = with_code(template, job.code, has_own_runtime=own_runtime)
     [template] = claims.with_output_mounts([template], job.outputs, container=CONTAINER)
     outputs = claims.resolve_outputs(template, job.outputs, container=CONTAINER)
-    bare = with_template(asked["spec"], {"spec": template["spec"]})
+    name, namespace = asked["metadata"]["name"], asked["metadata"]["namespace"]
+    hidden, secret = code.hidden({STEP: template}, secret=code.secret_name(name), namespace=namespace)
+    of_any_attempt, _ = code.hidden({STEP: template}, secret="code", namespace=namespace)  # noqa: S106 - a name
+    bare = with_template(asked["spec"], {"spec": of_any_attempt[STEP]["spec"]})
     digest = spec_hash({"spec": bare, "outputs": outputs.to_dict()})
-    name = asked["metadata"]["name"]
     labels = owner_labels(name, owner, attempt)
     variables = {ATTEMPT_ENV: str(attempt)} | claims.output_variables(outputs)
-    ours = podtemplate.with_metadata(template, labels=labels, annotations={})
+    ours = podtemplate.with_metadata(hidden[STEP], labels=labels, annotations={})
     ours = podtemplate.with_leading_env(ours, variables, container=CONTAINER)
     if job.manifest is None:
         ours = podtemplate.map_container(ours, CONTAINER, lambda found: _with_rank(found, asked))
     if installation.change_pod is not None:
-        first = {"name": f"{name}-{STEP}-0-0", "namespace": asked["metadata"]["namespace"]}
-        ours = changed(ours, installation.change_pod, **first)
+        ours = changed(ours, installation.change_pod, name=f"{name}-{STEP}-0-0", namespace=namespace)
     check_labels("template.metadata", ours.get("metadata") or {})
     whole = {**asked, "spec": with_template(asked["spec"], ours)}
     tensorboard = tensorboards.planned(
@@ -127,7 +130,7 @@ def render(
     annotations = our_annotations(owner, attempt, digest, outputs, tensorboard)
     manifest = owned(podtemplate.with_metadata(whole, labels=labels, annotations=annotations), owner)
     check_metadata("metadata", manifest["metadata"])
-    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, changes=changes)
+    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, secret=secret, changes=changes)
 
 
 def _check_fields(job: TrainingJob) -> None:

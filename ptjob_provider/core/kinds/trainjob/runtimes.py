@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds.kind import Runtime
+from ptjob_provider.core.kinds.trainjob.template import template_of
+from ptjob_provider.core.kinds.trainjob.words import STEP, pod_template_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,5 +36,15 @@ def runtime_of(manifest: Mapping[str, Any]) -> Runtime | None:
     """Return the runtime that a job names; None if it is of another group."""
     named = manifest["spec"]["runtimeRef"]
     kind = named.get("kind") or _OF_CLUSTER
+    inits = template_of(manifest["spec"])["spec"].get("initContainers") or ()
     is_known = (named.get("apiGroup") or _GROUP) == _GROUP and kind in {_OF_CLUSTER, _OF_NAMESPACE}
-    return Runtime(kind=kind, name=str(named.get("name"))) if is_known else None
+    names = tuple(str(each.get("name")) for each in inits)
+    return Runtime(kind=kind, name=str(named.get("name")), init_containers=names) if is_known else None
+
+
+def init_containers(runtime: Mapping[str, Any]) -> set[str]:
+    """Return the names of the init containers that a runtime's object gives the pods that train."""
+    template = (runtime.get("spec") or {}).get("template") or {}
+    steps = (template.get("spec") or {}).get("replicatedJobs") or ()
+    pods = (pod_template_of(step).get("spec") or {} for step in steps if step.get("name") == STEP)
+    return {str(each.get("name")) for pod in pods for each in pod.get("initContainers") or ()}

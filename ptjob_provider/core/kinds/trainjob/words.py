@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core.code_sync import CONTAINER as SYNC_CONTAINER
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec.literals import mapping, sequence
 
@@ -122,6 +123,8 @@ def _override(entry: Mapping[str, Any], where: str) -> Manifest:
     for name in _SINCE_2_2 if where == TEMPLATES else _SINCE_2_1:
         if spec.get(name) is not None:
             raise InvalidSpec(f"{name}: this cluster's Trainer is too old to change it; have the runtime say it")
+    if any(container.get("name") == SYNC_CONTAINER for container in spec.get("initContainers") or ()):
+        raise InvalidSpec("code: this cluster's Trainer is older than 2.2; have the code in the image")
     for container in spec.get("containers") or ():
         if container.get("securityContext") is not None:
             raise InvalidSpec("container_security_context: this cluster's Trainer is older than 2.2")

@@ -1,0 +1,91 @@
+"""Code for a TrainJob: fetched by an init container of its runtime, which the job tells what to fetch."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+import code_servers
+from cluster.images import INIT_IMAGE
+from cluster.shell import ClusterFailed
+from cluster.sync_image import SYNC
+from cluster.tenants import service_account
+from code_servers import PASSWORD, USER, Net
+from installed import ROOT
+from kubernetes_backend.trainjob_stories import runtime
+from ptjob_provider.core.code_sync import CONTAINER
+from ptjob_provider.core.conclusion import Outcome
+from ptjob_provider.core.errors import InvalidSpec
+from rbac import rules_of_kinds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from kubernetes_backend.trainjobs import Lab
+    from ptjob_provider.core.identity import Manifest
+
+ROLE = ROOT / "docs" / "kubernetes-code-role.yaml"
+OURS = "TrainingRuntime/ours"
+
+
+def documented_runtime(namespace: str, image: str) -> Manifest:
+    """Return the runtime that the documentation has, with another image to fetch code."""
+    [text] = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "kinds.md").read_text(), re.DOTALL | re.MULTILINE)
+    found: Manifest = yaml.safe_load(text)
+    [node] = found["spec"]["template"]["spec"]["replicatedJobs"]
+    [fetching] = node["template"]["spec"]["template"]["spec"]["initContainers"]
+    fetching["image"] = image
+    return {**found, "metadata": {**found["metadata"], "namespace": namespace}}
+
+
+async def test_a_private_repository_is_fetched_and_its_revision_told(
+    lab: Lab, tmp_path: Path, tell: Callable[[str], None]
+) -> None:
+    """By the runtime's container, told by the job; what credentials it needs is in a Secret of the job alone."""
+    code_servers.ensure_programs()
+    repository = code_servers.repository(tmp_path)
+    lab.cluster.kubectl.apply(documented_runtime(lab.namespace, SYNC.ensure(lab.cluster, tell)))
+    service_account(lab.cluster, lab.namespace, [*rules_of_kinds(), *yaml.safe_load(ROLE.read_text())["rules"]])
+    env = {"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": PASSWORD}
+
+    with code_servers.http(repository.path.parent, Net.of(lab.cluster), private=True) as address:
+        where = {"code": f"{address}/mnist.git", "runtime": "TrainingRuntime/with-code"}
+        submission = await lab.submit("cat /root/code/mnist/train.py", env=env, workers=1, **where)
+        conclusion = await lab.follow(submission)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert lab.lines == ["print('v2')"]
+    assert (conclusion.result or {})["git_revision"] == repository.revisions["main"]
+    job = await lab.backend.get("TrainJob", lab.namespace, submission.ref.name)
+    assert PASSWORD not in json.dumps([job, conclusion.to_dict(), lab.sink.notices])
+
+
+async def test_a_runtime_that_cannot_fetch_code_is_known_before_anything_is_created(lab: Lab) -> None:
+    """A job can tell an init container something, and add none: its pods would never be made."""
+    lab.cluster.kubectl.apply(runtime("Never", 0, namespace=lab.namespace))
+
+    with pytest.raises(InvalidSpec, match=rf"^code: the runtime {OURS} has no init container {CONTAINER}"):
+        await lab.submit("true", code="https://git.example/team/mnist.git", runtime=OURS)
+
+    assert await lab.backend.list("TrainJob", lab.namespace, {}) == []
+
+
+def test_the_server_itself_lets_no_job_add_an_init_container(lab: Lab) -> None:
+    """It knows no image there, in its newest words; so the code's container is asked of the runtime."""
+    pod = {"spec": {"initContainers": [{"name": CONTAINER, "image": INIT_IMAGE}]}}
+    node = {"name": "node", "template": {"spec": {"template": pod}}}
+    patch = {"manager": "example.com/me", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [node]}}}}
+    job = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "adds", "namespace": lab.namespace},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}, "runtimePatches": [patch]},
+    }
+
+    with pytest.raises(ClusterFailed, match=r"unknown field .*initContainers\[0\]\.image"):
+        lab.cluster.kubectl("create", "--validate=strict", "--filename", "-", stdin=json.dumps(job))
