@@ -185,6 +185,14 @@ class TestWaiting:
             ("digits-node-0-1", WaitKind.REFUSED, "exceeded quota: new")
         ]
 
+    def test_a_controller_that_was_a_moment_late_holds_nothing_up(self) -> None:
+        """It has tried again before anybody reads of it, and the event stays for an hour."""
+        text = "reconciliation failed: Operation cannot be fulfilled: the object has been modified; please apply"
+
+        record = look(Record(), events=[event("TrainJobResourcesCreationFailed", text, name="digits")])
+
+        assert record.waiting == ()
+
     @pytest.mark.parametrize(
         ("reason", "message", "kind"),
         [

@@ -38,6 +38,8 @@ _NOTHING_MADE = {"TrainJobResourcesCreationFailed", "HeadlessServiceCreationFail
 """Of what Trainer or JobSet could not make, which would have made pods."""
 _MAKES = {"FailedCreate", "SuccessfulCreate"}
 """Of a batch Job: it has been made, and makes pods."""
+_CONFLICT = "the object has been modified"
+"""What a controller is told that was a moment late: it tries again at once, and mostly says so in an event."""
 _FORBIDDEN_POD = re.compile(r'pods "(?P<name>[^"]+)" is forbidden: (?P<why>.*)', re.DOTALL)
 
 
@@ -212,7 +214,7 @@ def refusals(
         reason, message = event.get("reason") or "", event.get("message") or ""
         if reason in _NOTHING_MADE and any(later.get("reason") in _MAKES for later in events[index + 1 :]):
             continue
-        if reason not in _NOT_MADE | _NOTHING_MADE:
+        if reason not in _NOT_MADE | _NOTHING_MADE or _CONFLICT in message:
             continue
         found = _FORBIDDEN_POD.search(message) if reason in _NOT_MADE else None
         name, why = (replica_named(found["name"]), found["why"]) if found else ("", message)
