@@ -19,6 +19,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause, Limits
 from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
+from ptjob_provider.core.kubernetes import ClusterSite
 from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.snapshot import look
 from ptjob_provider.core.spec import TrainingJob
@@ -170,7 +171,7 @@ async def test_a_retry_adopts_the_job_that_runs(lab: Lab) -> None:
 
 
 async def test_a_person_sees_the_job_by_its_name_alone(lab: Lab) -> None:
-    """Nobody has to say what kind it is."""
+    """Nobody has to say what kind it is; what its events are about is the Job below it as well, which made its pods."""
     submission = await lab.submit("echo up; sleep 600 & wait")
     await lab.until(submission, JobPhase.RUNNING)
 
@@ -179,6 +180,10 @@ async def test_a_person_sees_the_job_by_its_name_alone(lab: Lab) -> None:
     assert seen.status.phase is JobPhase.RUNNING
     assert sorted(seen.record.running) == [f"{submission.ref.name}-node-0-{index}" for index in range(2)]
     assert seen.submission.ref == submission.ref
+    told = await ClusterSite(lab.config).events(seen.submission.ref, [pod["metadata"]["name"] for pod in seen.pods])
+    assert {("Job", "SuccessfulCreate"), ("Pod", "Started")} <= {
+        (event["involvedObject"]["kind"], event["reason"]) for event in told
+    }
     await stop_and_wait(lab.backend, submission.ref)
 
 

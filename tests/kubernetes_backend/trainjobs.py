@@ -34,7 +34,8 @@ class Lab:
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
         self.namespace = namespace
-        self.backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules_of_kinds())))
+        self.config = config_of(service_account(cluster, namespace, rules_of_kinds()))
+        self.backend = KubernetesBackend(self.config)
         self.sink = ListSink()
 
     async def submit(self, script: str = "true", **fields: Any) -> Submission:
