@@ -18,6 +18,7 @@ from ptjob_provider.core.kubernetes.board.metering import Metering
 from ptjob_provider.core.kubernetes.board.world import World
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.site import ClusterSite
+from ptjob_provider.core.kubernetes.usage import asked_in
 from ptjob_provider.core.measured import Use
 
 if TYPE_CHECKING:
@@ -186,3 +187,12 @@ async def test_a_metrics_server_that_gives_its_list_no_version_is_read() -> None
     assert found.unknown == ""
     [use] = found.replicas
     assert (use.replica, use.cpu, use.memory) == ("digits-master-0", 0.25, 64 * 2**20)
+
+
+def test_the_default_keeps_to_the_requests_that_waiting_may_cost() -> None:
+    """120 an hour, of which the watches need up to 60."""
+    looks = 3600 / ClusterConfig().usage_interval
+    nodes = [f"n{number}" for number in range(1000)]
+    asked, metrics = asked_in(0, nodes, kubelets=True, metrics=True)
+
+    assert looks * (len(asked) + metrics) <= 60
