@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core import kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -203,7 +203,7 @@ def types(job: Manifest | None) -> list[tuple[str, str]]:
 
 def has_ended(observation: Observation) -> bool:
     """Whether the job has an end."""
-    return observation.job is not None and pytorchjob.read_status(observation.job).phase.is_terminal
+    return observation.job is not None and kinds.read_status(observation.job).phase.is_terminal
 
 
 def is_running(observation: Observation, *, replicas: int = 1) -> bool:

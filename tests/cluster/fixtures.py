@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster import boot, training_image
+from cluster import boot, trainer, training_image
 from cluster.boot import Cluster
 from cluster.layout import Layout
 from cluster.operators import wait_for_training_operator
@@ -55,6 +55,13 @@ def cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
 def digits_image(cluster: Cluster, tell: Callable[[str], None]) -> str:
     """Have the digits image in the cluster."""
     return training_image.ensure_digits(cluster, tell)
+
+
+@pytest.fixture(scope="session")
+def trained(cluster: Cluster) -> Cluster:
+    """Have Trainer and JobSet on the cluster."""
+    trainer.install(cluster)
+    return cluster
 
 
 @pytest.fixture(scope="module")

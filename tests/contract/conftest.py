@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cluster.images import INIT_IMAGE
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, Tenant, config_of
+from contract.kinded import Kinded
 from local_world import environment
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.local.claim import annotations_file
-from rbac import rules
+from rbac import rules, rules_of_kinds
 from worlds import World
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -28,6 +31,26 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     made = _on_cluster(request) if request.param == "kubernetes" else _on_this_machine(tmp_path)
     yield made
     await made.clear()
+
+
+@pytest.fixture(
+    params=[
+        ("local", "PyTorchJob"),
+        pytest.param(("kubernetes", "PyTorchJob"), marks=pytest.mark.cluster),
+        pytest.param(("kubernetes", "TrainJob"), marks=pytest.mark.cluster),
+    ],
+    ids="-".join,
+)
+async def kinded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kinded]:
+    """Return a back-end that has no jobs, and a kind that it runs."""
+    place, kind = request.param
+    if kind == "TrainJob":
+        request.getfixturevalue("trained")
+    rights = rules_of_kinds() if kind == "TrainJob" else rules()
+    made = _on_this_machine(tmp_path) if place == "local" else _on_cluster(request, rights=rights, image=INIT_IMAGE)
+    world = replace(made, prepare=lambda manifest: manifest)
+    yield Kinded(world=world, kind=kind)
+    await world.clear()
 
 
 def _on_this_machine(folder: Path) -> World:
@@ -51,13 +74,13 @@ def _annotate_file(claims: Path, name: str, notes: Mapping[str, str | None]) -> 
     beside.replace(file)
 
 
-def _on_cluster(request: pytest.FixtureRequest) -> World:
+def _on_cluster(request: pytest.FixtureRequest, *, rights: Sequence[Mapping[str, Any]] = (), image: str = "") -> World:
     """Return a namespace, reached by a service account that may do what the documentation says and nothing else."""
     cluster, namespace = request.getfixturevalue("cluster"), request.getfixturevalue("namespace")
-    account = service_account(cluster, namespace, rules())
+    account = service_account(cluster, namespace, rights or rules())
     return World(
         backend=KubernetesBackend(config_of(account)),
-        image=request.getfixturevalue("digits_image"),
+        image=image or request.getfixturevalue("digits_image"),
         namespace=namespace,
         claim=partial(cluster.volume, namespace=namespace),
         annotate=Tenant(cluster, namespace).annotate,

@@ -6,18 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster import trainer
 from kubernetes_backend.trainjobs import Lab
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
-
-
-@pytest.fixture(scope="session")
-def trained(cluster: Cluster) -> Cluster:
-    """Have Trainer and JobSet on the cluster."""
-    trainer.install(cluster)
-    return cluster
 
 
 @pytest.fixture
