@@ -173,7 +173,8 @@ def test_ptjob_handles_arenas_jobs(people: People) -> None:
     ours = people.cluster.kubectl.get("pytorchjob", "theirs", namespace=people.namespace)
     deleted = people.ptjob("delete", "theirs")
 
-    assert re.match(r"theirs\s+Running\s+2\s.*\(Arena\)$", listed[1]), listed
+    person = re.escape(untouched["metadata"]["annotations"]["arena.kubeflow.org/username"])
+    assert re.match(rf"theirs\s+Running\s+2\s.*\s{person} \(Arena\)$", listed[1]), listed
     assert [replica["name"] for replica in shown["replicas"]] == ["theirs-master-0", "theirs-worker-0"]
     assert worker == "rank 1 line 3\n"
     assert followed.exit_code == 0, followed.output
