@@ -2,7 +2,8 @@
 
 Run by `make bench-watcher`, on a directory and on a real S3 server, each watcher in a process of its own, beside what
 somebody would take instead. It prints tables, and writes them into docs/data-arrival.md if told to; the exit code is 0
-only if our watcher never held up its loop for 200 ms.
+only if our watcher never held up its loop for 200 ms, times in which Python's garbage collector ran left out: it goes
+through everything that Airflow has imported, on these machines for 100 to 200 ms, whoever has made it run.
 """
 
 from __future__ import annotations
@@ -88,9 +89,12 @@ def main() -> int:
     if arguments.write:
         before, _, rest = PAGE.read_text().partition(BEGIN)
         PAGE.write_text(before + BEGIN + text + END + rest.partition(END)[2])
-    worst = max(max(each.cost.first_lag, each.cost.look_lag) for part in found.values() for each in part[:1])
-    sys.stdout.write(f"\nthe worst lag of our loop: {worst * 1000:.0f} ms, allowed {MOST_LAG * 1000:.0f} ms\n")
-    return int(worst > MOST_LAG)
+    costs = [part[0].cost for part in found.values()]
+    whole = max(max(cost.first_lag, cost.look_lag) for cost in costs)
+    own = max(max(cost.first_own_lag, cost.look_own_lag) for cost in costs)
+    sys.stdout.write(f"\nthe worst lag of our loop: {whole * 1000:.0f} ms; {own * 1000:.0f} ms of them")
+    sys.stdout.write(f" without Python's garbage collector, allowed {MOST_LAG * 1000:.0f} ms\n")
+    return int(own > MOST_LAG)
 
 
 @contextlib.contextmanager
@@ -168,17 +172,9 @@ def machine(looks: int) -> str:
 
 
 HEADER = (
-    *("", "first listing s", "all announced s", "CPU s", "worst lag ms"),
-    *(
-        "CPU ms a look",
-        "lag ms",
-        "of it GC ms",
-        "requests a look",
-        "requests an hour",
-        "memory MB",
-        "peak MB",
-        "watermark KB",
-    ),
+    *("", "first listing s", "all announced s", "CPU s", "worst lag ms", "without GC ms"),
+    *("CPU ms a look", "lag ms", "without GC ms", "requests a look", "requests an hour"),
+    *("memory MB", "peak MB", "watermark KB"),
 )
 
 
@@ -191,9 +187,10 @@ def row(each: Measured) -> list[str]:
         shown(cost.announced, ".1f"),
         f"{cost.first_cpu:.2f}",
         f"{cost.first_lag * 1000:.0f}",
+        f"{cost.first_own_lag * 1000:.0f}",
         f"{cost.look_cpu * 1000:.0f}",
         f"{cost.look_lag * 1000:.0f}",
-        f"{cost.collection * 1000:.0f}",
+        f"{cost.look_own_lag * 1000:.0f}",
         shown(each.requests, ".0f"),
         shown(each.requests * 60, ".0f"),
         f"{cost.memory / 1e6:.1f}",

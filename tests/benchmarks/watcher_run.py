@@ -41,12 +41,13 @@ class Cost:
         announced: seconds until everything that was there was announced; nan for those that announce nothing.
         first_cpu: seconds of CPU for that.
         first_lag: the loop's worst lag meanwhile.
+        first_own_lag: the same without the time in which Python's garbage collector ran: it goes through all that the
+            process has, whoever has made it run, and nothing else runs meanwhile.
         looks: how many looks followed.
         all_looks: those before them included.
         look_cpu: seconds of CPU for each of them.
         look_lag: the loop's worst lag meanwhile.
-        collection: seconds of the longest run of Python's garbage collector; it goes through all that the process has,
-            and nothing else runs meanwhile.
+        look_own_lag: the same without the garbage collector.
         memory: bytes more than before the first look.
         peak: the most that it ever was.
         kept: characters of the watermark in Airflow's database.
@@ -56,11 +57,12 @@ class Cost:
     announced: float = 0.0
     first_cpu: float = 0.0
     first_lag: float = 0.0
+    first_own_lag: float = 0.0
     looks: int = 0
     all_looks: int = 0
     look_cpu: float = 0.0
     look_lag: float = 0.0
-    collection: float = 0.0
+    look_own_lag: float = 0.0
     memory: int = 0
     peak: int = 0
     kept: int = 0
@@ -68,37 +70,47 @@ class Cost:
 
 
 @dataclass
-class Lag:
-    """How much later than asked a sleep ends, at worst, since it was read last."""
+class Collector:
+    """For how long Python's garbage collector has run, whichever thread has made it run."""
 
-    worst: float = 0.0
-
-    async def run(self) -> None:
-        """Measure for ever."""
-        while True:
-            began = time.perf_counter()
-            await asyncio.sleep(TICK)
-            self.worst = max(self.worst, time.perf_counter() - began - TICK)
-
-    def read(self) -> float:
-        """Return it and begin anew."""
-        found, self.worst = self.worst, 0.0
-        return found
-
-
-@dataclass
-class Collections:
-    """How long the garbage collector ran, at worst."""
-
-    worst: float = 0.0
-    began: float = 0.0
+    ended: float = 0.0
+    began: float | None = None
 
     def __call__(self, phase: str, _: dict[str, int]) -> None:
-        """Be told by the collector that it begins or has ended."""
+        """Be told by it that it begins or has ended."""
         if phase == "start":
             self.began = time.perf_counter()
         else:
-            self.worst = max(self.worst, time.perf_counter() - self.began)
+            self.ended, self.began = self.seconds, None
+
+    @property
+    def seconds(self) -> float:
+        """Until now: another thread may be awake before the one that collected has said that it has ended."""
+        return self.ended + (time.perf_counter() - self.began if self.began is not None else 0.0)
+
+
+@dataclass
+class Lag:
+    """How much later than asked a sleep ends, at worst, since it was read last: in all, and without the collector."""
+
+    collector: Collector = field(default_factory=Collector)
+    worst: float = 0.0
+    own: float = 0.0
+
+    async def run(self) -> None:
+        """Measure for ever."""
+        gc.callbacks.append(self.collector)
+        while True:
+            began, collected = time.perf_counter(), self.collector.seconds
+            await asyncio.sleep(TICK)
+            late = time.perf_counter() - began - TICK
+            self.worst = max(self.worst, late)
+            self.own = max(self.own, late - (self.collector.seconds - collected))
+
+    def read(self) -> tuple[float, float]:
+        """Return both and begin anew."""
+        found, self.worst, self.own = (self.worst, self.own), 0.0, 0.0
+        return found
 
 
 @dataclass
@@ -201,7 +213,7 @@ CONTENDERS: dict[str, Callable[[str, Counted], Any]] = {
 
 async def measure(name: str, source: str, *, batches: int, looks: int) -> Cost:
     """Run one and return what it cost."""
-    cost, counted, lag, collections, pid = Cost(), Counted(), Lag(), Collections(), os.getpid()
+    cost, counted, lag, pid = Cost(), Counted(), Lag(), os.getpid()
     async with running(lag.run()):
         idle = meter.cpu_seconds(pid)
         await asyncio.sleep(IDLE)
@@ -211,20 +223,19 @@ async def measure(name: str, source: str, *, batches: int, looks: int) -> Cost:
         before, began, cpu = meter.memory(pid).pss, time.perf_counter(), meter.cpu_seconds(pid)
         meter.forget_peak(pid)
         resident = meter.memory(pid).rss
-        gc.callbacks.append(collections)
         async with running(CONTENDERS[name](source, counted)):
             expected = batches if name == "ours" else 0
             await until(lambda: bool(counted.looks) and counted.announced >= expected)
             cost.first = counted.first_at - began
             cost.announced = time.perf_counter() - began if expected else float("nan")
             cost.first_cpu = meter.cpu_seconds(pid) - cpu - per_second * (time.perf_counter() - began)
-            cost.first_lag = lag.read()
+            cost.first_lag, cost.first_own_lag = lag.read()
             had, cpu, began = counted.looks, meter.cpu_seconds(pid), time.perf_counter()
             await until(lambda: counted.looks >= had + looks)
             took = time.perf_counter() - began
             cost.looks, cost.all_looks = counted.looks - had, counted.looks
             cost.look_cpu = (meter.cpu_seconds(pid) - cpu - per_second * took) / cost.looks
-            cost.look_lag, cost.collection = lag.read(), collections.worst
+            cost.look_lag, cost.look_own_lag = lag.read()
             gc.collect()
             after = meter.memory(pid)
             cost.memory, cost.peak = after.pss - before, after.peak - resident
