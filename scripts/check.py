@@ -40,6 +40,9 @@ ONLY_CLUSTER = (
 )
 """What is only about the Kubernetes that `tests/cluster` builds and boots; other folders use it too."""
 
+SPECS = "tests/kubernetes_backend/test_specs.py"
+"""Asks the cluster's server ten thousand times and computes meanwhile; the other tests there mostly wait for pods."""
+
 PURE = (
     "arrival",
     "attempts",
@@ -101,7 +104,8 @@ def run_everything(scratch: Path) -> list[Step]:
     preparing = preparing_step()
     done = run([*lint_steps(), preparing], scratch)
     with_cluster = preparing.code == 0
-    lanes = {"machine": machine_steps(), **({"cluster": cluster_steps()} if with_cluster else {})}
+    on_cluster = {"cluster": cluster_steps()} if with_cluster else {}
+    lanes = {"machine": [*machine_steps(), *(specs_steps() if with_cluster else [])], **on_cluster}
     with held_cluster.held() if with_cluster else contextlib.nullcontext():
         done += run_beside(lanes, scratch)
     return [*done, *run(cluster_coverage_steps(scratch) if with_cluster else [], scratch)]
@@ -150,12 +154,17 @@ def cluster_steps() -> list[Step]:
     faults = Step("faults on the way to the cluster", PYTEST, is_test=True, folders=("tests/faults",))
     backend = Step(
         "the back-end on the cluster",
-        (*PYTEST, *MEASURED),
+        (*PYTEST, *MEASURED, f"--ignore={SPECS}"),
         is_test=True,
         folders=("tests/kubernetes_backend",),
         measures="backend",
     )
     return [contract, backend, cluster, airflow, pipelines, faults]
+
+
+def specs_steps() -> list[Step]:
+    """Return the steps that use the cluster, but keep the processors busy: they go with what is tested here."""
+    return [Step("specs on the cluster", PYTEST, is_test=True, folders=(SPECS,))]
 
 
 def cluster_coverage_steps(scratch: Path) -> list[Step]:
