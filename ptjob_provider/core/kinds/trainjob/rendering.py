@@ -104,9 +104,9 @@ def render(
     own = template_of(asked["spec"])
     check_pod_shape("spec", own["spec"])
     template = pods_asked_for(own, job, installation.template, role="worker", container=CONTAINER)
-    [template], changes = without_nccl([(STEP, template)], job, installation.template)
     own_runtime = asked["spec"]["runtimeRef"].get("name") != DEFAULT_RUNTIME
     template = with_code(template, job.code, has_own_runtime=own_runtime)
+    [template], changes = without_nccl([(STEP, template)], job, installation.template)
     [template] = claims.with_output_mounts([template], job.outputs, container=CONTAINER)
     outputs = claims.resolve_outputs(template, job.outputs, container=CONTAINER)
     name, namespace = asked["metadata"]["name"], asked["metadata"]["namespace"]
