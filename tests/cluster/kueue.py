@@ -26,11 +26,13 @@ _LEFT_OUT = ("../components/visibility", "manager_visibility_patch.yaml", "role_
 _MANAGER = "/spec/template/spec/containers/0"
 _PATCH = [
     {"op": "replace", "path": f"{_MANAGER}/imagePullPolicy", "value": "IfNotPresent"},
+    {"op": "replace", "path": f"{_MANAGER}/resources", "value": {}},
     {"op": "add", "path": f"{_MANAGER}/args/-", "value": "--feature-gates=VisibilityOnDemand=false"},
     {"op": "replace", "path": f"{_MANAGER}/readinessProbe/initialDelaySeconds", "value": 1},
     {"op": "replace", "path": f"{_MANAGER}/readinessProbe/periodSeconds", "value": 1},
     {"op": "add", "path": "/spec/template/spec/securityContext/runAsUser", "value": 65532},
 ]
+"""It stays in the cluster, where two replicas that ask for a core each need both of the node: it asks for none."""
 
 
 def ensure_kueue(cluster: Cluster, tell: Callable[[str], None]) -> None:
