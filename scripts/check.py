@@ -1,8 +1,8 @@
 """Everything that must hold; what `make test` runs.
 
-A failed step does not keep the others from running. What mostly computes and what mostly waits for the cluster run
-beside each other, with each line marked. The last line counts the tests of all steps; the exit code is 0 only if every
-step was good.
+A failed step does not keep the others from running. What mostly computes, what mostly waits for a whole Airflow and
+what mostly waits for pods run beside each other, with each line marked. The last line counts the tests of all steps;
+the exit code is 0 only if every step was good.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ ONLY_CLUSTER = (
     "tests/faults",
 )
 """What is only about the Kubernetes that `tests/cluster` builds and boots; other folders use it too."""
+
+WITH_STACK = ("tests/airflow_stack", "tests/demo", "tests/retraining")
+"""What starts a whole Airflow, and waits for it most of the time."""
 
 SPECS = "tests/kubernetes_backend/test_specs.py"
 """Asks the cluster's server ten thousand times and computes meanwhile; the other tests there mostly wait for pods."""
@@ -104,8 +107,11 @@ def run_everything(scratch: Path) -> list[Step]:
     preparing = preparing_step()
     done = run([*lint_steps(), preparing], scratch)
     with_cluster = preparing.code == 0
-    on_cluster = {"cluster": cluster_steps()} if with_cluster else {}
-    lanes = {"machine": [*machine_steps(), *(specs_steps() if with_cluster else [])], **on_cluster}
+    lanes = {"machine": machine_steps(), "stack": stack_steps()}
+    if with_cluster:
+        lanes["machine"].append(Step("specs on the cluster", PYTEST, is_test=True, folders=(SPECS,)))
+        lanes["stack"] += undemanding_steps()
+        lanes["cluster"] = cluster_steps()
     with held_cluster.held() if with_cluster else contextlib.nullcontext():
         done += run_beside(lanes, scratch)
     return [*done, *run(cluster_coverage_steps(scratch) if with_cluster else [], scratch)]
@@ -129,7 +135,8 @@ def preparing_step() -> Step:
 
 def machine_steps() -> list[Step]:
     """Return the steps that run the code here; tests that ask for the cluster are skipped where there is none."""
-    rest = tuple(f"--ignore={folder}" for folder in (*EITHER_ENVIRONMENT, *ONLY_KFP, *ONLY_CLUSTER))
+    elsewhere = (*EITHER_ENVIRONMENT, *ONLY_KFP, *ONLY_CLUSTER, *WITH_STACK)
+    rest = tuple(f"--ignore={folder}" for folder in elsewhere)
     pure = [f"{name}{end}" for name in PURE for end in (".py", "/*")]
     return [
         Step("core beside kfp", (*PYTEST_KFP, *WITHOUT_CLUSTER), is_test=True, folders=EITHER_ENVIRONMENT),
@@ -138,20 +145,29 @@ def machine_steps() -> list[Step]:
         Step("coverage of local", covered(BACKEND_COVERAGE, "local/*")),
         Step("Kubeflow Pipelines", PYTEST_KFP, is_test=True, folders=ONLY_KFP),
         Step("the oldest Kubeflow Pipelines", PYTEST_KFP_OLDEST, is_test=True, folders=ONLY_KFP),
-        Step("adapters, examples, stack", (*PYTEST, *rest), is_test=True),
+        Step("adapters, examples, images", (*PYTEST, *rest), is_test=True),
+    ]
+
+
+def stack_steps() -> list[Step]:
+    """Return the steps that start a whole Airflow; tests that ask for the cluster are skipped where there is none."""
+    return [Step("a whole Airflow", PYTEST, is_test=True, folders=WITH_STACK)]
+
+
+def undemanding_steps() -> list[Step]:
+    """Return the steps on the cluster whose pods ask for no cores: others need all of the node's."""
+    command = (*PYTEST, *ON_CLUSTER, *MEASURED)
+    return [
+        Step("the contract on the cluster", command, is_test=True, folders=EITHER_ENVIRONMENT, measures="contract"),
+        Step("faults on the way to the cluster", PYTEST, is_test=True, folders=("tests/faults",)),
     ]
 
 
 def cluster_steps() -> list[Step]:
     """Return the steps that run code on the cluster: most of their time they wait for pods."""
-    command = (*PYTEST, *ON_CLUSTER, *MEASURED)
-    contract = Step(
-        "the contract on the cluster", command, is_test=True, folders=EITHER_ENVIRONMENT, measures="contract"
-    )
     cluster = Step("the cluster itself", PYTEST, is_test=True, folders=("tests/cluster",))
     airflow = Step("Airflow on the cluster", PYTEST, is_test=True, folders=("tests/airflow_cluster",))
     pipelines = Step("Kubeflow Pipelines on the cluster", PYTEST_KFP, is_test=True, folders=("tests/kfp_cluster",))
-    faults = Step("faults on the way to the cluster", PYTEST, is_test=True, folders=("tests/faults",))
     backend = Step(
         "the back-end on the cluster",
         (*PYTEST, *MEASURED, f"--ignore={SPECS}"),
@@ -159,12 +175,7 @@ def cluster_steps() -> list[Step]:
         folders=("tests/kubernetes_backend",),
         measures="backend",
     )
-    return [contract, backend, cluster, airflow, pipelines, faults]
-
-
-def specs_steps() -> list[Step]:
-    """Return the steps that use the cluster, but keep the processors busy: they go with what is tested here."""
-    return [Step("specs on the cluster", PYTEST, is_test=True, folders=(SPECS,))]
+    return [backend, cluster, airflow, pipelines]
 
 
 def cluster_coverage_steps(scratch: Path) -> list[Step]:
