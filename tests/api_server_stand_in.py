@@ -26,7 +26,7 @@ class StandInApiServer:
     """Answers each request with the next code of its script, 200 and an empty list when that is over.
 
     Attributes:
-        script: codes, or a code with a body or with seconds for `Retry-After`.
+        script: codes, or a code with a body (of JSON, or a text) or with seconds for `Retry-After`.
         requests: the request lines that came, `came_at` the second of the monotonic clock for each.
     """
 
@@ -93,8 +93,9 @@ async def stand_in_api_server(*script: Any) -> AsyncIterator[StandInApiServer]:
 
 def _response(code: int, extra: Any) -> bytes:
     headers = f"Retry-After: {extra}\r\n" if isinstance(extra, int) else ""
-    body = json.dumps(_body(code, extra)).encode()
-    fixed = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+    body = extra.encode() if isinstance(extra, str) else json.dumps(_body(code, extra)).encode()
+    form = "text/plain" if isinstance(extra, str) else "application/json"
+    fixed = f"Content-Type: {form}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
     start = f"HTTP/1.1 {code} X\r\n{fixed}{headers}\r\n"
     return start.encode() + body
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.code_sync import CONTAINER as SYNC_CONTAINER
-from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PermissionDenied, one_of
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, PermissionDenied, one_of
 from ptjob_provider.core.kinds import trainjob
 from ptjob_provider.core.kubernetes import paths
 
@@ -22,7 +22,7 @@ _PREFIXES = {"ClusterTrainingRuntime": "", "TrainingRuntime": "TrainingRuntime/"
 
 
 async def check_runtime(client: Client, manifest: Manifest) -> None:
-    """Return when nothing is known against the runtime that a job names; who may not look leaves that to Trainer.
+    """Return when nothing is known against the runtime that a job names; where nobody tells, the create will.
 
     Raises:
         InvalidSpec: there is none of that name; the text names those that there are.
@@ -33,11 +33,10 @@ async def check_runtime(client: Client, manifest: Manifest) -> None:
     meta = manifest["metadata"]
     try:
         found = await _listed(client, runtime.kind, meta["namespace"])
-    except JobNotFound:  # the kind is not served, which the create will tell
-        return
-    except PermissionDenied as error:
+    except ClusterError as error:
+        level = logging.INFO if isinstance(error, PermissionDenied) else logging.DEBUG
         about = (meta["namespace"], meta["name"], runtime.kind, runtime.name)
-        logger.info("%s/%s: whether there is a %s %s was not looked up: %s", *about, error)
+        logger.log(level, "%s/%s: whether there is a %s %s was not looked up: %s", *about, error)
         return
     wanted = _PREFIXES[runtime.kind] + runtime.name
     if wanted not in found:
@@ -51,7 +50,7 @@ async def check_runtime(client: Client, manifest: Manifest) -> None:
 async def _allowed(client: Client, found: list[str], other: str, namespace: str) -> str:
     try:
         found = sorted([*found, *await _listed(client, other, namespace)])
-    except PermissionDenied as error:
+    except ClusterError as error:
         return f"{one_of(found) if found else 'there is none of that kind'}; {error}"
     return one_of(found) if found else "there are none yet: have one made"
 

@@ -1,0 +1,64 @@
+"""Whether the runtime that a TrainJob names is there, where that cannot be told; a stand-in answers badly on demand."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api_server_stand_in import stand_in_api_server
+from ptjob_provider.core.errors import InvalidSpec, KindNotServed
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.runtimes import check_runtime
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+
+NOT_SERVED = (404, "404 page not found\n")
+"""What an API server says of a group that nothing was installed for: no Status."""
+
+DOCUMENTS: tuple[int, dict[str, Any]] = (200, {"paths": {}})
+
+
+def trainjob(runtime: str = "torch-distributed") -> Manifest:
+    """Return a TrainJob that names a runtime of the cluster."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "digits", "namespace": "team"},
+        "spec": {"runtimeRef": {"name": runtime}, "trainer": {"numNodes": 1}},
+    }
+
+
+async def test_a_cluster_without_trainer_says_what_to_install() -> None:
+    """The create is refused as of a kind that is not served, on which the next kind is tried."""
+    async with stand_in_api_server(NOT_SERVED, NOT_SERVED, DOCUMENTS) as server:
+        with pytest.raises(KindNotServed, match="install Kubeflow Trainer"):
+            await KubernetesBackend(server.config()).submit(trainjob())
+
+    assert [line.split()[0] for line in server.requests] == ["GET", "POST", "GET"]
+
+
+@pytest.mark.parametrize(("answer", "level"), [(403, logging.INFO), (503, logging.DEBUG), (NOT_SERVED, logging.DEBUG)])
+async def test_who_cannot_look_leaves_it_to_the_create(
+    answer: object, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is said against the job; a line says why nobody looked."""
+    caplog.set_level(logging.DEBUG, logger="ptjob_provider")
+
+    async with stand_in_api_server(answer) as server, lease(server.config(attempts=1)) as client:
+        await check_runtime(client, trainjob())
+
+    assert [each.levelno for each in caplog.records if "was not looked up" in each.message] == [level]
+
+
+@pytest.mark.parametrize("answer", [403, 503, NOT_SERVED])
+async def test_a_runtime_that_is_missing_is_said_although_others_cannot_be_named(answer: object) -> None:
+    """With why they are not."""
+    empty = (200, {"kind": "L", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
+
+    async with stand_in_api_server(empty, answer) as server, lease(server.config(attempts=1)) as client:
+        with pytest.raises(InvalidSpec, match=r"runtime: 'own'.*there is none of that kind; read trainingruntimes"):
+            await check_runtime(client, trainjob("own"))
