@@ -97,6 +97,16 @@ def test_the_metrics_api_says_cores_and_bytes() -> None:
     }
 
 
+def test_what_the_metrics_api_leaves_out_is_not_known() -> None:
+    """A pod whose containers are not counted yet, or of which it says half; what has no name is nobody's."""
+    meta = {"name": "p", "namespace": "ml"}
+    half = [{"usage": {"cpu": "1"}}, {"usage": None}]
+
+    assert from_metrics([{"metadata": meta, "containers": None}]) == {("ml", "p"): {"cpu": None, "memory": None}}
+    assert from_metrics([{"metadata": meta, "containers": half}]) == {("ml", "p"): {"cpu": 1.0, "memory": None}}
+    assert from_metrics([{"containers": half}, {"metadata": {"name": "p"}}]) == {}
+
+
 def test_a_kubelet_says_network_and_disk_too() -> None:
     """What it does not measure is not known."""
     full = {
@@ -115,6 +125,8 @@ def test_a_kubelet_says_network_and_disk_too() -> None:
         ("other", "p"): dict.fromkeys(("cpu", "memory", "received", "sent", "disk")),
     }
     assert from_summary([]) == {}
+    assert from_summary([{"podRef": None}, {"cpu": {}}]) == {}
+    assert from_summary([young | {"cpu": {"usageNanoCores": "1"}, "memory": None}]).keys() == {("other", "p")}
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])

@@ -113,6 +113,25 @@ async def test_a_server_that_is_away_is_asked_once_a_round() -> None:
     assert len(set(asked)) == 1
 
 
+ODD = [
+    {"pods": [{"podRef": None}, {"memory": {"workingSetBytes": 1}}]},
+    {"pods": ["digits-master-0"]},
+    {"pods": [{"podRef": "digits-master-0"}]},
+    {"pods": [{"podRef": {"name": "digits-master-0", "namespace": "team"}, "memory": {"workingSetBytes": "many"}}]},
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_an_odd_answer_costs_a_look_and_nothing_else(odd: dict[str, Any]) -> None:
+    """The next one is read."""
+    world = running("digits")
+
+    async with stand_in_api_server((200, odd), (200, summary("digits", 30))) as stand_in:
+        await looked(stand_in, world, requests=2)
+
+    assert world.used()["digits-master-0"].received == 30
+
+
 async def test_kubelets_take_turns_beside_the_metrics_api() -> None:
     """Two requests a round, however many nodes there are."""
     worlds = [running(f"j{n}", node=f"n{n}") for n in range(4)]

@@ -6,7 +6,7 @@ import codecs
 import json
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core.kinds.podtemplate import count_gpus, is_gpu
 from ptjob_provider.core.site import NodeUse, ReplicaUse
@@ -23,6 +23,8 @@ _NANO = 1e9
 _REQUESTS = 2
 _JSON = json.JSONDecoder()
 _BETWEEN = re.compile(r"\A[\s,]+")
+
+N = TypeVar("N", int, float)
 
 Measured = dict[tuple[str, str], dict[str, Any]]
 """What is measured of pods, by their namespace and name: cpu, memory, received, sent, disk; None where it is not."""
@@ -67,19 +69,17 @@ def asked_in(number: int, nodes: Sequence[str], *, kubelets: bool, metrics: bool
 
 
 def from_metrics(items: Iterable[Manifest]) -> Measured:
-    """Return what metrics.k8s.io says of each pod: cores and bytes."""
+    """Return what metrics.k8s.io says of each pod: cores and bytes, as far as it says them."""
     return {
-        (item["metadata"]["namespace"], item["metadata"]["name"]): {
-            "cpu": sum(float(amount(each["usage"]["cpu"])) for each in item["containers"]),
-            "memory": sum(int(amount(each["usage"]["memory"])) for each in item["containers"]),
-        }
+        place: {"cpu": _sum(item, "cpu", float), "memory": _sum(item, "memory", int)}
         for item in items
+        if (place := _place(item.get("metadata")))
     }
 
 
 def from_summary(pods: Iterable[Mapping[str, Any]]) -> Measured:
-    """Return what a kubelet says of each pod on its node."""
-    return {(pod["podRef"]["namespace"], pod["podRef"]["name"]): _of_pod(pod) for pod in pods}
+    """Return what a kubelet says of each pod on its node, as far as it says it."""
+    return {place: _of_pod(pod) for pod in pods if (place := _place(pod.get("podRef")))}
 
 
 class ListReader:
@@ -117,16 +117,33 @@ class ListReader:
         return found is not None
 
 
+def _place(named: Mapping[str, Any] | None) -> tuple[str, str] | None:
+    """Return whose figures they are; None where that is not said: nobody's."""
+    namespace, name = (named or {}).get("namespace"), (named or {}).get("name")
+    return (str(namespace), str(name)) if namespace and name else None
+
+
+def _sum(item: Manifest, resource: str, number: type[N]) -> N | None:
+    """Return what the containers of a pod use together; None where none of them says it."""
+    uses = [each.get("usage") or {} for each in item.get("containers") or ()]
+    told = [number(amount(use[resource])) for use in uses if resource in use]
+    return sum(told, start=number()) if told else None
+
+
 def _of_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
-    nano = (pod.get("cpu") or {}).get("usageNanoCores")
-    network = pod.get("network") or {}
+    nano = _count(pod.get("cpu"), "usageNanoCores")
     return {
         "cpu": None if nano is None else nano / _NANO,
-        "memory": (pod.get("memory") or {}).get("workingSetBytes"),
-        "received": network.get("rxBytes"),
-        "sent": network.get("txBytes"),
-        "disk": (pod.get("ephemeral-storage") or {}).get("usedBytes"),
+        "memory": _count(pod.get("memory"), "workingSetBytes"),
+        "received": _count(pod.get("network"), "rxBytes"),
+        "sent": _count(pod.get("network"), "txBytes"),
+        "disk": _count(pod.get("ephemeral-storage"), "usedBytes"),
     }
+
+
+def _count(among: Mapping[str, Any] | None, name: str) -> int | None:
+    found = (among or {}).get(name)
+    return found if isinstance(found, int) else None
 
 
 def _node(node: Manifest, pods: Sequence[Manifest]) -> NodeUse:
