@@ -154,7 +154,7 @@ def test_a_list_that_is_not_there_has_nothing() -> None:
     ("nodes", "kubelets", "metrics", "asked"),
     [
         (["a"], True, True, ([["a"], ["a"]], False)),
-        (["a", "b"], True, True, ([["a", "b"], ["a", "b"]], False)),
+        (["a", "b"], True, True, ([["a", "b"], ["b", "a"]], False)),
         (["a", "b", "c"], True, True, ([["a"], ["b"]], True)),
         (["a", "b", "c"], True, False, ([["a", "b"], ["c", "a"]], False)),
         (["a", "b", "c"], False, True, ([[], []], True)),

@@ -104,13 +104,69 @@ async def test_where_nobody_may_be_asked_it_is_asked_once(caplog: pytest.LogCapt
 
 
 async def test_a_server_that_is_away_is_asked_once_a_round() -> None:
-    """Not six times, as one that matters is; and it is asked again."""
+    """Not six times, as one that matters is, nor is the other whom it leaves to answer; both are asked again."""
     async with stand_in_api_server(*[503] * 100) as stand_in:
-        asked = await looked(stand_in, running("digits"), requests=2)
+        asked = await looked(stand_in, running("digits"), requests=4)
 
-    pauses = [later - earlier for earlier, later in pairwise(stand_in.came_at)]
-    assert min(pauses) > INTERVAL / 2
-    assert len(set(asked)) == 1
+    for came in (stand_in.came_at[::2], stand_in.came_at[1::2]):
+        assert min(later - earlier for earlier, later in pairwise(came)) > INTERVAL / 2
+    assert (set(asked[::2]), set(asked[1::2])) == ({KUBELET}, {METRICS})
+
+
+METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"
+KUBELET, OTHER = (f"/api/v1/nodes/{node}/proxy/stats/summary" for node in "no")
+
+
+def metrics(name: str) -> dict[str, Any]:
+    """Return what the metrics API says of the pod of that job."""
+    item = {"metadata": {"name": f"{name}-master-0", "namespace": "team"}}
+    usage = [{"usage": {"cpu": "500m", "memory": "1Mi"}}]
+    return {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "items": [item | {"containers": usage}]}
+
+
+@pytest.mark.parametrize("bad", [403, 404, 503])
+async def test_where_a_kubelet_says_nothing_the_metrics_api_tells_in_the_same_look(bad: int) -> None:
+    """A job that ends before the next look has figures, too; no second kubelet is asked, two requests are enough."""
+    worlds = [running("one", node="n"), running("two", node="o")]
+
+    async with stand_in_api_server(bad, (200, metrics("two"))) as stand_in:
+        asked = await looked(stand_in, *worlds, requests=2)
+
+    assert asked[:2] == [KUBELET, METRICS]
+    assert worlds[1].used()["two-master-0"].peak_cpu == 0.5
+
+
+async def test_kubelets_that_may_not_be_asked_are_asked_once() -> None:
+    """One of them speaks for all."""
+    worlds = [running("one", node="n"), running("two", node="o")]
+
+    async with stand_in_api_server(403) as stand_in:
+        asked = await looked(stand_in, *worlds, requests=3)
+
+    assert asked[0] == KUBELET
+    assert set(asked[1:]) == {METRICS}
+
+
+async def test_of_two_kubelets_the_one_that_answers_not_is_asked_first_in_turn() -> None:
+    """So that the metrics API tells of its pods in every second look; a node that has gone is no refusal."""
+    worlds = [running("one", node="n"), running("two", node="o")]
+
+    async with stand_in_api_server(200, 404, 404, (200, metrics("two"))) as stand_in:
+        asked = await looked(stand_in, *worlds, requests=4)
+
+    assert asked[:4] == [KUBELET, OTHER, OTHER, METRICS]
+    assert worlds[1].used()["two-master-0"].peak_cpu == 0.5
+
+
+async def test_a_node_that_has_gone_does_not_keep_the_other_from_being_asked() -> None:
+    """Also where there is no metrics API."""
+    worlds = [running("one", node="n"), running("two", node="o")]
+
+    async with stand_in_api_server(404, 403, 404, (200, summary("one", 30))) as stand_in:
+        asked = await looked(stand_in, *worlds, requests=4)
+
+    assert asked[:4] == [KUBELET, METRICS, OTHER, KUBELET]
+    assert worlds[0].used()["one-master-0"].received == 30
 
 
 ODD = [

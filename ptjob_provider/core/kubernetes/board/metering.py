@@ -1,7 +1,8 @@
 """What the replicas of followed jobs use, looked at seldom: two requests a round at most, for all of them together.
 
-Kubelets say everything, but take a right in the whole cluster; the metrics API says CPU and memory. Where neither may
-be asked, that is found out once, and nothing is asked any more. Which of them is asked, `usage.asked_in` decides.
+Kubelets say everything, but take a right in the whole cluster; the metrics API says CPU and memory, and is asked in the
+same look where a kubelet says nothing. Where neither may be asked, that is found out once, and nothing is asked any
+more. Which of them is asked, `usage.asked_in` decides.
 """
 
 from __future__ import annotations
@@ -76,8 +77,14 @@ class Metering:
         asked, metrics = usage.asked_in(self._number, nodes, kubelets=self._kubelets, metrics=self._metrics)
         self._number += 1
         found = await self._of_metrics(client) if metrics else {}
-        for node in asked:
-            found |= await self._of_kubelet(client, node)
+        for count, node in enumerate(asked, start=1):
+            told = await self._of_kubelet(client, node)
+            found |= told or {}
+            if told is None and self._metrics and not metrics and count < usage.REQUESTS:
+                found |= await self._of_metrics(client)
+                break
+            if not self._kubelets:
+                break
         for number, (world, pod) in enumerate(running):
             place = (pod["metadata"]["namespace"], pod["metadata"]["name"])
             if place in found:
@@ -97,13 +104,14 @@ class Metering:
             self._metrics = not self._is_final("the metrics API", error)
             return {}
 
-    async def _of_kubelet(self, client: Client, node: str) -> usage.Measured:
+    async def _of_kubelet(self, client: Client, node: str) -> usage.Measured | None:
+        """Return what it says; None if it does not answer, or may not be asked."""
         try:
             return await _told(client, paths.kubelet_summary(node), "pods", usage.from_summary)
         except PTJobError as error:
             is_gone = isinstance(error, ClusterError) and error.code == HTTPStatus.NOT_FOUND
             self._kubelets = is_gone or not self._is_final("kubelets", error)
-            return {}
+            return None
 
     def _is_final(self, who: str, error: PTJobError) -> bool:
         if not isinstance(error, ClusterError) or error.code not in _FINAL:
