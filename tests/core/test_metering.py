@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from api_server_stand_in import StandInApiServer
 
 INTERVAL = 0.05
+OURS = {"labelSelector": "owner"}
+KUBELET, OTHER = (f"/api/v1/nodes/{node}/proxy/stats/summary" for node in "no")
+METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods?labelSelector=owner"
+"""Of the board's pods, not of the whole namespace's."""
 
 
 def running(name: str, *, node: str = "n", phase: str = "Running") -> World:
@@ -53,7 +57,7 @@ def summary(name: str, received: int) -> dict[str, Any]:
 
 async def looked(stand_in: StandInApiServer, *worlds: World, requests: int) -> list[str]:
     """Look at these until so many requests came, and for four rounds more; return the paths that were asked for."""
-    metering = Metering("team", INTERVAL)
+    metering = Metering("team", INTERVAL, lambda: OURS)
     for world in worlds:
         metering.look_at(world)
     async with lease(stand_in.config(attempts=6)) as client:
@@ -97,7 +101,7 @@ async def test_where_nobody_may_be_asked_it_is_asked_once(caplog: pytest.LogCapt
     async with stand_in_api_server(403, 403) as stand_in:
         asked = await looked(stand_in, world, requests=2)
 
-    assert asked == ["/api/v1/nodes/n/proxy/stats/summary", "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"]
+    assert asked == [KUBELET, METRICS]
     assert world.used() == {}
     told = [record for record in caplog.records if "will not tell" in record.message]
     assert [record.levelno for record in told] == [logging.DEBUG, logging.DEBUG]
@@ -111,10 +115,6 @@ async def test_a_server_that_is_away_is_asked_once_a_round() -> None:
     for came in (stand_in.came_at[::2], stand_in.came_at[1::2]):
         assert min(later - earlier for earlier, later in pairwise(came)) > INTERVAL / 2
     assert (set(asked[::2]), set(asked[1::2])) == ({KUBELET}, {METRICS})
-
-
-METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"
-KUBELET, OTHER = (f"/api/v1/nodes/{node}/proxy/stats/summary" for node in "no")
 
 
 def metrics(name: str) -> dict[str, Any]:
@@ -195,15 +195,14 @@ async def test_kubelets_take_turns_beside_the_metrics_api() -> None:
     async with stand_in_api_server() as stand_in:
         asked = await looked(stand_in, *worlds, requests=8)
 
-    metrics = "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"
-    assert asked[:8:2] == [metrics] * 4
+    assert asked[:8:2] == [METRICS] * 4
     assert [path.split("/")[4] for path in asked[1:8:2]] == ["n0", "n1", "n2", "n3"]
 
 
 async def test_nothing_is_asked_while_nothing_runs() -> None:
     """Ten thousand jobs in a queue cost nothing; neither do those whose pods have ended, or whom nobody follows."""
     left = running("left")
-    metering = Metering("team", INTERVAL)
+    metering = Metering("team", INTERVAL, lambda: OURS)
     metering.look_at(left)
     metering.drop(left)
     metering.look_at(running("ended", phase="Succeeded"))
@@ -221,7 +220,7 @@ async def test_nothing_is_asked_while_nothing_runs() -> None:
 async def test_whoever_wants_no_measuring_has_none() -> None:
     """An interval of 0 ends it before it begins."""
     async with stand_in_api_server() as stand_in, lease(stand_in.config()) as client:
-        metering = Metering("team", 0.0)
+        metering = Metering("team", 0.0, lambda: OURS)
         metering.look_at(running("digits"))
         await metering.run(client)
 

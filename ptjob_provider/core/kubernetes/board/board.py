@@ -57,7 +57,7 @@ class Board:
         self._is_older = False
         self._owners = Owners(kinds.named(selection.kind))
         self._reasons = Reasons(selection.namespace)
-        self._metering = Metering(selection.namespace, selection.config.usage_interval)
+        self._metering = Metering(selection.namespace, selection.config.usage_interval, self._of_pods)
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._tasks: asyncio.TaskGroup
         self._client: Client
@@ -286,7 +286,7 @@ class Board:
         await self._box.until(lambda: "jobs" in self._complete)
         path = paths.pods(self._selection.namespace)
         untold: dict[str, str] = {}
-        async with aclosing(Watch(self._client, path, self._selection.of_pods(older=self._is_older)).news()) as news:
+        async with aclosing(Watch(self._client, path, self._of_pods()).news()) as news:
             async for each in news:
                 if isinstance(each, Present):
                     untold.pop(each.object["metadata"]["uid"], None)
@@ -299,6 +299,9 @@ class Board:
                 else:
                     self._lose_pods(untold)
                     self._is_complete("pods")
+
+    def _of_pods(self) -> dict[str, str]:
+        return self._selection.of_pods(older=self._is_older)
 
     def _take_pod(self, pod: Manifest) -> None:
         job = self._owners.uid_of(pod)

@@ -17,7 +17,7 @@ from ptjob_provider.core.hub import Mailbox
 from ptjob_provider.core.kubernetes import paths, usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
     from typing import Any
 
     from ptjob_provider.core.identity import Manifest
@@ -40,11 +40,13 @@ class Metering:
     Args:
         namespace: of the board; "" for all.
         interval: seconds between two looks; 0: nobody looks.
+        of_pods: returns the query that selects the pods of its jobs.
     """
 
-    def __init__(self, namespace: str, interval: float) -> None:
+    def __init__(self, namespace: str, interval: float, of_pods: Callable[[], Mapping[str, str]]) -> None:
         self._namespace = namespace
         self._interval = interval
+        self._of_pods = of_pods
         self._running: dict[str, World] = {}
         self._box = Mailbox()
         self._kubelets = self._metrics = True
@@ -99,7 +101,9 @@ class Metering:
 
     async def _of_metrics(self, client: Client) -> usage.Measured:
         try:
-            return await _told(client, paths.pod_metrics(self._namespace), "items", usage.from_metrics)
+            return await _told(
+                client, paths.pod_metrics(self._namespace), "items", usage.from_metrics, **self._of_pods()
+            )
         except PTJobError as error:
             self._metrics = not self._is_final("the metrics API", error)
             return {}
@@ -121,7 +125,11 @@ class Metering:
 
 
 async def _told(
-    client: Client, path: str, field: str, read: Callable[[Iterable[dict[str, Any]]], usage.Measured]
+    client: Client,
+    path: str,
+    field: str,
+    read: Callable[[Iterable[dict[str, Any]]], usage.Measured],
+    **query: str,
 ) -> usage.Measured:
     """Ask once, and read the answer while it comes: ten thousand pods are five megabytes.
 
@@ -129,7 +137,7 @@ async def _told(
     """
     found: usage.Measured = {}
     reader = usage.ListReader(field)
-    async with client.stream(path, silence=_SILENCE) as chunks:
+    async with client.stream(path, silence=_SILENCE, **query) as chunks:
         async for chunk in chunks:
             try:
                 found |= read(reader.feed(chunk))
