@@ -81,19 +81,6 @@ def max_log_streams() -> int:
     raise InvalidSpec.of(f"[{SECTION}] max_log_streams", text, "a whole number above 0")
 
 
-def usage_interval() -> float:
-    """Return the seconds between two looks at what a cluster's jobs use; 0: nobody looks.
-
-    Raises:
-        InvalidSpec: it is neither 0 nor a number of seconds.
-    """
-    text = option("usage_interval")
-    with contextlib.suppress(ValueError):
-        if 0 <= (found := float(text)) < math.inf:
-            return found
-    raise InvalidSpec.of(f"[{SECTION}] usage_interval", text, "seconds, or 0 for never")
-
-
 def _local() -> LocalConfig:
     home = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
     return SECTION_OPTIONS.local(default_root=home / "ptjob", environ=os.environ)

@@ -21,7 +21,7 @@ from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_incluster_config
 
 from ptjob_provider.airflow import asking
-from ptjob_provider.airflow.config import SECTION, SECTION_OPTIONS, Settings, max_log_streams, usage_interval
+from ptjob_provider.airflow.config import SECTION, SECTION_OPTIONS, Settings, max_log_streams
 from ptjob_provider.airflow.kubeconfig import secrets_in
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, ConnectionMissing, local_backend
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
@@ -138,7 +138,7 @@ class PyTorchJobHook(KubernetesHook):
             "kube_config_path": self._text("kube_config_path", self.config_file),
             "kube_config": _kubeconfig(self.conn_extras),
         }
-        streams, interval = max_log_streams(), usage_interval()
+        streams, interval = max_log_streams(), SECTION_OPTIONS.usage_interval()
         try:
             return ClusterConfig(
                 **(given if any(given.values()) else {"in_cluster": _is_in_pod()}),

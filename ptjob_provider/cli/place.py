@@ -80,7 +80,11 @@ class Place:
         return context_namespace(self.kubeconfigs, self.context) or "default"
 
     def open(self) -> Backend:
-        """Return the back-end, for jobs that are there."""
+        """Return the back-end, for jobs that are there.
+
+        Raises:
+            InvalidSpec: an option cannot be understood; the text names it.
+        """
         if self.backend == "local":
             from ptjob_provider.core.local import LocalBackend, LocalConfig  # noqa: PLC0415 - takes its time
 
@@ -151,11 +155,16 @@ class Place:
 
         paths = ":".join(str(path) for path in self.kubeconfigs)
         in_cluster = not paths and _POD_NAMESPACE.is_file()
-        return ClusterConfig(in_cluster=in_cluster, kube_config_path=paths or None, context=self.context)
+        return ClusterConfig(
+            in_cluster=in_cluster,
+            kube_config_path=paths or None,
+            context=self.context,
+            usage_interval=self._read_options().usage_interval(),
+        )
 
     def _read_options(self) -> Options:
         from ptjob_provider.core.options import Options  # noqa: PLC0415 - loads YAML
-        from ptjob_provider.provider_info import OPTIONS  # noqa: PLC0415 - only for new jobs
+        from ptjob_provider.provider_info import OPTIONS  # noqa: PLC0415 - as above
 
         return Options(
             text=lambda name: self.options.get(name, OPTIONS[name]["default"]).strip(),

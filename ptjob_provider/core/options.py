@@ -5,7 +5,9 @@ Importing it loads no back-end; what a function here is asked for, it loads.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +74,18 @@ class Options:
         except ValueError:
             raise InvalidSpec.of(self.title("probe_timeout"), self.text("probe_timeout"), "seconds") from None
         return ProbeOptions(image=self.text("probe_image"), image_prefix=self.text("image_prefix"), timeout=timeout)
+
+    def usage_interval(self) -> float:
+        """Return the seconds between two looks at what a cluster's jobs use; 0: nobody looks.
+
+        Raises:
+            InvalidSpec: it is neither 0 nor a number of seconds.
+        """
+        text = self.text("usage_interval")
+        with contextlib.suppress(ValueError):
+            if 0 <= (found := float(text)) < math.inf:
+                return found
+        raise InvalidSpec.of(self.title("usage_interval"), text, "seconds, or 0 for never")
 
     def sync_image(self) -> str:
         """Return what fetches the code of jobs that name no image for it."""

@@ -92,7 +92,7 @@ def find_place(environ: Mapping[str, str], *, service_account: Path = SERVICE_AC
     """
     options, local = _options(environ), local_config(environ)
     namespace = None if local else _namespace(service_account)
-    cluster = ClusterConfig(in_cluster=namespace is not None)
+    cluster = ClusterConfig(in_cluster=namespace is not None, usage_interval=options.usage_interval())
     return Place(
         backend=_local_backend(local) if local else _cluster_backend(options, cluster),
         namespace=namespace,

@@ -143,6 +143,24 @@ def test_a_place_says_where_it_is(options: dict[str, str], said: str) -> None:
     assert str(place) == said
 
 
+@pytest.mark.parametrize(
+    ("cfg", "environ", "seconds"),
+    [
+        ("", {}, 120),
+        ("[ptjob]\nusage_interval = 0\n", {}, 0),
+        ("[ptjob]\nusage_interval = 0\n", {"PTJOB_USAGE_INTERVAL": "30"}, 30),
+    ],
+)
+def test_the_installation_says_how_often_use_is_measured(
+    home: Path, cfg: str, environ: dict[str, str], seconds: float
+) -> None:
+    """Every two minutes if it says nothing; 0 is never."""
+    place = find_place(asked(kubeconfig=str(with_kubeconfig(home))), {**configured(home, cfg), **environ})
+    opened: Any = place.open()
+
+    assert opened._config.usage_interval == seconds
+
+
 def test_opening_a_place_on_this_machine_loads_no_client(home: Path) -> None:
     """And one on a cluster asks it nothing yet."""
     local: Any = find_place(asked(root=str(home)), {}).open()

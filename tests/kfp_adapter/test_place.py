@@ -38,6 +38,15 @@ def test_in_a_pod_jobs_run_beside_it_and_it_can_own_them(service_account: Path) 
     }
 
 
+@pytest.mark.parametrize(("environ", "seconds"), [({}, 120), ({"PTJOB_USAGE_INTERVAL": "0"}, 0)])
+def test_the_installation_says_how_often_use_is_measured(environ: dict[str, str], seconds: float) -> None:
+    """Every two minutes if it says nothing; 0 is never."""
+    cluster = find_place(environ, service_account=NOWHERE).cluster
+
+    assert cluster is not None
+    assert cluster.usage_interval == seconds
+
+
 def test_outside_of_a_pod_nothing_owns_a_job() -> None:
     """On one machine, or with a kubeconfig."""
     place = find_place(POD, service_account=NOWHERE)
