@@ -394,6 +394,14 @@ def test_code_is_fetched_by_the_runtimes_init_container() -> None:
     )
 
 
+def test_a_runtime_of_the_namespace_is_ones_own_whatever_it_is_called() -> None:
+    """Also by the name that Trainer's has."""
+    found = rendered(**BASE, **{**CODE, "runtime": "TrainingRuntime/torch-distributed"})
+
+    [patch] = found["spec"]["runtimePatches"]
+    assert pod_template_of(replicated_jobs(patch)[0])["spec"]["initContainers"][0]["name"] == "init-code"
+
+
 def test_credentials_of_the_code_go_into_a_secret() -> None:
     """And the job's hash is the same whatever its name is."""
     job = TrainingJob.parse(**BASE, **CODE, env={"GIT_SYNC_PASSWORD": "s3cr3t"})

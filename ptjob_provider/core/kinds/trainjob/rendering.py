@@ -104,8 +104,7 @@ def render(
     own = template_of(asked["spec"])
     check_pod_shape("spec", own["spec"])
     template = pods_asked_for(own, job, installation.template, role="worker", container=CONTAINER)
-    own_runtime = asked["spec"]["runtimeRef"].get("name") != DEFAULT_RUNTIME
-    template = with_code(template, job.code, has_own_runtime=own_runtime)
+    template = with_code(template, job.code, has_own_runtime=_is_own(asked["spec"]["runtimeRef"]))
     [template], changes = without_nccl([(STEP, template)], job, installation.template)
     [template] = claims.with_output_mounts([template], job.outputs, container=CONTAINER)
     outputs = claims.resolve_outputs(template, job.outputs, container=CONTAINER)
@@ -131,6 +130,11 @@ def render(
     manifest = owned(podtemplate.with_metadata(whole, labels=labels, annotations=annotations), owner)
     check_metadata("metadata", manifest["metadata"])
     return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, secret=secret, changes=changes)
+
+
+def _is_own(runtime: Mapping[str, Any]) -> bool:
+    """Whether it is not the one that Trainer brings along; one of the namespace never is, whatever it is called."""
+    return runtime.get("kind") == "TrainingRuntime" or runtime.get("name") != DEFAULT_RUNTIME
 
 
 def _check_fields(job: TrainingJob) -> None:
