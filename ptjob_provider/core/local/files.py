@@ -173,12 +173,16 @@ def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
         durable: it also survives a power failure.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
-    with temporary.open("x") as file:
-        file.write(json.dumps(value, separators=(",", ":")))
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.rename(path)
+    try:
+        with temporary.open("x") as file:
+            file.write(json.dumps(value, separators=(",", ":")))
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError:  # a full disk is not filled further
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

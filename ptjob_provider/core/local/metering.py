@@ -6,6 +6,7 @@ no network of their own to measure.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, field
@@ -79,10 +80,17 @@ class Meter:
     _due: float = 0.0
 
     def look(self, pods: Iterable[tuple[str, str]]) -> None:
-        """Look at those that run, replica and uid of each, if it is time to."""
+        """Look at those that run, replica and uid of each, if it is time to.
+
+        A disk that is full, or whatever else the system refuses, costs a look and not the job.
+        """
         now, running = time.monotonic(), list(pods)
         if now < self._due or not running:
             return
+        with contextlib.suppress(OSError):
+            self._measure(running)
+
+    def _measure(self, running: Iterable[tuple[str, str]]) -> None:
         among = processes.descendants(os.getpid())
         for replica, uid in running:
             self._take(replica, uid, Load.of(f"{self.job}/{uid}/", among))
