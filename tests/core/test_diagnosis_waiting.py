@@ -93,6 +93,12 @@ class TestEnding:
         assert found is not None
         assert (found.cause, found.retryable, text in found.summary) == (cause, True, True)
 
+    def test_a_job_that_runs_is_not_without_pods_because_none_is_seen(self) -> None:
+        """The operator says that it runs; whoever may not see its pods, or sees them late, ends nothing."""
+        running = JobStatus(phase=JobPhase.RUNNING)
+
+        assert after(1e9, status=running, queued_since=NOW, limits=Limits(queue_timeout=10)) is None
+
     def test_a_crash_loop_ends_with_its_limit(self) -> None:
         """Five restarts in a row, the sixth failure."""
         counts = Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=5)

@@ -130,6 +130,8 @@ def _queued(
             who = named(wait.replica, ranks) or "a replica"
             text = f"{who} had no place after {duration(timeout)}: {clip(wait.message) or wait.reason}"
             return Diagnosis.of(cause, text, replica=wait.replica)
+    if status.phase is JobPhase.RUNNING:  # its pods run, though none of them is seen
+        return None
     word = "suspended" if status.phase is JobPhase.SUSPENDED else "without pods"
     why = f"; its queue says: {clip(record.queue)}" if record.queue and word == "suspended" else ""
     return Diagnosis.of(Cause.QUEUED, f"it was still {word} after {duration(timeout)}{why}")
