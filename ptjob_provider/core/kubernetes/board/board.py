@@ -8,6 +8,7 @@ name; one that is not ours, together with the others that are not.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,7 @@ class Board:
         self._pods: dict[str, dict[str, bytes]] = {}
         self._ended: set[str] = set()
         self._is_older = False
+        self._pods_watch: asyncio.Timeout | None = None
         self._owners = Owners(kinds.named(selection.kind))
         self._reasons = Reasons(selection.namespace)
         self._metering = Metering(selection.namespace, selection.config.usage_interval, self._of_pods)
@@ -131,7 +133,7 @@ class Board:
         elif job is None:
             world.show_job(None)
         else:
-            self._is_older = self._is_older or kinds.kind_of(job).is_older(job)
+            self._see_age(job)
             await self._ask_for_pods(world)
             self._take_job(job)
 
@@ -214,7 +216,7 @@ class Board:
     def _take_job(self, job: Manifest) -> None:
         meta = job["metadata"]
         uid, version = meta["uid"], int(meta["resourceVersion"])
-        self._is_older = self._is_older or kinds.kind_of(job).is_older(job)
+        self._see_age(job)
         if version <= self._versions.get(uid, -1):
             return
         early = self._owners.learn(job)
@@ -283,7 +285,14 @@ class Board:
     # --- pods
 
     async def _watch_pods(self) -> None:
+        """Keep the pods up to date by the label of the operator that there is, as far as the jobs tell which it is."""
         await self._box.until(lambda: "jobs" in self._complete)
+        while True:
+            with contextlib.suppress(TimeoutError):  # `_see_age` ends it: they have another label
+                async with asyncio.timeout(None) as self._pods_watch:
+                    await self._watch_labelled_pods()
+
+    async def _watch_labelled_pods(self) -> None:
         path = paths.pods(self._selection.namespace)
         untold: dict[str, str] = {}
         async with aclosing(Watch(self._client, path, self._of_pods()).news()) as news:
@@ -299,6 +308,13 @@ class Board:
                 else:
                     self._lose_pods(untold)
                     self._is_complete("pods")
+
+    def _see_age(self, job: Manifest) -> None:
+        """Watch the pods by their old label from the first job on that the old operator has."""
+        if not self._is_older and kinds.kind_of(job).is_older(job):
+            self._is_older = True
+            if self._pods_watch is not None:
+                self._pods_watch.reschedule(0)
 
     def _of_pods(self) -> dict[str, str]:
         return self._selection.of_pods(older=self._is_older)
