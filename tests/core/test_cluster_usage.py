@@ -10,6 +10,7 @@ import pytest
 from ptjob_provider.core.kubernetes.usage import (
     ListReader,
     asked_in,
+    figures_of,
     from_metrics,
     from_summary,
     nodes_in_use,
@@ -93,7 +94,7 @@ def test_the_metrics_api_says_cores_and_bytes() -> None:
     usage = [{"usage": {"cpu": "250m", "memory": "64Mi"}}, {"usage": {"cpu": "1000000n", "memory": "1Mi"}}]
 
     assert from_metrics([{"metadata": {"name": "p", "namespace": "ml"}, "containers": usage}]) == {
-        ("ml", "p"): {"cpu": 0.251, "memory": 65 * 2**20}
+        ("ml", "p", ""): {"cpu": 0.251, "memory": 65 * 2**20}
     }
 
 
@@ -102,8 +103,8 @@ def test_what_the_metrics_api_leaves_out_is_not_known() -> None:
     meta = {"name": "p", "namespace": "ml"}
     half = [{"usage": {"cpu": "1"}}, {"usage": None}]
 
-    assert from_metrics([{"metadata": meta, "containers": None}]) == {("ml", "p"): {"cpu": None, "memory": None}}
-    assert from_metrics([{"metadata": meta, "containers": half}]) == {("ml", "p"): {"cpu": 1.0, "memory": None}}
+    assert from_metrics([{"metadata": meta, "containers": None}]) == {("ml", "p", ""): {"cpu": None, "memory": None}}
+    assert from_metrics([{"metadata": meta, "containers": half}]) == {("ml", "p", ""): {"cpu": 1.0, "memory": None}}
     assert from_metrics([{"containers": half}, {"metadata": {"name": "p"}}]) == {}
 
 
@@ -121,12 +122,23 @@ def test_a_kubelet_says_network_and_disk_too() -> None:
     found = from_summary([full, young])
 
     assert found == {
-        ("ml", "p"): {"cpu": 0.5, "memory": 1024, "received": 10, "sent": 20, "disk": 30},
-        ("other", "p"): dict.fromkeys(("cpu", "memory", "received", "sent", "disk")),
+        ("ml", "p", ""): {"cpu": 0.5, "memory": 1024, "received": 10, "sent": 20, "disk": 30},
+        ("other", "p", ""): dict.fromkeys(("cpu", "memory", "received", "sent", "disk")),
     }
     assert from_summary([]) == {}
     assert from_summary([{"podRef": None}, {"cpu": {}}]) == {}
-    assert from_summary([young | {"cpu": {"usageNanoCores": "1"}, "memory": None}]).keys() == {("other", "p")}
+    assert from_summary([young | {"cpu": {"usageNanoCores": "1"}, "memory": None}]).keys() == {("other", "p", "")}
+
+
+def test_what_an_earlier_pod_of_the_name_used_is_not_the_next_ones() -> None:
+    """A kubelet still tells of it for a while; the metrics API knows names only, and kubelets of old tell no uid."""
+    now = {"metadata": {"name": "p", "namespace": "ml", "uid": "second"}}
+    earlier = from_summary([{"podRef": {"name": "p", "namespace": "ml", "uid": "first"}, "network": {"rxBytes": 9}}])
+    by_name = from_metrics([{"metadata": {"name": "p", "namespace": "ml"}, "containers": []}])
+
+    assert figures_of(now, earlier) is None
+    assert figures_of(now, earlier | by_name) == {"cpu": None, "memory": None}
+    assert figures_of({"metadata": now["metadata"] | {"uid": "first"}}, earlier)["received"] == 9  # type: ignore[index]
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])

@@ -90,8 +90,8 @@ class ClusterSite:
         uses = []
         for replica in kinds.replicas(job):
             pod = pods.get(replica.name)
-            name = pod["metadata"]["name"] if pod else ""
-            uses.append(usage.replica_use(replica.name, pod, measured.get((ref.namespace, name), {})))
+            figures = usage.figures_of(pod, measured) if pod else None
+            uses.append(usage.replica_use(replica.name, pod, figures or {}))
         return Usage(replicas=uses, unknown=unknown)
 
     async def claims(self, namespace: str) -> Sequence[Manifest]:

@@ -28,8 +28,11 @@ _BETWEEN = re.compile(r"\A[\s,]+")
 
 N = TypeVar("N", int, float)
 
-Measured = dict[tuple[str, str], dict[str, Any]]
-"""What is measured of pods, by their namespace and name: cpu, memory, received, sent, disk; None where it is not."""
+Measured = dict[tuple[str, str, str], dict[str, Any]]
+"""What is measured of pods: cpu, memory, received, sent, disk; None where it is not.
+
+By namespace, name and uid; "" where that is not told, as the metrics API never does.
+"""
 
 
 def nodes_in_use(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[NodeUse]:
@@ -70,6 +73,13 @@ def asked_in(number: int, nodes: Sequence[str], *, kubelets: bool, metrics: bool
         return [*nodes[first:], *nodes[:first]], False
     count = REQUESTS - metrics
     return [nodes[(number * count + turn) % len(nodes)] for turn in range(count)], metrics
+
+
+def figures_of(pod: Manifest, measured: Measured) -> dict[str, Any] | None:
+    """Return what is measured of a pod; None if nothing is. What an earlier one of its name has used is not its own."""
+    meta = pod["metadata"]
+    place = (meta["namespace"], meta["name"])
+    return measured.get((*place, meta["uid"])) or measured.get((*place, ""))
 
 
 def from_metrics(items: Iterable[Manifest]) -> Measured:
@@ -121,10 +131,10 @@ class ListReader:
         return found is not None
 
 
-def _place(named: Mapping[str, Any] | None) -> tuple[str, str] | None:
+def _place(named: Mapping[str, Any] | None) -> tuple[str, str, str] | None:
     """Return whose figures they are; None where that is not said: nobody's."""
-    namespace, name = (named or {}).get("namespace"), (named or {}).get("name")
-    return (str(namespace), str(name)) if namespace and name else None
+    namespace, name, uid = ((named or {}).get(part) for part in ("namespace", "name", "uid"))
+    return (str(namespace), str(name), str(uid or "")) if namespace and name else None
 
 
 def _sum(item: Manifest, resource: str, number: type[N]) -> N | None:

@@ -88,9 +88,9 @@ class Metering:
             if not self._kubelets:
                 break
         for number, (world, pod) in enumerate(running):
-            place = (pod["metadata"]["namespace"], pod["metadata"]["name"])
-            if place in found:
-                world.show_measured(pod, found[place])
+            figures = usage.figures_of(pod, found)
+            if figures is not None:
+                world.show_measured(pod, figures)
             await _give_way(number)
 
     async def _pods(self) -> AsyncGenerator[tuple[World, Manifest], None]:
