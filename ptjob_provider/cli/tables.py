@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ptjob_provider.core import kinds
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -76,6 +78,7 @@ def job(snapshot: Snapshot) -> Table:
     said, ref, status = snapshot.to_dict(), snapshot.submission.ref, snapshot.status
     lines: dict[str, str | Text] = {
         "job": str(ref),
+        "kind": ref.kind,
         "uid": ref.uid,
         "phase": _phase(said["phase"]),
         "says": status.message,
@@ -86,6 +89,7 @@ def job(snapshot: Snapshot) -> Table:
         "ended": _time(status.finished_at),
         "waited": f"{said['queue_seconds']:.1f} s",
         "ran": f"{said['run_seconds']:.1f} s" + (f", {said['restarts']} restarts" if said["restarts"] else ""),
+        "code": said["git_revision"] or "",
         "model": _model(snapshot, said["model"]),
         "tfevents": _tfevents(snapshot, said["tfevents"]),
         "tensorboard": said["tensorboard_url"] or "",
@@ -101,12 +105,15 @@ def job(snapshot: Snapshot) -> Table:
 
 def replicas(snapshot: Snapshot) -> Table:
     """Return what is known of each replica, also of those whose pods are gone."""
-    phases = {pod["metadata"]["name"]: pod.get("status", {}).get("phase", "") for pod in snapshot.pods}
-    table = _table("RANK", "REPLICA", "PHASE", "ENDED WITH")
+    replica_of = kinds.named(snapshot.submission.ref.kind).replica_of
+    pods = {replica_of(pod): pod for pod in snapshot.pods}
+    table = _table("RANK", "REPLICA", "PHASE", "NODE", "ENDED WITH")
     for name, rank in snapshot.submission.ranks.items():
         ends = [end for end in snapshot.record.terminations if end.replica == name]
         codes = ", ".join(f"{_code(end.exit_code)} {end.reason}".strip() for end in ends)
-        table.add_row(str(rank), name, _phase(phases.get(name, "gone")), codes)
+        pod = pods.get(name) or {"status": {"phase": "gone"}}
+        node = (pod.get("spec") or {}).get("nodeName") or ""
+        table.add_row(str(rank), name, _phase(str((pod.get("status") or {}).get("phase") or "")), node, codes)
     return table
 
 

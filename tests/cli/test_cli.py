@@ -48,6 +48,7 @@ def test_a_list_for_programs_has_the_same_values_in_json_and_yaml(
     """Programs get phases, instants and ids as data."""
     rows = read(ended.ptjob("list", "-o", output).stdout)
 
+    assert {row["kind"] for row in rows} == {"PyTorchJob"}
     assert [(row["name"], row["phase"], row["replicas"]) for row in rows] == [
         ("good", "Succeeded", 2),
         ("bad", "Failed", 2),
@@ -102,8 +103,9 @@ def test_a_job_that_failed_shows_why_and_each_replicas_end(ended: Machine) -> No
 
     assert "ValueError: the learning rate is not a number" in shown
     assert [line.split() for line in shown.splitlines() if line.startswith("1 ")] == [
-        ["1", "bad-worker-0", "Failed", "1", "Error"]
+        ["1", "bad-worker-0", "Failed", os.uname().nodename, "1", "Error"]
     ]
+    assert "\nkind  " in shown
 
 
 def test_a_job_is_shown_to_programs_as_its_result(ended: Machine) -> None:
