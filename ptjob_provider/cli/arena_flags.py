@@ -64,6 +64,21 @@ def program(words: Sequence[str], shell: str | None) -> list[str] | None:
     return list(words)
 
 
+def with_image(told: dict[str, Any]) -> dict[str, Any]:
+    """Return a job's fields with the workers' image for all pods where nothing else says one, as in a guide of Arena's.
+
+    A manifest, a template of pods or an image of the master's own says one; `parse` refuses what is missing then.
+    """
+    worker, master = told.get("worker"), told.get("master")
+    if told.keys() & {"image", "manifest", "pod_template"} or not isinstance(worker, dict) or "image" not in worker:
+        return told
+    if isinstance(master, dict) and "image" in master:
+        return told
+    rest = {name: value for name, value in worker.items() if name != "image"}
+    others = {name: value for name, value in told.items() if name != "worker"}
+    return {**others, "image": worker["image"], **({"worker": rest} if rest else {})}
+
+
 def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields for flags of Arena that are no field by themselves, such as `--device`, `--rdma`, `--sync-mode`.
 

@@ -99,7 +99,7 @@ def described_job(given: dict[str, Any], filename: str | None, words: tuple[str,
         if command is not None and "command" in fields:
             raise InvalidSpec.of("--command", fields["command"], "left out where the program stands behind the flags")
         told = {**fields, **({"command": command} if command is not None else {})}
-        return TrainingJob.parse(**{**_in_file(filename), **told})
+        return TrainingJob.parse(**arena_flags.with_image({**_in_file(filename), **told}))
     except InvalidSpec as error:
         raise Refused(str(error), EXIT_USAGE) from error
 

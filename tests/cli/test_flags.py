@@ -249,6 +249,24 @@ def test_what_stands_behind_the_flags_is_the_program(
     assert program(words, shell) == command
 
 
+@pytest.mark.parametrize(
+    ("words", "images"),
+    [
+        (["--worker-image", "w", "--workers", "2"], ["w", "w"]),
+        (["--worker-image", "w", "--worker-cpu", "2", "--workers", "2"], ["w", "w"]),
+        (["--worker-image", "w"], ["w"]),
+        (["--worker-image", "w", "--image", "i", "--workers", "2"], ["i", "w"]),
+        (["--worker-image", "w", "--master-image", "m", "--workers", "2"], ["m", "w"]),
+    ],
+)
+def test_the_workers_image_is_that_of_all_pods_where_no_other_is_said(words: list[str], images: list[str]) -> None:
+    """As one of Arena's guides writes it."""
+    manifest = json.loads(render("--name", "digits", *words, "python", "train.py").stdout)
+
+    roles = manifest["spec"]["pytorchReplicaSpecs"].values()
+    assert [role["template"]["spec"]["containers"][0]["image"] for role in roles] == images
+
+
 def test_arenas_type_of_training_may_stand_before_everything() -> None:
     """`arena submit pytorch …` is `ptjob submit pytorch …`; other trainings are refused, not submitted as this one."""
     assert without_type(["pytorch", "--name", "x"]) == ["--name", "x"]
