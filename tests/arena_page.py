@@ -1,37 +1,129 @@
-"""What docs/from-arena.md says, for the tests that run it: on this machine and on a cluster."""
+"""What docs/from-arena.md says, and Arena's guides, for the tests that run it: on this machine and on a cluster."""
 
 from __future__ import annotations
 
+import ast
+import re
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-PAGE = (Path(__file__).parent.parent / "docs" / "from-arena.md").read_text()
-ADDRESS = "https://code.example/mnist.git"
+import code_servers
+from guide_pages import DIGITS, DOCS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PAGE = (DOCS / "from-arena.md").read_text()
+ADDRESS = "https://code.example/mnist-pytorch.git"
 IMAGE = "mnist:1"
-PROGRAM = """
-import os, pathlib, sys, time
-assert sys.argv[1:4] == ["--backend", "gloo", "--data"], sys.argv
-for number in range(8):
-    print("WORLD_SIZE:", os.environ["WORLD_SIZE"], "RANK:", os.environ["RANK"], "step", number, flush=True)
-pathlib.Path(sys.argv[4], f"rank-{os.environ['RANK']}").touch()
-while os.environ["RANK"] == "0" and not pathlib.Path(sys.argv[4], "rank-1").exists(): pass
-time.sleep(4 if os.environ["RANK"] == "0" else 0)
-"""
-"""What the session trains. Rank 0 ends last: a replica that runs when the job has ended is stopped, log and all."""
+ENGLISH, CHINESE = "The guide in English", "The guide in Chinese"
+
+GUIDES: Mapping[str, str] = {
+    ENGLISH: """
+arena top node
+arena --loglevel info submit pytorch \
+    --name=pytorch-dist-git \
+    --gpus=1 \
+    --workers=2 \
+    --image=registry.cn-beijing.aliyuncs.com/ai-samples/pytorch-with-tensorboard:1.5.1-cuda10.1-cudnn7-runtime \
+    --sync-mode=git \
+    --sync-source=https://code.aliyun.com/370272561/mnist-pytorch.git \
+    "python /root/code/mnist-pytorch/mnist.py --backend gloo"
+arena get pytorch-dist-git --type pytorchjob
+arena list
+arena get pytorch-local-git
+arena logs pytorch-dist-git
+arena logs pytorch-dist-git -i pytorch-dist-git-worker-0
+arena logs pytorch-dist-git -i pytorch-dist-git-worker-0 -t 5
+""",
+    CHINESE: """
+arena top node
+arena submit pytorch \
+    --name=pytorch-dist \
+    --gpus=1 \
+    --workers=3 \
+    --working-dir=/root \
+    --image=registry.cn-huhehaote.aliyuncs.com/lumo/pytorch-with-tensorboard:1.5.1-cuda10.1-cudnn7-runtime \
+    --sync-mode=git \
+    --sync-source=https://code.aliyun.com/370272561/mnist-pytorch.git \
+    --data=training-data:/mnist_data \
+    --tensorboard \
+    --logdir=/mnist_data/pytorch_data/logs \
+    "python /root/code/mnist-pytorch/mnist.py --epochs 10 --backend nccl --dir /mnist_data/pytorch_data/logs \
+--data /mnist_data/pytorch_data/"
+arena data list
+arena list
+arena top job
+arena top node
+arena get pytorch-dist
+arena logs pytorch-dist
+arena get pytorch-dist
+arena logs pytorch-dist -i pytorch-dist-worker-0
+arena logs $job_name -f
+arena logs --help
+arena logs pytorch-dist -t 5
+""",
+}
+"""Every line of the guides that a person gives to Arena, in their order; the one for private repositories is the
+submit's with two variables more."""
+
+EDITED: Mapping[str, str] = {
+    "arena": "ptjob",
+    "--image=registry.cn-beijing.aliyuncs.com/ai-samples/pytorch-with-tensorboard:1.5.1-cuda10.1-cudnn7-runtime": (
+        f"--image={IMAGE}"
+    ),
+    "--image=registry.cn-huhehaote.aliyuncs.com/lumo/pytorch-with-tensorboard:1.5.1-cuda10.1-cudnn7-runtime": (
+        f"--image={IMAGE}"
+    ),
+    "--sync-source=https://code.aliyun.com/370272561/mnist-pytorch.git": f"--sync-source={ADDRESS}",
+    "pytorch-local-git": "pytorch-dist-git",
+    "$job_name": "pytorch-dist",
+}
+"""Each word of the guides that is another one on the page: the program, images and address, and two names: the English
+guide once calls its job by a name that it has nowhere else, the Chinese one leaves a name to the reader."""
+
+TEMPLATE = '{"backend_without_gpu": "gloo"}'
+"""What an installation without GPUs says once, as PTJOB_JOB_TEMPLATE: the Chinese guide's line asks for NCCL."""
 
 
-def session(**replaced: str) -> list[list[str]]:
-    """Return the words behind `ptjob` of each line of the page's session, with the image and the address of a test."""
-    part = PAGE.partition("## A session")[2].partition("\n## ")[0]
-    lines = [shlex.split(line.strip())[1:] for line in part.splitlines() if line.startswith("    ptjob ")]
+def session(guide: str, **replaced: str) -> list[list[str]]:
+    """Return the words of each line that the page has for a guide, with the image and the address of a test."""
+    part = PAGE.partition(f"### {guide}\n")[2].partition("\n##")[0]
+    lines = [shlex.split(line) for line in part.splitlines() if line.startswith("    ")]
     for given, own in {ADDRESS: replaced.get("address", ADDRESS), IMAGE: replaced.get("image", IMAGE)}.items():
         lines = [[word.replace(given, own) for word in line] for line in lines]
     return lines
 
 
-def logged(rank: int) -> list[str]:
-    """Return the lines that the session's program prints."""
-    return [f"WORLD_SIZE: 2 RANK: {rank} step {number}" for number in range(8)]
+def task_fields(**replaced: str) -> dict[str, Any]:
+    """Return what the page's task of Airflow is given, with the address of a test."""
+    (text,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (call,) = [each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Call)]
+    fields = {each.arg or "": ast.literal_eval(each.value) for each in call.keywords}
+    return {**fields, **{name: value for name, value in replaced.items() if name in fields}}
+
+
+def serve_code(folder: Path) -> Path:
+    """Make the guides' repository, whose `mnist.py` trains handwritten digits; return the folder to serve."""
+    programs = [Path(__file__).parent / "guides" / "mnist.py", *DIGITS.glob("*.py")]
+    served = folder / "served"
+    served.mkdir()
+    code_servers.plain_repository(served, "mnist-pytorch", {each.name: each.read_text() for each in programs})
+    return served
+
+
+def trained(rank: int, log: str, *, workers: int, epochs: int) -> float:
+    """Return the accuracy that a rank has told, having held its log against what the guides show of theirs."""
+    lines = log.splitlines()
+    assert lines[0] == f"WORLD_SIZE: {workers}, CURRENT_RANK: {rank}"
+    assert "backend='gloo'" in lines[1]
+    assert "Using distributed PyTorch with gloo backend" in lines
+    assert {int(number) for number in re.findall(r"^Train Epoch: (\d+) \[", log, re.MULTILINE)} == {
+        *range(1, epochs + 1)
+    }
+    (found,) = re.findall(r"accuracy=(\d\.\d+)", lines[-1])
+    return float(found)
 
 
 def rows(heading: str) -> list[list[str]]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from cluster.boot import Cluster
 
@@ -92,18 +92,24 @@ def repository(folder: Path, program: str = "print('v2')\n") -> Repository:
     return Repository(folder / "mnist.git", revisions)
 
 
-def _bare(folder: Path, name: str, files: dict[str, str]) -> Path:
+def plain_repository(folder: Path, name: str, files: Mapping[str, str]) -> Path:
+    """Make a repository with one commit, and return the bare one that is served."""
     work = folder / f"{name}-work"
     work.mkdir()
     git(work, "init", "--quiet")
     _commit(work, files)
     git(folder, "clone", "--quiet", "--bare", str(work), str(folder / f"{name}.git"))
-    # A sub-module is named relative to its superproject, here as on every server.
-    shutil.copytree(folder / f"{name}.git", folder / "x" / f"{name}.git")
     return folder / f"{name}.git"
 
 
-def _commit(work: Path, files: dict[str, str]) -> str:
+def _bare(folder: Path, name: str, files: Mapping[str, str]) -> Path:
+    bare = plain_repository(folder, name, files)
+    # A sub-module is named relative to its superproject, here as on every server.
+    shutil.copytree(bare, folder / "x" / f"{name}.git")
+    return bare
+
+
+def _commit(work: Path, files: Mapping[str, str]) -> str:
     for name, text in files.items():
         (work / name).write_text(text)
     git(work, "add", "--all")

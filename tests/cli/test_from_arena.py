@@ -1,55 +1,160 @@
-"""docs/from-arena.md: each line of its session is run, and every flag that it promises is there."""
+"""docs/from-arena.md: each line of its sessions is the guides' and is run, and every flag that it promises is there."""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import pytest
 
 import code_servers
-from arena_page import PROGRAM, logged, rows, session
+from airflow_adapter.own_home import make_home
+from arena_page import (
+    ADDRESS,
+    CHINESE,
+    EDITED,
+    ENGLISH,
+    GUIDES,
+    TEMPLATE,
+    rows,
+    serve_code,
+    session,
+    task_fields,
+    trained,
+)
+from guide_pages import DIGITS, NO_GPU, SWITCHED
 from ptjob_provider.cli import main
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from click.testing import Result
 
     from machine import Machine
 
+GUIDE_DAG = Path(__file__).parent.parent / "guides" / "manifest_dag.py"
 
-def test_every_line_of_the_session_does_what_it_does_in_arena(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`arena` is `ptjob`, image and repository are the test's: nothing else is changed."""
+
+@pytest.fixture
+def machine(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Lend three cards that this machine has not, to a training that asks for NCCL; with the claim and its data."""
     code_servers.ensure_programs()
-    repository = code_servers.repository(tmp_path, PROGRAM)
-    monkeypatch.setenv("PTJOB_LOCAL_GPUS", "2")
+    monkeypatch.setenv("PTJOB_LOCAL_GPUS", "3")
+    monkeypatch.setenv("PTJOB_JOB_TEMPLATE", TEMPLATE)
+    deliver = [sys.executable, str(DIGITS / "deliver.py"), "--to", str(tmp_path / "pytorch_data"), "--count", "1437"]
+    subprocess.run(deliver, check=True, capture_output=True)
+    for words in (("create", "training-data"), ("cp", str(tmp_path / "pytorch_data"), "pvc://training-data/")):
+        assert machine.ptjob("data", *words).exit_code == 0
+    return machine
+
+
+def run_session(machine: Machine, guide: str, address: str) -> dict[str, Result]:
+    """Give each line to `ptjob`, and wait for the end where the guide's person has waited; the last answer to each."""
     said = {}
-
-    with code_servers.http(repository.path.parent) as served:
-        for line in session(address=f"{served}/mnist.git"):
-            result = machine.ptjob(*line)
-            assert result.exit_code == 0, f"{line}: {result.output}"
-            said[" ".join(line)] = result.stdout
-
-    assert said["top node"].splitlines()[-1] == "0/2 (0%)"
-    assert said["data list"].splitlines()[1].startswith("training-data  ReadWriteMany")
-    assert said["list"].splitlines()[1].split()[0] == "pytorch-dist-git"
-    assert said["follow pytorch-dist-git"].splitlines() == logged(rank=0)
-    assert "pytorch-dist-git-worker-0" in said["get pytorch-dist-git --type pytorchjob"]
-    assert said["logs pytorch-dist-git"] == said["follow pytorch-dist-git"]
-    tail = said["logs pytorch-dist-git -i pytorch-dist-git-worker-0 -t 5"].splitlines()
-    assert tail == logged(rank=1)[-5:]
-    assert said["top job"].splitlines()[1].split()[:4] == ["pytorch-dist-git", "2", "0", "Succeeded"]
-    assert said["delete pytorch-dist-git"] == "default/pytorch-dist-git is deleted; its claims are as they were\n"
+    for _, *line in session(guide, address=address):
+        if line[0] == "logs" and "follow" not in said:
+            said["follow"] = machine.ptjob("follow", line[1])
+        result = machine.ptjob(*line)
+        assert result.exit_code == 0, f"{line}: {result.output}"
+        said[" ".join(line[:2] if line[0] == "submit" else line)] = result
+    return said
 
 
-def test_the_session_is_the_guides() -> None:
-    """Not fewer than these; who shortens the page has to look at the guide again."""
-    assert [line[0] for line in session() if "--loglevel" not in line] == [
-        *("top", "data", "data", "list", "follow", "get", "logs", "logs", "top", "delete"),
-    ]
+@pytest.mark.timeout(600)
+def test_every_line_of_the_english_guide_does_what_it_does_in_arena(machine: Machine, tmp_path: Path) -> None:
+    """Two nodes train real digits for an epoch, with the program that git has brought."""
+    with code_servers.http(serve_code(tmp_path)) as served:
+        said = run_session(machine, ENGLISH, f"{served}/mnist-pytorch.git")
+
+    job, worker = "pytorch-dist-git", "pytorch-dist-git-worker-0"
+    log, worker_log = said[f"logs {job}"].stdout, said[f"logs {job} -i {worker}"].stdout
+    assert said["top node"].stdout.splitlines()[-1] == "0/3 (0%)"
+    assert said["list"].stdout.splitlines()[1].split()[0] == job
+    assert worker in said[f"get {job}"].stdout
+    assert worker in said[f"get {job} --type pytorchjob"].stdout
+    assert said["follow"].stdout == log
+    assert trained(0, log, workers=2, epochs=1) == trained(1, worker_log, workers=2, epochs=1) > 0.5
+    assert said[f"logs {job} -i {worker} -t 5"].stdout.splitlines() == worker_log.splitlines()[-5:]
+
+
+@pytest.mark.timeout(600)
+def test_every_line_of_the_chinese_guide_does_what_it_does_in_arena(
+    machine: Machine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three nodes train for ten epochs on what lies on the claim, and write their curves to it."""
+    with code_servers.http(serve_code(tmp_path)) as served:
+        said = run_session(machine, CHINESE, f"{served}/mnist-pytorch.git")
+
+    log, worker_log = (said[f"logs pytorch-dist{which}"].stdout for which in ("", " -i pytorch-dist-worker-0"))
+    assert [f"{role}: {SWITCHED}: {NO_GPU}" in caplog.text for role in ("Master", "Worker")] == [True, True]
+    assert said["data list"].stdout.splitlines()[1].startswith("training-data  ReadWriteMany")
+    assert said["top job"].stdout.splitlines()[1].split()[0] == "pytorch-dist"
+    assert "pytorch-dist-worker-1" in said["get pytorch-dist"].stdout
+    assert trained(0, log, workers=3, epochs=10) == trained(1, worker_log, workers=3, epochs=10) > 0.9
+    assert re.search(r"data='[^']*/pytorch_data/', dir='[^']*/pytorch_data/logs'", log)
+    assert said["logs pytorch-dist -f"].stdout == said["follow"].stdout == log
+    assert said["logs pytorch-dist -t 5"].stdout.splitlines() == log.splitlines()[-5:]
+    assert machine.ptjob("delete", "pytorch-dist").stdout.endswith("is deleted; its claims are as they were\n")
+    assert "events.out.tfevents" in machine.ptjob("data", "ls", "pvc://training-data/pytorch_data/logs").stdout
+
+
+@pytest.mark.timeout(600)
+def test_the_english_guides_line_takes_a_private_repository(machine: Machine, tmp_path: Path) -> None:
+    """With the two variables that the Chinese guide names; the job then has fetched it, and shows no password."""
+    _, line = session(ENGLISH)[:2]
+    own = [f"--env=GIT_SYNC_USERNAME={code_servers.USER}", f"--env=GIT_SYNC_PASSWORD={code_servers.PASSWORD}"]
+
+    with code_servers.http(serve_code(tmp_path), private=True) as served:
+        words = [word.replace(ADDRESS, f"{served}/mnist-pytorch.git") for word in line[1:]]
+        submitted = machine.ptjob(*words[:-1], *own, words[-1])
+        followed = machine.ptjob("follow", "pytorch-dist-git")
+
+    assert submitted.exit_code == followed.exit_code == 0, submitted.output + followed.output
+    assert trained(0, followed.stdout, workers=2, epochs=1) > 0.5
+    assert code_servers.PASSWORD not in machine.ptjob("get", "pytorch-dist-git", "-o", "yaml").stdout
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_the_pages_lines_are_the_guides(guide: str) -> None:
+    """All of them, in their order, word by word; what is edited is named, and nothing else is."""
+    theirs = [shlex.split(line) for line in GUIDES[guide].strip().splitlines()]
+
+    assert session(guide) == [[EDITED.get(word, word) for word in line] for line in theirs]
+
+
+def test_every_edit_is_one_of_the_guides() -> None:
+    """None is left over from another guide's words."""
+    said = {word for text in GUIDES.values() for word in shlex.split(text)}
+
+    assert set(EDITED) <= said
+
+
+@pytest.mark.timeout(600)
+def test_the_chinese_guides_training_is_a_task_of_airflow(machine: Machine, tmp_path: Path) -> None:
+    """`code=` brings its program, `tensorboard=` names its curves; both are told with the result."""
+    with code_servers.http(serve_code(tmp_path)) as served:
+        fields = task_fields(code=f"{served}/mnist-pytorch.git")
+        home = make_home(
+            tmp_path / "home",
+            AIRFLOW__PTJOB__LOCAL_ROOT=str(machine.root),
+            AIRFLOW__PTJOB__LOCAL_GPUS="3",
+            AIRFLOW__PTJOB__JOB_TEMPLATE=TEMPLATE,
+            FIELDS=json.dumps({name: value for name, value in fields.items() if name != "task_id"}),
+        )
+        log = home.run(shutil.copy(GUIDE_DAG, tmp_path))
+
+    result = json.loads((home.seen / "result.json").read_text())
+    head = code_servers.git(tmp_path / "served" / "mnist-pytorch.git", "rev-parse", "HEAD")
+    assert (result["phase"], result["git_revision"]) == ("Succeeded", head)
+    assert f"Worker: {SWITCHED}: {NO_GPU}" in log
+    assert "tensorboard does not apply on this machine" in log
+    assert float(re.findall(r"accuracy=(\d\.\d+)", log)[-1]) > 0.9
+    assert list((machine.root / "claims/default/training-data/pytorch_data/logs").glob("events.out.tfevents*"))
 
 
 @pytest.mark.parametrize("row", rows("`submit pytorch`"), ids=lambda row: str(row[0]))

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import code_servers
-from arena_page import PAGE, PROGRAM, logged, session
+from arena_page import CHINESE, GUIDES, PAGE, TEMPLATE, serve_code, session, trained
 from cluster import arena
 from cluster.gpu import gpus
 from cluster.images import INIT_IMAGE
@@ -21,6 +22,7 @@ from cluster.shell import bare_environment, wait_until
 from cluster.sync_image import SYNC
 from cluster.tenants import service_account
 from cluster_world import PATIENCE
+from guide_pages import DIGITS
 from ptjob_provider.cli import main
 from rbac import optional_rules, rules
 
@@ -188,33 +190,55 @@ def test_ptjob_handles_arenas_jobs(people: People) -> None:
     assert "theirs" not in people.arena("list")
 
 
+@pytest.mark.parametrize("guide", GUIDES)
 def test_a_session_of_arenas_guide_does_the_same_here(
-    people: People, digits_image: str, tmp_path: Path, tell: Callable[[str], None]
+    people: People, digits_image: str, tmp_path: Path, tell: Callable[[str], None], guide: str
 ) -> None:
-    """The guide's lines with `ptjob` for `arena`, an image and a repository of the test, on cards that the node has."""
+    """The page's lines with an image and a repository of the test train real digits, on cards that are none.
+
+    The claim with the guide's data is there before, as in the guide; NCCL becomes gloo by the installation's template.
+    """
     code_servers.ensure_programs()
-    repository = code_servers.repository(tmp_path, PROGRAM)
     net = code_servers.Net.of(people.cluster)
     administrator = replace(
         people,
         kubeconfig=people.cluster.layout.kubeconfig,
-        options={"PTJOB_SYNC_IMAGE": SYNC.ensure(people.cluster, tell)},
+        options={"PTJOB_SYNC_IMAGE": SYNC.ensure(people.cluster, tell), "PTJOB_JOB_TEMPLATE": TEMPLATE},
     )
+    if guide == CHINESE:
+        have_data(administrator, digits_image, tmp_path)
     said = {}
 
-    with gpus(people.cluster, 2), code_servers.http(repository.path.parent, net) as served:
-        for line in session(address=f"{served}/mnist.git", image=digits_image):
-            one_node = ["--access-mode", "ReadWriteOnce"] if line[:2] == ["data", "create"] else []
-            result = administrator.ptjob(*line, *one_node)
+    with gpus(people.cluster, 3), code_servers.http(serve_code(tmp_path), net) as served:
+        for _, *line in session(guide, address=f"{served}/mnist-pytorch.git", image=digits_image):
+            if line[0] == "logs" and "follow" not in said:
+                said["follow"] = administrator.ptjob("follow", line[1]).stdout
+            result = administrator.ptjob(*line)
             assert result.exit_code == 0, f"{line}: {result.output}"
             said[" ".join(line)] = result.stdout
 
-    assert said["top node"].splitlines()[-1] == "0/2 (0%)"
-    assert said["follow pytorch-dist-git"].splitlines() == logged(rank=0)
-    assert said["logs pytorch-dist-git"].splitlines() == logged(rank=0)
-    assert said["logs pytorch-dist-git -i pytorch-dist-git-worker-0 -t 5"].splitlines() == logged(rank=1)[-5:]
-    assert said["top job"].splitlines()[1].split()[:4] == ["pytorch-dist-git", "2", "0", "Succeeded"]
-    assert said["delete pytorch-dist-git"].endswith("is deleted; its claims are as they were\n")
+    job, workers, epochs, least = ("pytorch-dist", 3, 10, 0.9) if guide == CHINESE else ("pytorch-dist-git", 2, 1, 0.5)
+    log, worker_log = said[f"logs {job}"], said[f"logs {job} -i {job}-worker-0"]
+    tail = next(text for line, text in said.items() if line.endswith("-t 5"))
+    assert re.match(r"\d/3 \(\d+%\)$", said["top node"].splitlines()[-1])
+    assert f"{job}-worker-0" in said[f"get {job}"]
+    assert said["follow"] == log
+    accuracies = [trained(rank, text, workers=workers, epochs=epochs) for rank, text in enumerate((log, worker_log))]
+    assert accuracies[0] == accuracies[1] > least
+    assert tail.splitlines() == (log if guide == CHINESE else worker_log).splitlines()[-5:]
+    if guide == CHINESE:
+        assert "training-data" in said["data list"]
+        assert re.search(r"http://[\d.]+:\d+/", said[f"get {job}"])
+    assert administrator.ptjob("delete", job).stdout.endswith("is deleted; its claims are as they were\n")
+
+
+def have_data(people: People, image: str, folder: Path) -> None:
+    """Make the guide's claim, on this cluster's one node, and copy the training's images to it."""
+    deliver = [sys.executable, str(DIGITS / "deliver.py"), "--to", str(folder / "pytorch_data"), "--count", "1437"]
+    subprocess.run(deliver, check=True, capture_output=True)
+    made = people.ptjob("data", "create", "training-data", "--access-mode", "ReadWriteOnce")
+    copied = people.ptjob("data", "cp", str(folder / "pytorch_data"), "pvc://training-data/", "--image", image)
+    assert made.exit_code == copied.exit_code == 0, made.output + copied.output
 
 
 @pytest.mark.parametrize(
