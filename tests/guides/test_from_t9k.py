@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,6 @@ from machine import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 HEADING = "The same job as a PyTorchJob"
 RUN = "torch-mnist-trainingjob"
@@ -55,3 +55,13 @@ def test_every_line_of_the_session_trains_and_shows_what_the_pages_show(
     assert f"pytorchjob/{RUN}" in said[f"events {RUN}"].stdout
     assert machine.ptjob("get", RUN).exit_code == 3
     assert {"model_state_dict.pt", "log/"} <= set(said["data ls"].stdout.split())
+
+
+def test_queue_and_priority_of_the_file_are_sent(machine: Machine) -> None:
+    """As they stand there; a queue that is named on the command line leaves the priority."""
+    Path(T9K.file).write_text(T9K.manifest())
+
+    sent, other = (machine.ptjob("render", "-f", T9K.file, *words) for words in ((), ("--queue", "vision")))
+
+    assert yaml.safe_load(sent.stdout)["spec"]["scheduler"] == {"t9kScheduler": {"queue": "default", "priority": 50}}
+    assert yaml.safe_load(other.stdout)["spec"]["scheduler"] == {"t9kScheduler": {"queue": "vision", "priority": 50}}

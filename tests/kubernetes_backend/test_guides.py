@@ -140,7 +140,7 @@ def test_the_session_of_t9ks_tutorial_trains(
     assert previewed["torchrunConfig"] == {"enabled": True, "maxRestarts": 3, "procPerNode": "4"}
     (volume,) = [each for each in template_of(previewed)["volumes"] if "emptyDir" in each]
     assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
-    assert made["spec"]["scheduler"] == {"t9kScheduler": {"queue": "vision"}}
+    assert made["spec"]["scheduler"] == {"t9kScheduler": {"queue": "vision", "priority": 50}}
     (trainer,) = template_of(made["spec"])["containers"]
     assert {str(trainer["resources"]["limits"][name]) for name in ("cpu", RESOURCE)} == {"8", "4"}
     assert trainer["args"][-1] == "--backend=gloo"
