@@ -17,8 +17,9 @@ ROOT = DOCS.parent
 ROWS = [*(f"A{n}" for n in range(1, 20)), *(f"T{n}" for n in range(1, 8)), *(f"K{n}" for n in range(1, 17))]
 HERE = "this machine"
 ON_THIS_MACHINE = {"machine", "ended", "world", "place", "here"}
-"""Fixtures that give a test the local back-end; whoever starts an Airflow of its own has it by its settings."""
-OWN_AIRFLOW = "make_home("
+"""Fixtures that give a test the local back-end."""
+OF_ITS_OWN = ("make_home(", "LocalBackend(")
+"""What a test has in it that starts an Airflow of its own, which has that back-end by its settings, or makes one."""
 
 TABLE = [
     [cell.strip() for cell in line.strip("| ").split(" | ")]
@@ -49,7 +50,7 @@ def place_of(test: str, fixtures: list[str], *, cluster: bool) -> set[str]:
         return {"cluster"}
     name, source = test.rpartition("::")[2], (ROOT / test.partition("::")[0]).read_text()
     own = source.partition(f"def {name}(")[2].partition("\ndef ")[0]
-    return {HERE} if ON_THIS_MACHINE & set(fixtures) or OWN_AIRFLOW in own else set()
+    return {HERE} if ON_THIS_MACHINE & set(fixtures) or any(made in own for made in OF_ITS_OWN) else set()
 
 
 def test_every_row_is_there_once() -> None:
