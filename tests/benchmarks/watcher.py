@@ -3,7 +3,7 @@
 Run by `make bench-watcher`, on a directory and on a real S3 server, each watcher in a process of its own, beside what
 somebody would take instead. It prints tables, and writes them into docs/data-arrival.md if told to; the exit code is 0
 only if our watcher never held up its loop for 200 ms, times in which Python's garbage collector ran left out: it goes
-through everything that Airflow has imported, on these machines for 100 to 200 ms, whoever has made it run.
+through everything that Airflow has imported, whoever has made it run.
 """
 
 from __future__ import annotations
