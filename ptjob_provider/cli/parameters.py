@@ -85,7 +85,7 @@ def kind_option(command: C) -> C:
 
 
 def type_option(command: C) -> C:
-    """Take Arena's `--type`: there is one type of training here, and saying so is no mistake."""
+    """Take Arena's `--type`: all that is listed here trains with PyTorch; of which kind a job is says `--kind`."""
     kinds = click.Choice(["pytorchjob", "pytorch"], case_sensitive=False)
     return click.option("-T", "--type", type=kinds, expose_value=False, hidden=True)(command)
 

@@ -6,12 +6,14 @@ Medians of fresh processes, one after the other, with a warm file cache; it pass
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cluster.binaries import ARENA
@@ -25,6 +27,8 @@ def main() -> None:
     """Measure, and print a table."""
     with tempfile.TemporaryDirectory() as home:
         environment = {"PATH": os.environ["PATH"], "HOME": home}
+        what = f"{os.cpu_count()} cores, Python {platform.python_version()}, medians of {RUNS}"
+        sys.stdout.write(f"Measured {datetime.now(UTC):%Y-%m-%d}: {what}.\n\n")
         sys.stdout.write("| command | seconds | of them computing |\n|---|---|---|\n")
         for name, command in contestants(Path(home)):
             times = [seconds(command, environment) for _ in range(RUNS + 1)][1:]

@@ -56,7 +56,7 @@ class JobCommand(click.Command):
 def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add what describes a job."""
     options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
-        click.option("-f", "--filename", metavar="FILE", help="A PyTorchJob's manifest, or a map of fields; -: stdin."),
+        click.option("-f", "--filename", metavar="FILE", help="A job's manifest, or a map of fields; -: stdin."),
         namespace_option,
         *(_option(flag) for flag in flags()),
         _arena("--device", "devices", multiple=True, metavar="NAME=N", help="Another device: its resource and number."),
@@ -179,7 +179,8 @@ def run(
 def render(place: Place, /, *, output: str, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
     """Print the manifest that `submit` would send; nothing is started.
 
-    No cluster is asked: whether it would take the manifest, `kubectl diff` tells.
+    No cluster is asked: whether it would take the manifest, `kubectl diff` tells. Without --kind it is a PyTorchJob,
+    also where `submit` would make a TrainJob because the cluster serves no other.
 
     \b
     ptjob render -f job.yaml --workers 4 | kubectl diff -f -

@@ -1,4 +1,4 @@
-"""PyTorchJob of `kubeflow.org/v1`, as training-operator 1.3 to 1.9 run it."""
+"""PyTorchJob of `kubeflow.org/v1`, as training-operator 1.4 to 1.9 run it."""
 
 from __future__ import annotations
 
