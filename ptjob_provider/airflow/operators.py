@@ -48,11 +48,13 @@ _LIMITS = ("start_timeout", "queue_timeout", "crash_loop_limit")
 class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     """Submits a training job, waits until it Succeeded or Failed, and returns its result.
 
-    The result (`return_value`) is one JSON value: job, attempt, phase, start, end, queue and run seconds, restarts,
-    GPU seconds, rank 0's pod, `model` {uri, claim, path, container_path, bytes, sha256}, `tfevents` {uri, …, last_step,
-    scalars}, `tensorboard_url`. `job_name`, `job_namespace`, `job_uid` and, where there is one, `tensorboard_url` are
-    XComs before the wait begins. Rank 0's log is in the task's log while the job runs. A declared output that is
-    missing, empty or older than the job fails the task.
+    The result (`return_value`) is one JSON value: `job`, `attempt`, `phase`, `start`, `end`, `queue_seconds`,
+    `run_seconds`, `restarts`, `gpu_seconds`, `gpu_seconds_lost`, `usage` (each replica's peaks), `rank0` (its pod),
+    `git_revision` (of `code`), `model` {uri, claim, path, container_path, bytes, sha256}, `tfevents` {uri, claim, path,
+    container_path, last_step, scalars}, `tensorboard_url`, `diagnosis`; null where there is none. `job_name`,
+    `job_namespace`, `job_uid` and, where there is one, `tensorboard_url` are XComs before the wait begins. Rank 0's log
+    is in the task's log while the job runs. A declared output that is missing, empty or older than the job fails the
+    task.
 
     Every field of `core.spec.TrainingJob` is a parameter and a template field, with the meaning that is told there:
     typed fields, or a `manifest` (map, YAML text, or the path of a .yaml file beside the DAG), or both. Objects of the
