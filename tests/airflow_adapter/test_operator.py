@@ -22,6 +22,9 @@ from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.outputs import ResolvedOutputs
+from ptjob_provider.core.result import Usage, build_result
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 from ptjob_provider.core.status import JobPhase, JobStatus
 from ptjob_provider.core.submission import Submission
@@ -77,6 +80,22 @@ def test_every_parameter_is_documented() -> None:
 
     assert documented == set(JOB_FIELDS)
     assert own >= OWN
+
+
+def test_all_that_the_result_has_is_documented() -> None:
+    """Whoever writes the next task reads it in the operator's docstring."""
+    result = build_result(
+        ref=JobRef(kind="PyTorchJob", namespace="n", name="j", uid="u"),
+        attempt=1,
+        status=JobStatus(phase=JobPhase.SUCCEEDED),
+        usage=Usage(queue_seconds=0, run_seconds=0, restarts=0, gpu_seconds=0, gpu_seconds_lost=0),
+        rank0="j-master-0",
+        outputs=ResolvedOutputs(model=None, tfevents=None, checkpoints=None),
+        report=None,
+        diagnosis=None,
+    )
+
+    assert {name for name in result if f"`{name}`" not in str(PyTorchJobOperator.__doc__)} == set()
 
 
 def test_no_template_field_is_changed_by_the_constructor() -> None:
