@@ -41,11 +41,17 @@ GUIDE_DAG = Path(__file__).parent.parent / "guides" / "manifest_dag.py"
 
 
 @pytest.fixture
-def machine(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Lend three cards that this machine has not, to a training that asks for NCCL; with the claim and its data."""
+def machine(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Lend three cards that this machine has not, to trainings that may ask for NCCL."""
     code_servers.ensure_programs()
     monkeypatch.setenv("PTJOB_LOCAL_GPUS", "3")
     monkeypatch.setenv("PTJOB_JOB_TEMPLATE", TEMPLATE)
+    return machine
+
+
+@pytest.fixture
+def with_data(machine: Machine, tmp_path: Path) -> Machine:
+    """Have the Chinese guide's claim, with images to train on, made as the page says."""
     deliver = [sys.executable, str(DIGITS / "deliver.py"), "--to", str(tmp_path / "pytorch_data"), "--count", "1437"]
     subprocess.run(deliver, check=True, capture_output=True)
     for words in (("create", "training-data"), ("cp", str(tmp_path / "pytorch_data"), "pvc://training-data/")):
@@ -84,11 +90,11 @@ def test_every_line_of_the_english_guide_does_what_it_does_in_arena(machine: Mac
 
 @pytest.mark.timeout(600)
 def test_every_line_of_the_chinese_guide_does_what_it_does_in_arena(
-    machine: Machine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    with_data: Machine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Three nodes train for ten epochs on what lies on the claim, and write their curves to it."""
     with code_servers.http(serve_code(tmp_path)) as served:
-        said = run_session(machine, CHINESE, f"{served}/mnist-pytorch.git")
+        said = run_session(with_data, CHINESE, f"{served}/mnist-pytorch.git")
 
     log, worker_log = (said[f"logs pytorch-dist{which}"].stdout for which in ("", " -i pytorch-dist-worker-0"))
     assert [f"{role}: {SWITCHED}: {NO_GPU}" in caplog.text for role in ("Master", "Worker")] == [True, True]
@@ -99,8 +105,8 @@ def test_every_line_of_the_chinese_guide_does_what_it_does_in_arena(
     assert re.search(r"data='[^']*/pytorch_data/', dir='[^']*/pytorch_data/logs'", log)
     assert said["logs pytorch-dist -f"].stdout == said["follow"].stdout == log
     assert said["logs pytorch-dist -t 5"].stdout.splitlines() == log.splitlines()[-5:]
-    assert machine.ptjob("delete", "pytorch-dist").stdout.endswith("is deleted; its claims are as they were\n")
-    assert "events.out.tfevents" in machine.ptjob("data", "ls", "pvc://training-data/pytorch_data/logs").stdout
+    assert with_data.ptjob("delete", "pytorch-dist").stdout.endswith("is deleted; its claims are as they were\n")
+    assert "events.out.tfevents" in with_data.ptjob("data", "ls", "pvc://training-data/pytorch_data/logs").stdout
 
 
 @pytest.mark.timeout(600)
@@ -135,13 +141,13 @@ def test_every_edit_is_one_of_the_guides() -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_chinese_guides_training_is_a_task_of_airflow(machine: Machine, tmp_path: Path) -> None:
+def test_the_chinese_guides_training_is_a_task_of_airflow(with_data: Machine, tmp_path: Path) -> None:
     """`code=` brings its program, `tensorboard=` names its curves; both are told with the result."""
     with code_servers.http(serve_code(tmp_path)) as served:
         fields = task_fields(code=f"{served}/mnist-pytorch.git")
         home = make_home(
             tmp_path / "home",
-            AIRFLOW__PTJOB__LOCAL_ROOT=str(machine.root),
+            AIRFLOW__PTJOB__LOCAL_ROOT=str(with_data.root),
             AIRFLOW__PTJOB__LOCAL_GPUS="3",
             AIRFLOW__PTJOB__JOB_TEMPLATE=TEMPLATE,
             FIELDS=json.dumps({name: value for name, value in fields.items() if name != "task_id"}),
@@ -154,7 +160,7 @@ def test_the_chinese_guides_training_is_a_task_of_airflow(machine: Machine, tmp_
     assert f"Worker: {SWITCHED}: {NO_GPU}" in log
     assert "tensorboard does not apply on this machine" in log
     assert float(re.findall(r"accuracy=(\d\.\d+)", log)[-1]) > 0.9
-    assert list((machine.root / "claims/default/training-data/pytorch_data/logs").glob("events.out.tfevents*"))
+    assert list((with_data.root / "claims/default/training-data/pytorch_data/logs").glob("events.out.tfevents*"))
 
 
 @pytest.mark.parametrize("row", rows("`submit pytorch`"), ids=lambda row: str(row[0]))

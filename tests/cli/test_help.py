@@ -70,3 +70,21 @@ def test_help_names_each_exit_code() -> None:
     told = " ".join(CliRunner().invoke(main, ["--help"]).output.split())
 
     assert "0 done, 1 refused or failed, 2 wrong usage, 3 no such job, 75 try again later, 130 interrupted." in told
+
+
+@pytest.mark.parametrize("command", ["submit", "run", "render"])
+def test_help_does_not_say_that_a_manifest_is_of_one_kind(command: str) -> None:
+    """`-f` takes every kind of job."""
+    said = " ".join(CliRunner().invoke(main, [command, "--help"]).stdout.split())
+
+    assert "A job's manifest, or a map of fields" in said
+    assert "PyTorchJob's manifest" not in said
+
+
+def test_help_says_that_render_asks_nobody_for_the_kind() -> None:
+    """What it prints is a PyTorchJob unless another kind is named, whatever `submit` would make on a cluster."""
+    said = " ".join(CliRunner().invoke(main, ["render", "--help"]).stdout.split())
+    rendered = CliRunner().invoke(main, ["render", "--name", "digits", "--image", "digits"])
+
+    assert "Without --kind it is a PyTorchJob, also where `submit` would make a TrainJob" in said
+    assert "kind: PyTorchJob\n" in rendered.stdout

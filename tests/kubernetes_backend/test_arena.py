@@ -215,12 +215,12 @@ def test_a_session_of_arenas_guide_does_the_same_here(
                 said["follow"] = administrator.ptjob("follow", line[1]).stdout
             result = administrator.ptjob(*line)
             assert result.exit_code == 0, f"{line}: {result.output}"
-            said[" ".join(line)] = result.stdout
+            said.setdefault(" ".join(line), result.stdout)  # TensorBoard leaves a claim of one node when the job ends
 
     job, workers, epochs, least = ("pytorch-dist", 3, 10, 0.9) if guide == CHINESE else ("pytorch-dist-git", 2, 1, 0.5)
     log, worker_log = said[f"logs {job}"], said[f"logs {job} -i {job}-worker-0"]
     tail = next(text for line, text in said.items() if line.endswith("-t 5"))
-    assert re.match(r"\d/3 \(\d+%\)$", said["top node"].splitlines()[-1])
+    assert said["top node"].splitlines()[-1] == "0/3 (0%)"
     assert f"{job}-worker-0" in said[f"get {job}"]
     assert said["follow"] == log
     accuracies = [trained(rank, text, workers=workers, epochs=epochs) for rank, text in enumerate((log, worker_log))]
