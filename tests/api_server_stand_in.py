@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,12 @@ class StandInApiServer:
     Attributes:
         script: codes, or a code with a body (of JSON, or a text) or with seconds for `Retry-After`.
         requests: the request lines that came, `came_at` the second of the monotonic clock for each.
+        bodies: what came with them; None where nothing did.
     """
 
     script: list[Any] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
     came_at: list[float] = field(default_factory=list)
     url: str = ""
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -58,6 +61,8 @@ class StandInApiServer:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             self.requests.append(head.splitlines()[0])
             self.came_at.append(time.monotonic())
+            length = re.search(r"(?im)^content-length: *(\d+)", head)
+            self.bodies.append(json.loads(await reader.readexactly(int(length[1]))) if length else None)
             await self._answer(writer)
         writer.close()
         with contextlib.suppress(ConnectionError):

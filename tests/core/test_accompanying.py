@@ -20,7 +20,7 @@ from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 URL = "http://10.0.0.7:30131/"
 SERVICE = {
-    "metadata": {"name": "digits-tensorboard", "namespace": "team", "ownerReferences": [{"uid": "u-1"}]},
+    "metadata": {"name": "digits-tensorboard", "namespace": "team", "uid": "s-1", "ownerReferences": [{"uid": "u-1"}]},
     "spec": {"ports": [{"port": 6006, "nodePort": 30131}]},
 }
 POD = {"metadata": {"name": "p"}, "status": {"hostIP": "10.0.0.7"}}
@@ -50,22 +50,26 @@ def job(*, url: str = "", ended: bool = False, kind: str = "PyTorchJob", asks: b
     return found
 
 
+def stated(*script: Any) -> list[Any]:
+    """Return the answers of a script: what is no refusal is a body."""
+    return [step if isinstance(step, tuple) else (200, step) for step in script]
+
+
 async def asked(*script: Any) -> tuple[str, list[str]]:
     """Return the address, and what was asked of the server as verb and last part of the path."""
     found = script[0] if isinstance(script[0], dict) else job()
-    answers = [step if isinstance(step, tuple) else (200, step) for step in script]
-    async with stand_in_api_server(*answers) as server, lease(server.config()) as client:
+    async with stand_in_api_server(*stated(*script)) as server, lease(server.config()) as client:
         url = await accompany(client, JobRef.of({**found, "metadata": {**found["metadata"], "uid": "u-1"}}))
     words = [line.split()[:2] for line in server.requests]
     return url, [f"{verb} {path.partition('?')[0].rpartition('/')[2]}" for verb, path in words]
 
 
 async def test_both_objects_are_made_and_their_address_is_noted() -> None:
-    """In the order in which a kill between any two leaves something that the next try completes."""
-    url, requests = await asked(job(), SHARED, {}, SERVICE, PODS, {})
+    """In the order in which a kill between any two leaves something that the next try completes; the pod comes last."""
+    url, requests = await asked(job(), SHARED, SERVICE, {}, PODS, {})
 
     assert url == URL
-    assert requests == ["GET digits", "GET runs", "POST deployments", "POST services", "GET pods", "PATCH digits"]
+    assert requests == ["GET digits", "GET runs", "POST services", "POST deployments", "GET pods", "PATCH digits"]
 
 
 async def test_what_is_there_is_not_made_again() -> None:
@@ -74,7 +78,7 @@ async def test_what_is_there_is_not_made_again() -> None:
     known, few = await asked(job(url=URL))
 
     assert (url, known) == (URL, URL)
-    assert requests[2:6] == ["POST deployments", "GET digits-tensorboard", "POST services", "GET digits-tensorboard"]
+    assert requests[2:6] == ["POST services", "GET digits-tensorboard", "POST deployments", "GET digits-tensorboard"]
     assert few == ["GET digits"]
 
 
@@ -82,10 +86,10 @@ async def test_an_earlier_jobs_is_waited_for_to_go() -> None:
     """The cluster is removing it."""
     theirs = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": [{"uid": "u-0"}]}}
 
-    url, requests = await asked(job(), SHARED, TAKEN, theirs, TAKEN, GONE, {}, SERVICE, PODS, {})
+    url, requests = await asked(job(), SHARED, TAKEN, theirs, TAKEN, GONE, SERVICE, {}, PODS, {})
 
     assert url == URL
-    assert requests.count("POST deployments") == 3
+    assert requests.count("POST services") == 3
 
 
 @pytest.mark.parametrize(
@@ -123,7 +127,39 @@ async def test_on_a_claim_of_one_node_it_ends_with_the_training() -> None:
     assert (url, none) == ("", "")
     assert [each.split()[0] for each in requests] == ["GET", "GET", "GET", "DELETE", "GET", "DELETE", "PATCH"]
     assert [each.split()[0] for each in few] == ["GET", "GET", "GET", "GET", "PATCH"]
-    assert await asked(job(ended=True), OF_ONE_NODE) == ("", ["GET digits", "GET runs"])
+
+
+async def test_what_stands_there_without_an_address_ends_with_the_training_as_well() -> None:
+    """Whoever made it may have been killed before it was noted; one that has taken the name meanwhile is left alone."""
+    other = (409, {"kind": "Status", "code": 409, "reason": "Conflict", "message": "the UID is another"})
+
+    url, requests = await asked(job(ended=True), OF_ONE_NODE, SERVICE, other, SERVICE, {})
+
+    assert url == ""
+    assert [each.split()[0] for each in requests] == ["GET", "GET", "GET", "DELETE", "GET", "DELETE"]
+
+
+@pytest.mark.parametrize(
+    ("script", "made"),
+    [
+        ([TAKEN, SERVICE, DENIED], ["DELETE services"]),
+        ([SERVICE, {}, PODS, DENIED], ["DELETE deployments", "DELETE services"]),
+    ],
+)
+async def test_nothing_is_left_behind_by_halves(
+    script: list[Any], made: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pod of which nobody knows would keep the claim of one node: what can be refused without it comes before it."""
+    found = [SERVICE, {}] * len(made) if len(made) > 1 else [GONE, SERVICE, {}]
+    async with stand_in_api_server(*stated(job(), OF_ONE_NODE, *script, *found)) as server:
+        async with lease(server.config()) as client:
+            url = await accompany(client, JobRef.of(job()))
+        deletes = [(line, body) for line, body in zip(server.requests, server.bodies, strict=True) if "DELETE" in line]
+
+    assert url == ""
+    assert [f"DELETE {line.split()[1].split('/')[-2]}" for line, _ in deletes] == made
+    assert all(body["preconditions"] == {"uid": "s-1"} for _, body in deletes)
+    assert caplog.text.count("is without its TensorBoard") == 1
 
 
 async def test_on_a_shared_claim_it_stays_as_long_as_the_job() -> None:

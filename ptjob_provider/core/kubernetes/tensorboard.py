@@ -1,4 +1,4 @@
-"""Having the TensorBoard beside a job: a Deployment and a Service that the job owns, made right after the job.
+"""Having the TensorBoard beside a job: a Service and a Deployment that the job owns, made right after the job.
 
 It is no part of submitting. Where it may not be made, or cannot be, that is said and the job trains without it. On a
 claim that only one node can mount it ends with the training: else it would keep the claim from the next one, which may
@@ -10,10 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterUnavailable, JobAlreadyExists, JobNotFound, PermissionDenied, PTJobError
+from ptjob_provider.core.errors import (
+    ClusterError,
+    ClusterUnavailable,
+    JobAlreadyExists,
+    JobNotFound,
+    PermissionDenied,
+    PTJobError,
+)
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds import pytorchtrainingjob
 from ptjob_provider.core.kubernetes import companion, paths
@@ -27,7 +35,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = 30.0
-"""Seconds for all of it; the job trains meanwhile."""
+"""Seconds to look, and to make it; the job trains meanwhile."""
+
+_UNDOING = 10.0
+"""Seconds to take away what was made by halves."""
 
 _PLACED = 5.0
 """Seconds to wait for a node, whose address is the best one for people."""
@@ -36,10 +47,12 @@ _INTERVAL = 0.5
 
 
 async def accompany(client: Client, ref: JobRef) -> str:
-    """Have what the job asks for beside it, and return where it is reached; "" if it is not. Safe to repeat."""
+    """Have what the job asks for beside it, and return where it is reached; "" if it is not. Safe to repeat.
+
+    What could not be had whole is not left behind by halves.
+    """
     try:
-        async with asyncio.timeout(_TIMEOUT):
-            return await _accompany(client, ref)
+        return await _accompany(client, ref)
     except PermissionDenied as error:
         logger.warning("%s is without its TensorBoard: %s; see docs/kubernetes-tensorboard-role.yaml", ref, error)
     except (PTJobError, TimeoutError) as error:
@@ -48,40 +61,69 @@ async def accompany(client: Client, ref: JobRef) -> str:
 
 
 async def _accompany(client: Client, ref: JobRef) -> str:
-    job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
-    plan = TensorBoardPlan.of(job)
-    if plan is None or JobRef.of(job) != ref or ref.kind == pytorchtrainingjob.KIND:
-        return ""
-    has_ended = kinds.read_status(job).phase.is_terminal
-    if plan.url and not has_ended:
-        return plan.url
-    held = is_held_by_one_node(await client.get(paths.claims(ref.namespace, plan.claim)))
-    if has_ended and held:
-        return await _let_go(client, ref, plan) if plan.url else ""
-    if plan.url:
-        return plan.url
-    wanted = companion.deployment(job, plan, is_held_by_one_node=held)
-    await _ensured(client, ref, paths.deployments(ref.namespace), wanted)
-    service = await _ensured(client, ref, paths.services(ref.namespace), companion.service(job, plan))
-    found = plan.served_at(companion.url(service, await _node(client, ref)))
-    await _note(client, ref, found)
+    async with asyncio.timeout(_TIMEOUT):
+        job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
+        plan = TensorBoardPlan.of(job)
+        if plan is None or JobRef.of(job) != ref or ref.kind == pytorchtrainingjob.KIND:
+            return ""
+        has_ended = kinds.read_status(job).phase.is_terminal
+        if plan.url and not has_ended:
+            return plan.url
+        held = is_held_by_one_node(await client.get(paths.claims(ref.namespace, plan.claim)))
+        if has_ended and held:
+            return await _let_go(client, ref, plan)
+    return plan.url or await _made(client, job, plan, held=held)
+
+
+async def _made(client: Client, job: Manifest, plan: TensorBoardPlan, *, held: bool) -> str:
+    """Have all of it, or nothing: what is there without an address would have the claim, and nobody would know."""
+    ref = JobRef.of(job)
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            # First what has no pod: a Service may be refused where a Deployment is not.
+            service = await _ensured(client, ref, paths.services(ref.namespace), companion.service(job, plan))
+            wanted = companion.deployment(job, plan, is_held_by_one_node=held)
+            await _ensured(client, ref, paths.deployments(ref.namespace), wanted)
+            found = plan.served_at(companion.url(service, await _node(client, ref)))
+            await _note(client, ref, found)
+    except (PTJobError, TimeoutError):
+        with suppress(PTJobError, TimeoutError):
+            async with asyncio.timeout(_UNDOING):
+                await _taken_away(client, ref)
+        raise
     return found.url
 
 
 async def _let_go(client: Client, ref: JobRef, plan: TensorBoardPlan) -> str:
-    """End what shows a claim of one node, whose job has ended; return where it is reached if that cannot be done."""
-    name = companion.name_of(ref.name)
+    """End what shows a claim of one node, whose job has ended; return where it is reached if that cannot be done.
+
+    Also what stands there without an address: whoever made it may have been killed before it was noted.
+    """
     try:
-        for path in (paths.deployments(ref.namespace, name), paths.services(ref.namespace, name)):
-            with suppress(JobNotFound):
-                if _is_of(await client.get(path), ref):
-                    await client.delete(path, {"propagationPolicy": "Background"})
-        await _note(client, ref, plan.served_at(""))
+        await _taken_away(client, ref)
+        if plan.url:
+            await _note(client, ref, plan.served_at(""))
     except PTJobError as error:
         what = f"{ref.namespace}/{plan.claim}"
         logger.warning("%s: its TensorBoard still has the claim %s, which one node can mount: %s", ref, what, error)
         return plan.url
     return ""
+
+
+async def _taken_away(client: Client, ref: JobRef) -> None:
+    """Delete both objects of this job; of another, or one that has taken the name meanwhile, nothing."""
+    name = companion.name_of(ref.name)
+    for path in (paths.deployments(ref.namespace, name), paths.services(ref.namespace, name)):
+        try:
+            found = await client.get(path)
+            if _is_of(found, ref):
+                this = {"preconditions": {"uid": found["metadata"]["uid"]}}
+                await client.delete(path, {"propagationPolicy": "Background", **this})
+        except JobNotFound:
+            continue
+        except ClusterError as error:
+            if error.code != HTTPStatus.CONFLICT:
+                raise
 
 
 async def _note(client: Client, ref: JobRef, plan: TensorBoardPlan) -> None:
