@@ -102,9 +102,11 @@ async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction,
     if action.deletes(succeeded=succeeded):
         await backend.delete(ref)
         return True
-    if TensorBoardPlan.of(found) is not None:
-        await backend.accompany(ref)
     change = kinds.kind_of(found).expiring(found)
-    if change is not None:
-        await backend.patch(ref, change)
+    try:
+        if change is not None:
+            await backend.patch(ref, change)
+    finally:  # what stands beside it stays only if the job goes by itself
+        if TensorBoardPlan.of(found) is not None:
+            await backend.accompany(ref)
     return False

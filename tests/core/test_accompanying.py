@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 from api_server_stand_in import stand_in_api_server
+from fakes import ScriptedBackend
 from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import PermissionDenied
+from ptjob_provider.core.finishing import OnFinishAction, act_on_finished
 from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.kubernetes import tensorboard as waits
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.tensorboard import accompany
 from ptjob_provider.core.spec import TrainingJob
@@ -46,7 +50,8 @@ def job(*, url: str = "", ended: bool = False, kind: str = "PyTorchJob", asks: b
     if plan and url:
         found["metadata"]["annotations"] |= plan.served_at(url).annotation
     if ended:
-        found["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+        word = "Complete" if kind == "TrainJob" else "Succeeded"
+        found["status"] = {"conditions": [{"type": word, "status": "True"}]}
     return found
 
 
@@ -163,8 +168,69 @@ async def test_nothing_is_left_behind_by_halves(
 
 
 async def test_on_a_shared_claim_it_stays_as_long_as_the_job() -> None:
-    """Nobody else is kept from the claim."""
+    """Nobody else is kept from the claim. One that could not be made is not tried again at the end."""
     assert await asked(job(url=URL, ended=True), SHARED) == (URL, ["GET digits", "GET runs"])
+    assert await asked(job(ended=True), SHARED) == ("", ["GET digits", "GET runs"])
+
+
+def everlasting() -> dict[str, Any]:
+    """Return a manifest's job that has no time to live, and has ended."""
+    found = job(url=URL, ended=True)
+    del found["spec"]["runPolicy"]["ttlSecondsAfterFinished"]
+    return found
+
+
+@pytest.mark.parametrize("found", [job(url=URL, ended=True, kind="TrainJob"), everlasting()])
+async def test_beside_a_job_that_does_not_go_by_itself_it_ends_with_the_training(found: dict[str, Any]) -> None:
+    """On whichever claim: nothing else would end it before a person does."""
+    url, requests = await asked(found, SERVICE, {}, SERVICE, {}, {})
+
+    assert url == ""
+    assert [each.split()[0] for each in requests] == ["GET", "GET", "DELETE", "GET", "DELETE", "PATCH"]
+
+
+async def test_a_right_that_is_missing_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """When the job begins; at its end nothing is there that could be taken away."""
+    assert (await asked(job(ended=True), OF_ONE_NODE, DENIED))[0] == ""
+    assert caplog.text == ""
+
+
+async def test_an_earlier_jobs_that_does_not_go_is_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the time for all of it is over, which would say nothing; a patch saves the seconds."""
+    theirs = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": [{"uid": "u-0"}]}}
+    assert waits._TAKEN < waits._TIMEOUT
+    monkeypatch.setattr(waits, "_TAKEN", 0.1)
+
+    url, _ = await asked(job(), SHARED, TAKEN, theirs, GONE, GONE)
+
+    assert url == ""
+    assert "services team/digits-tensorboard: it is there and is not this job's" in caplog.text
+
+
+async def test_what_goes_by_itself_is_settled_before_what_stands_beside_it_is() -> None:
+    """Also where the job may not be patched: then it does not go by itself."""
+    backend = ScriptedBackend()
+    asked_for = TrainingJob.parse(manifest=without_time_to_live(), tensorboard={"logdir": "pvc://runs/tb"})
+    rendered = kinds.DEFAULT.render(asked_for, owner=Owner(instance="test", ids={}, labels={}), attempt=1)
+    ref = await backend.submit(rendered.manifest)
+    backend.patch_error = PermissionDenied("cannot patch")
+
+    with pytest.raises(PermissionDenied):
+        await act_on_finished(backend, ref, OnFinishAction.KEEP_JOB, succeeded=True)
+
+    assert backend.accompanied == [ref]
+
+
+def without_time_to_live() -> dict[str, Any]:
+    """Return the manifest of somebody who says nothing of it."""
+    container = {"name": "pytorch", "image": "digits:1"}
+    master = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+    return {
+        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "digits", "namespace": "team"},
+        "spec": {"pytorchReplicaSpecs": {"Master": master}},
+    }  # fmt: skip
 
 
 async def test_what_could_not_be_taken_away_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -172,4 +238,5 @@ async def test_what_could_not_be_taken_away_is_said(caplog: pytest.LogCaptureFix
     url, _ = await asked(job(url=URL, ended=True), OF_ONE_NODE, SERVICE, DENIED)
 
     assert url == URL
-    assert "its TensorBoard still has the claim team/runs, which one node can mount" in caplog.text
+    assert "its TensorBoard could not be taken away: " in caplog.text
+    assert "it still has the claim team/runs, which one node can mount" in caplog.text

@@ -395,7 +395,7 @@ def test_what_is_changed_of_a_job_that_exists() -> None:
     assert t9k.STOP_RUNNING_PODS is not None
     assert t9k.stops_by_itself(t9k.STOP_RUNNING_PODS)
     assert not t9k.stops_by_itself(GUIDES)
-    assert t9k.expiring(GUIDES) is None
+    assert (t9k.expiring(GUIDES), t9k.expires(GUIDES)) == (None, False)
     assert t9k.in_words_of(GUIDES, frozenset()) is GUIDES
 
 

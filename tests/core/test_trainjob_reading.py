@@ -131,4 +131,5 @@ def test_what_is_changed_of_a_trainjob_that_exists() -> None:
     """Only whether it is suspended: JobSet stops by itself what runs, and nothing limits an ended job's life."""
     assert trainjob.suspended(suspend=True) == {"spec": {"suspend": True}}
     assert (trainjob.STOP_RUNNING_PODS, trainjob.expiring(job())) == (None, None)
+    assert not trainjob.expires(job())
     assert trainjob.stops_by_itself(job())

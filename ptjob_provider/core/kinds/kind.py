@@ -172,6 +172,9 @@ class Kind(Protocol):
     def expiring(self, job: Mapping[str, Any], /) -> Manifest | None:
         """Return the patch that limits an ended job's life; None if it is limited, or cannot be."""
 
+    def expires(self, job: Mapping[str, Any], /) -> bool:
+        """Whether its operator deletes the job by itself some time after its end."""
+
     def is_older(self, job: Mapping[str, Any], /) -> bool:
         """Whether the object is in the words of an operator so old that it labels pods otherwise."""
 

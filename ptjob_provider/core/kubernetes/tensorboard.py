@@ -2,7 +2,7 @@
 
 It is no part of submitting. Where it may not be made, or cannot be, that is said and the job trains without it. On a
 claim that only one node can mount it ends with the training: else it would keep the claim from the next one, which may
-get another node.
+get another node. So it does beside a job that nothing deletes by itself: else it would run for ever.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 _TIMEOUT = 30.0
 """Seconds to look, and to make it; the job trains meanwhile."""
 
+_TAKEN = 10.0
+"""Seconds to wait for the objects of an earlier job of the same name to go; less than all of it, to be said."""
+
 _UNDOING = 10.0
 """Seconds to take away what was made by halves."""
 
@@ -67,12 +70,15 @@ async def _accompany(client: Client, ref: JobRef) -> str:
         if plan is None or JobRef.of(job) != ref or ref.kind == pytorchtrainingjob.KIND:
             return ""
         has_ended = kinds.read_status(job).phase.is_terminal
+        if has_ended and not kinds.kind_of(job).expires(job):
+            return await _let_go(client, ref, plan, "nothing else ends it before somebody deletes the job")
         if plan.url and not has_ended:
             return plan.url
         held = is_held_by_one_node(await client.get(paths.claims(ref.namespace, plan.claim)))
-        if has_ended and held:
-            return await _let_go(client, ref, plan)
-    return plan.url or await _made(client, job, plan, held=held)
+        if has_ended:  # one that is not there by now would only tell again why not
+            why = f"it still has the claim {ref.namespace}/{plan.claim}, which one node can mount"
+            return await _let_go(client, ref, plan, why) if held else plan.url
+    return await _made(client, job, plan, held=held)
 
 
 async def _made(client: Client, job: Manifest, plan: TensorBoardPlan, *, held: bool) -> str:
@@ -94,18 +100,24 @@ async def _made(client: Client, job: Manifest, plan: TensorBoardPlan, *, held: b
     return found.url
 
 
-async def _let_go(client: Client, ref: JobRef, plan: TensorBoardPlan) -> str:
-    """End what shows a claim of one node, whose job has ended; return where it is reached if that cannot be done.
+async def _let_go(client: Client, ref: JobRef, plan: TensorBoardPlan, otherwise: str) -> str:
+    """End what stands beside a job that has ended; return where it is reached if that cannot be done.
 
     Also what stands there without an address: whoever made it may have been killed before it was noted.
+
+    Args:
+        client: of the job's cluster.
+        ref: the job.
+        plan: what it asks for.
+        otherwise: what is so as long as it stands, as a clause.
     """
     try:
         await _taken_away(client, ref)
         if plan.url:
             await _note(client, ref, plan.served_at(""))
     except PTJobError as error:
-        what = f"{ref.namespace}/{plan.claim}"
-        logger.warning("%s: its TensorBoard still has the claim %s, which one node can mount: %s", ref, what, error)
+        if plan.url or not isinstance(error, PermissionDenied):  # who may not look has said so when the job began
+            logger.warning("%s: its TensorBoard could not be taken away: %s; %s", ref, error, otherwise)
         return plan.url
     return ""
 
@@ -139,7 +151,7 @@ async def _ensured(client: Client, ref: JobRef, path: str, wanted: Manifest) -> 
     """Have an object that the job owns; that of an earlier job of the same name is waited for to go."""
     whose = f"{path}/{wanted['metadata']['name']}"
     waited = 0.0
-    while waited < _TIMEOUT:
+    while waited < _TAKEN:
         try:
             return await client.post(path, wanted)
         except JobAlreadyExists:

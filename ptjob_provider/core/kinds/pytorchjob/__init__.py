@@ -10,6 +10,7 @@ from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Rendered, Replica
 from ptjob_provider.core.kinds.pytorchjob.changes import (
     DELETION,
     STOP_RUNNING_PODS,
+    expires,
     expiring,
     stops_by_itself,
     suspended,
@@ -64,6 +65,7 @@ __all__ = [
     "Replica",
     "due_at",
     "dump",
+    "expires",
     "expiring",
     "in_words_of",
     "is_older",

@@ -31,9 +31,14 @@ def suspended(*, suspend: bool) -> Manifest:
 
 def expiring(job: Mapping[str, Any]) -> Manifest | None:
     """Return the patch that gives an ended job the time to live of every other one; None if it has one."""
-    if _run_policy(job).get("ttlSecondsAfterFinished") is not None:
+    if expires(job):
         return None
     return {"spec": {"runPolicy": {"ttlSecondsAfterFinished": DEFAULT_TTL}}}
+
+
+def expires(job: Mapping[str, Any]) -> bool:
+    """Whether the job has a time to live, after which its operator deletes it."""
+    return _run_policy(job).get("ttlSecondsAfterFinished") is not None
 
 
 def _run_policy(job: Mapping[str, Any]) -> Mapping[str, Any]:

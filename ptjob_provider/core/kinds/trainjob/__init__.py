@@ -52,6 +52,11 @@ def expiring(_job: Mapping[str, Any]) -> Manifest | None:
     return None
 
 
+def expires(_job: Mapping[str, Any]) -> bool:
+    """Return False: as above."""
+    return False
+
+
 __all__ = [
     "API_VERSION",
     "CONTAINER",
@@ -64,6 +69,7 @@ __all__ = [
     "PLURAL",
     "STOP_RUNNING_PODS",
     "due_at",
+    "expires",
     "expiring",
     "in_words_of",
     "init_containers",
