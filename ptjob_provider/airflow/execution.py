@@ -30,7 +30,7 @@ from ptjob_provider.core.finishing import (
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.orphans import LeaveRunning, marked
 from ptjob_provider.core.runner import follow
-from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted
+from ptjob_provider.core.submission import Submission, accompanied, conclude_attempt, ensure_submitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,6 +113,11 @@ class JobExecution:
         with self.leaving_nothing():
             submission = self._waiting.run(creating, grace=_SUBMIT_GRACE)
         self._tell(submission)
+        if job.tensorboard is None:
+            return submission
+        with self.leaving_nothing(submission):
+            submission = self._waiting.run(accompanied(self._backend, submission, job))
+        self._tell_tensorboard(submission)
         return submission
 
     def needs_waiting(self, submission: Submission) -> bool:
@@ -200,13 +205,15 @@ class JobExecution:
         ref = submission.ref
         for key, value in ((JOB_NAME, ref.name), (JOB_NAMESPACE, ref.namespace), (JOB_UID, ref.uid)):
             self._ti.xcom_push(key=key, value=value)
-        if submission.tensorboard_url:
-            self._ti.xcom_push(key=TENSORBOARD_URL, value=submission.tensorboard_url)
-            self._log.info("%s: its TensorBoard is at %s", ref, submission.tensorboard_url)
         how = "adopted" if submission.adopted else "submitted"
         self._log.info("%s was %s: %s, uid %s, attempt %d", ref, how, ref.kind, ref.uid, submission.attempt)
         if submission.spec_changed:
             self._log.warning("%s was made from another specification; clear the task to train with the new one", ref)
+
+    def _tell_tensorboard(self, submission: Submission) -> None:
+        if submission.tensorboard_url:
+            self._ti.xcom_push(key=TENSORBOARD_URL, value=submission.tensorboard_url)
+            self._log.info("%s: its TensorBoard is at %s", submission.ref, submission.tensorboard_url)
 
     async def _act_on_finished(self, ref: JobRef, *, succeeded: bool) -> None:
         try:

@@ -33,7 +33,7 @@ from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.manifest import dump_manifest
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import Submission, ensure_submitted
+from ptjob_provider.core.submission import Submission, accompanied, ensure_submitted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -128,8 +128,8 @@ def render(place: Place, job: TrainingJob, *, output: str) -> None:
 
 def submit(place: Place, job: TrainingJob, *, output: str | None) -> None:
     """Submit a job and say so."""
-    submission = _until_end(_submitted(place, place.launching, job))
-    ref = submission.ref
+    following = _Following(place=place, ending=Ending())
+    ref = _until_end(following.submit(job), following).ref
     if output == "name":
         click.echo(ref.name)
     elif output:
@@ -206,10 +206,16 @@ class _Following:
 
     async def submit_and_follow(self, job: TrainingJob) -> None:
         """Submit the job and wait for its end."""
-        submission = await _submitted(self.place, lambda: self._opened(self.place.launching()), job)
-        ref = submission.ref
-        notice(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
+        submission = await self.submit(job, tell=notice)
         await self._follow(submission, hands_off=False)
+
+    async def submit(self, job: TrainingJob, *, tell: Callable[[str], None] = lambda _: None) -> Submission:
+        """Submit the job, and have what it asks for beside it; an interrupt meanwhile is one of a job that is known."""
+        submission = await _submitted(self.place, lambda: self._opened(self.place.launching()), job)
+        self.ref = ref = submission.ref
+        tell(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
+        assert self.backend is not None  # noqa: S101 - it has just been opened
+        return await accompanied(self.backend, submission, job)
 
     async def find_and_follow(self, name: str, *, adopt: bool) -> None:
         """Wait for the end of a job that is there; one that the command line did not make is only looked at."""
@@ -323,11 +329,11 @@ def _in_file(filename: str | None) -> dict[str, Any]:
     return {"manifest": text}
 
 
-def _until_end(work: Coroutine[Any, Any, T], following: _Following | None = None) -> T:
+def _until_end(work: Coroutine[Any, Any, T], following: _Following) -> T:
     """Do the work; Ctrl-C and SIGTERM end the looking, and do with the job what was asked for in that case."""
     caught: list[int] = []
     try:
-        return asyncio.run(_guarded(work, following.interrupted if following else _nothing, caught))
+        return asyncio.run(_guarded(work, following.interrupted, caught))
     except PTJobError as error:
         raise refusal(error) from error
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -349,7 +355,3 @@ async def _guarded(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable
     except asyncio.CancelledError:
         await on_stop()
         raise
-
-
-async def _nothing() -> None:
-    notice("interrupted before it was known whether the job exists: ptjob list")

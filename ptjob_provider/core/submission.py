@@ -69,7 +69,7 @@ class Submission:
         gpus_of: pod name → GPUs asked for.
         outputs: what the job was told to write, and where.
         first_started_at: RFC 3339; outputs must not be older.
-        tensorboard_url: where the TensorBoard beside it is reached; "" if there is none.
+        tensorboard_url: where the TensorBoard beside it is reached; "" if there is none, or nobody has looked.
     """
 
     ref: JobRef
@@ -172,6 +172,7 @@ class _Submitter:
         kind: that the job is made as.
         not_made: why it is of none of the kinds before that.
         intent: tells what this call has created from what was there under the same name.
+        rendered: what was made of the specification, by kind and attempt.
     """
 
     backend: Backend
@@ -188,6 +189,7 @@ class _Submitter:
     kind: str = kinds.DEFAULT.KIND
     not_made: list[str] = field(default_factory=list)
     intent: str = field(default_factory=lambda: uuid4().hex)
+    rendered: dict[tuple[str, int], kinds.Rendered] = field(default_factory=dict)
 
     async def run(self) -> Submission:
         """Have the job, and all that it needs; a try before this one may have come no further than the job itself."""
@@ -197,9 +199,7 @@ class _Submitter:
             await self.backend.give_secret(submission.ref, rendered.secret)
         for change in () if submission.spec_changed else rendered.changes:
             logger.warning("%s: %s", submission.ref, change)
-        if self.job.tensorboard is None:
-            return submission
-        return replace(submission, tensorboard_url=await self.backend.accompany(submission.ref))
+        return submission
 
     async def _submitted(self) -> Submission:
         self.kind = self.job.named_kind or (self.record.kind if self.record else kinds.DEFAULT.KIND)
@@ -344,13 +344,27 @@ class _Submitter:
             return None
 
     def _render(self, attempt: int) -> kinds.Rendered:
-        return kinds.named(self.kind).render(
-            self.job,
-            owner=self.owner,
-            attempt=attempt,
-            exact_name=self.exact_name,
-            installation=self.installation,
-        )
+        """Return the job as it is submitted; made once, for an installation's own code may have a part in it."""
+        found = self.rendered.get((self.kind, attempt))
+        if found is None:
+            found = self.rendered[self.kind, attempt] = kinds.named(self.kind).render(
+                self.job,
+                owner=self.owner,
+                attempt=attempt,
+                exact_name=self.exact_name,
+                installation=self.installation,
+            )
+        return found
+
+
+async def accompanied(backend: Backend, submission: Submission, job: TrainingJob) -> Submission:
+    """Have what a job that is there asks for beside it, and return the submission with where that is reached.
+
+    Apart from submitting, which it may take longer than: whoever calls it knows the job by then, and can stop it.
+    """
+    if job.tensorboard is None:
+        return submission
+    return replace(submission, tensorboard_url=await backend.accompany(submission.ref))
 
 
 async def inspect_outputs(backend: Backend, submission: Submission, *, curves: bool = False) -> OutputReport | None:

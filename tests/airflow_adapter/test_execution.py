@@ -174,6 +174,25 @@ def test_told_to_stop_before_anything_is_created(comms: FakeComms) -> None:
     assert trying.backend.created == 0
 
 
+def test_told_to_stop_while_its_tensorboard_is_made(comms: FakeComms) -> None:
+    """The job is known by then, and decided about at once."""
+    comms.state = "failed"
+
+    class SlowStandIn(ScriptedBackend):
+        async def accompany(self, ref: JobRef) -> str:
+            trying.waiting.wake()
+            await asyncio.Event().wait()
+            return ""
+
+    trying = Try(backend=SlowStandIn())
+    job = TrainingJob.parse(name="digits", image="digits:1", tfevents="pvc://models/logs", tensorboard=True)
+
+    with pytest.raises(AirflowException, match="was deleted: the task is failed"):
+        trying.execution.submit(job, exact_name=False)
+
+    assert (trying.backend.created, trying.backend.jobs) == (1, {})
+
+
 def test_told_to_stop_at_the_beginning_of_a_second_try(comms: FakeComms) -> None:
     """The job of the first try is decided about, too."""
     comms.state = "failed"

@@ -9,17 +9,23 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from fakes import ScriptedBackend
+from ptjob_provider.cli import running
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.spec import Installation, TrainingJob
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from machine import Machine
+    from ptjob_provider.cli.place import Place
 
 WRITES = """
 import os, pathlib
@@ -210,6 +216,34 @@ def test_an_interrupt_ends_the_looking_and_the_job_only_if_that_was_asked_for(
     assert ("default/long was deleted: interrupted" in said) is not runs_on
     assert "Traceback" not in said
     wait(lambda: (machine.ptjob("get", "long").exit_code == 0) is runs_on)
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+def test_an_interrupt_while_its_tensorboard_is_made_is_one_of_a_known_job(
+    capsys: pytest.CaptureFixture[str], *, deletes: bool
+) -> None:
+    """It is deleted, or named; the place is a stand-in with a back-end that is slow to have a TensorBoard."""
+
+    class SlowStandIn(ScriptedBackend):
+        async def accompany(self, ref: JobRef) -> str:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+            return ""
+
+    backend = SlowStandIn()
+    place = cast("Place", SimpleNamespace(namespace="team", launching=lambda: backend, installation=Installation))
+    job = TrainingJob.parse(name="digits", image="digits:1", tfevents="pvc://models/logs", tensorboard=True)
+
+    follows = partial(running.run_job, ending=running.Ending(delete_on_interrupt=True))
+    leaves = partial(running.submit, output=None)
+
+    with pytest.raises(SystemExit) as raised:
+        (follows if deletes else leaves)(place, job)
+
+    assert raised.value.code == 143
+    assert (backend.created, bool(backend.jobs)) == (1, not deletes)
+    said = "team/digits was deleted: interrupted" if deletes else "team/digits runs on; follow it: ptjob follow digits"
+    assert said in capsys.readouterr().err
 
 
 def test_following_a_job_of_somebody_else_changes_nothing(machine: Machine) -> None:

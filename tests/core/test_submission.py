@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakes import MemoryStore, ScriptedBackend, finished
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlreadyExists, KindNotServed
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.stopping import stop_and_wait
-from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted
+from ptjob_provider.core.submission import Submission, accompanied, conclude_attempt, ensure_submitted
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
@@ -354,21 +355,40 @@ async def test_a_job_gets_its_secret_also_where_its_create_was_cut_short(caplog:
     assert "tops3cret" not in caplog.text
 
 
-async def test_a_job_is_accompanied_when_it_is_made_and_when_it_is_adopted() -> None:
-    """A try before this one may have come no further than the job itself; one that asks for nothing gets nothing."""
+async def test_a_job_is_accompanied_when_it_is_known_and_not_before() -> None:
+    """That may take longer than submitting, and whoever is told to stop meanwhile has to know which job to stop."""
     backend, store = ScriptedBackend(), MemoryStore()
     backend.tensorboard_url = "http://10.0.0.7:30131/"
     job = TrainingJob.parse(
         name="digits", namespace="team", image="digits:1", tfevents="pvc://models/logs", tensorboard=True
     )
 
-    first = await submit(backend, store, job=job)
-    second = await submit(backend, store, job=job)
-    without = await submit(backend, MemoryStore(), job=replace(job, name="other", tensorboard=None))
+    made = await submit(backend, store, job=job)
+    before = list(backend.accompanied)
+    first = await accompanied(backend, made, job)
+    second = await accompanied(backend, await submit(backend, store, job=job), job)
+    without = await accompanied(backend, made, replace(job, tensorboard=None))
 
+    assert (before, backend.accompanied) == ([], [made.ref, made.ref])
     assert (first.adopted, second.adopted) == (False, True)
     assert [each.tensorboard_url for each in (first, second, without)] == [backend.tensorboard_url] * 2 + [""]
     assert Submission.from_dict(first.to_dict()) == first
+
+
+async def test_a_job_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation's own code may have a part in it: after the create its error would leave a job behind."""
+    calls: list[int] = []
+
+    def counted(*args: Any, **how: Any) -> Any:
+        calls.append(how["attempt"])
+        return rendered(*args, **how)
+
+    rendered = kinds.DEFAULT.render
+    monkeypatch.setattr(kinds.DEFAULT, "render", counted)
+
+    await submit(ScriptedBackend(), MemoryStore())
+
+    assert calls == [1]
 
 
 async def test_a_job_without_credentials_asks_for_no_secret() -> None:

@@ -101,6 +101,26 @@ async def test_a_job_that_cannot_be_taken_over_is_followed_all_the_same() -> Non
     assert "goes with the pod of an earlier try" in second.said.getvalue()
 
 
+async def test_a_job_is_deleted_also_while_its_tensorboard_is_made() -> None:
+    """From the moment that it is known which one it is."""
+
+    class SlowStandIn(ScriptedBackend):
+        async def accompany(self, ref: JobRef) -> str:
+            stopping.stop()
+            await asyncio.Event().wait()
+            return ""
+
+    backend = SlowStandIn()
+    stopping = Stopping(backend)
+
+    with pytest.raises(ToldToStop, match="was deleted"):
+        await stopping.run(
+            Try(backend=backend, fields={"tfevents": "pvc://models/logs", "tensorboard": True}).submit(stopping)
+        )
+
+    assert (backend.created, backend.jobs) == (1, {})
+
+
 async def test_a_job_is_deleted_also_while_it_is_taken_over() -> None:
     """From the moment that it is known which one it is."""
 
