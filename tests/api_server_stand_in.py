@@ -61,7 +61,7 @@ class StandInApiServer:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             self.requests.append(head.splitlines()[0])
             self.came_at.append(time.monotonic())
-            length = re.search(r"(?im)^content-length: *(\d+)", head)
+            length = re.search(r"(?im)^content-length: *([1-9]\d*)", head)
             self.bodies.append(json.loads(await reader.readexactly(int(length[1]))) if length else None)
             await self._answer(writer)
         writer.close()

@@ -38,11 +38,11 @@ def plan(**fields: Any) -> TensorBoardPlan:
     return found
 
 
-def pod(**fields: Any) -> dict[str, Any]:
+def pod(*, is_held_by_one_node: bool = False, **fields: Any) -> dict[str, Any]:
     job = rendered(**{"tensorboard": True, **fields})
     asked = TensorBoardPlan.of(job)
     assert asked is not None
-    found: dict[str, Any] = deployment(job, asked, is_held_by_one_node=False)["spec"]["template"]["spec"]
+    found: dict[str, Any] = deployment(job, asked, is_held_by_one_node=is_held_by_one_node)["spec"]["template"]["spec"]
     return found
 
 
@@ -151,7 +151,7 @@ def test_its_pod_is_of_a_hardened_cluster() -> None:
     """Whoever may run the training may run it: restricted, bounded, without token, device, Istio or a way to write."""
     found = pod(
         security_context={"runAsUser": 1000, "fsGroup": 1000}, gpus=4, tolerations=[{"key": "a", "operator": "Exists"}],
-        node_selector={"zone": "b"}, service_account_name="trainer", image_pull_secrets=["registry"],
+        service_account_name="trainer", image_pull_secrets=["registry"],
     )  # fmt: skip
     (container,) = found["containers"]
 
@@ -163,10 +163,28 @@ def test_its_pod_is_of_a_hardened_cluster() -> None:
     assert "nvidia.com/gpu" not in container["resources"]["limits"]
     assert (found["automountServiceAccountToken"], found["serviceAccountName"]) == (False, "trainer")
     assert found["imagePullSecrets"] == [{"name": "registry"}]
-    assert found["nodeSelector"] == {"zone": "b"}
-    assert {each["key"] for each in found["tolerations"]} == {"a", "nvidia.com/gpu"}
     assert all(mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] == "claim")
     assert "affinity" not in found
+
+
+def test_it_keeps_no_node_that_the_training_wants() -> None:
+    """A pod without a device stays for days: where every node can mount the claim, any that runs the image will do."""
+    wanted = {"zone": "b", "kubernetes.io/arch": "arm64"}
+    term = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    fields = {"gpus": 4, "node_selector": wanted, "affinity": affinity, "tolerations": [{"key": "a"}]}
+
+    anywhere, there = pod(**fields), pod(**fields, is_held_by_one_node=True)
+    template = deployment(rendered(tensorboard=True), plan(), is_held_by_one_node=False)["spec"]["template"]
+
+    assert anywhere["nodeSelector"] == {"kubernetes.io/arch": "arm64"}
+    assert anywhere["tolerations"] == [{"key": "a"}]
+    assert "affinity" not in anywhere
+    assert there["nodeSelector"] == wanted
+    assert {each["key"] for each in there["tolerations"]} == {"a", "nvidia.com/gpu"}
+    assert there["affinity"]["nodeAffinity"] == affinity["nodeAffinity"]
+    assert template["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "true"
+    assert not {"nodeSelector", "tolerations"} & set(pod())
 
 
 def test_on_a_claim_of_one_node_it_comes_after_the_job() -> None:
@@ -220,9 +238,9 @@ def test_a_pod_for_somebody_who_looks_ends_by_itself() -> None:
     job = rendered(security_context={"runAsUser": 7}, image_pull_secrets=["registry"])
     shown = TensorBoardPlan(claim="runs", path="tb", image="tb:1")
 
-    alone = looking_pod("n", "look", shown, job=None, user=None, is_held_by_one_node=False)
-    told = looking_pod("n", "look", shown, job=None, user=1000, is_held_by_one_node=False)
-    after = looking_pod("n", "look", shown, job=job, user=None, is_held_by_one_node=False)
+    alone = looking_pod("n", "look", shown, job=None, user=None, is_held_by_one_node=False, follows=False)
+    told = looking_pod("n", "look", shown, job=None, user=1000, is_held_by_one_node=False, follows=False)
+    after = looking_pod("n", "look", shown, job=job, user=None, is_held_by_one_node=False, follows=False)
 
     for each in (alone, told, after):
         assert each["spec"]["activeDeadlineSeconds"] == LIFE

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 NO_ISTIO = {"sidecar.istio.io/inject": "false"}
+_PLATFORM = ("kubernetes.io/arch", "kubernetes.io/os")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _POD_USER = (
     *("runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup", "supplementalGroups", "supplementalGroupsPolicy"),
@@ -52,6 +53,16 @@ def placement(rank0: Mapping[str, Any], trainer: Mapping[str, Any], *, on_its_no
         found["affinity"] = {"nodeAffinity": affinity}
     tolerations = _tolerations(spec.get("tolerations") or [], trainer)
     return found | ({"tolerations": tolerations} if tolerations else {})
+
+
+def platform(rank0: Mapping[str, Any]) -> Manifest:
+    """Return what decides the node of a pod that any node can have whose system runs rank 0's image.
+
+    Which nodes a training wants is not asked: a pod that needs no device and stays for days would keep one of them.
+    """
+    spec = rank0["spec"]
+    selected = picked(spec.get("nodeSelector") or {}, _PLATFORM)
+    return {**({"nodeSelector": selected} if selected else {}), **picked(spec, ("tolerations",))}
 
 
 def _tolerations(given: Sequence[Manifest], trainer: Mapping[str, Any]) -> list[Manifest]:

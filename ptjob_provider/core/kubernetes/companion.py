@@ -1,8 +1,8 @@
 """Which objects show a folder of events: a TensorBoard beside a job, and one for somebody who looks at a claim.
 
-Pure. The pod mounts the claim whole and read-only, takes from rank 0 as whom and where it runs, and has requests and
-limits, no service account's token, no device and no Istio; where rank 0's user is not root it passes PodSecurity
-`restricted`.
+Pure. The pod mounts the claim whole and read-only, takes from rank 0 as whom it runs and, where the claim asks for it,
+where, and has requests and limits, no service account's token, no device and no Istio; where rank 0's user is not root
+it passes PodSecurity `restricted`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import PREFIX, JobRef, label_value
 from ptjob_provider.core.kinds import podtemplate
-from ptjob_provider.core.kubernetes.borrowed import NO_ISTIO, picked, placement, security
+from ptjob_provider.core.kubernetes.borrowed import NO_ISTIO, picked, placement, platform, security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +35,9 @@ LIFE = 8 * 3600
 
 RESOURCES = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 """TensorBoard keeps what it shows in memory; it alone takes about 150 MiB."""
+
+_EVICTABLE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
+"""It comes back elsewhere, and keeps no node from being given back."""
 
 _ROOT = "/claim"
 _PYTHON = re.compile(r"(/.*/)?python[0-9.]*")
@@ -64,8 +67,8 @@ def deployment(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: boo
     """
     name, labels = name_of(job["metadata"]["name"]), labels_of(job["metadata"]["name"])
     template = {
-        "metadata": {"labels": {**labels, **NO_ISTIO}, "annotations": NO_ISTIO},
-        "spec": _pod_beside(job, plan, is_held_by_one_node=is_held_by_one_node),
+        "metadata": {"labels": {**labels, **NO_ISTIO}, "annotations": {**NO_ISTIO, **_EVICTABLE}},
+        "spec": _pod_beside(job, plan, is_held_by_one_node=is_held_by_one_node, follows=is_held_by_one_node),
     }
     spec = {
         "replicas": 1,
@@ -111,6 +114,7 @@ def looking_pod(
     job: Manifest | None,
     user: int | None,
     is_held_by_one_node: bool,
+    follows: bool,
 ) -> Manifest:
     """Return a pod that shows a folder of a claim to somebody who looks, and ends by itself.
 
@@ -120,12 +124,13 @@ def looking_pod(
         plan: the folder, and the image, which has `python3` with TensorBoard.
         job: that has written it; None: nobody knows.
         user: as whom; None: as the job, else as the image says.
-        is_held_by_one_node: pods of the job have the claim, and only their node can mount it.
+        is_held_by_one_node: only one node at a time can mount the claim: its volume may be where the job could run.
+        follows: pods of the job have it now, and it goes where they are.
     """
     if job is None:
         found = _pod(plan, plan.image, "python3", security({}, {}))
     else:
-        found = _pod_beside(job, plan, is_held_by_one_node=is_held_by_one_node)
+        found = _pod_beside(job, plan, is_held_by_one_node=is_held_by_one_node, follows=follows)
     if user is not None:
         for_pod, for_container = security({"runAsUser": user, "runAsGroup": user}, {})
         found |= {"securityContext": for_pod}
@@ -136,7 +141,7 @@ def looking_pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
-def _pod_beside(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bool) -> Manifest:
+def _pod_beside(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bool, follows: bool) -> Manifest:
     kind = kinds.kind_of(job)
     rank0 = kind.rank0_template(job)
     trainer, spec = podtemplate.find_container(rank0, kind.CONTAINER), rank0["spec"]
@@ -146,8 +151,8 @@ def _pod_beside(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bo
     is_ours = not plan.image
     python = next((word for word in (trainer.get("command") or [])[:1] if is_ours and _PYTHON.fullmatch(word)), None)
     contexts = security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
-    place = placement(rank0, trainer, on_its_node=False)
-    if is_held_by_one_node:
+    place = placement(rank0, trainer, on_its_node=False) if is_held_by_one_node else platform(rank0)
+    if follows:
         beside = {"labelSelector": {"matchLabels": {"pytorch_job_name": job["metadata"]["name"]}}}
         rule = {**beside, "topologyKey": "kubernetes.io/hostname"}
         affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}

@@ -77,6 +77,19 @@ async def _beside(client: Client, what: Shown) -> str:
     return ""
 
 
+async def _stands(client: Client, job: Manifest) -> bool:
+    """Whether there may be one beside the job: its address is on the job, or was not noted yet."""
+    plan = TensorBoardPlan.of(job)
+    if plan is None or plan.url:
+        return True
+    meta = job["metadata"]
+    try:
+        await client.get(paths.deployments(meta["namespace"], companion.name_of(meta["name"])))
+    except ClusterError:  # there is none, or it may not be looked at
+        return False
+    return True
+
+
 @asynccontextmanager
 async def _started(client: Client, what: Shown) -> AsyncIterator[str]:
     """Start a pod that shows the folder, and give its name once it does."""
@@ -87,8 +100,16 @@ async def _started(client: Client, what: Shown) -> AsyncIterator[str]:
         raise InvalidSpec.of("claim", what.plan.claim, allowed) from None
     await _swept(client, what.namespace)
     name = f"ptjob-tensorboard-{secrets.token_hex(4)}"
-    held = is_held_by_one_node(claim) and await _has_pods(client, what.job)
-    pod = companion.looking_pod(what.namespace, name, what.plan, job=what.job, user=what.user, is_held_by_one_node=held)
+    held = is_held_by_one_node(claim)
+    pod = companion.looking_pod(
+        what.namespace,
+        name,
+        what.plan,
+        job=what.job,
+        user=what.user,
+        is_held_by_one_node=held,
+        follows=held and await _has_pods(client, what.job),
+    )
     try:
         await client.post(paths.pods(what.namespace), pod)
         await _until_ready(client, what.namespace, name, what.timeout)
