@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied, PTJobError
-from ptjob_provider.core.kubernetes.probe_answer import advice, is_over, obstacle
+from ptjob_provider.core.kubernetes.probe_answer import advice, is_over, obstacle, seen
 
 IMAGE = "set `[ptjob] probe_image` to an image that has Python 3 and that the nodes can pull"
 PLACED = {"type": "PodScheduled", "status": "True"}
@@ -96,9 +96,9 @@ def test_what_keeps_the_pod_from_answering_is_said_with_what_to_do(
     found: dict[str, Any], said: str, resolution: str
 ) -> None:
     """One clause about the pod in the words of scheduler, kubelet or Python, then the advice."""
-    seen, _, told = obstacle(found).rpartition("; ")
+    clause, _, told = obstacle(found).rpartition("; ")
 
-    assert said in seen
+    assert said in clause
     assert resolution in told
 
 
@@ -129,3 +129,12 @@ def test_an_image_that_is_still_pulled_is_told_with_two_ways_out() -> None:
 def test_a_refusal_comes_with_what_to_do(error: PTJobError, said: str) -> None:
     """By the kind of refusal, not by its text."""
     assert said in advice(error)
+
+
+def test_what_is_seen_of_a_pod_is_told_without_the_probes_advice() -> None:
+    """Other pods of ours have other settings; of one that runs, or has ended well, nothing is seen."""
+    assert seen(waiting("ImagePullBackOff", "no such image")) == "does not run (ImagePullBackOff: no such image)"
+    assert "ValueError: no" in seen(ended(1, "Error", raised("ValueError: no")))
+    assert "`[ptjob]" not in seen(ended(137, "OOMKilled"))
+    assert seen(pod("Succeeded", terminated={"exitCode": 0, "reason": "Completed"})) == ""
+    assert seen(pod("Running", running={"startedAt": "2026-11-20T10:00:00Z"})) == ""

@@ -64,14 +64,24 @@ def obstacle(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
     read = read_pod(pod, CONTAINER)
     wait = wait_of(read, events)
     if wait:
-        return f"does not run ({_said(wait)}); {_wait_advice(wait)}"
+        return f"{seen(pod, events)}; {_wait_advice(wait)}"
     if not read.is_over:
         return "was still reading; raise `[ptjob] probe_timeout`"
     if read.phase == "Succeeded":
         return "has ended, but there is no report in its log; see what else writes there"
+    return f"{seen(pod)}; {_end_advice(_finding(pod))}"
+
+
+def seen(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
+    """Say what keeps a pod of ours from its work, whatever that is, as a clause about it; "" if nothing is seen."""
+    read = read_pod(pod, CONTAINER)
+    wait = wait_of(read, events)
+    if wait:
+        return f"does not run ({_said(wait)})"
+    if not read.is_over or read.phase == "Succeeded":
+        return ""
     found = _finding(pod)
-    detail = f": {found.detail}" if found.detail else ""
-    return f"{found.did}{detail}; {_end_advice(found)}"
+    return f"{found.did}: {found.detail}" if found.detail else found.did
 
 
 def advice(error: PTJobError) -> str:

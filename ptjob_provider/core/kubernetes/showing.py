@@ -12,11 +12,12 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
+from ptjob_provider.core.diagnosis.tail import lines_of
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import companion, paths
 from ptjob_provider.core.kubernetes.board import ENDED
-from ptjob_provider.core.kubernetes.probe_answer import obstacle
+from ptjob_provider.core.kubernetes.probe_answer import seen
 from ptjob_provider.core.kubernetes.probe_pod import is_held_by_one_node
 from ptjob_provider.core.kubernetes.tunnel import tunnel
 from ptjob_provider.core.site import check_known
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _INTERVAL = 0.5
+_LINES = 5
+"""How many of a pod's last lines are said of why it has ended."""
+
+_IMAGE = "name an image that nodes can pull and whose `python3` has TensorBoard: --image, or [ptjob] tensorboard_image"
 
 
 @asynccontextmanager
@@ -54,20 +59,17 @@ async def shown(client: Client, what: Shown) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _tunnelled(client: Client, what: Shown, pod: str) -> AsyncIterator[str]:
-    try:
-        async with tunnel(client, what.namespace, pod, port=companion.PORT, local_port=what.port) as port:
-            yield f"http://127.0.0.1:{port}/"
-    except OSError as error:
-        raise InvalidSpec.of("--port", what.port, f"a port that is free ({error.strerror or error})") from error
+    async with tunnel(client, what.namespace, pod, port=companion.PORT, local_port=what.port) as port:
+        yield f"http://127.0.0.1:{port}/"
 
 
 async def _beside(client: Client, what: Shown) -> str:
     """Return the pod that stands beside the job and shows its folder; "" if there is none that does.
 
-    Arena's is taken, too: a job that says nothing of one may have one. One that has been let go may still be ending.
+    Arena's is taken, too: a job that says nothing of one may have one. One that has been let go may still be ending:
+    its Deployment has gone.
     """
-    plan = TensorBoardPlan.of(what.job) if what.job else None
-    if what.job is None or (plan is not None and not plan.url):
+    if what.job is None or not await _stands(client, what.job):
         return ""
     labels = companion.labels_of(what.job["metadata"]["name"])
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
@@ -153,4 +155,14 @@ async def _until_ready(client: Client, namespace: str, name: str, seconds: float
     events: Sequence[Manifest] = []
     with suppress(PTJobError):
         events = await client.items(paths.events(namespace), fieldSelector=f"involvedObject.name={name}")
-    raise ClusterError(f"the pod {namespace}/{name} that was to show the events {obstacle(pod, events)}")
+    raise ClusterError(f"the pod {namespace}/{name} that was to show the events {_obstacle(pod, events)}")
+
+
+def _obstacle(pod: Manifest, events: Sequence[Manifest]) -> str:
+    """Say why it does not show them, what to do next, and what it said itself."""
+    found = (seen(pod, events) if pod else "") or "does not listen yet"
+    asked = "{cpu} CPU and {memory}".format_map(companion.RESOURCES["requests"])
+    advice = f"{_IMAGE}; and see that a node that can mount the claim has {asked} left"
+    states = [each.get("state") or {} for each in (pod.get("status") or {}).get("containerStatuses") or ()]
+    said = "".join((state.get("terminated") or {}).get("message") or "" for state in states)
+    return "\n".join([f"{found}; {advice}", *lines_of(said)[-_LINES:]])

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import aiohttp
 
-from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.errors import InvalidSpec, PTJobError
 from ptjob_provider.core.kubernetes import paths
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ async def tunnel(client: Client, namespace: str, pod: str, *, port: int, local_p
         local_port: this machine's; 0 for any that is free.
 
     Raises:
-        OSError: the port is taken.
+        InvalidSpec: the port is taken.
     """
     path = f"{paths.pods(namespace, pod)}/portforward"
 
@@ -59,7 +59,10 @@ async def tunnel(client: Client, namespace: str, pod: str, *, port: int, local_p
             carrying.discard(task)
             writer.close()
 
-    server = await asyncio.start_server(connected, "127.0.0.1", local_port)
+    try:
+        server = await asyncio.start_server(connected, "127.0.0.1", local_port)
+    except OSError as error:
+        raise InvalidSpec.of("--port", local_port, f"a port that is free ({error.strerror or error})") from error
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -73,19 +76,33 @@ async def tunnel(client: Client, namespace: str, pod: str, *, port: int, local_p
 async def _carry(
     socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Carry bytes both ways until either side ends."""
+    """Carry bytes both ways until either side ends.
+
+    Raises:
+        OSError: the kubelet says that the pod's port cannot be spoken to.
+        aiohttp.ClientError: the connection to the API server has broken.
+    """
     sending, receiving = asyncio.create_task(_send(socket, reader)), asyncio.create_task(_receive(socket, writer))
     try:
         await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in (sending, receiving):
             task.cancel()
-        await asyncio.gather(sending, receiving, return_exceptions=True)
+        ends = await asyncio.gather(sending, receiving, return_exceptions=True)
+    for end in ends:
+        if isinstance(end, Exception):
+            raise end
 
 
 async def _send(socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader) -> None:
-    while piece := await reader.read(_PIECE):
+    while piece := await _read(reader):
         await socket.send_bytes(bytes([_DATA]) + piece)
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    with suppress(ConnectionError):  # a page that is left is no error
+        return await reader.read(_PIECE)
+    return b""
 
 
 async def _receive(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamWriter) -> None:
@@ -99,5 +116,8 @@ async def _receive(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.Stre
             data = data[_NUMBER:]
         if channel == _ERROR and data:
             raise OSError(data.decode(errors="replace").strip())
-        writer.write(data)
-        await writer.drain()
+        try:
+            writer.write(data)
+            await writer.drain()
+        except ConnectionError:  # as above
+            return

@@ -1,0 +1,164 @@
+"""What is asked of an API server to show a folder of events; the server is a stand-in that follows a script.
+
+That curves come through is tested on the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from api_server_stand_in import SILENT, stand_in_api_server
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import ClusterError, InvalidSpec
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.showing import shown
+from ptjob_provider.core.kubernetes.tunnel import tunnel
+from ptjob_provider.core.site import Shown
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.tensorboard import TensorBoardPlan
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ptjob_provider.core.kubernetes.client import Client
+
+GONE = (404, {"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "digits"}, "message": "gone"})
+READY = {"metadata": {"name": "beside"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+
+
+def pods(*items: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    return 200, {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": list(items)}
+
+
+def asked(**how: Any) -> Shown:
+    """Return what somebody wants to look at: a job's, whose TensorBoard has no address."""
+    wanted = TrainingJob.parse(
+        name="digits", namespace="team", image="digits:1", tfevents="pvc://runs/tb", tensorboard=True
+    )
+    owner = Owner(instance="test", ids={}, labels={})
+    job = kinds.DEFAULT.render(wanted, owner=owner, attempt=1, exact_name=True).manifest
+    job["metadata"] |= {"uid": "u-1"}
+    plan = TensorBoardPlan.of(job)
+    assert plan is not None
+    return Shown(**{"namespace": "team", "plan": plan.run_by("digits:1"), "job": job, **how})
+
+
+async def test_what_stands_beside_a_job_is_taken_although_its_address_is_not_noted() -> None:
+    """Whoever made it may have been killed before that; a second pod would be one too many on the claim."""
+    async with stand_in_api_server((200, {}), pods(READY)) as server, lease(server.config()) as client:
+        async with shown(client, asked()) as address:
+            assert address.startswith("http://127.0.0.1:")
+        verbs = [line.split()[0] for line in server.requests]
+
+    assert verbs == ["GET", "GET"]
+
+
+async def test_what_has_been_let_go_is_not_taken_although_it_still_ends() -> None:
+    """Its Deployment has gone; a pod is started, for which the claim has to be there."""
+    async with stand_in_api_server(GONE, GONE) as server, lease(server.config()) as client:
+        with pytest.raises(InvalidSpec, match="a claim of namespace team"):
+            async with shown(client, asked()):
+                pass
+
+
+def nobodys(**how: Any) -> Shown:
+    """Return a folder of which nobody knows the job."""
+    return Shown(namespace="team", plan=TensorBoardPlan(claim="runs", path="tb", image="digits:1"), **how)
+
+
+async def test_what_ended_instead_of_showing_is_told_with_its_last_lines() -> None:
+    """And with what helps here: another image; nothing of the pods that look at outputs."""
+    end = {"exitCode": 1, "reason": "Error", "message": "one\ntwo\nNo module named 'tensorboard'\n"}
+    ended = {
+        "metadata": {"name": "look", "uid": "p-1"},
+        "spec": {"nodeName": "n", "containers": [{"name": "tensorboard"}]},
+        "status": {"phase": "Failed", "containerStatuses": [{"name": "tensorboard", "state": {"terminated": end}}]},
+    }
+    script = ((200, {}), pods(), (200, {}), (200, ended), pods(), (200, {}))
+    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+        with pytest.raises(ClusterError) as raised:
+            await enter(client, nobodys())
+        verbs = [line.split()[0] for line in server.requests]
+
+    said = str(raised.value)
+    assert "--image, or [ptjob] tensorboard_image" in said
+    assert said.splitlines()[1:] == ["one", "two", "No module named 'tensorboard'"]
+    assert "probe" not in said
+    assert verbs[-1] == "DELETE"
+
+
+async def test_what_was_never_seen_is_told_as_well() -> None:
+    """The API server was too slow for the time that there was."""
+    script = ((200, {}), pods(), (200, {}), SILENT)
+    async with stand_in_api_server(*script) as server, lease(server.config(timeout=0.3, attempts=1)) as client:
+        with pytest.raises(ClusterError, match="does not listen yet"):
+            await enter(client, nobodys(timeout=0.1))
+
+
+async def enter(client: Client, what: Shown) -> None:
+    async with shown(client, what):
+        pass
+
+
+async def test_only_a_port_that_is_taken_is_called_so() -> None:
+    """What goes wrong while somebody looks is not the port's fault."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        async with stand_in_api_server((200, {}), pods(READY)) as server, lease(server.config()) as client:
+            with pytest.raises(InvalidSpec, match=f"--port: {port} is not allowed; a port that is free"):
+                await enter(client, asked(port=port))
+
+    async with stand_in_api_server((200, {}), pods(READY)) as server, lease(server.config()) as client:
+        with pytest.raises(OSError, match="the caller's own"):
+            await fail(client, asked())
+
+
+async def fail(client: Client, what: Shown) -> None:
+    async with shown(client, what):
+        raise OSError("the caller's own")
+
+
+class KubeletStandIn:
+    """Takes a connection to a pod's port, and says that nobody listens there."""
+
+    @asynccontextmanager
+    async def socket(self, _path: str, _query: object) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Open a web socket to it."""
+        app = web.Application()
+        app.router.add_get("/", self._refuse)
+        async with (
+            TestServer(app) as server,
+            aiohttp.ClientSession() as session,
+            session.ws_connect(server.make_url("/")) as found,
+        ):
+            yield found
+
+    async def _refuse(self, request: web.Request) -> web.WebSocketResponse:
+        found = web.WebSocketResponse()
+        await found.prepare(request)
+        await found.send_bytes(b"\x00\x76\x17")
+        await found.send_bytes(b"\x01\x76\x17")
+        await found.send_bytes(b"\x01connection refused")
+        await found.close()
+        return found
+
+
+async def test_why_a_connection_failed_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """What a kubelet says of a pod's port is not lost with the connection; the kubelet is a stand-in."""
+    async with tunnel(cast("Client", KubeletStandIn()), "team", "look", port=6006, local_port=0) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        writer.close()
+
+    assert "team/look: a connection to port 6006 failed: connection refused" in caplog.text
