@@ -29,27 +29,28 @@ _MAX_CLAIM = 253
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _OTHER_SCHEME = re.compile(r"[a-zA-Z][-+.\w]*:/")
 _TASK = {"model": "save the model to $PTJOB_MODEL_PATH", "tfevents": "write events to $PTJOB_TFEVENTS_DIR"}
-_ADDRESS_RULE = "allowed: pvc://claim/path, where the path has no '..' and names something below the claim's root"
+_ROOT_RULE = "allowed: pvc://claim/path, where the path has no '..'"
+_ADDRESS_RULE = f"{_ROOT_RULE} and names something below the claim's root"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PvcAddress:
-    """A place below the root of a claim; the path is relative, without empty, `.` or `..` parts."""
+    """A place on a claim; the path is relative, without empty, `.` or `..` parts; "" is the root, where that may be."""
 
     claim: str
     path: str
 
     @classmethod
-    def parse(cls, text: str, *, field: str = "address") -> Self:
-        """Read `pvc://claim/path`.
+    def parse(cls, text: str, *, field: str = "address", or_root: bool = False) -> Self:
+        """Read `pvc://claim/path`; with `or_root` the path may be none.
 
         Raises:
             InvalidSpec: it has no claim, no path, a `..`, or a claim that cannot be one's name.
         """
         claim, _, path = text.removeprefix(SCHEME).partition("/")
         if not text.startswith(SCHEME) or not is_claim_name(claim):
-            raise InvalidSpec.of(field, text, _ADDRESS_RULE)
-        return cls(claim=claim, path=_inner_path(path, field=field, value=text))
+            raise InvalidSpec.of(field, text, _ROOT_RULE if or_root else _ADDRESS_RULE)
+        return cls(claim=claim, path=_inner_path(path, field=field, value=text, or_root=or_root))
 
     @property
     def uri(self) -> str:
@@ -229,7 +230,9 @@ def mount_for(address: PvcAddress, mounts: Sequence[Mount]) -> Mount | None:
     return showing[0] if showing else None
 
 
-def resolve(text: str, *, field: str, mounts: Sequence[Mount], working_dir: str | None) -> ResolvedOutput:
+def resolve(
+    text: str, *, field: str, mounts: Sequence[Mount], working_dir: str | None, reads: bool = False
+) -> ResolvedOutput:
     """Find a declared output in a claim and in the container.
 
     Args:
@@ -237,18 +240,19 @@ def resolve(text: str, *, field: str, mounts: Sequence[Mount], working_dir: str 
         field: the name to blame in an error.
         mounts: those of the container that runs the training code on rank 0.
         working_dir: the container's; None where only the image knows it.
+        reads: it is only looked at: it may be a claim's root, and on a claim that cannot be written.
 
     Raises:
         InvalidSpec: it is on no claim that the container mounts, or on one that it may not write.
     """
     if text.startswith(SCHEME):
-        address = PvcAddress.parse(text, field=field)
-        mount = _writable(mount_for(address, mounts), text, field=field, mounts=mounts)
+        address = PvcAddress.parse(text, field=field, or_root=reads)
+        mount = _usable(mount_for(address, mounts), text, field=field, mounts=mounts, reads=reads)
         container_path = _seen_at(mount, address)
     else:
         container_path = _absolute(text, field=field, working_dir=working_dir)
-        mount = _writable(_mount_at(container_path, mounts), text, field=field, mounts=mounts)
-        address = _address_at(mount, container_path, field=field)
+        mount = _usable(_mount_at(container_path, mounts), text, field=field, mounts=mounts, reads=reads)
+        address = _address_at(mount, container_path, field=field, or_root=reads)
     return ResolvedOutput(uri=address.uri, claim=address.claim, path=address.path, container_path=container_path)
 
 
@@ -276,10 +280,10 @@ def notes(report: OutputReport, outputs: ResolvedOutputs) -> tuple[str, ...]:
     return tuple(note for declared in _declared(report, outputs) for note in _notes(*declared))
 
 
-def _inner_path(path: str, *, field: str, value: str) -> str:
+def _inner_path(path: str, *, field: str, value: str, or_root: bool) -> str:
     parts = [part for part in path.split("/") if part not in {"", "."}]
-    if not parts or ".." in parts or _CONTROL.search(path):
-        raise InvalidSpec.of(field, value, _ADDRESS_RULE)
+    if not (parts or or_root) or ".." in parts or _CONTROL.search(path):
+        raise InvalidSpec.of(field, value, _ROOT_RULE if or_root else _ADDRESS_RULE)
     return "/".join(parts)
 
 
@@ -311,9 +315,9 @@ def _mount_at(container_path: str, mounts: Sequence[Mount]) -> Mount | None:
     return max(holding, key=lambda mount: len(_normal(mount.mount_path)), default=None)
 
 
-def _address_at(mount: Mount, container_path: str, *, field: str) -> PvcAddress:
+def _address_at(mount: Mount, container_path: str, *, field: str, or_root: bool) -> PvcAddress:
     inside = _below(container_path, _normal(mount.mount_path)) or ""
-    path = _inner_path(posixpath.join(mount.sub_path, inside), field=field, value=container_path)
+    path = _inner_path(posixpath.join(mount.sub_path, inside), field=field, value=container_path, or_root=or_root)
     return PvcAddress(claim=mount.claim, path=path)
 
 
@@ -328,10 +332,10 @@ def _shows(mount: Mount, address: PvcAddress, mounts: Sequence[Mount]) -> bool:
     return _mount_at(_seen_at(mount, address), mounts) == mount
 
 
-def _writable(mount: Mount | None, text: str, *, field: str, mounts: Sequence[Mount]) -> Mount:
+def _usable(mount: Mount | None, text: str, *, field: str, mounts: Sequence[Mount], reads: bool) -> Mount:
     if mount is None or not mount.claim:
         why = "it is on none of the claims that the container mounts"
-    elif mount.read_only:
+    elif mount.read_only and not reads:
         why = "it is mounted read-only"
     else:
         return mount

@@ -59,6 +59,8 @@ def test_it_shows_the_tfevents_unless_another_folder_is_said() -> None:
     for logdir, place in logdirs.items():
         found = plan(tensorboard={"logdir": logdir}, tfevents=None, working_dir="/runs")
         assert (found.claim, found.path) == place, logdir
+    whole = plan(tensorboard={"logdir": "/runs"}, tfevents=None, volumes=["runs:/runs:ro"])
+    assert (whole.claim, whole.path) == ("runs", "")
 
 
 @pytest.mark.parametrize(
@@ -68,8 +70,10 @@ def test_it_shows_the_tfevents_unless_another_folder_is_said() -> None:
         ({"tensorboard": {"logdir": "/training_logs"}}, r"below /runs \(pvc://runs/team\)"),
         ({"tensorboard": {"logdir": "/scratch"}, "volumes": [{"name": "s", "emptyDir": {}}],
           "volume_mounts": [{"name": "s", "mountPath": "/scratch"}], "tfevents": None}, r"\(it mounts none\)"),
-        ({"tensorboard": {"logdir": "logs"}}, "a relative one needs working_dir"),
-        ({"tensorboard": {"logdir": "pvc://logs/../other"}}, "without '..'"),
+        ({"tensorboard": {"logdir": "/runs/scratch/tb"}, "volumes": ["runs/team:/runs", {"name": "s", "emptyDir": {}}],
+          "volume_mounts": [{"name": "s", "mountPath": "/runs/scratch"}], "tfevents": None}, "it may go with the pod"),
+        ({"tensorboard": {"logdir": "logs"}}, "a relative path needs working_dir"),
+        ({"tensorboard": {"logdir": "pvc://logs/../other"}}, "the path has no '..'"),
         ({"tensorboard": {"logdir": "pvc:///x"}}, "pvc://claim/path"),
         ({"tensorboard": "yes"}, "true, false, or a map of logdir, image, service_type"),
         ({"tensorboard": {"log_dir": "/runs"}}, "did you mean logdir"),

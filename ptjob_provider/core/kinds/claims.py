@@ -50,7 +50,36 @@ def resolve_outputs(template: Mapping[str, Any], outputs: Outputs, *, container:
         InvalidSpec: one is on no claim, or on one that cannot be written.
     """
     declared = {field: text for field in OUTPUT_FIELDS if (text := getattr(outputs, field)) is not None}
-    return ResolvedOutputs(**{field: _resolved(template, field, text, container) for field, text in declared.items()})
+    found = {field: resolved(template, text, field=field, container=container) for field, text in declared.items()}
+    return ResolvedOutputs(**found)
+
+
+def resolved(
+    template: Mapping[str, Any], text: str, *, field: str, container: str, reads: bool = False
+) -> ResolvedOutput:
+    """Find a folder or file in the claims that a container mounts, where nothing else is mounted over it.
+
+    Args:
+        template: of the pod.
+        text: an address, or the path as the program sees it.
+        field: the name to blame in an error.
+        container: the name of the container.
+        reads: see `outputs.resolve`.
+
+    Raises:
+        InvalidSpec: it is on no claim, or cannot be used there.
+    """
+    seen = podtemplate.claim_mounts(template, container=container)
+    working_dir = podtemplate.find_container(template, container).get("workingDir")
+    found = resolve(text, field=field, mounts=seen, working_dir=working_dir, reads=reads)
+    paths = _mount_paths(template, container)
+    holding = [path for path in paths if posixpath.commonpath([path, found.container_path]) == path]
+    nearest = max(holding, key=len)  # of the claim that it was found on, if not of something nearer
+    if nearest not in {_normal(mount.mount_path) for mount in seen}:
+        raise InvalidSpec.of(
+            field, text, f"what is mounted at {nearest} is no claim's known folder: it may go with the pod"
+        )
+    return found
 
 
 def output_variables(outputs: ResolvedOutputs) -> dict[str, str]:
@@ -69,20 +98,6 @@ def _with_claim(templates: Sequence[Manifest], claim: str, container: str) -> li
 def _wishes(path: str) -> Iterator[str]:
     yield path
     yield from (f"{path}-{number}" for number in itertools.count(2))
-
-
-def _resolved(template: Mapping[str, Any], field: str, text: str, container: str) -> ResolvedOutput:
-    seen = podtemplate.claim_mounts(template, container=container)
-    working_dir = podtemplate.find_container(template, container).get("workingDir")
-    found = resolve(text, field=field, mounts=seen, working_dir=working_dir)
-    paths = _mount_paths(template, container)
-    holding = [path for path in paths if posixpath.commonpath([path, found.container_path]) == path]
-    nearest = max(holding, key=len)  # of the claim that it was found on, if not of something nearer
-    if nearest not in {_normal(mount.mount_path) for mount in seen}:
-        raise InvalidSpec.of(
-            field, text, f"what is mounted at {nearest} is no claim's known folder: it may go with the pod"
-        )
-    return found
 
 
 def _mount_paths(template: Mapping[str, Any], container: str) -> list[str]:

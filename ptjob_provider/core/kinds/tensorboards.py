@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import posixpath
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import podtemplate
-from ptjob_provider.core.outputs import SCHEME, is_claim_name
+from ptjob_provider.core.kinds import claims
+from ptjob_provider.core.outputs import SCHEME, PvcAddress
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
@@ -48,29 +47,9 @@ def planned(
 
 
 def _folder(text: str, template: Mapping[str, Any], container: str) -> tuple[str, str]:
+    """Return the claim and the path on it; an address needs no mount, for the pod that shows it has one of its own."""
     if text.startswith(SCHEME):
-        claim, _, path = text.removeprefix(SCHEME).partition("/")
-        if not is_claim_name(claim) or ".." in path.split("/"):
-            raise InvalidSpec.of(_FIELD, text, "pvc://claim/path, without '..'")
-        return claim, _clean(path)
-    working_dir = podtemplate.find_container(template, container).get("workingDir") or ""
-    place = _clean(posixpath.join(working_dir, text))
-    if not posixpath.join(working_dir, text).startswith("/"):
-        raise InvalidSpec.of(_FIELD, text, "pvc://claim/path, or an absolute path; a relative one needs working_dir")
-    mounts = podtemplate.claim_mounts(template, container=container)
-    holding = [mount for mount in mounts if _is_below(place, _clean(mount.mount_path))]
-    nearest = max(holding, key=lambda mount: len(_clean(mount.mount_path)), default=None)
-    if nearest is None or not nearest.claim:
-        seen = ", ".join(str(mount) for mount in mounts if mount.claim) or "(it mounts none)"
-        raise InvalidSpec.of(_FIELD, text, f"on a claim, where a pod beside the job can see it: below {seen}")
-    inside = place.removeprefix(_clean(nearest.mount_path))
-    return nearest.claim, _clean(f"{nearest.sub_path}/{inside}")
-
-
-def _clean(path: str) -> str:
-    """Return the path without its root and without parts that lead nowhere; the root is ""."""
-    return posixpath.normpath(f"/{path}").strip("/")
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")
+        address = PvcAddress.parse(text, field=_FIELD, or_root=True)
+        return address.claim, address.path
+    found = claims.resolved(template, text, field=_FIELD, container=container, reads=True)
+    return found.claim, found.path
