@@ -70,8 +70,8 @@ class Backend(Protocol):
     async def accompany(self, ref: JobRef) -> str:
         """Have what a job that is there asks for beside it, a TensorBoard, and return its address; "" if it has none.
 
-        Of a job that has ended, what would stand in the way of the next one goes. Nothing that stands in the way of all
-        this is an error: that is said, and the job goes on.
+        Of a job that has ended, what would stand in the way of the next one goes, and what nobody else would end.
+        Nothing that stands in the way of all this is an error: that is said, and the job goes on.
         """
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
