@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.answers import EXIT_USAGE, Refused, notice, run
+from ptjob_provider.cli.answers import EXIT_INTERRUPTED, EXIT_USAGE, Refused, notice, run
 from ptjob_provider.cli.data import OnClaim
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobNotFound
@@ -27,12 +27,15 @@ _TIMEOUT = 300.0
 
 
 def show(place: Place, what: str, *, port: int, image: str | None, user: int | None) -> None:
-    """Show it until Ctrl-C, which is how it is meant to end."""
-    with contextlib.suppress(asyncio.CancelledError):
+    """Show it until Ctrl-C, which is how it is meant to end; before it is shown that is an interrupt."""
+    try:
         run(_show(place, what, port=port, image=image, user=user))
+    except asyncio.CancelledError:
+        raise SystemExit(EXIT_INTERRUPTED) from None
 
 
 async def _show(place: Place, what: str, *, port: int, image: str | None, user: int | None) -> None:
+    _end_when_told()
     there = OnClaim.read(what)
     if there is None:
         job = await _job(place, what)
@@ -44,12 +47,12 @@ async def _show(place: Place, what: str, *, port: int, image: str | None, user: 
         if place.backend != "local" and not chosen:
             raise Refused("--image: an image with TensorBoard is needed, or [ptjob] tensorboard_image", EXIT_USAGE)
     asked = Shown(namespace=place.namespace, plan=plan, job=job, user=user, port=port, timeout=_TIMEOUT)
-    stop = _stopping()
     async with place.site().tensorboard(asked) as address:
         click.echo(address)
         notice(f"shows pvc://{plan.claim}/{plan.path}" if plan.claim else f"shows what stands beside {what}")
         notice("Ctrl-C ends it")
-        await stop.wait()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
 
 
 async def _job(place: Place, name: str) -> Manifest:
@@ -70,10 +73,21 @@ def _plan_of(job: Manifest, image: str) -> TensorBoardPlan:
     return plan.run_by(image or plan.image or str(own))
 
 
-def _stopping() -> asyncio.Event:
-    """Return what is set when this process is told to end; whatever it has started is deleted before it does."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+def _end_when_told() -> None:
+    """Have the task end when this process is told to, whatever it waits for; what it has started is deleted then.
+
+    Once: a terminal that is closed tells twice, and what is being deleted has its own limits of time.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None  # noqa: S101 - `asyncio.run` made it
+
+    told = asyncio.Event()
+
+    def end() -> None:
+        if not told.is_set():
+            told.set()
+            task.cancel()
+
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(each, stop.set)
-    return stop
+            loop.add_signal_handler(each, end)

@@ -2,58 +2,57 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager, contextmanager, suppress
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
+
+from cluster.shell import wait_until
+from curves import WRITES, tags
+from ptjob_provider.cli.tensorboard import show
+from ptjob_provider.core.spec import Installation
 
 pytest.importorskip("tensorboard")
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
     from machine import Machine
-
-WRITES = """
-import os
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
-writer = EventFileWriter(os.environ["PTJOB_TFEVENTS_DIR"])
-writer.add_event(Event(step=1, summary=Summary(value=[Summary.Value(tag="loss", simple_value=0.5)])))
-writer.close()
-"""
+    from ptjob_provider.cli.place import Place
+    from ptjob_provider.core.site import Shown
 
 
-def looking(machine: Machine, *words: str) -> subprocess.Popen[str]:
+@contextmanager
+def looking(machine: Machine, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Give `ptjob tensorboard` as a process of its own with its address; it ends with the block at the latest."""
     program = f"from ptjob_provider.cli import main; main({['--root', str(machine.root), 'tensorboard', *words]!r})"
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", program],
         env={**os.environ, "PTJOB_BACKEND": "local"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
 
 
-def address_of(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def tags(address: str) -> list[str]:
-    """Return what the page draws, once TensorBoard has read its folder."""
-    for _ in range(300):
-        with urllib.request.urlopen(f"{address}data/plugin/scalars/tags", timeout=30) as answer:  # noqa: S310 - loopback
-            if found := [tag for run in json.load(answer).values() for tag in run]:
-                return found
-        time.sleep(0.1)
-    pytest.fail("it reads nothing")
+def is_refused(address: str) -> bool:
+    """Whether nobody listens there."""
+    place = ("127.0.0.1", int(address.rstrip("/").rpartition(":")[2]))
+    with suppress(ConnectionRefusedError), socket.create_connection(place):
+        return False
+    return True
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -64,19 +63,16 @@ def test_a_jobs_curves_are_shown_until_the_looking_ends(machine: Machine, number
     assert ran.exit_code == 0, ran.output
     assert "tensorboard does not apply on this machine: it is shown by `ptjob tensorboard`" in ran.stderr
 
-    process = looking(machine, "curves")
-    address = address_of(process)
-    drawn = tags(address)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=30)
+    with looking(machine, "curves") as (process, address):
+        drawn = [tag for run in tags(address, timeout=30).values() for tag in run]
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
     machine.ptjob("delete", "curves")
     gone = machine.ptjob("tensorboard", "curves")
 
     assert drawn == ["loss"]
     assert (process.returncode, "shows pvc://models/logs" in said) == (0, True), said
-    place = ("127.0.0.1", int(address.rstrip("/").rpartition(":")[2]))
-    with pytest.raises(OSError, match="refused"), socket.create_connection(place):
-        pass
+    assert is_refused(address)
     assert gone.exit_code == 3
     assert "ptjob tensorboard pvc://CLAIM/PATH" in gone.output
 
@@ -88,15 +84,50 @@ def test_a_folder_is_shown_on_the_port_that_is_asked_for(machine: Machine) -> No
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
 
-    process = looking(machine, "pvc://models", "--port", str(port))
-    address = address_of(process)
-    second = machine.ptjob("tensorboard", "pvc://models", "--port", str(port))
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    with looking(machine, "pvc://models", "--port", str(port)) as (process, address):
+        second = machine.ptjob("tensorboard", "pvc://models", "--port", str(port))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
 
     assert address == f"http://127.0.0.1:{port}/"
     assert second.exit_code == 2
     assert f"--port: {port} is not allowed; a port that is free" in second.output
+
+
+def test_a_looker_that_is_killed_leaves_no_tensorboard(machine: Machine) -> None:
+    """Nobody would end it: it is in a session of its own."""
+    (machine.root / "claims" / "default" / "models").mkdir(parents=True)
+
+    with looking(machine, "pvc://models") as (process, address):
+        assert not is_refused(address)
+        process.kill()
+        process.wait(timeout=30)
+        wait_until("TensorBoard to end", lambda: is_refused(address), timeout=10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_is_being_started_goes_when_the_looker_is_told_to_end(number: signal.Signals) -> None:
+    """Not after the minutes that a pod may take; the place is a stand-in that is slow to show anything."""
+    done: list[str] = []
+
+    @asynccontextmanager
+    async def slow(_: Shown) -> AsyncIterator[str]:
+        try:
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)  # a terminal that is closed tells twice
+            await asyncio.sleep(60)
+            yield "never"
+        finally:
+            await asyncio.sleep(0.01)
+            done.append("deleted")
+
+    site = SimpleNamespace(tensorboard=slow)
+    place = SimpleNamespace(namespace="team", backend=None, installation=Installation, site=lambda: site)
+
+    with pytest.raises(SystemExit) as raised:
+        show(cast("Place", place), "pvc://models/logs", port=0, image="tb:1", user=None)
+
+    assert (raised.value.code, done) == (130, ["deleted"])
 
 
 def test_what_cannot_be_shown_is_said(machine: Machine) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import socket
 import sys
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.local import processes
 from ptjob_provider.core.local.volumes import claim_directory, inside
 from ptjob_provider.core.site import check_known
 
@@ -59,6 +62,7 @@ async def _started(folder: Path, port: int) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for this process alone, which stops that one
+        preexec_fn=partial(processes.die_with, os.getpid()),  # if it is killed before it could
     )
 
 
