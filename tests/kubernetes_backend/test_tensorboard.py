@@ -7,10 +7,9 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 import yaml
@@ -20,6 +19,7 @@ from cluster.images import INIT_IMAGE
 from cluster.shell import bare_environment, wait_until
 from cluster.tenants import service_account
 from cluster_world import PATIENCE
+from curves import WRITES, tags
 from kubernetes_backend.finished import claim
 from kubernetes_backend.terminal import Terminal, terminal_of
 from rbac import rules
@@ -32,17 +32,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 ROLE = Path(__file__).parents[2] / "docs" / "kubernetes-tensorboard-role.yaml"
-WRITES = """
-import os, signal
+WRITES_AND_WAITS = f"""
+import signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
-writer = EventFileWriter(os.environ["PTJOB_TFEVENTS_DIR"])
-for step in range(3):
-    value = Summary.Value(tag="loss", simple_value=1.0 / (step + 1))
-    writer.add_event(Event(step=step, summary=Summary(value=[value])))
-writer.close()
+{WRITES}
 print("written", flush=True)
 signal.sigwait([signal.SIGTERM])
 """
@@ -64,7 +57,7 @@ def permitted(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
 
 
 class Looking:
-    """`ptjob tensorboard` as a process of its own."""
+    """`ptjob tensorboard` as a process of its own, which ends with the block at the latest."""
 
     def __init__(self, terminal: Terminal, *words: str) -> None:
         environment = bare_environment(
@@ -74,39 +67,47 @@ class Looking:
         )
         program = "from ptjob_provider.cli import main; main()"
         command = [sys.executable, "-c", program, "tensorboard", *words]
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        assert self._process.stdout is not None
-        self.address = self._process.stdout.readline().strip()
+        self.address = ""
+
+    def __enter__(self) -> Self:
+        """Return it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it as a person would, and surely."""
+        with self.process:
+            if self.process.poll() is None:
+                self.process.terminate()
+                try:
+                    self.process.wait(timeout=60)
+                except subprocess.TimeoutExpired:
+                    self.process.kill()
 
     def tags(self) -> dict[str, dict[str, object]]:
-        """Return what the page at its address draws."""
-        return tags(self.address)
+        """Return what the page at its address draws, once it is shown."""
+        assert self.process.stdout is not None
+        self.address = self.address or self.process.stdout.readline().strip()
+        return tags(self.address, timeout=PATIENCE)
 
     def end(self, number: signal.Signals) -> tuple[int, str]:
         """Return exit code and what was said."""
-        self._process.send_signal(number)
-        _, said = self._process.communicate(timeout=60)
-        return self._process.returncode, said
-
-
-def tags(address: str) -> dict[str, dict[str, object]]:
-    """Return what TensorBoard knows of scalars, as its page asks for it, once it has read its folder."""
-    found: dict[str, dict[str, object]] = {}
-
-    def has_read() -> bool:
-        with urllib.request.urlopen(f"{address}data/plugin/scalars/tags", timeout=30) as answer:  # noqa: S310 - loopback
-            found.update(json.load(answer))
-        return bool(found)
-
-    wait_until("its curves", has_read, timeout=PATIENCE)
-    return found
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=60)
+        return self.process.returncode, said
 
 
 def lookers(terminal: Terminal) -> list[str]:
     """Return the pods that were started for somebody who looks."""
     return [name for name in names(terminal, "pods") if name.startswith("ptjob-tensorboard")]
+
+
+def internal_ip(terminal: Terminal) -> str:
+    """Return the address of the node, as the cluster itself says."""
+    (node,) = terminal.cluster.kubectl.list("nodes")
+    return next(each["address"] for each in node["status"]["addresses"] if each["type"] == "InternalIP")
 
 
 def names(terminal: Terminal, kind: str) -> list[str]:
@@ -122,7 +123,7 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(
     when the looking ends.
     """
     words = ("--image", digits_image, "--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", *SMALL)
-    submitted = terminal.ptjob("submit", "--name", "curves", *words, "--", "python3", "-c", WRITES)
+    submitted = terminal.ptjob("submit", "--name", "curves", *words, "--", "python3", "-c", WRITES_AND_WAITS)
     assert submitted.exit_code == 0, submitted.output
     there = ("--namespace", terminal.namespace)
     written = ("logs", "curves-master-0", *there, "--ignore-errors")
@@ -131,8 +132,8 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(
 
     shown = json.loads(terminal.ptjob("get", "curves", "-o", "json").stdout)["tensorboard_url"]
     (listed,) = json.loads(terminal.ptjob("list", "-o", "json").stdout)
-    looking = Looking(terminal, "curves")
-    seen, beside, ended = looking.tags(), lookers(terminal), looking.end(signal.SIGINT)
+    with Looking(terminal, "curves") as looking:
+        seen, beside, ended = looking.tags(), lookers(terminal), looking.end(signal.SIGINT)
     program = arena.ensure_built(terminal.cluster, tell)
     home = bare_environment(tmp_path, KUBECONFIG=str(terminal.cluster.layout.kubeconfig))
     said = subprocess.run(
@@ -141,7 +142,7 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(
 
     assert list(seen.values()) == [{"loss": {"displayName": "", "description": ""}}], seen
     assert (ended[0], beside) == (0, []), ended
-    assert re.fullmatch(r"http://10\.244\.\d+\.\d+:3\d{4}/", shown), shown
+    assert re.fullmatch(rf"http://{re.escape(internal_ip(terminal))}:3\d{{4}}/", shown), shown
     assert listed["tensorboard_url"] == shown
     assert shown.rstrip("/") in said, said
 
@@ -151,14 +152,14 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(
     assert json.loads(terminal.ptjob("get", "curves", "-o", "json").stdout)["tensorboard_url"] is None
     assert "curves-tensorboard" not in names(terminal, "services") + names(terminal, "deployments")
 
-    after = Looking(terminal, "curves")
-    assert len(lookers(terminal)) == 1
-    assert list(after.tags().values()) == list(seen.values())
-    assert after.end(signal.SIGHUP)[0] == 0
+    with Looking(terminal, "curves") as after:
+        assert list(after.tags().values()) == list(seen.values())
+        assert len(lookers(terminal)) == 1
+        assert after.end(signal.SIGHUP)[0] == 0
     terminal.ptjob("delete", "curves")
-    gone = Looking(terminal, "pvc://data/logs", "--image", digits_image)
-    assert list(gone.tags().values()) == list(seen.values())
-    assert gone.end(signal.SIGTERM)[0] == 0
+    with Looking(terminal, "pvc://data/logs", "--image", digits_image) as gone:
+        assert list(gone.tags().values()) == list(seen.values())
+        assert gone.end(signal.SIGTERM)[0] == 0
     wait_until("the pods to go", lambda: not lookers(terminal), timeout=PATIENCE)
 
 
