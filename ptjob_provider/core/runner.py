@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core import beside, kinds, leftovers, measured, recorder
 from ptjob_provider.core import diagnosis as diagnoses
-from ptjob_provider.core import kinds, leftovers, measured, recorder
 from ptjob_provider.core.conclusion import Conclusion, Outcome, summarize
 from ptjob_provider.core.diagnosis import Diagnosis, LastWords, Limits, WaitingNotice
 from ptjob_provider.core.errors import ClusterError, OutputsNotVerified
@@ -155,7 +155,8 @@ class _Follower:
     async def run(self) -> Conclusion:
         try:
             # The watch stays open: what the back-end knows of the job by it need not be asked for at the end.
-            async with contextlib.aclosing(self.backend.watch(self.ref)) as watch:
+            watching = beside.watched(self.backend, self.ref, hands_off=self.hands_off)
+            async with contextlib.aclosing(watching) as watch:
                 end = await self._until_end(watch)
                 if end.stop:
                     why = await with_last_lines(self.backend, self.ref, end.diagnosis, mask=self.mask)
