@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core import kinds
 from ptjob_provider.core.kubernetes.checkup import (
-    NEEDED,
+    BESIDE,
+    RUNTIMES,
     SHOWING,
     USEFUL,
+    Right,
+    check_up,
     kind_check,
+    needed_rights,
     operator_check,
     permission_checks,
     storage_check,
+    useful_rights,
 )
+from ptjob_provider.core.kubernetes.client import lease
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ALL = [*needed_rights(["PyTorchJob"]), *useful_rights(["PyTorchJob"])]
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -38,7 +49,41 @@ def rules(file: str, kind: str) -> set[tuple[str, str, str]]:
 
 def test_what_is_needed_is_what_the_documented_role_gives() -> None:
     """So that the advice to have it bound is enough."""
-    assert {(right.group, right.resource, right.verb) for right in NEEDED} == rules("kubernetes-role.yaml", "Role")
+    assert plain(needed_rights(["PyTorchJob"])) == rules("kubernetes-role.yaml", "Role")
+
+
+def plain(rights: Iterable[Right]) -> set[tuple[str, str, str]]:
+    """Return group, resource and verb of each."""
+    return {(right.group, right.resource, right.verb) for right in rights}
+
+
+def test_what_other_kinds_need_is_what_their_roles_give() -> None:
+    """Each kind that is served, and no other."""
+    others, pods = needed_rights(["TrainJob", "PyTorchTrainingJob"]), needed_rights([])
+    file = "kubernetes-role-kinds.yaml"
+    cluster_wide = {right for right in RUNTIMES if right.is_cluster_wide}
+
+    assert plain(others) - plain(pods) == rules(file, "Role") - plain(RUNTIMES)
+    assert plain(cluster_wide) == rules(file, "ClusterRole")
+    assert plain(RUNTIMES) <= rules(file, "Role") | rules(file, "ClusterRole")
+    assert set(RUNTIMES) <= set(useful_rights(["TrainJob"]))
+    assert not set(RUNTIMES) & set(useful_rights(["PyTorchJob"]))
+
+
+def test_beside_the_default_kind_another_one_is_no_need() -> None:
+    """One line says whether jobs may be of it, and who gives the right."""
+    both = useful_rights(["PyTorchJob", "TrainJob"])
+
+    assert needed_rights(["PyTorchJob", "TrainJob"]) == needed_rights(["PyTorchJob"])
+    [further] = [right for right in both if right.resource == "trainjobs"]
+    assert (further.verb, further.given_by) == ("create", "docs/kubernetes-role-kinds.yaml")
+
+
+def test_a_right_of_code_or_of_a_queue_is_given_by_its_own_role() -> None:
+    """The advice names the file."""
+    for right in BESIDE:
+        assert plain([right]) <= rules(right.given_by.removeprefix("docs/"), "Role")
+        assert right in useful_rights([])
 
 
 @pytest.mark.parametrize(("kind", "is_cluster_wide"), [("Role", False), ("ClusterRole", True)])
@@ -55,7 +100,7 @@ def test_what_a_tensorboard_takes_is_what_its_role_gives() -> None:
     """One verb for each resource stands for all that its Role gives of it, and the advice names its file."""
     given = rules("kubernetes-tensorboard-role.yaml", "Role")
     asked = {(right.group, right.resource, right.verb) for right in SHOWING}
-    checks = permission_checks("ml", {right: right not in SHOWING for right in (*NEEDED, *USEFUL, *SHOWING)})
+    checks = permission_checks("ml", {right: right not in SHOWING for right in ALL})
 
     assert asked <= given
     assert {part[:2] for part in asked} == {part[:2] for part in given}
@@ -67,8 +112,11 @@ def test_what_a_tensorboard_takes_is_what_its_role_gives() -> None:
 
 def test_missing_rights_are_named_in_one_line_and_useful_ones_each() -> None:
     """Whoever asks the administrator has everything in one sentence."""
-    missing = {right for right in NEEDED if right.resource == "pods/log"} | {USEFUL[0], USEFUL[4]}
-    allowed = {right: right not in missing for right in (*NEEDED, *USEFUL, *SHOWING)}
+    missing = {right for right in needed_rights(["PyTorchJob"]) if right.resource == "pods/log"} | {
+        USEFUL[0],
+        USEFUL[4],
+    }
+    allowed = {right: right not in missing for right in ALL}
 
     needed, *useful = permission_checks("ml", allowed)
     complete = permission_checks("ml", dict.fromkeys(allowed, True))
@@ -82,12 +130,48 @@ def test_missing_rights_are_named_in_one_line_and_useful_ones_each() -> None:
 
 
 def test_a_kind_is_served_or_not_or_by_the_old_operators_crd() -> None:
-    """Only the default kind has to be there."""
+    """No kind alone has to be there."""
     job = kinds.DEFAULT
 
     assert kind_check(job, {"pytorchReplicaSpecs", "runPolicy"}).is_good is True
     assert kind_check(job, {"pytorchReplicaSpecs"}).said.startswith("served by the CRD of the old PyTorch operator")
-    assert (kind_check(job, ()).is_good, kind_check(job, ()).said) == (False, "not served")
+    assert (kind_check(job, ()).is_good, kind_check(job, ()).said) == (None, "not served")
+
+
+def of_trainer(*fields: str) -> list[Any]:
+    """Return the answers of a cluster that serves TrainJobs alone, and nothing where no fields are given."""
+    properties = {"spec": {"properties": {name: {} for name in fields}}}
+    kind = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "kind": "TrainJob"}
+    schemas = {"t": {"x-kubernetes-group-version-kind": [kind], "properties": properties}}
+    served = {"apis/trainer.kubeflow.org/v1alpha1": {"serverRelativeURL": "/openapi/v3/t"}} if fields else {}
+    document = [(200, {"components": {"schemas": schemas}})] if fields else []
+    index = (200, {"paths": served})
+    return [(200, {"gitVersion": "v1"}), index, index, *document, index]
+
+
+async def test_a_cluster_on_which_only_trainer_is_installed_is_good() -> None:
+    """The rights for its kind are asked for and missed, not those for another; no training-operator is looked for."""
+    async with stand_in_api_server(*of_trainer("runtimeRef")) as server, lease(server.config()) as client:
+        checks = await check_up(client, "ml")
+
+    [missing] = [check for check in checks if check.is_good is False]
+    assert missing.about == "permissions in ml"
+    assert "trainjobs create" in missing.said
+    assert "pytorchjobs" not in missing.said
+    assert missing.advice == (
+        "have the Role of docs/kubernetes-role-kinds.yaml and of docs/kubernetes-role.yaml bound to you"
+    )
+    assert "training-operator" not in {check.about for check in checks}
+
+
+async def test_a_cluster_that_serves_no_kind_is_not_good() -> None:
+    """It is said once, with all that may be installed."""
+    async with stand_in_api_server(*of_trainer()) as server, lease(server.config()) as client:
+        checks = await check_up(client, "ml")
+
+    [none] = [check for check in checks if check.about == "kinds of jobs"]
+    assert (none.is_good, none.said) == (False, "none is served")
+    assert "Kubeflow Trainer" in none.advice
 
 
 def test_the_operator_is_ready_or_not_or_not_to_be_seen() -> None:

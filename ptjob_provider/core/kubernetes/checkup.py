@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, PTJobError
-from ptjob_provider.core.kinds import KINDS
+from ptjob_provider.core.kinds import DEFAULT, KINDS
 from ptjob_provider.core.kubernetes import crd
 from ptjob_provider.core.site import Check
 
@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 ROLE = "docs/kubernetes-role.yaml"
 OPTIONAL = "docs/kubernetes-optional.yaml"
 TENSORBOARD = "docs/kubernetes-tensorboard-role.yaml"
+OTHER_KINDS = "docs/kubernetes-role-kinds.yaml"
+CODE = "docs/kubernetes-code-role.yaml"
+QUEUE = "docs/kubernetes-queue-role.yaml"
+
+_NOT_SERVED = "not served"
+_NONE_IS_SERVED = Check(
+    about="kinds of jobs",
+    is_good=False,
+    said="none is served",
+    advice=f"have one of these installed: {', '.join(kind.OPERATOR for kind in KINDS.values())}",
+)
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _OPERATOR = "control-plane=kubeflow-training-operator"
@@ -36,7 +47,7 @@ class Right:
         verb: as RBAC has it.
         what_for: what does not work without it; "" if nothing works.
         is_cluster_wide: a Role cannot give it.
-        given_by: the file of the documentation that gives it, if it is not needed.
+        given_by: the file of the documentation that gives it.
     """
 
     group: str
@@ -47,18 +58,42 @@ class Right:
     given_by: str = OPTIONAL
 
 
-def _rights(group: str, resource: str, *verbs: str) -> tuple[Right, ...]:
-    return tuple(Right(group=group, resource=resource, verb=verb) for verb in verbs)
+def _rights(group: str, resource: str, *verbs: str, given_by: str = ROLE) -> tuple[Right, ...]:
+    return tuple(Right(group=group, resource=resource, verb=verb, given_by=given_by) for verb in verbs)
 
 
-NEEDED: Sequence[Right] = (
-    *_rights("kubeflow.org", "pytorchjobs", "create", "get", "list", "watch", "patch", "delete"),
+OF_JOBS: Mapping[str, Sequence[Right]] = {
+    name: _rights(
+        kind.API_VERSION.partition("/")[0],
+        kind.PLURAL,
+        *("create", "get", "list", "watch", "patch", "delete"),
+        given_by=ROLE if kind is DEFAULT else OTHER_KINDS,
+    )
+    for name, kind in KINDS.items()
+}
+"""What jobs of each kind need."""
+
+OF_PODS: Sequence[Right] = (
     *_rights("", "pods", "get", "list", "watch", "create", "delete"),
     *_rights("", "pods/log", "get"),
     *_rights("", "events", "list"),
     *_rights("", "persistentvolumeclaims", "get", "list", "watch"),
 )
-"""What the Role of the documentation gives."""
+"""What jobs of any kind need."""
+
+_TRAINER = "trainer.kubeflow.org"
+RUNTIMES: Sequence[Right] = tuple(
+    Right(
+        group=_TRAINER,
+        resource=resource,
+        verb="list",
+        what_for=f"whether the {resource} that a TrainJob names is there".replace("runtimes", "runtime"),
+        is_cluster_wide=is_cluster_wide,
+        given_by=OTHER_KINDS,
+    )
+    for resource, is_cluster_wide in (("trainingruntimes", False), ("clustertrainingruntimes", True))
+)
+"""What only TrainJobs want."""
 
 USEFUL: Sequence[Right] = (
     Right(group="", resource="configmaps", verb="create", what_for="`arena delete` of our jobs"),
@@ -84,6 +119,18 @@ USEFUL: Sequence[Right] = (
 )
 """What the optional Role and ClusterRole of the documentation give."""
 
+BESIDE: Sequence[Right] = (
+    Right(group="", resource="secrets", verb="create", what_for="credentials of code as plain values", given_by=CODE),
+    Right(
+        group="kueue.x-k8s.io",
+        resource="workloads",
+        verb="list",
+        what_for="why a job waits in a queue of Kueue",
+        given_by=QUEUE,
+    ),
+)
+"""What the Roles for code and for queues give, one verb for each resource."""
+
 _BESIDE = "a TensorBoard beside a job"
 SHOWING: Sequence[Right] = (
     Right(group="apps", resource="deployments", verb="create", what_for=_BESIDE, given_by=TENSORBOARD),
@@ -101,9 +148,12 @@ async def check_up(client: Client, namespace: str) -> list[Check]:
         advice = "see whether the kubeconfig's server is right and reachable: kubectl cluster-info"
         return [Check(about="API server", is_good=False, said=str(error), advice=advice)]
     checks = [Check(about="API server", is_good=True, said=f"Kubernetes {version.get('gitVersion', 'unknown')}")]
-    checks += [await _kind(client, kind) for kind in KINDS.values()]
-    checks += await _permissions(client, namespace)
-    checks.append(await _operator(client))
+    found = {name: await _kind(client, kind) for name, kind in KINDS.items()}
+    served = served_kinds(found)
+    checks += [*found.values(), *([] if served else [_NONE_IS_SERVED])]
+    checks += await _permissions(client, namespace, served)
+    if DEFAULT.KIND in served:
+        checks.append(await _operator(client))
     checks.append(await _storage(client))
     return checks
 
@@ -112,26 +162,46 @@ def kind_check(kind: Kind, fields: Iterable[str]) -> Check:
     """Say whether the cluster serves a kind of job, from the fields that its `spec` has there; none: it does not."""
     about, known = f"{kind.KIND} of {kind.API_VERSION}", set(fields)
     if not known:
-        is_needed = kind.KIND == "PyTorchJob"
-        advice = "have the training-operator installed, 1.8 or newer" if is_needed else ""
-        return Check(about=about, is_good=False if is_needed else None, said="not served", advice=advice)
+        return Check(about=about, is_good=None, said=_NOT_SERVED)
     if kind.KIND == "PyTorchJob" and "runPolicy" not in known:
         said = "served by the CRD of the old PyTorch operator, which has no runPolicy"
         return Check(about=about, is_good=None, said=said, advice="have the training-operator installed, 1.8 or newer")
     return Check(about=about, is_good=True, said="served")
 
 
+def served_kinds(found: Mapping[str, Check]) -> list[str]:
+    """Return the kinds that are served, or of which that could not be asked."""
+    return [name for name, check in found.items() if check.said != _NOT_SERVED]
+
+
+def needed_rights(served: Iterable[str]) -> list[Right]:
+    """Return what jobs cannot do without: those of the default kind, or of all that are served where it is not."""
+    names = list(served)
+    main = [DEFAULT.KIND] if DEFAULT.KIND in names else names
+    return [*(right for name in main for right in OF_JOBS[name]), *OF_PODS]
+
+
+def useful_rights(served: Iterable[str]) -> list[Right]:
+    """Return what such jobs run without, each with what does not work then; one verb for each further kind."""
+    names = list(served)
+    further = [name for name in names if name != DEFAULT.KIND and DEFAULT.KIND in names]
+    others = [replace(OF_JOBS[name][0], what_for=f"jobs of kind {name}") for name in further]
+    return [*USEFUL, *others, *(RUNTIMES if "TrainJob" in names else ()), *BESIDE, *SHOWING]
+
+
 def permission_checks(namespace: str, allowed: Mapping[Right, bool]) -> list[Check]:
     """Say which rights are missing: all needed ones in one line, each useful one in its own."""
-    missing = [right for right in NEEDED if not allowed[right]]
+    needed_ones = [right for right in allowed if not right.what_for]
+    missing = [right for right in needed_ones if not allowed[right]]
+    files = " and of ".join(dict.fromkeys(right.given_by for right in missing))
     named = ", ".join(f"{right.resource} {right.verb}" for right in missing)
     needed = Check(
         about=f"permissions in {namespace}",
         is_good=not missing,
-        said=f"missing: {named}" if missing else f"all {len(NEEDED)} that jobs need",
-        advice=f"have the Role of {ROLE} bound to you" if missing else "",
+        said=f"missing: {named}" if missing else f"all {len(needed_ones)} that jobs need",
+        advice=f"have the Role of {files} bound to you" if missing else "",
     )
-    return [needed, *(_useful(right, is_allowed=allowed[right]) for right in (*USEFUL, *SHOWING))]
+    return [needed, *(_useful(right, is_allowed=is_allowed) for right, is_allowed in allowed.items() if right.what_for)]
 
 
 def operator_check(pods: Sequence[Manifest]) -> Check:
@@ -168,8 +238,8 @@ async def _kind(client: Client, kind: Kind) -> Check:
         return Check(about=f"{kind.KIND} of {kind.API_VERSION}", is_good=None, said=str(error))
 
 
-async def _permissions(client: Client, namespace: str) -> list[Check]:
-    rights = (*NEEDED, *USEFUL, *SHOWING)
+async def _permissions(client: Client, namespace: str, served: Sequence[str]) -> list[Check]:
+    rights = [*needed_rights(served), *useful_rights(served)]
     try:
         answers = await asyncio.gather(*(_is_allowed(client, namespace, right) for right in rights))
     except (ClusterError, InvalidSpec) as error:
