@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -149,14 +150,17 @@ def runtimes_listed(lab: Lab) -> Iterator[None]:
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
     subject = {"kind": "ServiceAccount", "name": "ptjob", "namespace": lab.namespace}
     kubectl = lab.cluster.kubectl
-    kubectl.apply(
-        {**rbac, "kind": "ClusterRole", "rules": runtime_rules()},
-        {**rbac, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]},
-    )
     who = f"--as=system:serviceaccount:{lab.namespace}:ptjob"
-    wait_until("the right", lambda: kubectl("auth", "can-i", "list", "clustertrainingruntimes", who), timeout=PATIENCE)
-    yield
-    kubectl("delete", "clusterrole,clusterrolebinding", name)
+    try:
+        kubectl.apply(
+            {**rbac, "kind": "ClusterRole", "rules": runtime_rules()},
+            {**rbac, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]},
+        )
+        allowed = partial(kubectl, "auth", "can-i", "list", "clustertrainingruntimes", who)
+        wait_until("the right", allowed, timeout=PATIENCE)
+        yield
+    finally:
+        kubectl("delete", "clusterrole,clusterrolebinding", name, "--ignore-not-found")
 
 
 async def test_a_retry_adopts_the_job_that_runs(lab: Lab) -> None:
