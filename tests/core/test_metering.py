@@ -63,10 +63,11 @@ async def looked(stand_in: StandInApiServer, *worlds: World, requests: int) -> l
     async with lease(stand_in.config(attempts=6)) as client:
         task = asyncio.create_task(metering.run(client))
         async with asyncio.timeout(60):
-            while len(stand_in.requests) < requests:  # noqa: ASYNC110 - the stand-in counts and tells nobody
+            while len(stand_in.requests) < requests and not task.done():  # noqa: ASYNC110 - the stand-in counts and tells nobody
                 await asyncio.sleep(0.01)
         await asyncio.sleep(4 * INTERVAL)
-        task.cancel()
+        if not task.done():
+            task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
     return [line.split()[1] for line in stand_in.requests]
@@ -200,7 +201,10 @@ async def test_kubelets_take_turns_beside_the_metrics_api() -> None:
 
 
 async def test_nothing_is_asked_while_nothing_runs() -> None:
-    """Ten thousand jobs in a queue cost nothing; neither do those whose pods have ended, or whom nobody follows."""
+    """Ten thousand jobs in a queue cost nothing; neither do those whose pods have ended, or whom nobody follows.
+
+    What runs later is looked at.
+    """
     left = running("left")
     metering = Metering("team", INTERVAL, lambda: OURS)
     metering.look_at(left)
@@ -212,9 +216,15 @@ async def test_nothing_is_asked_while_nothing_runs() -> None:
     async with stand_in_api_server() as stand_in, lease(stand_in.config()) as client:
         task = asyncio.create_task(metering.run(client))
         await asyncio.sleep(4 * INTERVAL)
+        asked, goes_on = list(stand_in.requests), not task.done()
+        metering.look_at(left)
+        async with asyncio.timeout(60):
+            while not stand_in.requests and not task.done():  # noqa: ASYNC110 - the stand-in tells nobody
+                await asyncio.sleep(0.01)
         task.cancel()
 
-    assert stand_in.requests == []
+    assert (asked, goes_on) == ([], True)
+    assert stand_in.requests
 
 
 async def test_whoever_wants_no_measuring_has_none() -> None:
