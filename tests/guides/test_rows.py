@@ -16,7 +16,7 @@ from guide_pages import DOCS
 ROOT = DOCS.parent
 ROWS = [*(f"A{n}" for n in range(1, 20)), *(f"T{n}" for n in range(1, 8)), *(f"K{n}" for n in range(1, 17))]
 HERE = "this machine"
-ON_THIS_MACHINE = {"machine", "ended", "world", "place", "here"}
+ON_THIS_MACHINE = {"machine", "ended", "world", "place"}
 """Fixtures that give a test the local back-end."""
 OF_ITS_OWN = ("make_home(", "LocalBackend(")
 """What a test has in it that starts an Airflow of its own, which has that back-end by its settings, or makes one."""
