@@ -165,7 +165,7 @@ def kind_check(kind: Kind, fields: Iterable[str]) -> Check:
         return Check(about=about, is_good=None, said=_NOT_SERVED)
     if kind.KIND == "PyTorchJob" and "runPolicy" not in known:
         said = "served by the CRD of the old PyTorch operator, which has no runPolicy"
-        return Check(about=about, is_good=None, said=said, advice="have the training-operator installed, 1.8 or newer")
+        return Check(about=about, is_good=None, said=said, advice="have the training-operator installed, 1.4 or newer")
     return Check(about=about, is_good=True, said="served")
 
 
