@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import signal
 from typing import TYPE_CHECKING
-
-import pytest
 
 from ptjob_provider.core.local.files import JobFiles
 from ptjob_provider.core.local.metering import Meter, told
@@ -16,22 +15,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def no_room() -> Iterator[None]:
-    """No file of this process can grow, as on a disk that is full."""
+    """Let no file of this process grow, as on a disk that is full; pytest's own report would not grow either."""
     before, handled = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handled)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handled)
 
 
-def test_a_disk_that_is_full_costs_a_look_and_not_the_job(tmp_path: Path, no_room: None) -> None:
+def test_a_disk_that_is_full_costs_a_look_and_not_the_job(tmp_path: Path) -> None:
     """Nothing is raised into the supervisor's loop, and nothing is left lying on that disk."""
     files = JobFiles(tmp_path)
     meter = Meter("uid", files)
 
-    meter.look([("uses-master-0", "p")])
+    with no_room():
+        meter.look([("uses-master-0", "p")])
 
     assert told(files) == {}
     assert list(tmp_path.iterdir()) == []
