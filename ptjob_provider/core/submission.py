@@ -247,7 +247,10 @@ class _Submitter:
             if found is None or self._claim(found) is not Claim.ADOPT:
                 raise
             return self._adopt(found)
-        created = await self.backend.get(ref.kind, ref.namespace, ref.name)
+        try:
+            created = await self.backend.get(ref.kind, ref.namespace, ref.name)
+        except JobNotFound as error:
+            raise JobNotFound(f"{ref} was deleted as soon as it was created") from error
         return self._adopt(created, adopted=False)
 
     async def _create(self, rendered: kinds.Rendered) -> JobRef:

@@ -9,7 +9,7 @@ import pytest
 
 from fakes import MemoryStore, ScriptedBackend, finished
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlreadyExists, KindNotServed
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlreadyExists, JobNotFound, KindNotServed
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.stopping import stop_and_wait
@@ -46,6 +46,17 @@ async def test_nothing_there_means_attempt_one() -> None:
     assert [record.uid for record in store.history] == [None, "uid-1"]
     assert submission.rank0.endswith("-master-0")
     assert sum(submission.gpus_of.values()) == 2
+
+
+async def test_a_job_that_somebody_deletes_at_once_is_told_as_such() -> None:
+    """Before anybody could follow it."""
+
+    class Deleting(ScriptedBackend):
+        async def get(self, kind: str, namespace: str, name: str) -> Manifest:
+            raise JobNotFound(f"there is no such {kind}: {namespace}/{name}")
+
+    with pytest.raises(JobNotFound, match="was deleted as soon as it was created"):
+        await submit(Deleting(), MemoryStore())
 
 
 async def test_a_second_try_adopts_the_running_job() -> None:
