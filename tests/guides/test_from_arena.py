@@ -30,23 +30,26 @@ from arena_page import (
     trained,
 )
 from guide_pages import DIGITS, NO_GPU, SWITCHED
+from machine import Machine
 from ptjob_provider.cli import main
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from click.testing import Result
 
-    from machine import Machine
-
-GUIDE_DAG = Path(__file__).parent.parent / "guides" / "manifest_dag.py"
+GUIDE_DAG = Path(__file__).with_name("manifest_dag.py")
 
 
 @pytest.fixture
-def machine(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """Lend three cards that this machine has not, to trainings that may ask for NCCL."""
     code_servers.ensure_programs()
     monkeypatch.setenv("PTJOB_LOCAL_GPUS", "3")
     monkeypatch.setenv("PTJOB_JOB_TEMPLATE", TEMPLATE)
-    return machine
+    machine = Machine(root=tmp_path / "jobs")
+    yield machine
+    machine.clear()
 
 
 @pytest.fixture
