@@ -1,10 +1,11 @@
-"""Python's garbage collector, kept from looking through thousands of waiting triggers again and again.
+"""Python's garbage collector, kept from looking through what lives long again and again.
 
 A full collection looks at every object of the process while nothing else runs: a fifth of a second for what Airflow has
-imported, and two thirds of a second more for ten thousand triggers. It comes several times while they begin, and may
-come whenever many of them end. `gc.freeze` puts aside what lives long, as Airflow's scheduler and DAG processor do with
-theirs; it is cheap, for nothing is moved or looked at. What is put aside is freed by its reference counts as before;
-only cycles among it must wait until it is taken back.
+imported, and two thirds of a second more for ten thousand triggers. It comes several times while they begin, may come
+whenever many of them end, and comes with what a watcher lists, which is objects by the ten thousand. `gc.freeze` puts
+aside what lives long, as Airflow's scheduler and DAG processor do with theirs; it is cheap, for nothing is moved or
+looked at. What is put aside is freed by its reference counts as before; only cycles among it must wait until it is
+taken back.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _YOUNG = 1
 
 
 class Collector:
-    """Puts a process's objects aside while many triggers begin, and takes them back when many have ended.
+    """Puts a process's objects aside for watchers, and while many triggers begin; takes them back when they have ended.
 
     Args:
         many: below so many triggers it does nothing; and so many, at least, end before anything is taken back.
@@ -44,6 +45,7 @@ class Collector:
         self._quiet = quiet
         self._longest = longest
         self._alive = 0
+        self._watchers = 0
         self._ended = 0
         self._is_aside = False
         self._calm_at = 0.0
@@ -61,6 +63,18 @@ class Collector:
         finally:
             self._alive -= 1
             self._end()
+
+    @contextlib.contextmanager
+    def watcher(self) -> Iterator[None]:
+        """Put aside what is there before a watcher has made anything, until no watcher is left."""
+        self._watchers += 1
+        _put_aside()
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+            if not self._watchers and not self._is_aside:
+                gc.unfreeze()
 
     def _begin(self) -> None:
         loop = asyncio.get_running_loop()
@@ -94,8 +108,7 @@ class Collector:
     def _put_aside(self) -> None:
         if not self._is_aside:
             self._is_aside, self._ended = True, 0
-        gc.collect(_YOUNG)  # what is garbage already would be kept
-        gc.freeze()
+        _put_aside()
 
     def _take_back(self) -> None:
         """Let Python find what has become garbage among it; where many are left, at once, for they stay long."""
@@ -104,6 +117,14 @@ class Collector:
         if self._alive >= self._many:
             gc.collect()
             self._put_aside()
+        elif self._watchers:
+            gc.collect()
+            _put_aside()
+
+
+def _put_aside() -> None:
+    gc.collect(_YOUNG)  # what is garbage already would be kept
+    gc.freeze()
 
 
 collectors = OnePerLoop(Collector)

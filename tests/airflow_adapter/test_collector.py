@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_adapter.test_data_arrival import drop, watcher
 from airflow_adapter.test_trigger import running, show, trigger
+from airflow_adapter.triggerer import StandInStore, Triggerer
 from ptjob_provider.airflow import collector
 from ptjob_provider.airflow.collector import Collector
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from fakes import ScriptedBackend
 
@@ -154,6 +157,61 @@ async def test_nothing_is_put_aside_any_more_when_few_are_left() -> None:
     await taken_back()
 
     assert gc.get_freeze_count() == 0
+
+
+async def test_what_is_there_is_put_aside_for_a_watcher_at_once() -> None:
+    """Its first listing makes objects by the ten thousand; what comes later is collected as ever."""
+    owner = three_are_many()
+    before = Cycle()
+
+    with owner.watcher():
+        later = Cycle()
+        looked_at = {id(each) for each in gc.get_objects()}
+        assert (id(before) in looked_at, id(later) in looked_at) == (False, True)
+        with owner.watcher():
+            pass
+        assert gc.get_freeze_count() > 0
+
+    assert gc.get_freeze_count() == 0
+
+
+async def test_what_watchers_had_put_aside_is_put_aside_again_when_many_triggers_have_ended() -> None:
+    """What they leave behind is found once, and the watcher goes on as before."""
+    owner = three_are_many()
+    with owner.watcher():
+        async with many_ended(owner) as garbage:
+            pass
+        await taken_back(garbage)
+        assert gc.get_freeze_count() > 0
+
+    assert gc.get_freeze_count() == 0
+
+
+async def test_a_watchers_end_leaves_aside_what_many_triggers_have_put_there() -> None:
+    """They still wait."""
+    owner = three_are_many()
+    async with alive(owner, 3):
+        with owner.watcher():
+            pass
+
+        assert gc.get_freeze_count() > 0
+
+
+async def test_a_watcher_of_data_has_put_aside_what_was_there(tmp_path: Path) -> None:
+    """As Airflow runs it, over its shared streams; and by itself."""
+    drop(tmp_path, "one")
+    counts = [gc.get_freeze_count()]
+    async with Triggerer(watcher(tmp_path), StandInStore()).running() as triggerer:
+        await triggerer.until(1)
+        counts.append(gc.get_freeze_count())
+    counts.append(gc.get_freeze_count())
+    alone = watcher(tmp_path).run()
+    await anext(alone)
+    counts.append(gc.get_freeze_count())
+    await alone.aclose()
+    counts.append(gc.get_freeze_count())
+
+    assert [count > 0 for count in counts] == [False, True, False, True, False]
 
 
 async def test_triggers_that_wait_are_put_aside(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
