@@ -19,7 +19,7 @@ from ptjob_provider.core import claim_files
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, JobNotFound, PTJobError
 from ptjob_provider.core.identity import PREFIX
 from ptjob_provider.core.kubernetes import paths
-from ptjob_provider.core.kubernetes.probe_answer import obstacle
+from ptjob_provider.core.kubernetes.probe_answer import ASKS_FOR, seen
 from ptjob_provider.core.kubernetes.probe_pod import CONTAINER, RESOURCES
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _ROOT = "/claim"
 _LIFE = 3600
 _INTERVAL = 0.5
 _PIECE = 256 * 1024
+_IMAGE = "name an image that nodes can pull and that has `python3`: --image, or [ptjob] probe_image"
 _STDIN, _STDOUT, _STDERR, _STATUS = range(4)
 
 
@@ -179,7 +180,10 @@ async def _until_runs(client: Client, namespace: str, name: str, seconds: float)
                 await asyncio.sleep(_INTERVAL)
     except TimeoutError:
         pass
-    events = []
+    events: Sequence[Manifest] = []
     with suppress(PTJobError):
         events = await client.items(paths.events(namespace), fieldSelector=f"involvedObject.name={name}")
-    raise ClusterError(f"the pod {namespace}/{name} that was to reach the files {obstacle(pod, events)}")
+    why = (seen(pod, events) if pod else "") or "does not run yet"
+    room = f"see that a node that can mount the claim has {ASKS_FOR} left"
+    time = f"[ptjob] probe_timeout gives it longer than {seconds:g} s"
+    raise ClusterError(f"the pod {namespace}/{name} that was to reach the files {why}; {_IMAGE}; {room}; {time}")

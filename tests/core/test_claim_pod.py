@@ -1,0 +1,92 @@
+"""What is asked of an API server to reach the files on a claim; the server is a stand-in that follows a script.
+
+That files come through is tested on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api_server_stand_in import SILENT, stand_in_api_server
+from ptjob_provider.core.errors import ClusterError
+from ptjob_provider.core.kubernetes.claim_pod import mounted
+from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.site import FileOptions
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.kubernetes import ClusterConfig
+
+EVENTS = {"kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}}
+
+
+def pod(phase: str, **state: Any) -> dict[str, Any]:
+    """Return the pod as a kubelet tells of it, with the one state of its container."""
+    status = {"phase": phase, "containerStatuses": [{"name": "probe", "state": state}]}
+    spec = {"nodeName": "n", "containers": [{"name": "probe"}]}
+    return {"metadata": {"name": "files", "uid": "p-1"}, "spec": spec, "status": status}
+
+
+def event(reason: str, message: str) -> dict[str, Any]:
+    """Return what is told of that pod."""
+    about = {"kind": "Pod", "name": "files", "uid": "p-1"}
+    told_at = "2026-11-20T12:00:00Z"
+    return {"involvedObject": about, "reason": reason, "message": message, "type": "Warning", "lastTimestamp": told_at}
+
+
+async def refusal(*script: Any, **settings: Any) -> tuple[str, list[str]]:
+    """Ask for the files; return why they are not reached, and the verbs of all requests."""
+    async with stand_in_api_server((200, {}), (200, {}), *script) as server:
+        with pytest.raises(ClusterError) as raised:
+            await enter(server.config(**settings))
+        return str(raised.value), [line.split()[0] for line in server.requests]
+
+
+async def enter(config: ClusterConfig) -> None:
+    options = FileOptions(image="python:none", timeout=0.2)
+    async with lease(config) as client, mounted(client, "team", "runs", options):
+        pass
+
+
+async def test_an_image_that_cannot_be_pulled_is_told_with_what_helps_here() -> None:
+    """The command's own flag; nothing of rank 0 or of outputs, which this pod has nothing to do with."""
+    pulled = pod("Pending", waiting={"reason": "ImagePullBackOff", "message": "no such host"})
+
+    said, verbs = await refusal((200, pulled), (200, EVENTS | {"items": []}))
+
+    assert "does not run (ImagePullBackOff: no such host); " in said
+    assert "--image, or [ptjob] probe_image" in said
+    assert "rank 0" not in said
+    assert verbs[-1] == "DELETE"
+
+
+async def test_a_claim_that_is_not_mounted_in_time_is_told_with_the_pods_events() -> None:
+    """And with what it needs of a node."""
+    waits = pod("Pending", waiting={"reason": "ContainerCreating"})
+    refused = event("FailedAttachVolume", "Multi-Attach error")
+
+    said, _ = await refusal((200, waits), (200, EVENTS | {"items": [refused]}))
+
+    assert "FailedAttachVolume: Multi-Attach error" in said
+    assert "100m CPU and 128Mi" in said
+    assert "rank 0" not in said
+
+
+async def test_what_ended_instead_of_waiting_is_told_by_its_end() -> None:
+    """Such as an image without Python."""
+    end = {"exitCode": 127, "reason": "ContainerCannotRun", "message": 'exec: "python3": executable file not found'}
+
+    said, _ = await refusal((200, pod("Failed", terminated=end)), (200, EVENTS | {"items": []}))
+
+    assert "python3" in said
+    assert "report in its log" not in said
+    assert "--image, or [ptjob] probe_image" in said
+
+
+async def test_what_was_never_seen_is_told_as_well() -> None:
+    """The API server was too slow for the time that there was."""
+    said, _ = await refusal(SILENT, timeout=0.3, attempts=1)
+
+    assert "does not run yet; " in said
+    assert "[ptjob] probe_timeout gives it longer than 0.2 s" in said
