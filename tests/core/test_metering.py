@@ -7,6 +7,7 @@ import contextlib
 import logging
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -244,7 +245,7 @@ def test_an_interval_is_a_time() -> None:
 
 
 async def test_a_metrics_server_that_gives_its_list_no_version_is_read() -> None:
-    """As the usual one does; `ptjob top job` asks it where kubelets may not be asked."""
+    """As the usual one does; `ptjob top job` asks it where kubelets may not be asked, for the job's pods alone."""
     template = {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}
     meta = {"name": "digits", "namespace": "team", "uid": "uid-digits"}
     specs = {"Master": {"replicas": 1, "template": template}}
@@ -267,7 +268,10 @@ async def test_a_metrics_server_that_gives_its_list_no_version_is_read() -> None
 
     async with stand_in_api_server((200, pods), 403, (200, metrics)) as stand_in:
         found = await ClusterSite(stand_in.config()).usage(job)
+        path, _, query = stand_in.requests[-1].split()[1].partition("?")
 
+    assert path == "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"
+    assert parse_qs(query) == {"labelSelector": ["training.kubeflow.org/job-name=digits"]}
     assert found.unknown == ""
     [use] = found.replicas
     assert (use.replica, use.cpu, use.memory) == ("digits-master-0", 0.25, 64 * 2**20)

@@ -18,7 +18,7 @@ from ptjob_provider.core.logs import LineSplitter, LogCursor, LogLine, Piece
 from ptjob_provider.core.site import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.claim_pod import ClaimPod
@@ -83,10 +83,10 @@ class ClusterSite:
         ref = JobRef.of(job)
         async with lease(self._config) as client:
             kind = kinds.kind_of(job)
-            selector = kind.pod_selector(ref.name, older=kind.is_older(job))
-            found = await client.items(paths.pods(ref.namespace), labelSelector=selector)
-            pods = {kinds.kind_of(job).replica_of(pod): pod for pod in found if kinds.is_pod_of(pod, ref)}
-            measured, unknown = await _measured(client, ref.namespace, pods.values())
+            of_job = {"labelSelector": kind.pod_selector(ref.name, older=kind.is_older(job))}
+            found = await client.items(paths.pods(ref.namespace), **of_job)
+            pods = {kind.replica_of(pod): pod for pod in found if kinds.is_pod_of(pod, ref)}
+            measured, unknown = await _measured(client, ref.namespace, pods.values(), of_job)
         uses = []
         for replica in kinds.replicas(job):
             pod = pods.get(replica.name)
@@ -131,10 +131,18 @@ class ClusterSite:
             return await check_up(client, namespace)
 
 
-async def _measured(client: Client, namespace: str, pods: Iterable[Manifest]) -> tuple[usage.Measured, str]:
+async def _measured(
+    client: Client, namespace: str, pods: Iterable[Manifest], of_job: Mapping[str, str]
+) -> tuple[usage.Measured, str]:
     """Return what is measured of each pod, and why there is not more.
 
     Kubelets say everything, but take a right in the whole cluster; the metrics API says CPU and memory.
+
+    Args:
+        client: of the job's cluster.
+        namespace: of the job.
+        pods: of the job.
+        of_job: the query that selects them.
     """
     nodes = {pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
     found: usage.Measured = {}
@@ -146,7 +154,8 @@ async def _measured(client: Client, namespace: str, pods: Iterable[Manifest]) ->
     else:
         return found, ""
     try:
-        told = await client.get(paths.pod_metrics(namespace))  # not by pages: a metrics server has no versions
+        # not by pages: a metrics server has no versions
+        told = await client.get(paths.pod_metrics(namespace), **of_job)
     except PTJobError as error:
         return {}, f"nobody tells what is used: {kubelets}; {error}"
     return usage.from_metrics(told.get("items") or ()), ""
