@@ -60,7 +60,7 @@ def test_a_suspended_pytorchjob_is_one_whose_run_policy_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "makers", "replica"),
+    ("kind", "controllers", "replica"),
     [
         ("PyTorchJob", (), "digits-worker-0"),
         ("PyTorchTrainingJob", (), "digits-worker-0"),
@@ -68,10 +68,10 @@ def test_a_suspended_pytorchjob_is_one_whose_run_policy_says_so() -> None:
     ],
 )
 def test_what_stands_between_a_job_and_its_pods_is_known(
-    kind: str, makers: tuple[tuple[str, str], ...], replica: str
+    kind: str, controllers: tuple[tuple[str, str], ...], replica: str
 ) -> None:
     """Their events tell which pods could not be made, by the names that these would have had."""
-    assert kinds.named(kind).makers("digits") == makers
+    assert kinds.named(kind).controllers("digits") == controllers
     assert kinds.named(kind).replica_named("digits-worker-0") == replica
 
 

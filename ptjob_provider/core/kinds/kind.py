@@ -190,7 +190,7 @@ class Kind(Protocol):
     def replica_named(self, pod: str, /) -> str:
         """Return the name of the replica that a pod of this name would be, as far as its name says."""
 
-    def makers(self, name: str, /) -> Sequence[tuple[str, str]]:
+    def controllers(self, name: str, /) -> Sequence[tuple[str, str]]:
         """Return kind and name of each object between a job and its pods: their events say why there are no pods."""
 
     def rank0_template(self, manifest: Mapping[str, Any], /) -> Mapping[str, Any]:

@@ -40,11 +40,11 @@ class ClusterSite:
 
     async def events(self, ref: JobRef, pods: Sequence[str]) -> Sequence[Manifest]:
         """Return the events about the job and its pods; see `Site.events`."""
-        makers = kinds.named(ref.kind).makers(ref.name)
-        names = tuple(dict.fromkeys((ref.name, *(name for _, name in makers), *pods)))
+        controllers = kinds.named(ref.kind).controllers(ref.name)
+        names = tuple(dict.fromkeys((ref.name, *(name for _, name in controllers), *pods)))
         path = paths.events(ref.namespace)
         async with lease(self._config) as client:
-            created_at = await _created_at(client, ref) if makers else ""
+            created_at = await _created_at(client, ref) if controllers else ""
             if len(names) <= _FEW:
                 found = [
                     event
@@ -54,7 +54,7 @@ class ClusterSite:
             else:
                 found = await client.items(path)
         told = [event for event in found if told_at(event) >= created_at]
-        return [event for event in told if _is_about(event, ref, names, makers)]
+        return [event for event in told if _is_about(event, ref, names, controllers)]
 
     async def container_log(
         self, ref: JobRef, pod: str, container: str, *, follow: bool
@@ -170,11 +170,11 @@ async def _created_at(client: Client, ref: JobRef) -> str:
     return str(job["metadata"]["creationTimestamp"])
 
 
-def _is_about(event: Manifest, ref: JobRef, names: Sequence[str], makers: Sequence[tuple[str, str]]) -> bool:
+def _is_about(event: Manifest, ref: JobRef, names: Sequence[str], controllers: Sequence[tuple[str, str]]) -> bool:
     """Whether it is about this job, what makes its pods, or a pod; an earlier job of the same name has another uid."""
     about = event["involvedObject"]
     told = (about.get("kind"), about.get("name"))
-    return about.get("uid") == ref.uid or told in makers or (told[0] == "Pod" and told[1] in names)
+    return about.get("uid") == ref.uid or told in controllers or (told[0] == "Pod" and told[1] in names)
 
 
 def _lines(pieces: Iterable[Piece], container: str) -> Iterator[LogLine]:

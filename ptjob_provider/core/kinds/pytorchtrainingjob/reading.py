@@ -114,7 +114,7 @@ def replica_named(pod: str) -> str:
     return pod
 
 
-def makers(_name: str) -> tuple[tuple[str, str], ...]:
+def controllers(_name: str) -> tuple[tuple[str, str], ...]:
     """Return nothing: the operator makes a job's pods itself, and tells of it in the job's name."""
     return ()
 

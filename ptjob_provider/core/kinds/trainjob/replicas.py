@@ -68,7 +68,7 @@ def replica_named(pod: str) -> str:
     return pod.rpartition("-")[0] or pod
 
 
-def makers(name: str) -> tuple[tuple[str, str], ...]:
+def controllers(name: str) -> tuple[tuple[str, str], ...]:
     """Return the JobSet that Trainer makes and the Job that this makes, which makes the pods."""
     return (("JobSet", name), ("Job", f"{name}-{STEP}-0"))
 

@@ -245,12 +245,11 @@ class World:
         is_over = self.phase is JobPhase.FAILED
         vague = [] if is_over else [uid for uid, pod in self._pods.items() if _is_vague(pod)]
         leaving = any("deletionTimestamp" in pod["metadata"] for pod in self._pods.values())
-        tells = is_over or vague or leaving or len(self._pods) < self._replicas
-        makers = (
-            [] if is_over or len(self._pods) >= self._replicas else kinds.named(self.ref.kind).makers(self.ref.name)
-        )
-        subjects = [by_uid(self.ref.uid)] if tells else []
-        return [*subjects, *(by_name(*maker) for maker in makers), *(by_uid(uid) for uid in vague[:_ASKED_ABOUT])]
+        lacks_pods = len(self._pods) < self._replicas
+        subjects = [by_uid(self.ref.uid)] if is_over or vague or leaving or lacks_pods else []
+        controllers = kinds.named(self.ref.kind).controllers(self.ref.name) if lacks_pods and not is_over else ()
+        subjects += [by_name(kind, name) for kind, name in controllers]
+        return [*subjects, *(by_uid(uid) for uid in vague[:_ASKED_ABOUT])]
 
     def _check(self) -> None:
         if self.box.error is not None:
