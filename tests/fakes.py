@@ -54,7 +54,7 @@ class ScriptedBackend:
         self.patches: list[Manifest] = []
         self.secrets: dict[str, Manifest] = {}
         self.tensorboard_url = ""
-        self.accompanied: list[JobRef] = []
+        self.tensorboards_ensured: list[JobRef] = []
         self.deleted: list[JobRef] = []
         self.created = 0
         self.shown = 0
@@ -85,9 +85,9 @@ class ScriptedBackend:
         """Remember it."""
         self.secrets[ref.name] = secret
 
-    async def accompany(self, ref: JobRef) -> str:
+    async def ensure_tensorboard(self, ref: JobRef) -> str:
         """Have a TensorBoard beside every job that asks for one."""
-        self.accompanied.append(ref)
+        self.tensorboards_ensured.append(ref)
         return self.tensorboard_url
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:

@@ -30,7 +30,7 @@ from ptjob_provider.core.finishing import (
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.orphans import LeaveRunning, marked
 from ptjob_provider.core.runner import follow
-from ptjob_provider.core.submission import Submission, accompanied, conclude_attempt, ensure_submitted
+from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted, with_tensorboard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +116,7 @@ class JobExecution:
         if job.tensorboard is None:
             return submission
         with self.leaving_nothing(submission):
-            submission = self._waiting.run(accompanied(self._backend, submission, job))
+            submission = self._waiting.run(with_tensorboard(self._backend, submission, job))
         self._tell_tensorboard(submission)
         return submission
 

@@ -33,7 +33,7 @@ from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.manifest import dump_manifest
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import Submission, accompanied, ensure_submitted
+from ptjob_provider.core.submission import Submission, ensure_submitted, with_tensorboard
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -215,7 +215,7 @@ class _Following:
         self.ref = ref = submission.ref
         tell(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
         assert self.backend is not None  # noqa: S101 - it has just been opened
-        return await accompanied(self.backend, submission, job)
+        return await with_tensorboard(self.backend, submission, job)
 
     async def find_and_follow(self, name: str, *, adopt: bool) -> None:
         """Wait for the end of a job that is there; one that the command line did not make is only looked at."""

@@ -67,7 +67,7 @@ class Backend(Protocol):
             PermissionDenied: it may not be created, or not be looked at.
         """
 
-    async def accompany(self, ref: JobRef) -> str:
+    async def ensure_tensorboard(self, ref: JobRef) -> str:
         """Have what a job that is there asks for beside it, a TensorBoard, and return its address; "" if it has none.
 
         Of a job that has ended, what would stand in the way of the next one goes, and what nobody else would end.

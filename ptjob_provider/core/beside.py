@@ -28,7 +28,7 @@ async def watched(backend: Backend, ref: JobRef, *, hands_off: bool) -> AsyncGen
         async with contextlib.aclosing(backend.watch(ref)) as watch:
             async for seen in watch:
                 if asked is None and not hands_off and _can_be_placed(seen):
-                    asked = asyncio.create_task(backend.accompany(ref))
+                    asked = asyncio.create_task(backend.ensure_tensorboard(ref))
                 yield seen
     finally:
         if asked is not None:

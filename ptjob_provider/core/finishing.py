@@ -108,5 +108,5 @@ async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction,
             await backend.patch(ref, change)
     finally:  # what stands beside it stays only if the job goes by itself
         if TensorBoardPlan.of(found) is not None:
-            await backend.accompany(ref)
+            await backend.ensure_tensorboard(ref)
     return False

@@ -360,14 +360,14 @@ class _Submitter:
         return found
 
 
-async def accompanied(backend: Backend, submission: Submission, job: TrainingJob) -> Submission:
+async def with_tensorboard(backend: Backend, submission: Submission, job: TrainingJob) -> Submission:
     """Have what a job that is there asks for beside it, and return the submission with where that is reached.
 
     Apart from submitting, which it may take longer than: whoever calls it knows the job by then, and can stop it.
     """
     if job.tensorboard is None:
         return submission
-    return replace(submission, tensorboard_url=await backend.accompany(submission.ref))
+    return replace(submission, tensorboard_url=await backend.ensure_tensorboard(submission.ref))
 
 
 async def inspect_outputs(backend: Backend, submission: Submission, *, curves: bool = False) -> OutputReport | None:

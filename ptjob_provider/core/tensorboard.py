@@ -1,6 +1,6 @@
 """The TensorBoard beside a job, as it is written on the job: what it shows, how it is run, where it is reached.
 
-Pure. Whoever holds the job's object knows all of it; the objects that run it are made in `kubernetes.companion`.
+Pure. Whoever holds the job's object knows all of it; what runs it is made of `kubernetes.tensorboard_objects`.
 """
 
 from __future__ import annotations

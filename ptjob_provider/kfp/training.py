@@ -14,7 +14,7 @@ from ptjob_provider.core.identity import Owner, owner_key, owner_selector
 from ptjob_provider.core.recall import recall
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import Installation
-from ptjob_provider.core.submission import accompanied, ensure_submitted
+from ptjob_provider.core.submission import ensure_submitted, with_tensorboard
 from ptjob_provider.core.try_note import TryNote
 from ptjob_provider.kfp.ownership import hand_over, take_over
 from ptjob_provider.kfp.stopping import Stopping
@@ -110,7 +110,7 @@ class Training:
         if submission.adopted and self._owning_pod is not None:
             await take_over(self.place.backend, submission.ref, self._owning_pod, self.log)
         await self._learn_secrets(submission.ref)
-        return await accompanied(self.place.backend, submission, job)
+        return await with_tensorboard(self.place.backend, submission, job)
 
     async def act_on_finished(self, ref: JobRef, *, succeeded: bool) -> None:
         """Do with the ended job's object what was asked for."""

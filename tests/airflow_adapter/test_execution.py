@@ -179,7 +179,7 @@ def test_told_to_stop_while_its_tensorboard_is_made(comms: FakeComms) -> None:
     comms.state = "failed"
 
     class SlowStandIn(ScriptedBackend):
-        async def accompany(self, ref: JobRef) -> str:
+        async def ensure_tensorboard(self, ref: JobRef) -> str:
             trying.waiting.wake()
             await asyncio.Event().wait()
             return ""

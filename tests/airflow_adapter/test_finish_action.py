@@ -111,7 +111,7 @@ def test_what_stands_beside_a_job_that_stays_hears_of_its_end(
 
     operator(on_finish_action=action, **shown).execute(given)
 
-    assert len(backend.accompanied) == times
+    assert len(backend.tensorboards_ensured) == times
 
 
 def test_a_job_whose_outputs_could_not_be_looked_at_is_kept(backend: ScriptedBackend) -> None:

@@ -225,7 +225,7 @@ def test_an_interrupt_while_its_tensorboard_is_made_is_one_of_a_known_job(
     """It is deleted, or named; the place is a stand-in with a back-end that is slow to have a TensorBoard."""
 
     class SlowStandIn(ScriptedBackend):
-        async def accompany(self, ref: JobRef) -> str:
+        async def ensure_tensorboard(self, ref: JobRef) -> str:
             os.kill(os.getpid(), signal.SIGTERM)
             await asyncio.Event().wait()
             return ""

@@ -57,4 +57,4 @@ async def test_a_node_is_asked_for_once_pods_run(
         await asyncio.sleep(0)
 
     assert seen == backend.worlds
-    assert backend.accompanied == [ref] * times
+    assert backend.tensorboards_ensured == [ref] * times

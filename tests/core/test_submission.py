@@ -13,7 +13,7 @@ from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlrea
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.stopping import stop_and_wait
-from ptjob_provider.core.submission import Submission, accompanied, conclude_attempt, ensure_submitted
+from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted, with_tensorboard
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
@@ -366,7 +366,7 @@ async def test_a_job_gets_its_secret_also_where_its_create_was_cut_short(caplog:
     assert "tops3cret" not in caplog.text
 
 
-async def test_a_job_is_accompanied_when_it_is_known_and_not_before() -> None:
+async def test_a_job_gets_its_tensorboard_when_it_is_known_and_not_before() -> None:
     """That may take longer than submitting, and whoever is told to stop meanwhile has to know which job to stop."""
     backend, store = ScriptedBackend(), MemoryStore()
     backend.tensorboard_url = "http://10.0.0.7:30131/"
@@ -375,12 +375,12 @@ async def test_a_job_is_accompanied_when_it_is_known_and_not_before() -> None:
     )
 
     made = await submit(backend, store, job=job)
-    before = list(backend.accompanied)
-    first = await accompanied(backend, made, job)
-    second = await accompanied(backend, await submit(backend, store, job=job), job)
-    without = await accompanied(backend, made, replace(job, tensorboard=None))
+    before = list(backend.tensorboards_ensured)
+    first = await with_tensorboard(backend, made, job)
+    second = await with_tensorboard(backend, await submit(backend, store, job=job), job)
+    without = await with_tensorboard(backend, made, replace(job, tensorboard=None))
 
-    assert (before, backend.accompanied) == ([], [made.ref, made.ref])
+    assert (before, backend.tensorboards_ensured) == ([], [made.ref, made.ref])
     assert (first.adopted, second.adopted) == (False, True)
     assert [each.tensorboard_url for each in (first, second, without)] == [backend.tensorboard_url] * 2 + [""]
     assert Submission.from_dict(first.to_dict()) == first

@@ -9,7 +9,7 @@ import pytest
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION, Owner
-from ptjob_provider.core.kubernetes.companion import (
+from ptjob_provider.core.kubernetes.tensorboard_objects import (
     LIFE,
     LOOKING_LABEL,
     deployment,

@@ -105,7 +105,7 @@ async def test_a_job_is_deleted_also_while_its_tensorboard_is_made() -> None:
     """From the moment that it is known which one it is."""
 
     class SlowStandIn(ScriptedBackend):
-        async def accompany(self, ref: JobRef) -> str:
+        async def ensure_tensorboard(self, ref: JobRef) -> str:
             stopping.stop()
             await asyncio.Event().wait()
             return ""

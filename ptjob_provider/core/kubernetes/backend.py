@@ -25,7 +25,7 @@ from ptjob_provider.core.kubernetes.job_secret import ensure_secret
 from ptjob_provider.core.kubernetes.podlog import ReplicaLog
 from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
 from ptjob_provider.core.kubernetes.runtimes import check_runtime
-from ptjob_provider.core.kubernetes.tensorboard import accompany
+from ptjob_provider.core.kubernetes.tensorboard import ensure_tensorboard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -72,10 +72,10 @@ class KubernetesBackend:
         async with lease(self._config) as client:
             await ensure_secret(client, ref, secret)
 
-    async def accompany(self, ref: JobRef) -> str:
-        """Have the job's TensorBoard; see `Backend.accompany`."""
+    async def ensure_tensorboard(self, ref: JobRef) -> str:
+        """Have the job's TensorBoard; see `Backend.ensure_tensorboard`."""
         async with lease(self._config) as client:
-            return await accompany(client, ref)
+            return await ensure_tensorboard(client, ref)
 
     async def _create(self, manifest: Manifest) -> JobRef:
         meta = manifest["metadata"]

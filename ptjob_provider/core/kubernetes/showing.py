@@ -15,7 +15,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis.tail import lines_of
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kubernetes import companion, paths
+from ptjob_provider.core.kubernetes import paths, tensorboard_objects
 from ptjob_provider.core.kubernetes.board import ENDED
 from ptjob_provider.core.kubernetes.probe_answer import seen
 from ptjob_provider.core.kubernetes.probe_pod import is_held_by_one_node
@@ -59,7 +59,7 @@ async def shown(client: Client, what: Shown) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _tunnelled(client: Client, what: Shown, pod: str) -> AsyncIterator[str]:
-    async with tunnel(client, what.namespace, pod, port=companion.PORT, local_port=what.port) as port:
+    async with tunnel(client, what.namespace, pod, port=tensorboard_objects.PORT, local_port=what.port) as port:
         yield f"http://127.0.0.1:{port}/"
 
 
@@ -71,7 +71,7 @@ async def _beside(client: Client, what: Shown) -> str:
     """
     if what.job is None or not await _stands(client, what.job):
         return ""
-    labels = companion.labels_of(what.job["metadata"]["name"])
+    labels = tensorboard_objects.labels_of(what.job["metadata"]["name"])
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     for pod in await client.items(paths.pods(what.namespace), labelSelector=selector):
         if _is_ready(pod):
@@ -86,7 +86,7 @@ async def _stands(client: Client, job: Manifest) -> bool:
         return True
     meta = job["metadata"]
     try:
-        await client.get(paths.deployments(meta["namespace"], companion.name_of(meta["name"])))
+        await client.get(paths.deployments(meta["namespace"], tensorboard_objects.name_of(meta["name"])))
     except ClusterError:  # there is none, or it may not be looked at
         return False
     return True
@@ -103,7 +103,7 @@ async def _started(client: Client, what: Shown) -> AsyncIterator[str]:
     await _swept(client, what.namespace)
     name = f"ptjob-tensorboard-{secrets.token_hex(4)}"
     held = is_held_by_one_node(claim)
-    pod = companion.looking_pod(
+    pod = tensorboard_objects.looking_pod(
         what.namespace,
         name,
         what.plan,
@@ -133,7 +133,7 @@ async def _has_pods(client: Client, job: Manifest | None) -> bool:
 async def _swept(client: Client, namespace: str) -> None:
     """Delete what somebody who was killed has left, and has ended since."""
     with suppress(PTJobError):
-        for pod in await client.items(paths.pods(namespace), labelSelector=companion.LOOKING_LABEL):
+        for pod in await client.items(paths.pods(namespace), labelSelector=tensorboard_objects.LOOKING_LABEL):
             if pod["status"].get("phase") in ENDED:
                 await client.delete(paths.pods(namespace, pod["metadata"]["name"]))
 
@@ -161,7 +161,7 @@ async def _until_ready(client: Client, namespace: str, name: str, seconds: float
 def _obstacle(pod: Manifest, events: Sequence[Manifest]) -> str:
     """Say why it does not show them, what to do next, and what it said itself."""
     found = (seen(pod, events) if pod else "") or "does not listen yet"
-    asked = "{cpu} CPU and {memory}".format_map(companion.RESOURCES["requests"])
+    asked = "{cpu} CPU and {memory}".format_map(tensorboard_objects.RESOURCES["requests"])
     advice = f"{_IMAGE}; and see that a node that can mount the claim has {asked} left"
     states = [each.get("state") or {} for each in (pod.get("status") or {}).get("containerStatuses") or ()]
     said = "".join((state.get("terminated") or {}).get("message") or "" for state in states)

@@ -24,7 +24,7 @@ from ptjob_provider.core.errors import (
 )
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds import pytorchtrainingjob
-from ptjob_provider.core.kubernetes import companion, paths
+from ptjob_provider.core.kubernetes import paths, tensorboard_objects
 from ptjob_provider.core.kubernetes.probe_pod import is_held_by_one_node
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
@@ -49,13 +49,13 @@ _PLACED = 5.0
 _INTERVAL = 0.5
 
 
-async def accompany(client: Client, ref: JobRef) -> str:
+async def ensure_tensorboard(client: Client, ref: JobRef) -> str:
     """Have what the job asks for beside it, and return where it is reached; "" if it is not. Safe to repeat.
 
     What could not be had whole is not left behind by halves.
     """
     try:
-        return await _accompany(client, ref)
+        return await _ensure_or_let_go(client, ref)
     except PermissionDenied as error:
         logger.warning("%s is without its TensorBoard: %s; see docs/kubernetes-tensorboard-role.yaml", ref, error)
     except (PTJobError, TimeoutError) as error:
@@ -63,7 +63,7 @@ async def accompany(client: Client, ref: JobRef) -> str:
     return ""
 
 
-async def _accompany(client: Client, ref: JobRef) -> str:
+async def _ensure_or_let_go(client: Client, ref: JobRef) -> str:
     async with asyncio.timeout(_TIMEOUT):
         job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
         plan = TensorBoardPlan.of(job)
@@ -87,10 +87,10 @@ async def _made(client: Client, job: Manifest, plan: TensorBoardPlan, *, held: b
     try:
         async with asyncio.timeout(_TIMEOUT):
             # First what has no pod: a Service may be refused where a Deployment is not.
-            service = await _ensured(client, ref, paths.services(ref.namespace), companion.service(job, plan))
-            wanted = companion.deployment(job, plan, is_held_by_one_node=held)
+            service = await _ensured(client, ref, paths.services(ref.namespace), tensorboard_objects.service(job, plan))
+            wanted = tensorboard_objects.deployment(job, plan, is_held_by_one_node=held)
             await _ensured(client, ref, paths.deployments(ref.namespace), wanted)
-            found = plan.served_at(companion.url(service, await _node(client, ref)))
+            found = plan.served_at(tensorboard_objects.url(service, await _node(client, ref)))
             await _note(client, ref, found)
     except (PTJobError, TimeoutError):
         with suppress(PTJobError, TimeoutError):
@@ -105,8 +105,8 @@ async def _placed(client: Client, ref: JobRef, plan: TensorBoardPlan) -> str:
     if not plan.is_provisional:
         return plan.url
     with suppress(PTJobError):
-        service = await client.get(paths.services(ref.namespace, companion.name_of(ref.name)))
-        found = plan.served_at(companion.url(service, await _node(client, ref)))
+        service = await client.get(paths.services(ref.namespace, tensorboard_objects.name_of(ref.name)))
+        found = plan.served_at(tensorboard_objects.url(service, await _node(client, ref)))
         if found != plan:
             await _note(client, ref, found)
         return found.url
@@ -137,7 +137,7 @@ async def _let_go(client: Client, ref: JobRef, plan: TensorBoardPlan, otherwise:
 
 async def _taken_away(client: Client, ref: JobRef) -> None:
     """Delete both objects of this job; of another, or one that has taken the name meanwhile, nothing."""
-    name = companion.name_of(ref.name)
+    name = tensorboard_objects.name_of(ref.name)
     for path in (paths.deployments(ref.namespace, name), paths.services(ref.namespace, name)):
         try:
             found = await client.get(path)
@@ -179,7 +179,7 @@ async def _ensured(client: Client, ref: JobRef, path: str, wanted: Manifest) -> 
 
 async def _node(client: Client, ref: JobRef) -> str:
     """Return the address of the node on which it runs; "" if it has none soon."""
-    selector = ",".join(f"{key}={value}" for key, value in companion.labels_of(ref.name).items())
+    selector = ",".join(f"{key}={value}" for key, value in tensorboard_objects.labels_of(ref.name).items())
     waited = 0.0
     while waited < _PLACED:
         for pod in await client.items(paths.pods(ref.namespace), labelSelector=selector):

@@ -55,7 +55,7 @@ class LocalBackend:
     async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
         """Do nothing: a job of this machine has its Secret from its first moment. See `Backend.give_secret`."""
 
-    async def accompany(self, ref: JobRef) -> str:  # noqa: ARG002 - the port's
+    async def ensure_tensorboard(self, ref: JobRef) -> str:  # noqa: ARG002 - the port's
         """Have nothing: `ptjob tensorboard` shows a job of this machine, and its notices say so."""
         return ""
 

@@ -18,7 +18,7 @@ from ptjob_provider.core.finishing import OnFinishAction, act_on_finished
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kubernetes import tensorboard as waits
 from ptjob_provider.core.kubernetes.client import lease
-from ptjob_provider.core.kubernetes.tensorboard import accompany
+from ptjob_provider.core.kubernetes.tensorboard import ensure_tensorboard
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
@@ -64,7 +64,7 @@ async def asked(*script: Any) -> tuple[str, list[str]]:
     """Return the address, and what was asked of the server as verb and last part of the path."""
     found = script[0] if isinstance(script[0], dict) else job()
     async with stand_in_api_server(*stated(*script)) as server, lease(server.config()) as client:
-        url = await accompany(client, JobRef.of({**found, "metadata": {**found["metadata"], "uid": "u-1"}}))
+        url = await ensure_tensorboard(client, JobRef.of({**found, "metadata": {**found["metadata"], "uid": "u-1"}}))
     words = [line.split()[:2] for line in server.requests]
     return url, [f"{verb} {path.partition('?')[0].rpartition('/')[2]}" for verb, path in words]
 
@@ -175,7 +175,7 @@ async def test_nothing_is_left_behind_by_halves(
     found = [SERVICE, {}] * len(made) if len(made) > 1 else [GONE, SERVICE, {}]
     async with stand_in_api_server(*stated(job(), OF_ONE_NODE, *script, *found)) as server:
         async with lease(server.config()) as client:
-            url = await accompany(client, JobRef.of(job()))
+            url = await ensure_tensorboard(client, JobRef.of(job()))
         deletes = [(line, body) for line, body in zip(server.requests, server.bodies, strict=True) if "DELETE" in line]
 
     assert url == ""
@@ -237,7 +237,7 @@ async def test_what_goes_by_itself_is_settled_before_what_stands_beside_it_is() 
     with pytest.raises(PermissionDenied):
         await act_on_finished(backend, ref, OnFinishAction.KEEP_JOB, succeeded=True)
 
-    assert backend.accompanied == [ref]
+    assert backend.tensorboards_ensured == [ref]
 
 
 def without_time_to_live() -> dict[str, Any]:
