@@ -26,6 +26,7 @@ from ptjob_provider.core.finishing import (
     delete_if_unfinished,
     is_left_to_next_try,
     known_job,
+    what_stays,
 )
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.orphans import LeaveRunning, marked
@@ -119,6 +120,13 @@ class JobExecution:
             submission = self._waiting.run(with_tensorboard(self._backend, submission, job))
         self._tell_tensorboard(submission)
         return submission
+
+    def leave(self, submission: Submission) -> None:
+        """Say what nobody will end of a job for which no task waits."""
+        with self.leaving_nothing(submission):
+            stays = self._waiting.run(what_stays(self._backend, submission))
+        if stays:
+            self._log.warning("%s", stays)
 
     def needs_waiting(self, submission: Submission) -> bool:
         """Whether the job has not ended and the task is still wanted: asked right before a deferral.

@@ -209,6 +209,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
                 return self._tell(result, context)
             submission = execution.submit(self._job(place.namespace), exact_name=self.exact_name)
             if not self.wait_for_completion:
+                execution.leave(submission)
                 return {"job": submission.ref.to_dict(), "attempt": submission.attempt}
             if self.deferrable and execution.needs_waiting(submission):
                 self._defer(submission, execution.deadline, place.access)

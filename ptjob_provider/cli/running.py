@@ -27,7 +27,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import deadline_after, raise_for
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobAlreadyExists, PTJobError
-from ptjob_provider.core.finishing import OnFinishAction, act_on_finished
+from ptjob_provider.core.finishing import OnFinishAction, act_on_finished, what_stays
 from ptjob_provider.core.identity import Owner, owner_in
 from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.manifest import dump_manifest
@@ -129,7 +129,7 @@ def render(place: Place, job: TrainingJob, *, output: str) -> None:
 def submit(place: Place, job: TrainingJob, *, output: str | None) -> None:
     """Submit a job and say so."""
     following = _Following(place=place, ending=Ending())
-    ref = _until_end(following.submit(job), following).ref
+    ref, stays = _until_end(following.submit_and_leave(job), following)
     if output == "name":
         click.echo(ref.name)
     elif output:
@@ -139,6 +139,8 @@ def submit(place: Place, job: TrainingJob, *, output: str | None) -> None:
         notice(
             f"follow it: ptjob follow {ref.name}; its log: ptjob logs {ref.name} -f; stop it: ptjob delete {ref.name}"
         )
+    if stays:
+        notice(f"{stays}; ptjob follow {ref.name} ends it with the training")
 
 
 def run_job(place: Place, job: TrainingJob, ending: Ending) -> None:
@@ -208,6 +210,12 @@ class _Following:
         """Submit the job and wait for its end."""
         submission = await self.submit(job, tell=notice)
         await self._follow(submission, hands_off=False)
+
+    async def submit_and_leave(self, job: TrainingJob) -> tuple[JobRef, str]:
+        """Submit the job, and say what nobody will end of it if nobody waits; "" if all of it goes by itself."""
+        submission = await self.submit(job)
+        assert self.backend is not None  # noqa: S101 - it has just been opened
+        return submission.ref, await what_stays(self.backend, submission)
 
     async def submit(self, job: TrainingJob, *, tell: Callable[[str], None] = lambda _: None) -> Submission:
         """Submit the job, and have what it asks for beside it; an interrupt meanwhile is one of a job that is known."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.attempts import AttemptStore
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Owner
+    from ptjob_provider.core.submission import Submission
 
 
 class OnFinishAction(StrEnum):
@@ -89,6 +90,20 @@ async def abandon(backend: Backend, owner: Owner, store: AttemptStore, *, ref: J
     except ClusterError as error:
         return f"the job may still run and could not be deleted: {error}"
     return ""
+
+
+async def what_stays(backend: Backend, submission: Submission) -> str:
+    """Say what nobody will end of a job that nobody waits for, as a sentence; "" if all of it goes by itself."""
+    ref = submission.ref
+    if not submission.tensorboard_url:
+        return ""
+    try:
+        found = await backend.get(ref.kind, ref.namespace, ref.name)
+    except ClusterError:  # the job is there all the same
+        return ""
+    if kinds.kind_of(found).expires(found):
+        return ""
+    return f"{ref}: its TensorBoard stands until the job is deleted, which nothing does by itself"
 
 
 async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction, *, succeeded: bool) -> bool:

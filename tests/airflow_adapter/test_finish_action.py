@@ -114,6 +114,19 @@ def test_what_stands_beside_a_job_that_stays_hears_of_its_end(
     assert len(backend.tensorboards_ensured) == times
 
 
+@pytest.mark.parametrize(("asked", "is_said"), [({"manifest": MANIFEST, "image": None}, True), ({}, False)])
+def test_a_tensorboard_that_a_task_leaves_for_good_is_said_to_stay(
+    backend: ScriptedBackend, capsys: pytest.CaptureFixture[str], asked: dict[str, Any], *, is_said: bool
+) -> None:
+    """Nobody waits for the job, and a manifest's has no time to live; another one's week is stated."""
+    backend.tensorboard_url = "http://10.0.0.7:30131/"
+
+    submitted(backend, context(), tensorboard={"logdir": "pvc://models/logs"}, **asked)
+
+    stays = "its TensorBoard stands until the job is deleted, which nothing does by itself"
+    assert (stays in capsys.readouterr().out) is is_said
+
+
 def test_a_job_whose_outputs_could_not_be_looked_at_is_kept(backend: ScriptedBackend) -> None:
     """The next try only verifies; without the job it would train again."""
     given = context()

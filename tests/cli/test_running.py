@@ -17,6 +17,7 @@ import pytest
 
 from fakes import ScriptedBackend
 from ptjob_provider.cli import running
+from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.spec import Installation, TrainingJob
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from machine import Machine
     from ptjob_provider.cli.place import Place
+    from ptjob_provider.core.errors import ClusterError
 
 WRITES = """
 import os, pathlib
@@ -244,6 +246,40 @@ def test_an_interrupt_while_its_tensorboard_is_made_is_one_of_a_known_job(
     assert (backend.created, bool(backend.jobs)) == (1, not deletes)
     said = "team/digits was deleted: interrupted" if deletes else "team/digits runs on; follow it: ptjob follow digits"
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "url", "error", "is_said"),
+    [
+        ("TrainJob", "http://10.0.0.7:30131/", None, True),
+        ("PyTorchJob", "http://10.0.0.7:30131/", None, False),
+        ("TrainJob", "", None, False),
+        ("TrainJob", "http://10.0.0.7:30131/", ClusterUnavailable("no answer"), False),
+    ],
+)
+def test_a_tensorboard_that_nobody_will_end_is_said_to_stay(
+    capsys: pytest.CaptureFixture[str], kind: str, url: str, error: ClusterError | None, *, is_said: bool
+) -> None:
+    """One beside a job without a time to live that is submitted and left; it is no reason to fail.
+
+    The place is a stand-in.
+    """
+
+    class FailingStandIn(ScriptedBackend):
+        async def ensure_tensorboard(self, ref: JobRef) -> str:
+            self.get_error = error
+            return url
+
+    backend = FailingStandIn()
+    place = cast("Place", SimpleNamespace(namespace="team", launching=lambda: backend, installation=Installation))
+    job = TrainingJob.parse(name="digits", kind=kind, image="digits:1", tfevents="pvc://models/logs", tensorboard=True)
+
+    running.submit(place, job, output=None)
+
+    out, err = capsys.readouterr()
+    assert out.startswith("team/digits was submitted")
+    stays = "its TensorBoard stands until the job is deleted, which nothing does by itself"
+    assert (f"team/digits: {stays}; ptjob follow digits ends it with the training\n" in err) is is_said
 
 
 def test_following_a_job_of_somebody_else_changes_nothing(machine: Machine) -> None:
