@@ -169,7 +169,8 @@ def test_a_kind_that_is_not_known_is_refused() -> None:
         (paths.claims("team", "data"), "/api/v1/namespaces/team/persistentvolumeclaims/data"),
         (paths.secrets("team", "hub"), "/api/v1/namespaces/team/secrets/hub"),
         (paths.config_maps("team"), "/api/v1/namespaces/team/configmaps"),
-        (paths.workloads("team"), "/apis/kueue.x-k8s.io/v1beta1/namespaces/team/workloads"),
+        (paths.workloads("team")[0], "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"),
+        (paths.workloads("team")[1], "/apis/kueue.x-k8s.io/v1beta1/namespaces/team/workloads"),
     ],
 )
 def test_resources_are_where_the_api_server_has_them(path: str, url: str) -> None:

@@ -1,25 +1,35 @@
-"""What Kueue's Workload says of a job's waiting, and where it is repeated."""
+"""What Kueue's Workload says of a job's waiting, in which versions it is read, and where it is repeated."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from api_server_stand_in import stand_in_api_server
 from ends import NOW
 from pods import look
 from ptjob_provider.core.diagnosis import Limits, ending, waiting_reason
+from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds.queue import as_event, owner_of
+from ptjob_provider.core.kubernetes.board import reasons
+from ptjob_provider.core.kubernetes.board.reasons import Reasons
+from ptjob_provider.core.kubernetes.board.world import World
+from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.recorder import Record, from_text, to_text
 from ptjob_provider.core.status import JobPhase, JobStatus
 
 SUSPENDED = JobStatus(phase=JobPhase.SUSPENDED)
 WHY = "couldn't assign flavors to pod set master: insufficient unused quota for cpu in flavor default, 600m more needed"
+PATIENCE = 60.0
+UNSERVED = (404, {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not served"})
 
 
 def workload(*conditions: tuple[str, str, str], **meta: Any) -> dict[str, Any]:
-    """Return a Workload as Kueue 0.12 has it."""
+    """Return a Workload; what is read of it is the same in v1beta1 and v1beta2 of Kueue."""
     told = [{"type": kind, "status": status, "reason": "R", "message": text} for kind, status, text in conditions]
     found = {"name": "pytorchjob-digits-1", "namespace": "team", "uid": "w-1", **meta}
     return {"metadata": found, "status": {"conditions": told}}
@@ -58,6 +68,97 @@ def test_a_workload_says_whose_it_is() -> None:
     assert owner_of(workload(labels={"kueue.x-k8s.io/job-uid": "j-1"}, ownerReferences=owners)) == "j-1"
     assert owner_of(workload(ownerReferences=owners)) == "j-2"
     assert owner_of(workload()) == ""
+
+
+def test_the_workload_of_a_trainjob_says_whose_it_is_and_why_it_waits() -> None:
+    """Written after Kueue's source: named after its job, with the uid of the TrainJob, not of the JobSet below it."""
+    owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "digits", "uid": "j-3"}
+    meta = {"name": "trainjob-digits-5d3a1", "labels": {"kueue.x-k8s.io/job-uid": "j-3"}}
+    found = workload(
+        ("QuotaReserved", "False", WHY),
+        **meta,
+        ownerReferences=[{**owner, "controller": True, "blockOwnerDeletion": True}],
+    )
+
+    event = as_event(found)
+
+    assert owner_of(found) == "j-3"
+    assert event is not None
+    assert (event["involvedObject"]["name"], event["message"]) == ("trainjob-digits-5d3a1", WHY)
+
+
+def suspended() -> World:
+    """Return the world of a TrainJob that a queue keeps suspended."""
+    ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-3")
+    world = World(ref)
+    world.show_job(
+        {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainJob",
+            "metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.uid}
+            | {"labels": {"kueue.x-k8s.io/queue-name": "night"}},
+            "spec": {"suspend": True, "trainer": {"numNodes": 1}},
+            "status": {"conditions": [{"type": "Suspended", "status": "True", "reason": "Suspended"}]},
+        }
+    )
+    return world
+
+
+def workloads(version: str) -> tuple[int, dict[str, Any]]:
+    """Return the answer of a server that serves this version, with the TrainJob's Workload."""
+    found = workload(("QuotaReserved", "False", WHY), labels={"kueue.x-k8s.io/job-uid": "j-3"})
+    meta = {"resourceVersion": "7"}
+    return 200, {"kind": "WorkloadList", "apiVersion": f"kueue.x-k8s.io/{version}", "metadata": meta, "items": [found]}
+
+
+async def asked(monkeypatch: pytest.MonkeyPatch, *script: Any) -> tuple[list[str], list[str]]:
+    """Read why a job waits until the script is over; return the versions asked for, and what the job was shown."""
+    monkeypatch.setattr(reasons, "_SETTLING", 0.01)
+    monkeypatch.setattr(reasons, "_PAUSES", (0.01, 0.01))
+    world, reading = suspended(), Reasons("team")
+    async with stand_in_api_server(*script) as server, lease(server.config(attempts=1)) as client:
+        reading.look_at(world)
+        task = asyncio.create_task(reading.run(client))
+        async with asyncio.timeout(PATIENCE):
+            while len(server.requests) <= len(script):  # noqa: ASYNC110 - the stand-in tells nobody
+                await asyncio.sleep(0.01)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    paths = [line.split()[1] for line in server.requests[: len(script)]]
+    assert all(path.endswith("/workloads?labelSelector=kueue.x-k8s.io/job-uid%3Dj-3&limit=500") for path in paths), (
+        paths
+    )
+    seen = await anext(world.observations())
+    return [path.split("/")[3] for path in paths], [str(event["message"]) for event in seen.events]
+
+
+NEWER, OLDER = "v1beta2", "v1beta1"
+
+
+@pytest.mark.parametrize(
+    ("script", "versions", "told"),
+    [
+        ((workloads(NEWER), workloads(NEWER)), [NEWER, NEWER], [WHY]),
+        ((UNSERVED, workloads(OLDER), workloads(OLDER)), [NEWER, OLDER, OLDER], [WHY]),
+        ((UNSERVED, workloads(OLDER), UNSERVED, workloads(NEWER)), [NEWER, OLDER, OLDER, NEWER], [WHY]),
+        ((UNSERVED, UNSERVED), [NEWER, OLDER], []),
+    ],
+    ids=["a new server", "an old one", "one that is upgraded", "no Kueue"],
+)
+async def test_workloads_are_read_in_the_version_that_the_server_serves(
+    monkeypatch: pytest.MonkeyPatch, script: tuple[Any, ...], versions: list[str], told: list[str]
+) -> None:
+    """A server that has a version is asked for no other; one that has none tells nothing, and nothing is said."""
+    assert await asked(monkeypatch, *script) == (versions, told)
+
+
+async def test_who_may_not_read_workloads_is_told_so_and_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A permission has no version: the other one would be refused as well."""
+    versions, [told] = await asked(monkeypatch, 403, 403)
+
+    assert versions == [NEWER, NEWER]
+    assert told.startswith("why it waits may stay untold: read workloads in team: said 403")
 
 
 def test_why_a_suspended_job_waits_is_what_its_queue_says() -> None:

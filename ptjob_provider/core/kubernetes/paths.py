@@ -61,9 +61,15 @@ def deployments(namespace: str, name: str = "") -> str:
     return _path("/apis/apps/v1", namespace, "deployments", name)
 
 
-def workloads(namespace: str) -> str:
-    """Return the path of what Kueue keeps of each job in its queues."""
-    return _path("/apis/kueue.x-k8s.io/v1beta1", namespace, "workloads", "")
+def workloads(namespace: str) -> tuple[str, str]:
+    """Return the paths of what Kueue keeps of each job in its queues, the newer API first.
+
+    Kueue 0.15 and later serve v1beta2, those before 0.20 v1beta1; what is read of them is the same in both.
+    """
+    return (
+        _path("/apis/kueue.x-k8s.io/v1beta2", namespace, "workloads", ""),
+        _path("/apis/kueue.x-k8s.io/v1beta1", namespace, "workloads", ""),
+    )
 
 
 def pod_metrics(namespace: str) -> str:

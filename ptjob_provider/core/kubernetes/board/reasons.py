@@ -38,7 +38,7 @@ class Reasons:
 
     def __init__(self, namespace: str) -> None:
         self._path = paths.events(namespace)
-        self._workloads = paths.workloads(namespace)
+        self._queues, self._other_queues = paths.workloads(namespace)
         self._asking: dict[str, World] = {}
         self._box = Mailbox()
 
@@ -103,12 +103,10 @@ class Reasons:
     async def _read_queues(self, client: Client, queued: Sequence[World]) -> None:
         """Show the jobs that a queue keeps waiting why it does; one that may not be asked is not said to be silent."""
         wanted = {world.ref.uid: world for world in queued}
-        asked = [f"{JOB_UID_LABEL}={uid}" for uid in wanted] if len(wanted) <= _FEW else [""]
+        asked = [{"labelSelector": f"{JOB_UID_LABEL}={uid}"} for uid in wanted] if len(wanted) <= _FEW else [{}]
         try:
-            for selector in asked:
-                for workload in await client.items(
-                    self._workloads, **({"labelSelector": selector} if selector else {})
-                ):
+            for query in asked:
+                for workload in await self._workloads(client, query):
                     event, world = as_event(workload), wanted.get(owner_of(workload))
                     if event is not None and world is not None:
                         world.show_events({event["metadata"]["uid"]: event})
@@ -117,6 +115,16 @@ class Reasons:
         except ClusterError as error:
             for world in queued if error.code != HTTPStatus.NOT_FOUND else ():
                 world.show_events(_untold(error))
+
+    async def _workloads(self, client: Client, query: Mapping[str, str]) -> list[Manifest]:
+        """Return what Kueue keeps, in the version that is served: the one that answered last is asked first."""
+        try:
+            return await client.items(self._queues, **query)
+        except ClusterError as error:
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
+        self._queues, self._other_queues = self._other_queues, self._queues
+        return await client.items(self._queues, **query)
 
     async def _about(self, client: Client, subjects: set[str]) -> dict[str, Mapping[str, Manifest]]:
         found: dict[str, dict[str, Manifest]] = {}
