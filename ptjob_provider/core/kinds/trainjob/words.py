@@ -2,8 +2,9 @@
 
     version      what is changed of the runtime    where
     ----------   -------------------------------   ------------------------------------------------------------------
-    2.2 to 2.3   everything in `PATCHABLE`         `runtimePatches[].trainingRuntimeSpec.template.spec.replicatedJobs[]`
-    2.1          no security contexts, no grace    `podTemplateOverrides[]`, `metadata` and `spec` apart
+    2.3          everything in `PATCHABLE`         `runtimePatches[].trainingRuntimeSpec.template.spec.replicatedJobs[]`
+    2.2          no grace                          the same: a server refuses what it does not know
+    2.1          nor security contexts             `podTemplateOverrides[]`, `metadata` and `spec` apart
     2.0          nor metadata, affinity, secrets   `podSpecOverrides[]`, with labels and annotations in the job's spec
 
 Jobs are made in the newest words; `in_words_of` says them in those of an older server.
