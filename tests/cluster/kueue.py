@@ -10,11 +10,14 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from cluster import binaries, images
 from cluster.shell import ClusterFailed, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from cluster.boot import Cluster
 
@@ -22,7 +25,8 @@ MODULE = "sigs.k8s.io/kueue"
 NAMESPACE = "kueue-system"
 QUEUE = "team"
 _DEPLOYMENT = "controller-manager"
-_LEFT_OUT = ("../components/visibility", "manager_visibility_patch.yaml", "role_binding_visibility_transformer.yaml")
+_API = "kueue.x-k8s.io/v1beta2"
+_LEFT_OUT = "visibility"
 _MANAGER = "/spec/template/spec/containers/0"
 _PATCH = [
     {"op": "replace", "path": f"{_MANAGER}/imagePullPolicy", "value": "IfNotPresent"},
@@ -47,9 +51,7 @@ def ensure_kueue(cluster: Cluster, tell: Callable[[str], None]) -> None:
     shutil.rmtree(manifests, ignore_errors=True)
     source = binaries.module_folder(binaries.KUEUE, MODULE) / "config"
     shutil.copytree(source, manifests / "config", copy_function=shutil.copyfile)
-    default = manifests / "config" / "default" / "kustomization.yaml"
-    lines = [line for line in default.read_text().splitlines() if not any(part in line for part in _LEFT_OUT)]
-    default.write_text("\n".join(line for line in lines if line != "transformers:") + "\n")
+    _leave_out(manifests / "config" / "default" / "kustomization.yaml")
     kustomization = {
         "resources": ["config/default"],
         "patches": [{"target": {"kind": "Deployment", "name": f"kueue-{_DEPLOYMENT}"}, "patch": json.dumps(_PATCH)}],
@@ -59,7 +61,7 @@ def ensure_kueue(cluster: Cluster, tell: Callable[[str], None]) -> None:
     program = cluster.programs.folder(binaries.KUEUE) / "kueue"
     cluster.images.ensure(images.controller(_image(rendered), program))
     cluster.kubectl("apply", "--server-side", "--filename", "-", stdin=rendered, timeout=120)
-    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ResourceFlavor", "metadata": {"name": "default"}}
+    flavor = {"apiVersion": _API, "kind": "ResourceFlavor", "metadata": {"name": "default"}}
     wait_until("Kueue's webhook", lambda: cluster.kubectl.apply(flavor) or True, timeout=300)
 
 
@@ -75,7 +77,17 @@ def ensure_queue(cluster: Cluster, namespace: str, *, cpu: str) -> None:
 
 
 def _object(kind: str, name: str, spec: dict[str, Any], **meta: str) -> dict[str, Any]:
-    return {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": {"name": name, **meta}, "spec": spec}
+    return {"apiVersion": _API, "kind": kind, "metadata": {"name": name, **meta}, "spec": spec}
+
+
+def _leave_out(kustomization: Path) -> None:
+    """Have it name nothing that is only there for what is left out."""
+    found = yaml.safe_load(kustomization.read_text())
+    kept = {
+        name: [each for each in part if _LEFT_OUT not in str(each)] if isinstance(part, list) else part
+        for name, part in found.items()
+    }
+    kustomization.write_text(yaml.safe_dump({name: part for name, part in kept.items() if part}))
 
 
 def _image(rendered: str) -> str:
