@@ -219,6 +219,7 @@ async def measure(name: str, source: str, *, batches: int, looks: int) -> Cost:
         await asyncio.sleep(IDLE)
         per_second = (meter.cpu_seconds(pid) - idle) / IDLE
         gc.collect()
+        await asyncio.sleep(2 * TICK)  # so that what this has held up is no lag of the watcher's
         lag.read()
         before, began, cpu = meter.memory(pid).pss, time.perf_counter(), meter.cpu_seconds(pid)
         meter.forget_peak(pid)
