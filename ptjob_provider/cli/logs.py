@@ -80,8 +80,10 @@ def find_replica(job: Manifest, wanted: str | None) -> str:
     replicas = kinds.replicas(job)
     if wanted is None:
         return replicas[0].name
+    beginning = f"{job['metadata']['name']}-"
     for replica in replicas:
-        if wanted in {replica.name, f"{replica.role}-{replica.index}", str(replica.rank)}:
+        ends = {replica.name.removeprefix(beginning), f"{replica.role}-{replica.index}"}
+        if wanted in {replica.name, str(replica.rank), *ends}:
             return replica.name
     names = ", ".join(f"{replica.rank} = {replica.name}" for replica in replicas)
     raise Refused(f"--replica: {wanted!r} is not a replica of this job; allowed: {names}", EXIT_USAGE)

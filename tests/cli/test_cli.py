@@ -14,7 +14,10 @@ import pytest
 import yaml
 
 from ptjob_provider.cli import tables
+from ptjob_provider.cli.logs import find_replica
 from ptjob_provider.cli.place import airflow_section
+from ptjob_provider.core.spec import TrainingJob
+from same_fields import rendered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,6 +139,14 @@ def test_the_log_is_rank_0s(ended: Machine) -> None:
 def test_another_replicas_log_is_named_by_pod_role_or_rank(ended: Machine, replica: str) -> None:
     """Whatever a person has at hand names the replica."""
     assert ended.ptjob("logs", "good", "-i", replica).stdout.splitlines()[0] == "rank 1 line 0"
+
+
+def test_a_train_jobs_nodes_are_named_as_their_pods_end() -> None:
+    """Which is how a diagnosis names them."""
+    job = rendered(TrainingJob.parse(name="digits", kind="TrainJob", image="digits:1", workers=2))
+    pod = f"{job['metadata']['name']}-node-0-1"
+
+    assert {find_replica(job, wanted) for wanted in (pod, "node-0-1", "node-1", "1")} == {pod}
 
 
 def test_a_replica_that_is_not_there_is_refused_with_those_that_are(ended: Machine) -> None:
