@@ -60,9 +60,13 @@ class Terminal:
 
     def release(self, pod: str) -> None:
         """Let a replica that speaks go on, once it has said its lines."""
-        there = ("--namespace", self.namespace)
-        wait_until("its lines", lambda: "line 3" in self.cluster.kubectl("logs", pod, *there), timeout=PATIENCE)
-        self.cluster.kubectl("exec", pod, *there, "--", "touch", "/tmp/go")  # noqa: S108 - in a pod
+        self.lines_of(pod)
+        self.cluster.kubectl("exec", pod, "--namespace", self.namespace, "--", "touch", "/tmp/go")  # noqa: S108 - in a pod
+
+    def lines_of(self, pod: str) -> None:
+        """Return when a replica that speaks has said its lines."""
+        words = ("logs", pod, "--namespace", self.namespace)
+        wait_until("its lines", lambda: "line 3" in self.cluster.kubectl(*words), timeout=PATIENCE)
 
     def pods(self) -> list[str]:
         """Return the names of all pods that have ever been made and are there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,16 +91,27 @@ def test_looking_at_a_succeeded_job_starts_no_pod_unless_it_is_asked_to(terminal
 
 
 def test_logs_of_each_replica_are_read_and_followed_to_the_end(terminal: Terminal) -> None:
-    """Rank 0's without a choice; `-t` begins late, `-f` goes on."""
+    """Rank 0's without a choice; `-t` begins late, `-f` goes on; of all, of a last time, with the times of lines."""
     submission = terminal.submit("speaks", SPEAKS)
     name = submission.ref.name
 
+    terminal.lines_of(f"{name}-worker-0")
+    terminal.lines_of(f"{name}-master-0")
+    both = terminal.ptjob("logs", name, "--all").stdout.splitlines()
+    instant = terminal.ptjob("logs", name, "--timestamps", "-t", "1").stdout.split()[0]
+    young = terminal.ptjob("logs", name, "--since", "1h").stdout.splitlines()
+    none = terminal.ptjob("logs", name, "--since-time", "2999-01-01").stdout
     terminal.release(f"{name}-worker-0")
     worker = terminal.ptjob("logs", name, "-i", "worker-0", "-t", "1", "-f", "-n", terminal.namespace)
     terminal.release(f"{name}-master-0")
     followed = terminal.ptjob("logs", name, "-f").stdout.splitlines()
 
-    assert followed == [*(f"rank 0 line {number}" for number in (1, 2, 3)), "rank 0 ends"]
+    lines = [f"rank {rank} line {number}" for rank in (0, 1) for number in (1, 2, 3)]
+    assert sorted(line.split(maxsplit=1)[1] for line in both) == lines
+    assert {line.split()[0].strip("[]:") for line in both} == {"master-0", "worker-0"}
+    assert datetime.fromisoformat(instant).tzinfo is not None
+    assert (young, none) == (lines[:3], "")
+    assert followed == [*lines[:3], "rank 0 ends"]
     assert worker.exit_code == 0
     assert worker.stdout.splitlines()[-1] == "rank 1 ends"
     assert "rank 1 line 1" not in worker.stdout
