@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -197,11 +197,14 @@ async def test_a_key_opens_the_repository(place: Place, repository: Repository, 
 
 
 async def test_a_folder_is_fetched_by_rsync(place: Place, tmp_path: Path) -> None:
-    """Arena's other way, with a password."""
+    """Arena's other way, with a password, by an image of one's own; a machine has its own programs."""
+    own = {"image": place.sync_image or "team/sync:1"}
+    elsewhere = replace(place, sync_image="not.there/sync:1")
     (tmp_path / "served" / "mnist").mkdir(parents=True)
     (tmp_path / "served" / "mnist" / "train.py").write_text("print('by rsync')\n")
     with code_servers.rsync(tmp_path / "served", place.net, private=True) as address:
-        conclusion, sink, _ = await place.run(code=f"{address}/mnist", env={"RSYNC_PASSWORD": PASSWORD})
+        code = {"rsync": f"{address}/mnist", **own}
+        conclusion, sink, _ = await elsewhere.run(code=code, env={"RSYNC_PASSWORD": PASSWORD})
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
     assert sink.lines == ["by rsync"]
