@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kinds import claims, podtemplate, pytorchjob
 from ptjob_provider.core.outputs import Mount, ResolvedOutput, ResolvedOutputs
 from ptjob_provider.core.spec import Outputs
 from recorded import OUR_VARIABLES, recorded
@@ -73,14 +73,19 @@ def test_an_output_that_would_be_lost_is_refused(text: str, told: str) -> None:
     assert told in str(error.value)
 
 
+def mounts(name: str) -> tuple[Mount, ...]:
+    rank0 = pytorchjob.rank0_template(recorded(name))
+    return podtemplate.claim_mounts(rank0, container=pytorchjob.CONTAINER)
+
+
 def test_mounts_are_those_of_rank_0s_training_container() -> None:
     """Claims with their folders and whether they can be written; no emptyDir, no folder that only the pod knows."""
-    assert pytorchjob.mounts(recorded("manifest-rich")) == (
+    assert mounts("manifest-rich") == (
         Mount(claim="team-data", mount_path="/data"),
         Mount(claim="team-data", mount_path="/models", sub_path="models/digits"),
         Mount(claim="reference-sets", mount_path="/reference", read_only=True),
     )
-    assert pytorchjob.mounts(recorded("manifest-elastic")) == ()
+    assert mounts("manifest-elastic") == ()
 
 
 def test_mount_paths_are_compared_as_the_kubelet_reads_them() -> None:
@@ -91,7 +96,8 @@ def test_mount_paths_are_compared_as_the_kubelet_reads_them() -> None:
     ):
         mount["mountPath"] = path
 
-    outputs = pytorchjob.resolve_outputs(manifest, Outputs(model="/models/m.pt", tfevents="/data/logs"))
+    declared = Outputs(model="/models/m.pt", tfevents="/data/logs")
+    outputs = claims.resolve_outputs(pytorchjob.rank0_template(manifest), declared, container=pytorchjob.CONTAINER)
 
     assert outputs.model == found("pvc://team-data/models/digits/m.pt", "/models/m.pt")
     assert outputs.tfevents == found("pvc://team-data/logs", "/data/logs")

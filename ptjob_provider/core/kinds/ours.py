@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -16,6 +17,7 @@ from ptjob_provider.core.identity import (
     owner_annotation,
 )
 from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE
+from ptjob_provider.core.spec import Installation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,27 +44,41 @@ def without_servers_word(manifest: Manifest) -> Manifest:
     return {**{name: value for name, value in manifest.items() if name != "status"}, "metadata": meta}
 
 
-def with_name(
-    manifest: Manifest, job: TrainingJob, *, owner: Owner, attempt: int, exact_name: bool, longest: int = MAX_NAME
-) -> Manifest:
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt at a job, which gets an object of its own.
+
+    Attributes:
+        job: what was asked for.
+        owner: whose it is.
+        number: 1 for the first.
+        exact_name: the object has the job's name as it is, instead of one with a hash of owner and attempt.
+        installation: what is added to every job.
+    """
+
+    job: TrainingJob
+    owner: Owner
+    number: int
+    exact_name: bool = False
+    installation: Installation = field(default_factory=Installation)
+
+
+def with_name(manifest: Manifest, attempt: Attempt, *, longest: int = MAX_NAME) -> Manifest:
     """Return the manifest with the name and the namespace of one attempt.
 
     Args:
         manifest: the object.
-        job: what was asked for; its name and namespace come before the manifest's.
-        owner: whose it is.
-        attempt: 1 for the first.
-        exact_name: keep the name as it is.
+        attempt: which one; its job's name and namespace come before the manifest's.
         longest: how long a name that is made here may be.
 
     Raises:
         InvalidSpec: neither the job nor its manifest has a name, or it cannot be one.
     """
-    meta = manifest["metadata"]
+    meta, job = manifest["metadata"], attempt.job
     stem = _stem(meta) if job.name is None else job.name
     field = "manifest.metadata.name" if job.name is None else "name"
     check_name(stem, field=field)
-    name = stem if exact_name else object_name(stem, owner, attempt, longest=longest)
+    name = stem if attempt.exact_name else object_name(stem, attempt.owner, attempt.number, longest=longest)
     namespace = job.namespace or meta.get("namespace") or DEFAULT_NAMESPACE
     ours = {"name": name, "namespace": namespace}
     return {**manifest, "metadata": {**ours, **meta, **ours}}
@@ -76,11 +92,11 @@ def _stem(meta: Mapping[str, Any]) -> str:
 
 
 def our_annotations(
-    owner: Owner, attempt: int, digest: str, outputs: ResolvedOutputs, tensorboard: TensorBoardPlan | None
+    attempt: Attempt, digest: str, outputs: ResolvedOutputs, tensorboard: TensorBoardPlan | None
 ) -> dict[str, str]:
     """Return what is written on the object: whose it is, what it was made from, where its outputs are and who shows."""
     return {
-        OWNER_ANNOTATION: owner_annotation(owner, attempt),
+        OWNER_ANNOTATION: owner_annotation(attempt.owner, attempt.number),
         SPEC_HASH_ANNOTATION: digest,
         OUTPUTS_ANNOTATION: json.dumps(outputs.to_dict()),
         **(tensorboard.annotation if tensorboard else {}),

@@ -15,7 +15,6 @@ from ptjob_provider.core.kinds.pytorchjob.changes import (
     stops_by_itself,
     suspended,
 )
-from ptjob_provider.core.kinds.pytorchjob.claims import mounts, resolve_outputs
 from ptjob_provider.core.kinds.pytorchjob.conditions import due_at, read_status
 from ptjob_provider.core.kinds.pytorchjob.older import in_words_of, is_older
 from ptjob_provider.core.kinds.pytorchjob.overlay import DEFAULT_TTL
@@ -71,7 +70,6 @@ __all__ = [
     "in_words_of",
     "is_older",
     "is_restarted",
-    "mounts",
     "owner_of",
     "pod_selector",
     "rank0",
@@ -81,7 +79,6 @@ __all__ = [
     "replica_named",
     "replica_of",
     "replicas",
-    "resolve_outputs",
     "runtime_of",
     "secrets_in_env",
     "stops_by_itself",

@@ -5,21 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import owner_labels, spec_hash
-from ptjob_provider.core.kinds import claims, code, podtemplate, tensorboards
-from ptjob_provider.core.kinds.kind import Rendered
-from ptjob_provider.core.kinds.nccl import without_nccl
-from ptjob_provider.core.kinds.ours import ATTEMPT_ENV, our_annotations, owned, with_name
-from ptjob_provider.core.kinds.pytorchjob.claims import resolve_outputs, with_output_mounts
+from ptjob_provider.core.kinds.ours import Attempt, with_name
 from ptjob_provider.core.kinds.pytorchjob.overlay import requested
-from ptjob_provider.core.kinds.pytorchjob.replicas import map_templates, rank0_template
-from ptjob_provider.core.kinds.pytorchjob.validation import CONTAINER, validate
+from ptjob_provider.core.kinds.pytorchjob.validation import CONTAINER, ROLES, validate
+from ptjob_provider.core.kinds.rendering import Pods, rendered, with_code
 from ptjob_provider.core.spec import Installation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Sequence
 
     from ptjob_provider.core.identity import Manifest, Owner
+    from ptjob_provider.core.kinds.kind import Rendered
     from ptjob_provider.core.spec import TrainingJob
 
 
@@ -51,77 +47,34 @@ def render(
     if job.runtime is not None:
         raise InvalidSpec.of("runtime", job.runtime, "left out: a PyTorchJob has none; or kind=TrainJob")
     installation = installation or Installation()
-    named = with_name(requested(job, installation.template), job, owner=owner, attempt=attempt, exact_name=exact_name)
-    validate(named)
-    named, changes = _without_nccl(named, job, installation.template)
-    told = with_output_mounts(_with_code(named, job, image=installation.sync_image), job.outputs)
-    outputs = resolve_outputs(told, job.outputs)
-    asked, secret = _without_credentials(told, secret=code.secret_name(named["metadata"]["name"]))
-    of_any_attempt, _ = _without_credentials(told, secret="code")  # noqa: S106 - a name
-    digest = spec_hash({"spec": _without_metadata(of_any_attempt)["spec"], "outputs": outputs.to_dict()})
-    tensorboard = tensorboards.planned(
-        job, rank0_template(told), outputs, container=CONTAINER, image=installation.tensorboard_image
-    )
-    annotations = our_annotations(owner, attempt, digest, outputs, tensorboard)
-    labels = owner_labels(named["metadata"]["name"], owner, attempt)
-    variables = {ATTEMPT_ENV: str(attempt)} | claims.output_variables(outputs)
-    ours = map_templates(asked, lambda template: _ours(template, labels, variables))
-    manifest = owned(podtemplate.with_metadata(ours, labels=labels, annotations=annotations), owner)
+    this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
+    asked = with_name(requested(job, installation.template), this)
+    validate(asked)
+    made = rendered(asked, with_code(_pods(asked), this), this, together=_with_templates)
     if installation.change_pod is not None:
-        manifest = _with_changed_pods(manifest, installation.change_pod)
-        validate(manifest)
-    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, changes=changes, secret=secret)
+        validate(made.manifest)
+    return made
 
 
-def _without_nccl(
-    manifest: Manifest, job: TrainingJob, template: TrainingJob | None
-) -> tuple[Manifest, tuple[str, ...]]:
-    """Return the manifest with another backend where there is no GPU, and what was changed for that."""
-    roles = manifest["spec"]["pytorchReplicaSpecs"]
-    found, changes = without_nccl([(role, replica["template"]) for role, replica in roles.items()], job, template)
-    changed = {role: {**roles[role], "template": each} for role, each in zip(roles, found, strict=True)}
-    return {**manifest, "spec": {**manifest["spec"], "pytorchReplicaSpecs": changed}}, changes
+def _pods(manifest: Manifest) -> list[Pods]:
+    """Return the pods of each role, rank 0's first."""
+    name, roles = manifest["metadata"]["name"], manifest["spec"]["pytorchReplicaSpecs"]
+    return [
+        Pods(
+            role=role,
+            key=role.lower(),
+            first=f"{name}-{role.lower()}-0",
+            container=CONTAINER,
+            template=roles[role]["template"],
+        )
+        for role in ROLES
+        if role in roles
+    ]
 
 
-def _with_code(manifest: Manifest, job: TrainingJob, *, image: str) -> Manifest:
-    """Return the manifest with what fetches the job's code in the pods of every role."""
-    if (source := job.code) is None:
-        return manifest
-    fetched_by = image or code.SYNC_IMAGE
-    return map_templates(
-        manifest, lambda template: code.with_code(template, source, image=fetched_by, container=CONTAINER)
-    )
-
-
-def _without_credentials(manifest: Manifest, *, secret: str) -> tuple[Manifest, Manifest | None]:
-    """Return the manifest without the values of credentials, and the Secret that has them; None if there are none."""
-    roles = manifest["spec"]["pytorchReplicaSpecs"]
-    templates = {role.lower(): replica["template"] for role, replica in roles.items()}
-    found, made = code.hidden(templates, secret=secret, namespace=manifest["metadata"]["namespace"])
-    kept = {role: {**replica, "template": found[role.lower()]} for role, replica in roles.items()}
-    return {**manifest, "spec": {**manifest["spec"], "pytorchReplicaSpecs": kept}}, made
-
-
-def _with_changed_pods(manifest: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
-    """Return the manifest with every role's template as it is after the change of a pod of that role."""
-    spec, meta = manifest["spec"], manifest["metadata"]
-    roles = {}
-    for role, replica in spec["pytorchReplicaSpecs"].items():
-        names = {"name": f"{meta['name']}-{role.lower()}-0", "namespace": meta["namespace"]}
-        template = replica["template"]
-        pod = change({"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], **names}})
-        kept = {key: part for key, part in pod["metadata"].items() if key not in names}
-        roles[role] = {**replica, "template": {"metadata": kept, "spec": pod["spec"]}}
-    return {**manifest, "spec": {**spec, "pytorchReplicaSpecs": roles}}
-
-
-def _without_metadata(manifest: Manifest) -> Manifest:
-    return map_templates(
-        manifest, lambda template: {name: part for name, part in template.items() if name != "metadata"}
-    )
-
-
-def _ours(template: Manifest, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:
-    labelled = podtemplate.with_metadata(template, labels=labels, annotations={})
-    told = podtemplate.with_leading_env(labelled, variables, container=CONTAINER)
-    return podtemplate.with_log_tails(told)
+def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manifest:
+    """Return the manifest with another template for each role, rank 0's first."""
+    spec, roles = manifest["spec"], manifest["spec"]["pytorchReplicaSpecs"]
+    found = dict(zip((role for role in ROLES if role in roles), templates, strict=True))
+    changed = {role: {**replica, "template": found[role]} for role, replica in roles.items()}
+    return {**manifest, "spec": {**spec, "pytorchReplicaSpecs": changed}}

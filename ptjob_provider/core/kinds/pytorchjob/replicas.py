@@ -9,9 +9,7 @@ from ptjob_provider.core.kinds.podtemplate import count_gpus
 from ptjob_provider.core.kinds.pytorchjob.validation import KIND, ROLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from ptjob_provider.core.identity import Manifest
+    from collections.abc import Iterator, Mapping
 
 _JOB_NAME_LABEL = "training.kubeflow.org/job-name"
 _OLD_JOB_NAME_LABEL = "pytorch-job-name"
@@ -96,14 +94,6 @@ def _numbered(manifest: Mapping[str, Any]) -> Iterator[Replica]:
         for index in range(count(roles[role])):
             yield Replica(name=f"{name}-{role.lower()}-{index}", role=role.lower(), index=index, rank=rank, gpus=gpus)
             rank += 1
-
-
-def map_templates(manifest: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
-    """Return the manifest with the template of every role changed."""
-    spec = manifest["spec"]
-    roles = spec["pytorchReplicaSpecs"]
-    changed = {role: {**replica, "template": change(replica["template"])} for role, replica in roles.items()}
-    return {**manifest, "spec": {**spec, "pytorchReplicaSpecs": changed}}
 
 
 def count(replica: Mapping[str, Any]) -> int:

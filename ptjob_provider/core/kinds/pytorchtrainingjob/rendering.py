@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import owner_labels, spec_hash
-from ptjob_provider.core.kinds import claims, code, podtemplate, tensorboards
-from ptjob_provider.core.kinds.asked import changed, pods_asked_for
-from ptjob_provider.core.kinds.kind import Rendered
+from ptjob_provider.core.kinds import podtemplate
+from ptjob_provider.core.kinds.asked import pods_asked_for
 from ptjob_provider.core.kinds.metadata import check_labels, check_metadata
-from ptjob_provider.core.kinds.nccl import without_nccl
-from ptjob_provider.core.kinds.ours import ATTEMPT_ENV, our_annotations, owned, with_name, without_servers_word
+from ptjob_provider.core.kinds.ours import Attempt, with_name, without_servers_word
 from ptjob_provider.core.kinds.podshape import check_pod_shape, part
 from ptjob_provider.core.kinds.pytorchtrainingjob.torchrun import as_arguments, torchrun_config
 from ptjob_provider.core.kinds.pytorchtrainingjob.words import (
@@ -25,16 +22,18 @@ from ptjob_provider.core.kinds.pytorchtrainingjob.words import (
     replica_specs,
     trainer_of,
 )
+from ptjob_provider.core.kinds.rendering import Pods, rendered, with_code
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.spec.literals import mapping, sequence
+from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest, Owner
+    from ptjob_provider.core.kinds.kind import Rendered
     from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.spec.job import Role
-    from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 _LONGEST_POD = 63
 _DRAWN = "-xxxxx-"
@@ -58,66 +57,47 @@ def render(
     Raises:
         InvalidSpec: it cannot say a field, or an output is on no claim.
     """
-    installation = installation or Installation()
     _check_fields(job)
+    installation = installation or Installation()
+    this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
     asked = _asked(job, installation.template)
-    specs = replica_specs(asked)
-    longest = _LONGEST_POD - max(len(f"{_DRAWN}{spec['type']}-{count(spec) - 1}") for spec in specs)
-    asked = with_name(asked, job, owner=owner, attempt=attempt, exact_name=exact_name, longest=longest)
-    trainer = trainer_of(specs[0]["template"])
-    roles_asked = [(str(spec["type"]), spec["template"]) for spec in specs]
-    templates, changes = without_nccl(roles_asked, job, installation.template)
-    fetching = _with_code(templates, job, installation.sync_image)
-    told = claims.with_output_mounts(fetching, job.outputs, container=trainer)
-    outputs = claims.resolve_outputs(told[0], job.outputs, container=trainer)
-    name, namespace = asked["metadata"]["name"], asked["metadata"]["namespace"]
-    roles = {f"role-{index}": template for index, template in enumerate(told)}
-    hidden, secret = code.hidden(roles, secret=code.secret_name(name), namespace=namespace)
-    of_any_attempt, _ = code.hidden(roles, secret="code", namespace=namespace)  # noqa: S106 - a name
-    found = list(hidden.values())
-    bare = _with_templates(asked, [{"spec": template["spec"]} for template in of_any_attempt.values()])
-    digest = spec_hash({"spec": bare["spec"], "outputs": outputs.to_dict()})
-    labels = owner_labels(name, owner, attempt)
-    variables = {ATTEMPT_ENV: str(attempt)} | claims.output_variables(outputs)
-    ours = [_ours(template, labels, variables) for template in found]
-    if installation.change_pod is not None:
-        place = {"namespace": namespace}
-        names = [f"{name}-{spec['type']}-0" for spec in specs]
-        ours = [
-            changed(each, installation.change_pod, name=pod, **place) for each, pod in zip(ours, names, strict=True)
-        ]
-    for template in ours:
-        check_labels("spec.replicaSpecs.template.metadata", template.get("metadata") or {})
-    tensorboard = tensorboards.planned(job, told[0], outputs, container=trainer, image=installation.tensorboard_image)
-    annotations = our_annotations(owner, attempt, digest, outputs, tensorboard)
-    shown = _with_tensorboard(_with_templates(asked, ours), tensorboard)
-    whole = podtemplate.with_metadata(shown, labels=labels, annotations=annotations)
-    manifest = owned(whole, owner)
+    asked = with_name(asked, this, longest=_longest_name(asked))
+    made = rendered(asked, with_code(_pods(asked), this), this, together=_with_templates)
+    manifest = _with_tensorboard(made.manifest)
     check_metadata("metadata", manifest["metadata"])
-    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, changes=changes, secret=secret)
+    return replace(made, manifest=manifest)
 
 
-def _with_code(templates: list[Manifest], job: TrainingJob, image: str) -> list[Manifest]:
-    """Return the templates of all roles, with what fetches the job's code if it has any."""
-    if (source := job.code) is None:
-        return templates
-    fetched_by = image or code.SYNC_IMAGE
-    return [code.with_code(each, source, image=fetched_by, container=trainer_of(each)) for each in templates]
+def _longest_name(asked: Manifest) -> int:
+    """Return how long the job's name may be, so that those of its pods are none too long."""
+    return _LONGEST_POD - max(len(f"{_DRAWN}{spec['type']}-{count(spec) - 1}") for spec in replica_specs(asked))
 
 
-def _ours(template: Manifest, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:
-    labelled = podtemplate.with_metadata(template, labels=labels, annotations={})
-    told = podtemplate.with_leading_env(labelled, variables, container=trainer_of(template))
-    return podtemplate.with_log_tails(told)
+def _pods(manifest: Manifest) -> list[Pods]:
+    """Return the pods of each role, rank 0's first; their types are free words, and two may be the same."""
+    name = manifest["metadata"]["name"]
+    return [
+        Pods(
+            role=str(spec["type"]),
+            key=f"role-{index}",
+            first=f"{name}-{spec['type']}-0",
+            container=trainer_of(spec["template"]),
+            template=spec["template"],
+        )
+        for index, spec in enumerate(replica_specs(manifest))
+    ]
 
 
-def _with_templates(manifest: Manifest, templates: list[Manifest]) -> Manifest:
+def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manifest:
+    for template in templates:
+        check_labels("spec.replicaSpecs.template.metadata", template.get("metadata") or {})
     specs = [{**spec, "template": found} for spec, found in zip(replica_specs(manifest), templates, strict=True)]
     return {**manifest, "spec": {**manifest["spec"], "replicaSpecs": specs}}
 
 
-def _with_tensorboard(manifest: Manifest, plan: TensorBoardPlan | None) -> Manifest:
-    """Return the manifest with T9k's own words for a TensorBoard, which its controller runs."""
+def _with_tensorboard(manifest: Manifest) -> Manifest:
+    """Return the manifest with T9k's own words for the TensorBoard it asks for, which its controller runs."""
+    plan = TensorBoardPlan.of(manifest)
     if plan is None:
         return manifest
     template = replica_specs(manifest)[0]["template"]

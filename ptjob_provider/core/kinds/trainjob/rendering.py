@@ -7,21 +7,12 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import owner_labels, spec_hash
-from ptjob_provider.core.kinds import claims, code, podtemplate, tensorboards
-from ptjob_provider.core.kinds.asked import changed, pods_asked_for
-from ptjob_provider.core.kinds.kind import Rendered
+from ptjob_provider.core.kinds import podtemplate
+from ptjob_provider.core.kinds.asked import pods_asked_for
 from ptjob_provider.core.kinds.metadata import check_labels, check_metadata
-from ptjob_provider.core.kinds.nccl import without_nccl
-from ptjob_provider.core.kinds.ours import (
-    ATTEMPT_ENV,
-    QUEUE_LABEL,
-    our_annotations,
-    owned,
-    with_name,
-    without_servers_word,
-)
+from ptjob_provider.core.kinds.ours import QUEUE_LABEL, Attempt, with_name, without_servers_word
 from ptjob_provider.core.kinds.podshape import check_pod_shape
+from ptjob_provider.core.kinds.rendering import Pods, rendered
 from ptjob_provider.core.kinds.trainjob.fetching import with_code
 from ptjob_provider.core.kinds.trainjob.runtimes import reference
 from ptjob_provider.core.kinds.trainjob.template import CONTAINER, template_of, with_template
@@ -30,9 +21,10 @@ from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.spec.literals import mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest, Owner
+    from ptjob_provider.core.kinds.kind import Rendered
     from ptjob_provider.core.spec import TrainingJob
 
 KIND = "TrainJob"
@@ -96,40 +88,37 @@ def render(
     Raises:
         InvalidSpec: a TrainJob cannot say a field, or an output is on no claim.
     """
-    installation = installation or Installation()
     _check_fields(job)
+    installation = installation or Installation()
+    this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
     asked = _asked(job, installation.template)
     longest = _LONGEST_POD - len(f"-{STEP}-0-{_nodes(asked) - 1}{_DRAWN}")
-    asked = with_name(asked, job, owner=owner, attempt=attempt, exact_name=exact_name, longest=longest)
-    own = template_of(asked["spec"])
+    asked = with_name(asked, this, longest=longest)
+    made = rendered(asked, [_pods(asked, this)], this, together=_with_template, finished=_told_rank(asked, job))
+    check_metadata("metadata", made.manifest["metadata"])
+    return made
+
+
+def _pods(asked: Manifest, attempt: Attempt) -> Pods:
+    """Return the pods, all nodes of which are alike."""
+    own, name = template_of(asked["spec"]), asked["metadata"]["name"]
     check_pod_shape("spec", own["spec"])
-    template = pods_asked_for(own, job, installation.template, role="worker", container=CONTAINER)
-    template = with_code(template, job.code, has_own_runtime=_is_own(asked["spec"]["runtimeRef"]))
-    [template], changes = without_nccl([(STEP, template)], job, installation.template)
-    [template] = claims.with_output_mounts([template], job.outputs, container=CONTAINER)
-    outputs = claims.resolve_outputs(template, job.outputs, container=CONTAINER)
-    name, namespace = asked["metadata"]["name"], asked["metadata"]["namespace"]
-    hidden, secret = code.hidden({STEP: template}, secret=code.secret_name(name), namespace=namespace)
-    of_any_attempt, _ = code.hidden({STEP: template}, secret="code", namespace=namespace)  # noqa: S106 - a name
-    bare = with_template(asked["spec"], {"spec": of_any_attempt[STEP]["spec"]})
-    digest = spec_hash({"spec": bare, "outputs": outputs.to_dict()})
-    labels = owner_labels(name, owner, attempt)
-    variables = {ATTEMPT_ENV: str(attempt)} | claims.output_variables(outputs)
-    ours = podtemplate.with_metadata(hidden[STEP], labels=labels, annotations={})
-    ours = podtemplate.with_leading_env(ours, variables, container=CONTAINER)
-    if job.manifest is None:
-        ours = podtemplate.map_container(ours, CONTAINER, lambda found: _with_rank(found, asked))
-    if installation.change_pod is not None:
-        ours = changed(ours, installation.change_pod, name=f"{name}-{STEP}-0-0", namespace=namespace)
-    check_labels("template.metadata", ours.get("metadata") or {})
-    whole = {**asked, "spec": with_template(asked["spec"], ours)}
-    tensorboard = tensorboards.planned(
-        job, template, outputs, container=CONTAINER, image=installation.tensorboard_image
-    )
-    annotations = our_annotations(owner, attempt, digest, outputs, tensorboard)
-    manifest = owned(podtemplate.with_metadata(whole, labels=labels, annotations=annotations), owner)
-    check_metadata("metadata", manifest["metadata"])
-    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, secret=secret, changes=changes)
+    template = pods_asked_for(own, attempt.job, attempt.installation.template, role="worker", container=CONTAINER)
+    template = with_code(template, attempt.job.code, has_own_runtime=_is_own(asked["spec"]["runtimeRef"]))
+    return Pods(role=STEP, key=STEP, first=f"{name}-{STEP}-0-0", container=CONTAINER, template=template)
+
+
+def _with_template(asked: Manifest, templates: Sequence[Manifest]) -> Manifest:
+    [template] = templates
+    check_labels("template.metadata", template.get("metadata") or {})
+    return {**asked, "spec": with_template(asked["spec"], template)}
+
+
+def _told_rank(asked: Manifest, job: TrainingJob) -> Callable[[Manifest], Manifest]:
+    """Return what tells the training container its rank, unless somebody's own manifest runs it."""
+    if job.manifest is not None:
+        return lambda template: template
+    return lambda template: podtemplate.map_container(template, CONTAINER, lambda found: _with_rank(found, asked))
 
 
 def _is_own(runtime: Mapping[str, Any]) -> bool:
