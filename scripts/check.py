@@ -56,6 +56,7 @@ PURE = (
     "handover",
     "identity",
     "kinds",
+    "known",
     "kubernetes/board/owners",
     "kubernetes/board/subjects",
     "kubernetes/borrowed",

@@ -1,7 +1,7 @@
-"""Follow one job to its end: its log, its story, what ends it, and what came out.
+"""Follow one job to its end: its log, what ends it, and what came out.
 
-It decides when to look, never what is seen: what a status, a pod or an output means is said in `kinds`, `recorder`,
-`diagnosis` and `outputs`; here they are put in order.
+It decides when to look, never what is seen: what a look adds is in `known`, what a status, a pod or an output means in
+`kinds`, `recorder`, `diagnosis` and `outputs`; here they are put in order.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core import beside, kinds, leftovers, measured, recorder
+from ptjob_provider.core import beside, leftovers, measured, recorder
 from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core.conclusion import Conclusion, Outcome, summarize
-from ptjob_provider.core.diagnosis import Diagnosis, LastWords, Limits, WaitingNotice
+from ptjob_provider.core.diagnosis import Diagnosis, Limits
 from ptjob_provider.core.errors import ClusterError, OutputsNotVerified
 from ptjob_provider.core.identity import (
     DIAGNOSIS_ANNOTATION,
@@ -25,6 +25,7 @@ from ptjob_provider.core.identity import (
     REPORT_ANNOTATION,
     USAGE_ANNOTATION,
 )
+from ptjob_provider.core.known import Known
 from ptjob_provider.core.outputs import notes, problems, report_text
 from ptjob_provider.core.rank0_log import Rank0Log, last_lines, with_last_lines
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
@@ -107,6 +108,7 @@ async def follow(
         curves=curves,
         mask=mask,
         clock=clock,
+        known=Known(submission=submission, mask=mask),
     )
     return await follower.run()
 
@@ -122,7 +124,7 @@ class _End:
 
 @dataclass(kw_only=True)
 class _Follower:
-    """One call of `follow`: the state that grows while a job is watched."""
+    """One call of `follow`; what it finds out about the job grows in `known`."""
 
     backend: Backend
     submission: Submission
@@ -135,18 +137,8 @@ class _Follower:
     curves: bool
     mask: Callable[[str], str]
     clock: Callable[[], datetime]
-    record: recorder.Record | None = None
-    status: JobStatus = field(default_factory=lambda: JobStatus(phase=JobPhase.PENDING))
-    noted: Diagnosis | None = None
-    used: Mapping[str, measured.Use] = field(default_factory=dict)
-    deleted: bool = False
-    due: datetime | None = None
+    known: Known
     woken_at: datetime | None = None
-    waiting: WaitingNotice = field(default_factory=WaitingNotice)
-    last_words: LastWords = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.last_words = LastWords(besides=self.submission.rank0)
 
     @property
     def ref(self) -> JobRef:
@@ -171,17 +163,12 @@ class _Follower:
         """Have nothing run any more, and all of the log and of the pods' ends told."""
         if end.stop:
             await leftovers.delete(self.backend, self.ref, self.sink)
-        elif not self.keep_running_pods and not self.deleted:
+        elif not self.keep_running_pods and not self.known.deleted:
             await leftovers.stop(self.backend, self.ref, self.sink)
-        if self._has_begun:
+        if self.known.has_begun:
             await self.log.drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT)
             if end.outcome is Outcome.FAILED and not end.stop:
                 await self._look_again()
-
-    @property
-    def _has_begun(self) -> bool:
-        """Whether any pod may have run; a job that was suspended to its end has no log."""
-        return self.status.started_at is not None or bool(self.record and self.record.placed)
 
     # --- watching -----------------------------------------------------------------------------------------------------
 
@@ -194,7 +181,7 @@ class _Follower:
                 if following.done():
                     await self._take(following.result())
                     following = None  # with what was seen: ten thousand wait here
-                if reason := self.waiting.to_say(self.clock()):
+                if reason := self.known.waiting.to_say(self.clock()):
                     self.sink.notice(f"{self.ref} waits: {reason}")
                 if end := self._end():
                     return end
@@ -207,50 +194,23 @@ class _Follower:
 
     def _patience(self) -> float:
         """Return the seconds until something is due although nothing changes."""
-        if self.record is None:
+        if self.known.record is None:
             return _LONGEST
         now = self.clock()
-        instants = [self.deadline, self.waiting.due(), self._wakes_operator_at()]
+        instants = [self.deadline, self.known.waiting.due(), self._wakes_operator_at()]
         if not self.hands_off:
-            instants.append(diagnoses.ends_at(self.record, now=now, limits=self.limits))
+            instants.append(diagnoses.ends_at(self.known.record, now=now, limits=self.limits))
         left = [(instant - now).total_seconds() for instant in instants if instant is not None]
         return max(0.0, min([_LONGEST, *left]))
 
     async def _take(self, seen: Observation) -> None:
-        if seen.job is None:
-            self.deleted = True
-            return
-        self.noted = Diagnosis.stored_in(seen.job)
-        self.used = measured.stored_in(seen.job)
-        before = self.record or recorder.stored_in(seen.job)
-        replicas = len(self.submission.ranks)
-        after = kinds.observe(before, seen.job, seen.pods, seen.events, now=self.clock(), replicas=replicas)
-        self.record = self._masked(after)
-        self.due = kinds.due_at(seen.job)
-        self._say_changes(before, self.record, kinds.read_status(seen.job))
-        if self.status.phase.is_terminal:  # what ran until then; the operator stops it at the same moment
-            self.record = replace(self.record, running=before.running or self.record.running)
-        if self._has_log(self.record):
+        news = self.known.take(seen, now=self.clock())
+        for text in news.sentences:
+            self.sink.notice(text)
+        if self.known.has_log:
             self.log.begin()
-        if self.record.terminations != before.terminations and not self.hands_off:
-            await self._annotate_with_use({RECORD_ANNOTATION: recorder.to_text(self.record)})
-
-    def _say_changes(self, before: recorder.Record, after: recorder.Record, status: JobStatus) -> None:
-        known = set(before.notices)
-        for text in after.notices:
-            if text not in known:
-                self.sink.notice(f"{self.ref}: {text}")
-        for text in self.last_words.of(after.new_terminations_since(before)):
-            self.sink.notice(f"{self.ref}: {text}")
-        if status.phase not in {self.status.phase, JobPhase.SUSPENDED}:  # which says why, a moment later
-            self.sink.notice(f"{self.ref} is {status.phase.value}" + (f": {status.message}" if status.message else ""))
-        self.status = status
-        self.waiting.see(diagnoses.waiting_reason(after, status, replicas=len(self.submission.ranks)), self.clock())
-
-    def _masked(self, record: recorder.Record) -> recorder.Record:
-        """Mask what programs said last, before anything is shortened: half of a secret is not recognised any more."""
-        ends = tuple(replace(end, message=self.mask(end.message)) for end in record.terminations)
-        return replace(record, terminations=ends)
+        if news.has_ends and not self.hands_off:
+            await self._annotate_with_use({RECORD_ANNOTATION: recorder.to_text(self.known.story)})
 
     async def _annotate(self, texts: Mapping[str, str]) -> None:
         """Write on the job what whoever reads it later needs; one that cannot be written to loses nothing else."""
@@ -262,13 +222,13 @@ class _Follower:
     async def _annotate_with_use(self, texts: Mapping[str, str]) -> None:
         """Write it in one request with what was used so far; in none if nothing is known."""
         await self._measure()
-        used = measured.to_text(self.used, rank0=self.submission.rank0)
+        used = measured.to_text(self.known.used, rank0=self.submission.rank0)
         if all_texts := {**texts, **({USAGE_ANNOTATION: used} if used else {})}:
             await self._annotate(all_texts)
 
     async def _measure(self) -> None:
         """Take what the back-end knows while the job is watched; it asks nobody."""
-        self.used = measured.together(self.used, await self.backend.usage(self.ref))
+        self.known.used = measured.together(self.known.used, await self.backend.usage(self.ref))
 
     async def _wake_operator(self) -> None:
         """Change something on a job that is past its activeDeadlineSeconds, so that the operator looks at it.
@@ -282,20 +242,19 @@ class _Follower:
             await self._annotate({OVERDUE_ANNOTATION: now.isoformat(timespec="seconds")})
 
     def _wakes_operator_at(self) -> datetime | None:
-        if self.due is None or self.hands_off:
+        if self.known.due is None or self.hands_off:
             return None
-        return self.due + _MOMENT if self.woken_at is None else self.woken_at + _WAKE_INTERVAL
+        return self.known.due + _MOMENT if self.woken_at is None else self.woken_at + _WAKE_INTERVAL
 
     def _end(self) -> _End | None:
-        record = self.record or recorder.Record()
-        if self.deleted:
-            return self._end_of_gone(record, self.clock())
-        if self.status.phase.is_terminal:
-            succeeded = self.status.phase is JobPhase.SUCCEEDED
-            return _End(outcome=Outcome.SUCCEEDED if succeeded else Outcome.FAILED)
-        if self.hands_off or self.record is None:  # whoever has not seen the job does not know that it has not ended
+        phase, has_been_seen = self.known.status.phase, self.known.record is not None
+        if self.known.deleted:
+            return self._end_of_gone(self.known.story, self.clock())
+        if phase.is_terminal:
+            return _End(outcome=Outcome.SUCCEEDED if phase is JobPhase.SUCCEEDED else Outcome.FAILED)
+        if self.hands_off or not has_been_seen:  # whoever has not seen the job does not know that it has not ended
             return None
-        return self._end_by_us(record, self.clock())
+        return self._end_by_us(self.known.story, self.clock())
 
     def _end_of_gone(self, record: recorder.Record, now: datetime) -> _End:
         """After the deadline it was most likely a follower of ours that deleted it, and came no further."""
@@ -306,36 +265,29 @@ class _Follower:
 
     def _end_by_us(self, record: recorder.Record, now: datetime) -> _End | None:
         if self.deadline is not None and now >= self.deadline:
-            why = diagnoses.timed_out(record, ranks=self.submission.ranks, waiting=self.waiting.reason)
+            why = diagnoses.timed_out(record, ranks=self.submission.ranks, waiting=self.known.waiting.reason)
             return _End(outcome=Outcome.TIMED_OUT, diagnosis=why, stop=True)
-        why_not = diagnoses.ending(record, self.status, now=now, limits=self.limits, ranks=self.submission.ranks)
+        why_not = diagnoses.ending(record, self.known.status, now=now, limits=self.limits, ranks=self.submission.ranks)
         return _End(outcome=Outcome.FAILED, diagnosis=why_not, stop=True) if why_not else None
-
-    # --- the log ------------------------------------------------------------------------------------------------------
-
-    def _has_log(self, record: recorder.Record) -> bool:
-        """Whether rank 0 has begun to run."""
-        rank0 = self.submission.rank0
-        ended = (end.replica for end in record.terminations)
-        return rank0 in record.running or rank0 in record.finished or rank0 in ended
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     async def _conclude(self, end: _End) -> Conclusion:
         if end.outcome is not Outcome.SUCCEEDED:
             return self._failure(end.outcome, end.diagnosis or await self._diagnose_and_note())
+        status = self.known.status
         try:
             report = await self._inspect()
         except OutputsNotVerified as error:
-            return Conclusion(outcome=Outcome.UNVERIFIED, status=self.status, cursor=self.log.cursor, detail=str(error))
+            return Conclusion(outcome=Outcome.UNVERIFIED, status=status, cursor=self.log.cursor, detail=str(error))
         not_before = parse_instant(self.submission.first_started_at) or self.clock()
         found = problems(report, self.submission.outputs, not_before=not_before) if report else ()
         if found:
             return self._failure(Outcome.FAILED, diagnoses.outputs_failed(found, replica=self.submission.rank0), report)
         for note in notes(report, self.submission.outputs) if report else ():
             self.sink.notice(f"{self.ref}: {note}")
-        result = self._result(self.status, report, None)
-        return Conclusion(outcome=Outcome.SUCCEEDED, status=self.status, result=result, cursor=self.log.cursor)
+        result = self._result(status, report, None)
+        return Conclusion(outcome=Outcome.SUCCEEDED, status=status, result=result, cursor=self.log.cursor)
 
     async def _look_again(self) -> None:
         """See how the other replicas ended: the one whose end was seen first may only have followed the real cause."""
@@ -350,8 +302,8 @@ class _Follower:
 
     async def _diagnose_and_note(self) -> Diagnosis:
         """Say why, once for all: whoever reads the job later has neither its pods nor their logs."""
-        if self.noted is not None:
-            return self.noted
+        if self.known.noted is not None:
+            return self.known.noted
         found = self._with_tail(await self._diagnose())
         if not self.hands_off:
             await self._annotate_with_use({DIAGNOSIS_ANNOTATION: found.to_text()})
@@ -360,16 +312,16 @@ class _Follower:
     async def _diagnose(self) -> Diagnosis:
         """Read more of the log that matters than the record holds, if it can be read."""
         tails = {self.submission.rank0: tuple(self.log.tail)}
-        record, ranks = self.record or recorder.Record(), self.submission.ranks
-        first = diagnoses.diagnose(record, self.status, ranks=ranks, tails=tails)
+        record, ranks = self.known.story, self.submission.ranks
+        first = diagnoses.diagnose(record, self.known.status, ranks=ranks, tails=tails)
         if not first.replica or first.replica in tails:
             return first
         tails[first.replica] = await last_lines(self.backend, self.ref, first.replica, mask=self.mask)
-        return diagnoses.diagnose(record, self.status, ranks=ranks, tails=tails)
+        return diagnoses.diagnose(record, self.known.status, ranks=ranks, tails=tails)
 
     def _failure(self, outcome: Outcome, why: Diagnosis, report: OutputReport | None = None) -> Conclusion:
         why = self._with_tail(why)
-        status = replace(self.status, phase=JobPhase.FAILED)
+        status = replace(self.known.status, phase=JobPhase.FAILED)
         result = self._result(status, report, why)
         return Conclusion(outcome=outcome, status=status, diagnosis=why, result=result, cursor=self.log.cursor)
 
@@ -384,15 +336,14 @@ class _Follower:
         return report
 
     def _result(self, status: JobStatus, report: OutputReport | None, why: Diagnosis | None) -> dict[str, Any]:
-        record = self.record or recorder.Record()
         return summarize(
             self.submission,
             status=status,
-            record=record,
+            record=self.known.story,
             report=report,
             diagnosis=why,
             now=self.clock(),
-            used=self.used,
+            used=self.known.used,
         )
 
 

@@ -1,0 +1,103 @@
+"""What one look after the other adds to what is known of a followed job: of recorded stories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.known import Known, News
+from ptjob_provider.core.status import JobPhase
+from ptjob_provider.core.submission import Submission
+from recorded import recorded
+from story import STORIES, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def looks(name: str) -> Iterator[tuple[Observation, datetime]]:
+    """Yield what a watch has shown of a story, and when."""
+    told = recorded(name)
+    events: dict[str, Any] = {}
+    status = told["job"].get("status", {})
+    for look in told["seen"]:
+        events |= {event["metadata"]["name"]: event for event in look.get("events", ())}
+        status = look.get("status", status)
+        job = None if look.get("deleted") else {**told["job"], "status": status}
+        seen = Observation(job=job, pods=tuple(look.get("pods", ())), events=tuple(events.values()))
+        yield seen, datetime.fromisoformat(look["at"])
+
+
+def known(name: str, *, mask: Callable[[str], str] = str) -> Known:
+    return Known(submission=Submission.of(recorded(name)["job"]), mask=mask)
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_look_at_nothing_new_tells_nothing(name: str) -> None:
+    """However often a story is seen: each thing is said once, and each end of a container is written once."""
+    this = known(name)
+
+    for seen, at in looks(name):
+        this.take(seen, now=at)
+
+        assert this.take(seen, now=at) == News()
+
+
+@pytest.mark.parametrize("name", [name for name in STORIES if not read(name).is_deleted])
+def test_a_story_is_known_as_it_is_told(name: str) -> None:
+    """How it ended, which containers ended, and that something is to be written when one did."""
+    this, ends = known(name), 0
+    for seen, at in looks(name):
+        ends += this.take(seen, now=at).has_ends
+
+    story = read(name)
+    assert this.story.terminations == story.record.terminations
+    assert bool(ends) is bool(story.record.terminations)
+    assert (this.status, this.deleted) == (story.status, False)
+
+
+def test_what_has_not_been_seen_is_not_known() -> None:
+    """It waits, has no log, and may not have begun."""
+    this = known("pod-deleted-gloo")
+
+    assert (this.record, this.status.phase, this.has_begun, this.has_log) == (None, JobPhase.PENDING, False, False)
+
+
+def test_each_news_names_the_job_and_masks_what_programs_said() -> None:
+    """Before it is told or written anywhere."""
+    this = known("pod-abort-after-exception", mask=lambda text: text.replace("Error", "***"))
+    told = [text for seen, at in looks("pod-abort-after-exception") for text in this.take(seen, now=at).sentences]
+
+    assert told
+    assert all(text.startswith("team/digits-1a2b3c4d") for text in told)
+    ends = "\n".join(end.message for end in this.story.terminations)
+    assert "***" in ends
+    assert "Error" not in ends
+
+
+def test_a_job_that_is_seen_to_have_ended_keeps_what_ran_until_then() -> None:
+    """The operator stops it at the same moment: whoever looks a moment later sees nothing run."""
+    this = known("pod-deleted-gloo")
+    for seen, at in looks("pod-deleted-gloo"):
+        before, phase = this.story.running, this.status.phase
+        this.take(seen, now=at)
+        if this.status.phase.is_terminal and not phase.is_terminal:
+            break
+
+    assert before
+    assert this.story.running == before
+
+
+def test_a_job_that_goes_is_known_to_have_gone_and_nothing_else_is_forgotten() -> None:
+    """Its story is what a failure is told from."""
+    this = known("pod-deleted-gloo")
+    seen, at = next(looks("pod-deleted-gloo"))
+    this.take(seen, now=at)
+    story = this.story
+
+    assert this.take(replace(seen, job=None), now=at) == News()
+    assert (this.deleted, this.story) == (True, story)
