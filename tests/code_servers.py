@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
 
 USER, PASSWORD = "ann", "s3cr3t-of-ann"
+DIGITS = Path(__file__).parents[1] / "docker" / "digits"
 PACKAGES = ("git", "openssh-server", "rsync")
 PROGRAMS = ("git", "/usr/sbin/sshd", "rsync")
 _SSH_PORT = 22
@@ -72,6 +73,28 @@ class Repository:
     def name(self) -> str:
         """The folder that it is checked out to."""
         return self.path.stem
+
+
+@dataclass(frozen=True)
+class Served:
+    """A repository that may be cloned.
+
+    Attributes:
+        address: of it.
+        revision: its only commit.
+    """
+
+    address: str
+    revision: str
+
+
+@contextlib.contextmanager
+def digits(folder: Path, net: Net) -> Iterator[Served]:
+    """Serve a repository with the programs of the digits image; they are checked out to `code/digits`."""
+    ensure_programs()
+    path = plain_repository(folder, "digits", {file.name: file.read_text() for file in DIGITS.glob("*.py")})
+    with http(folder, net) as address:
+        yield Served(f"{address}/{path.name}", git(path, "rev-parse", "HEAD"))
 
 
 def repository(folder: Path, program: str = "print('v2')\n") -> Repository:

@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import code_servers
 import rbac
+from cluster.sync_image import SYNC
 from cluster.tenants import namespace_in, service_account
 from cluster_world import Tenant
+from code_servers import Net
 from demo.stack import Stack, StackConfig
 from installed import ROOT
 from task_run import TaskRun, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cluster.boot import Cluster
+    from code_servers import Served
     from ptjob_provider.core.identity import JobRef, Manifest
 
 HERE = Path(__file__).parent
@@ -41,7 +45,7 @@ echo "finished after $i"
 """Prints a numbered line twice a second until it is released."""
 
 TRAINS = f"""
-python train.py --epochs=2 --backend=gloo
+python code/digits/train.py --epochs=2 --backend=gloo
 while [ ! -e {GO} ]; do sleep 0.2; done
 """
 TELLS = """
@@ -85,20 +89,21 @@ class Secrets:
 
 @dataclass(frozen=True, kw_only=True)
 class Lab:
-    """The stack, the namespace of its jobs, and the secrets of both."""
+    """The stack, the namespace of its jobs, the repository that they train from, and the secrets of both."""
 
     stack: Stack
     cluster: Cluster
     namespace: str
     kubeconfig: Path
     image: str
+    code: Served
     secrets: Secrets
 
     def start(self, name: str) -> TaskRun:
         """Start one of RUNS."""
         dag_id, conf = RUNS[name]
-        image = {"image": self.image} if "python" in conf["script"] else {}
-        run_id = self.stack.api.trigger(dag_id, {"name": name, **conf, **image})
+        program = {"image": self.image, "code": self.code.address} if "python" in conf["script"] else {}
+        run_id = self.stack.api.trigger(dag_id, {"name": name, **conf, **program})
         return TaskRun(self.stack, dag_id, run_id)
 
     def release(self, ref: JobRef) -> None:
@@ -136,12 +141,15 @@ class Lab:
 
 
 @pytest.fixture(scope="session")
-def lab(cluster: Cluster, digits_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(
+    cluster: Cluster, digits_image: str, tell: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lab]:
     """Start the stack in a namespace of its own; both go with everything in them."""
     root = tmp_path_factory.mktemp("airflow-cluster")
     shutil.copytree(HERE / "dags", root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "dags" / "digits_handover.py", root / "dags")
-    with namespace_in(cluster) as namespace:
+    repositories = tmp_path_factory.mktemp("code")
+    with namespace_in(cluster) as namespace, code_servers.digits(repositories, Net.of(cluster)) as code:
         kubeconfig = service_account(cluster, namespace, rbac.rules())
         Tenant(cluster, namespace).claim("digits")
         hidden = secrets_of(kubeconfig)
@@ -149,7 +157,10 @@ def lab(cluster: Cluster, digits_image: str, tmp_path_factory: pytest.TempPathFa
         config = StackConfig(
             home=root / "home",
             dags=root / "dags",
-            settings=settings(kubeconfig, namespace, probe_image=digits_image),
+            settings={
+                **settings(kubeconfig, namespace, probe_image=digits_image),
+                "AIRFLOW__PTJOB__SYNC_IMAGE": SYNC.ensure(cluster, tell),
+            },
             paused_at_creation=False,
             parallelism=6,
         )
@@ -162,6 +173,7 @@ def lab(cluster: Cluster, digits_image: str, tmp_path_factory: pytest.TempPathFa
                 namespace=namespace,
                 kubeconfig=kubeconfig,
                 image=digits_image,
+                code=code,
                 secrets=hidden,
             )
 

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def test_a_deferred_training_is_read_line_by_line_and_hands_over_its_model(lab: Lab, runs: dict[str, TaskRun]) -> None:
-    """Rank 0's epochs are in the task's log while no worker waits; then model and curves are facts of the result."""
+    """Rank 0's epochs are in the task's log while no worker waits; then model and curves are facts of the result.
+
+    So is the commit: the program came from a repository.
+    """
     task = runs["trained"]
     task.wait_for_line("epoch 2/2", timeout=PATIENCE)
     state = task.state
@@ -25,6 +28,7 @@ def test_a_deferred_training_is_read_line_by_line_and_hands_over_its_model(lab: 
     result = task.xcom()
     assert result["job"] == ref.to_dict()
     assert result["phase"] == "Succeeded"
+    assert result["git_revision"] == lab.code.revision
     assert result["model"]["uri"] == "pvc://digits/models/7/model.pt"
     assert result["model"]["bytes"] > 100_000
     assert re.fullmatch(r"[0-9a-f]{64}", result["model"]["sha256"])

@@ -22,6 +22,7 @@ def training(**more: Any) -> PyTorchJobOperator:
         "command": ["sh", "-c"],
         "args": "{{ [dag_run.conf['script']] }}",
         "workers": "{{ dag_run.conf.get('workers', 1) }}",
+        "code": "{{ dag_run.conf.get('code') }}",
         "volumes": "{{ dag_run.conf.get('volumes') }}",
         "model": "{{ dag_run.conf.get('model') }}",
         "tfevents": "{{ dag_run.conf.get('tfevents') }}",
