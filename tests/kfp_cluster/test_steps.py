@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import code_servers
+from cluster.sync_image import SYNC
 from cluster.tenants import service_account
+from code_servers import Net
 from kfp_adapter.driver_stand_in import ROOT, TASK
 from kfp_cluster.lab import PATIENCE, new_run, owners
 from kfp_cluster.step_pod import Try
@@ -16,36 +19,47 @@ from kfp_cluster.stock_role import STOCK
 from ptjob_provider.core.identity import JobRef
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from kfp_cluster.lab import Lab, Step
 
 FAILS = "import sys; print('so far so good'); raise ValueError('the images are black')"
+TRAINS = 'echo "a canary of ${#CANARY} characters"; exec python code/digits/train.py --epochs=2 --backend=gloo'
 REFUSED = 'cannot list resource "events"'
 KINDS = ("pytorchjobs", "pods", "events", "configmaps")
 
 
-def test_a_training_hands_on_model_metrics_curves_and_report(lab: Lab, digits_image: str) -> None:
-    """A real one: the artifacts and texts that a pipeline goes on with, and nothing of a secret in any of them."""
+def test_a_training_hands_on_model_metrics_curves_and_report(
+    lab: Lab, digits_image: str, tmp_path: Path, tell: Callable[[str], None]
+) -> None:
+    """A real one: the artifacts and texts that a pipeline goes on with, and nothing of a secret in any of them.
+
+    Its program comes from a repository, whose commit is among them.
+    """
     canary, run = f"canary-{secrets.token_hex(8)}", new_run("trains")
     lab.deposit("hub", token=canary)
-    command = ["sh", "-c", 'echo "a canary of ${#CANARY} characters"; exec python train.py --epochs=2 --backend=gloo']
-    pipeline = lab.pipeline(
-        image=digits_image,
-        command=command,
-        env={"CANARY": {"secret": "hub", "key": "token"}},
-        volumes=["digits:/data"],
-        model=f"/data/{run}/model.pt",
-        tfevents=f"/data/{run}/logs",
-    )
+    with code_servers.digits(tmp_path, Net.of(lab.cluster)) as code:
+        pipeline = lab.pipeline(
+            image=digits_image,
+            command=["sh", "-c", TRAINS],
+            code={"git": code.address, "image": SYNC.ensure(lab.cluster, tell)},
+            env={"CANARY": {"secret": "hub", "key": "token"}},
+            volumes=["digits:/data"],
+            model=f"/data/{run}/model.pt",
+            tfevents=f"/data/{run}/logs",
+        )
+        step = lab.start(Try(run=run), pipeline)
+        exit_code = step.wait()
 
-    step = lab.start(Try(run=run), pipeline)
-
-    assert step.wait() == 0, step.log()
+    assert exit_code == 0, step.log()
     ref, log, published = JobRef.of(lab.job(run)), step.log(), step.published()
     told, artifacts = published["parameters"], published["artifacts"]
     assert f"a canary of {len(canary)} characters" in log
     assert f"── {ref} succeeded" in log
     assert (told["job_name"], told["model_uri"]) == (ref.name, f"pvc://digits/{run}/model.pt")
     assert (told["model_claim"], told["tfevents_uri"]) == ("digits", f"pvc://digits/{run}/logs")
+    assert told["result"]["git_revision"] == code.revision
     assert artifacts["trained_model"]["uri"] == f"{ROOT}/{run}/{TASK}/1/trained_model"
     assert artifacts["trained_model"]["metadata"]["uri"] == told["model_uri"]
     assert json.loads(artifacts["trained_model"]["content"])["sha256"] == told["result"]["model"]["sha256"]
