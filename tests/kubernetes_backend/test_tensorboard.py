@@ -22,7 +22,7 @@ from cluster_world import PATIENCE
 from curves import WRITES, tags
 from kubernetes_backend.finished import claim
 from kubernetes_backend.terminal import Terminal, terminal_of
-from rbac import rules
+from rbac import rules, rules_of_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,9 +48,10 @@ def terminal(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
     return permitted(cluster, namespace, tmp_path)
 
 
-def permitted(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
-    """Return such a terminal for a namespace, which has a claim."""
-    account = service_account(cluster, namespace, [*rules(), *yaml.safe_load(ROLE.read_text())["rules"]])
+def permitted(cluster: Cluster, namespace: str, tmp_path: Path, *, kind: str = "PyTorchJob") -> Terminal:
+    """Return such a terminal for a namespace, which has a claim; another kind has a Role of its own."""
+    may = rules() if kind == "PyTorchJob" else rules_of_kinds()
+    account = service_account(cluster, namespace, [*may, *yaml.safe_load(ROLE.read_text())["rules"]])
     terminal = replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
     cluster.kubectl.apply(claim(namespace))
     return terminal
@@ -104,6 +105,17 @@ def address(terminal: Terminal, job: str) -> str:
     return str(json.loads(terminal.ptjob("get", job, "-o", "json").stdout)["tensorboard_url"])
 
 
+def address_by_node(terminal: Terminal, job: str) -> str:
+    """Return it as it is for people.
+
+    On a busy machine no node is known yet when the job is submitted; whoever follows it notes the address then.
+    """
+    by_node = re.compile(rf"http://{re.escape(internal_ip(terminal))}:3\d{{4}}/")
+    with Looking(terminal, job, word="follow"):
+        wait_until("its address", lambda: by_node.fullmatch(address(terminal, job)), timeout=PATIENCE)
+    return address(terminal, job)
+
+
 def lookers(terminal: Terminal) -> list[str]:
     """Return the pods that were started for somebody who looks."""
     return [name for name in names(terminal, "pods") if name.startswith("ptjob-tensorboard")]
@@ -135,11 +147,7 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(
     wait_until("its events", lambda: "written" in terminal.cluster.kubectl(*written), timeout=PATIENCE)
     terminal.cluster.kubectl("rollout", "status", "deployment/curves-tensorboard", *there, f"--timeout={PATIENCE}s")
 
-    # On a busy machine no node is known yet when the job is submitted; whoever follows it notes the address then.
-    by_node = re.compile(rf"http://{re.escape(internal_ip(terminal))}:3\d{{4}}/")
-    with Looking(terminal, "curves", word="follow"):
-        wait_until("its address", lambda: by_node.fullmatch(address(terminal, "curves")), timeout=PATIENCE)
-    shown = address(terminal, "curves")
+    shown = address_by_node(terminal, "curves")
     (listed,) = json.loads(terminal.ptjob("list", "-o", "json").stdout)
     with Looking(terminal, "curves") as looking:
         seen, beside, ended = looking.tags(), lookers(terminal), looking.end(signal.SIGINT)
@@ -171,14 +179,43 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(
     wait_until("the pods to go", lambda: not lookers(terminal), timeout=PATIENCE)
 
 
-def test_what_stands_beside_a_job_goes_with_it(cluster: Cluster, hardened_namespace: str, tmp_path: Path) -> None:
+def test_a_tensorboard_stands_beside_a_trainjob(
+    trained: Cluster, namespace: str, digits_image: str, tmp_path: Path
+) -> None:
+    """Where Trainer's pod is, with its URL in `get`; it goes when the training ends, for nothing deletes a TrainJob."""
+    terminal = permitted(trained, namespace, tmp_path, kind="TrainJob")
+    words = ("--image", digits_image, "--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", *SMALL)
+    train = ("--kind", "TrainJob", *words, "--", "python3", "-c", WRITES_AND_WAITS)
+    submitted = terminal.ptjob("submit", "--name", "curves", *train)
+    assert submitted.exit_code == 0, submitted.output
+    wait_until("its events", lambda: "written" in terminal.ptjob("logs", "curves").output, timeout=PATIENCE)
+
+    address_by_node(terminal, "curves")
+    with Looking(terminal, "curves") as looking:
+        seen, beside, ended = looking.tags(), lookers(terminal), looking.end(signal.SIGINT)
+
+    assert list(seen.values()) == [{"loss": {"displayName": "", "description": ""}}], seen
+    assert (ended[0], beside) == (0, []), ended
+    (rank0,) = [name for name in names(terminal, "pods") if name.startswith("curves-node-0-0-")]
+    terminal.cluster.kubectl("exec", rank0, "--namespace", namespace, "--", "sh", "-c", "kill 1")
+    followed = terminal.ptjob("follow", "curves")
+    assert followed.exit_code == 0, followed.output
+    assert json.loads(terminal.ptjob("get", "curves", "-o", "json").stdout)["tensorboard_url"] is None
+    assert "curves-tensorboard" not in names(terminal, "services") + names(terminal, "deployments")
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
+def test_what_stands_beside_a_job_goes_with_it(
+    kind: str, trained: Cluster, hardened_namespace: str, tmp_path: Path
+) -> None:
     """Also of a job that never ran, where pods are restricted, counted and limited.
 
     Its pod is admitted, and waits for one of the job's; nobody knows a node's address.
     """
-    terminal = permitted(cluster, hardened_namespace, tmp_path)
+    terminal = permitted(trained, hardened_namespace, tmp_path, kind=kind)
     user = ("--security-context", "{runAsUser: 1000, runAsNonRoot: true}")
-    words = ("--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", "--suspend", *user, *SMALL)
+    words = ("--kind", kind, "--data", "data:/data", "--tfevents", "/data/logs", "--tensorboard", "--suspend")
+    words += (*user, *SMALL)
     submitted = terminal.ptjob("submit", "--name", "paused", "--image", INIT_IMAGE, *words, "sleep 600")
     assert submitted.exit_code == 0, submitted.output
 
