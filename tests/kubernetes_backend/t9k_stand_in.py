@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
 
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+TENSORBOARD = {
+    "type": "object",
+    "properties": {
+        "image": {"type": "string"},
+        "trainingLogFilesets": {"type": "array", "items": {"type": "string", "pattern": "^t9k://"}},
+    },
+}
+"""As it is documented; what it does not have, the API server takes away."""
+
+SPEC = {**ANYTHING, "properties": {"tensorboardSpec": TENSORBOARD}}
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -27,7 +37,7 @@ CRD = {
                 "served": True,
                 "storage": True,
                 "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": ANYTHING, "status": ANYTHING}}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": SPEC, "status": ANYTHING}}},
             }
         ],
     },

@@ -53,9 +53,13 @@ def job(namespace: str, script: str, **fields: Any) -> TrainingJob:
 async def test_a_job_is_followed_to_its_end(
     platform: Cluster, namespace: str, script: str, end: tuple[str, tuple[str, str]], outcome: Outcome
 ) -> None:
-    """Its log is that of the first replica, whose pod has letters in its name that nobody knew before."""
+    """Its log is that of the first replica, whose pod has letters in its name that nobody knew before.
+
+    Its TensorBoard is T9k's to run, by words that the server keeps.
+    """
     backend, sink = KubernetesBackend(config_of(service_account(platform, namespace, rules_of_kinds()))), ListSink()
-    submission = await ensure_submitted(backend, job(namespace, script), owner=OWNER, store=MemoryStore())
+    asked = job(namespace, script, tensorboard={"logdir": "pvc://runs/logs", "image": "tb:1"})
+    submission = await ensure_submitted(backend, asked, owner=OWNER, store=MemoryStore())
     controller = ScriptedController(platform, submission.ref)
 
     async with asyncio.timeout(2 * PATIENCE):
@@ -71,7 +75,9 @@ async def test_a_job_is_followed_to_its_end(
         assert conclusion.diagnosis is not None
         assert "-worker-0 (rank 0) exited with code 3" in conclusion.diagnosis.summary
         assert "no such class" in conclusion.diagnosis.log_tail
-    assert (await find_job(backend, namespace, submission.ref.name))["kind"] == "PyTorchTrainingJob"
+    found = await find_job(backend, namespace, submission.ref.name)
+    assert found["kind"] == "PyTorchTrainingJob"
+    assert found["spec"]["tensorboardSpec"] == {"image": "tb:1", "trainingLogFilesets": ["t9k://pvc/runs/logs"]}
     await stop_and_wait(backend, submission.ref)
 
 
