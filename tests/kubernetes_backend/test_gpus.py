@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cluster.gpu import RESOURCE, gpus
+from cluster.shell import wait_until
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
@@ -21,8 +23,22 @@ from rbac import rules
 if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.identity import Manifest
 
 TRAIN = ["python3", "-c", "import time; time.sleep(5)"]
+
+
+def quota(namespace: str) -> dict[str, Any]:
+    """Return a quota of four cards."""
+    meta = {"name": "cards", "namespace": namespace}
+    hard = {f"requests.{RESOURCE}": "4"}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}}
+
+
+def counts_none(cluster: Cluster, namespace: str) -> bool:
+    """Tell whether the quota counts, and no card is taken."""
+    status: Manifest = cluster.kubectl.get("resourcequota", "cards", namespace=namespace).get("status") or {}
+    return status.get("used") == {f"requests.{RESOURCE}": "0"}
 
 
 async def run(cluster: Cluster, namespace: str, name: str, **fields: Any) -> tuple[Conclusion, ListSink]:
@@ -39,10 +55,18 @@ async def run(cluster: Cluster, namespace: str, name: str, **fields: Any) -> tup
 async def test_a_job_gets_its_gpus_and_one_that_wants_more_is_told_why(
     cluster: Cluster, namespace: str, digits_image: str
 ) -> None:
-    """Two of two are placed and counted as used; of three the scheduler's own words say that one is missing."""
+    """Two of two are placed and counted as used; of three the scheduler's own words say that one is missing.
+
+    Where its namespace may only have so many, the quota says so in its words.
+    """
     with gpus(cluster, 2):
         fits, _ = await run(cluster, namespace, "fits", image=digits_image, workers=2, gpus=1)
-        wants, sink = await run(cluster, namespace, "wants", image=digits_image, gpus=3)
+        cluster.kubectl.apply(quota(namespace))
+        wait_until("the quota to count", partial(counts_none, cluster, namespace), timeout=PATIENCE)
+        (wants, sink), (may_not, told) = await asyncio.gather(
+            run(cluster, namespace, "wants", image=digits_image, gpus=3),
+            run(cluster, namespace, "may-not", image=digits_image, gpus=5),
+        )
 
     assert fits.outcome is Outcome.SUCCEEDED, fits
     assert fits.result is not None
@@ -51,3 +75,8 @@ async def test_a_job_gets_its_gpus_and_one_that_wants_more_is_told_why(
     assert (wants.diagnosis.cause, wants.diagnosis.retryable) == (Cause.UNSCHEDULABLE, True)
     assert f"Insufficient {RESOURCE}" in wants.diagnosis.summary
     assert any(f"Insufficient {RESOURCE}" in text for text in sink.notices)
+    assert may_not.diagnosis is not None
+    assert (may_not.diagnosis.cause, may_not.diagnosis.retryable) == (Cause.QUOTA, True)
+    for text in (may_not.diagnosis.summary, "\n".join(told.notices)):
+        assert f"exceeded quota: cards, requested: requests.{RESOURCE}=5, used: " in text
+        assert f"limited: requests.{RESOURCE}=4" in text
