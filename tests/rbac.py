@@ -10,6 +10,7 @@ import yaml
 ROLE = Path(__file__).parent.parent / "docs" / "kubernetes-role.yaml"
 ROLE_OF_KINDS = ROLE.with_name("kubernetes-role-kinds.yaml")
 OPTIONAL = ROLE.with_name("kubernetes-optional.yaml")
+OF_TENSORBOARD = ROLE.with_name("kubernetes-tensorboard-role.yaml")
 
 
 def rules() -> list[dict[str, Any]]:
@@ -35,6 +36,11 @@ def optional_rules() -> list[dict[str, Any]]:
 def cluster_rules() -> list[dict[str, Any]]:
     """Return the rules of the documented ClusterRole."""
     return _rules_in(OPTIONAL, "ClusterRole")
+
+
+def tensorboard_rules() -> list[dict[str, Any]]:
+    """Return the rules of the documented Role that a TensorBoard takes."""
+    return _rules_in(OF_TENSORBOARD, "Role")
 
 
 def verbs() -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """A real Airflow whose jobs are pods of the tests' cluster, for the whole session.
 
-Its connection is a kubeconfig with the token of a service account that may do what `docs/kubernetes-role.yaml` says.
+Its connection is a kubeconfig with the token of a service account that may do what `docs/kubernetes-role.yaml` says,
+and what `docs/kubernetes-role-kinds.yaml` says for the one TrainJob.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "retried": ("wait_1", {"script": TICKS}),
     "abandoned": ("wait_0", {"script": TICKS}),
     "trained": ("defer_0", {"script": TRAINS, **OUTPUTS}),
+    "as-train-job": ("defer_trainjob", {"script": 'echo "rank $RANK of $WORLD_SIZE"', "workers": 2}),
     "marked-failed": ("defer_0", {"script": TICKS, "workers": 2}),
     "marked-success": ("defer_0", {"script": TICKS}),
     "cleared": ("defer_0", {"script": TICKS}),
@@ -142,15 +144,15 @@ class Lab:
 
 @pytest.fixture(scope="session")
 def lab(
-    cluster: Cluster, digits_image: str, tell: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory
+    trained: Cluster, digits_image: str, tell: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Lab]:
     """Start the stack in a namespace of its own; both go with everything in them."""
     root = tmp_path_factory.mktemp("airflow-cluster")
     shutil.copytree(HERE / "dags", root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "dags" / "digits_handover.py", root / "dags")
-    repositories = tmp_path_factory.mktemp("code")
+    cluster, repositories = trained, tmp_path_factory.mktemp("code")
     with namespace_in(cluster) as namespace, code_servers.digits(repositories, Net.of(cluster)) as code:
-        kubeconfig = service_account(cluster, namespace, rbac.rules())
+        kubeconfig = service_account(cluster, namespace, rbac.rules_of_kinds())
         Tenant(cluster, namespace).claim("digits")
         hidden = secrets_of(kubeconfig)
         _deposit(cluster, namespace, hidden)

@@ -35,6 +35,17 @@ def test_a_deferred_training_is_read_line_by_line_and_hands_over_its_model(lab: 
     assert 0 < result["tfevents"]["scalars"]["held_out/accuracy"] <= 1
 
 
+def test_a_train_job_is_a_task_like_any_other(runs: dict[str, TaskRun]) -> None:
+    """Rank 0's line is in the task's log, and the result says what it was."""
+    task = runs["as-train-job"]
+
+    assert task.wait(timeout=PATIENCE) == "success", task.text()
+    result = task.xcom()
+    assert "rank 0 of 2" in task.text()
+    assert (result["job"]["kind"], result["phase"]) == ("TrainJob", "Succeeded")
+    assert result["rank0"] == f"{result['job']['name']}-node-0-0"
+
+
 def test_a_pod_task_and_a_job_task_read_the_model_from_the_claim(lab: Lab) -> None:
     """The example of `dags/`: both see the accuracy that the training had told of the same model."""
     conf = {"image": lab.image, "epochs": 2}

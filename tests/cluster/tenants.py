@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import secrets
 from typing import TYPE_CHECKING, Any
@@ -115,6 +116,27 @@ def service_account(
     kubectl, wanted = cluster.kubectl_as(path), _comparable(rules)
     wait_until(f"the rules of {namespace}/{name}", lambda: _rules_in_effect(kubectl, namespace) == wanted, timeout=60)
     return path
+
+
+@contextlib.contextmanager
+def rules_everywhere(cluster: Cluster, namespace: str, rules: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """Let that service account do what the rules of a ClusterRole say, in the whole cluster, as long as this lasts."""
+    name = f"ptjob-{namespace}"
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    subject = {"kind": "ServiceAccount", "name": "ptjob", "namespace": namespace}
+    who, asked = f"--as=system:serviceaccount:{namespace}:ptjob", rules[-1]
+    resource = ".".join(filter(None, (asked["resources"][-1], asked["apiGroups"][-1])))
+    try:
+        cluster.kubectl.apply(
+            {**rbac, "kind": "ClusterRole", "rules": list(rules)},
+            {**rbac, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]},
+        )
+        may = functools.partial(cluster.kubectl, "auth", "can-i", asked["verbs"][-1], resource, who)
+        wait_until(f"the rights of {name}", may, timeout=60)
+        yield
+    finally:
+        cluster.kubectl("delete", "clusterrole,clusterrolebinding", name, "--ignore-not-found")
 
 
 def _rules_in_effect(kubectl: Kubectl, namespace: str) -> list[dict[str, list[str]]]:

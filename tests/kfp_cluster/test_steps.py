@@ -15,13 +15,15 @@ from code_servers import Net
 from kfp_adapter.driver_stand_in import ROOT, TASK
 from kfp_cluster.lab import PATIENCE, new_run, owners
 from kfp_cluster.step_pod import Try
-from kfp_cluster.stock_role import STOCK
+from kfp_cluster.stock_role import STOCK, documented
 from ptjob_provider.core.identity import JobRef
+from rbac import rules_of_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from cluster.boot import Cluster
     from kfp_cluster.lab import Lab, Step
 
 FAILS = "import sys; print('so far so good'); raise ValueError('the images are black')"
@@ -88,6 +90,22 @@ def test_a_job_that_fails_fails_its_step(lab: Lab) -> None:
     assert step.published() == {}
     assert lab.live_jobs(run) == []
     assert [pod for pod in lab.pods(ref) if pod["status"]["phase"] not in {"Failed", "Succeeded"}] == []
+
+
+def test_a_train_job_is_a_step_like_any_other(lab: Lab, trained: Cluster) -> None:
+    """With the Role of its kind: its log is the step's, and when it has ended it is the run's."""
+    run, account = new_run("trainer"), "runs-train-jobs"
+    service_account(trained, lab.namespace, [*STOCK, *documented(), *rules_of_kinds()], name=account)
+    says = ["sh", "-c", 'echo "rank $RANK of $WORLD_SIZE"']
+
+    step = lab.start(Try(run=run), lab.pipeline(kind="TrainJob", workers=2, command=says), account=account)
+
+    assert step.wait() == 0, step.log()
+    (job,) = lab.objects("trainjobs")
+    told = step.published()["parameters"]
+    assert "rank 0 of 2" in step.log().splitlines()
+    assert (told["job_name"], told["result"]["job"]["kind"]) == (job["metadata"]["name"], "TrainJob")
+    assert owners(job) == [lab.controller(run)["uid"]]
 
 
 def running(lab: Lab, attempt: Try) -> tuple[Step, JobRef]:

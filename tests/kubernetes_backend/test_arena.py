@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -20,11 +21,11 @@ from cluster.gpu import gpus
 from cluster.images import INIT_IMAGE
 from cluster.shell import bare_environment, wait_until
 from cluster.sync_image import SYNC
-from cluster.tenants import service_account
+from cluster.tenants import rules_everywhere, service_account
 from cluster_world import PATIENCE
 from guide_pages import DIGITS
 from ptjob_provider.cli import main
-from rbac import optional_rules, rules
+from rbac import cluster_rules, optional_rules, rules, tensorboard_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -101,13 +102,17 @@ def people(cluster: Cluster, namespace: str, arena_program: Path, tmp_path: Path
 
 
 def test_arenas_own_command_line_handles_our_jobs(people: People) -> None:
-    """`arena list`, `get`, `logs` and `delete`, as their users are used to, on a job that `ptjob` has submitted."""
+    """`arena list`, `get`, `logs`, `top job`, `delete` and `prune`, as on a job of its own; `ptjob` has made these."""
+    short = people.ptjob("run", "--name", "short", "--image", INIT_IMAGE, *SMALL, "true")
     submitted = people.ptjob("submit", "--name", "ours", "--image", INIT_IMAGE, "--workers", "2", *SMALL, SPEAKS)
-    assert submitted.exit_code == 0, submitted.output
+    assert short.exit_code == submitted.exit_code == 0, short.output + submitted.output
     people.wait_for_lines("ours-master-0")
     people.wait_for_lines("ours-worker-0")
 
     listed = people.arena("list")
+    topped = people.arena("top", "job")
+    pruned = people.arena("prune", "--since", "1s")
+    left = [name for name in ("short", "ours") if people.has("pytorchjobs", name)]
     shown = people.arena("get", "ours")
     rank0 = people.arena("logs", "ours")
     worker = people.arena("logs", "ours", "-i", "ours-worker-0", "-t", "1")
@@ -117,6 +122,8 @@ def test_arenas_own_command_line_handles_our_jobs(people: People) -> None:
     deleted = people.arena("delete", "ours")
 
     assert re.search(r"^ours\s+RUNNING\s+PYTORCHJOB", listed, re.MULTILINE), listed
+    assert re.search(r"^ours\s+RUNNING\s+PYTORCHJOB", topped, re.MULTILINE), topped
+    assert left == ["ours"], pruned
     assert "ours-master-0" in shown
     assert "ours-worker-0" in shown
     assert [line for line in rank0.splitlines() if "line" in line] == [f"rank 0 line {n}" for n in (1, 2, 3)]
@@ -140,13 +147,18 @@ def test_what_arena_needs_goes_with_the_job(people: People) -> None:
     wait_until("the ConfigMap to be gone", lambda: not people.has("configmaps", "ours-pytorchjob"), timeout=PATIENCE)
 
 
-def test_without_the_right_the_job_is_submitted_and_that_is_said(people: People) -> None:
+def test_without_the_right_the_job_is_submitted_and_that_is_said(
+    people: People, caplog: pytest.LogCaptureFixture
+) -> None:
     """The documented Role alone: whoever asks for more words is told what Arena will miss."""
     service_account(people.cluster, people.namespace, rules())
+    caplog.set_level(logging.INFO)
 
     said = people.ptjob("--loglevel", "info", "submit", "--name", "ours", "--image", INIT_IMAGE, *SMALL, "sleep 600")
 
     assert said.exit_code == 0, said.output
+    (sentence,) = [each for each in caplog.messages if "`arena delete` will not find it" in each]
+    assert 'cannot create resource "configmaps"' in sentence
     assert not people.has("configmaps", "ours-pytorchjob")
 
 
@@ -197,23 +209,26 @@ def test_a_session_of_arenas_guide_does_the_same_here(
     """The page's lines with an image and a repository of the test train real digits, on cards that are none.
 
     The claim with the guide's data is there before, as in the guide; NCCL becomes gloo by the installation's template.
+    The documented Roles are enough, with those that are optional.
     """
     code_servers.ensure_programs()
     net = code_servers.Net.of(people.cluster)
-    administrator = replace(
-        people,
-        kubeconfig=people.cluster.layout.kubeconfig,
-        options={"PTJOB_SYNC_IMAGE": SYNC.ensure(people.cluster, tell), "PTJOB_JOB_TEMPLATE": TEMPLATE},
-    )
+    service_account(people.cluster, people.namespace, [*rules(), *optional_rules(), *tensorboard_rules()])
+    options = {"PTJOB_SYNC_IMAGE": SYNC.ensure(people.cluster, tell), "PTJOB_JOB_TEMPLATE": TEMPLATE}
+    person = replace(people, options=options)
     if guide == CHINESE:
-        have_data(administrator, digits_image, tmp_path)
+        have_data(person, digits_image, tmp_path)
     said = {}
 
-    with gpus(people.cluster, 3), code_servers.http(serve_code(tmp_path), net) as served:
+    with (
+        gpus(people.cluster, 3),
+        rules_everywhere(people.cluster, people.namespace, cluster_rules()),
+        code_servers.http(serve_code(tmp_path), net) as served,
+    ):
         for _, *line in session(guide, address=f"{served}/mnist-pytorch.git", image=digits_image):
             if line[0] == "logs" and "follow" not in said:
-                said["follow"] = administrator.ptjob("follow", line[1]).stdout
-            result = administrator.ptjob(*line)
+                said["follow"] = person.ptjob("follow", line[1]).stdout
+            result = person.ptjob(*line)
             assert result.exit_code == 0, f"{line}: {result.output}"
             said.setdefault(" ".join(line), result.stdout)  # TensorBoard leaves a claim of one node when the job ends
 
@@ -222,14 +237,18 @@ def test_a_session_of_arenas_guide_does_the_same_here(
     tail = next(text for line, text in said.items() if line.endswith("-t 5"))
     assert said["top node"].splitlines()[-1] == "0/3 (0%)"
     assert f"{job}-worker-0" in said[f"get {job}"]
+    if guide != CHINESE:
+        assert said["list"].splitlines()[1].split()[0] == job
+        assert f"{job}-worker-0" in said[f"get {job} --type pytorchjob"]
     assert said["follow"] == log
     accuracies = [trained(rank, text, workers=workers, epochs=epochs) for rank, text in enumerate((log, worker_log))]
     assert accuracies[0] == accuracies[1] > least
     assert tail.splitlines() == (log if guide == CHINESE else worker_log).splitlines()[-5:]
     if guide == CHINESE:
         assert "training-data" in said["data list"]
+        assert said["top job"].splitlines()[1].split()[0] == job
         assert re.search(r"http://[\d.]+:\d+/", said[f"get {job}"])
-    assert administrator.ptjob("delete", job).stdout.endswith("is deleted; its claims are as they were\n")
+    assert person.ptjob("delete", job).stdout.endswith("is deleted; its claims are as they were\n")
 
 
 def have_data(people: People, image: str, folder: Path) -> None:

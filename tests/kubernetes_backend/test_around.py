@@ -13,7 +13,7 @@ from cluster.gpu import gpus
 from cluster.images import INIT_IMAGE
 from cluster.layout import NODE
 from cluster.shell import wait_until
-from cluster.tenants import service_account
+from cluster.tenants import rules_everywhere, service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink
 from kubernetes_backend.terminal import Terminal, terminal_of
@@ -45,17 +45,8 @@ def bare(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
 def trusted(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Terminal]:
     """A person's who has the optional Role and ClusterRole as well."""
     account = service_account(cluster, namespace, [*rules(), *optional_rules()])
-    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": f"ptjob-{namespace}"}}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"ptjob-{namespace}"}
-    subject = {"kind": "ServiceAccount", "name": "ptjob", "namespace": namespace}
-    cluster.kubectl.apply(
-        {**rbac, "kind": "ClusterRole", "rules": cluster_rules()},
-        {**rbac, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]},
-    )
-    terminal = replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
-    wait_until("the rights", lambda: terminal.ptjob("top", "node").exit_code == 0, timeout=PATIENCE)
-    yield terminal
-    cluster.kubectl("delete", "clusterrole,clusterrolebinding", f"ptjob-{namespace}")
+    with rules_everywhere(cluster, namespace, cluster_rules()):
+        yield replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
 
 
 def test_a_check_up_with_the_documented_role_names_what_more_there_is(bare: Terminal) -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cluster.images import INIT_IMAGE
-from cluster.shell import wait_until
-from cluster.tenants import service_account
-from cluster_world import PATIENCE
+from cluster.tenants import rules_everywhere, service_account
 from kubernetes_backend.every_verb import VERBS, everything, rules_without
 from kubernetes_backend.trainjob_stories import runtime
 from ptjob_provider.core import kinds
@@ -29,8 +25,6 @@ from ptjob_provider.core.stopping import stop_and_wait
 from rbac import runtime_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kubernetes_backend.trainjobs import Lab
 
 
@@ -136,31 +130,10 @@ async def test_a_missing_runtime_is_said_with_those_that_there_are(lab: Lab) -> 
     """Where the cluster's runtimes may be listed as well, with the documented ClusterRole."""
     lab.cluster.kubectl.apply(runtime("Never", 0, namespace=lab.namespace))
 
-    with runtimes_listed(lab), pytest.raises(InvalidSpec) as caught:
+    with rules_everywhere(lab.cluster, lab.namespace, runtime_rules()), pytest.raises(InvalidSpec) as caught:
         await lab.submit("true", runtime="nosuch")
 
     assert str(caught.value) == ("runtime: 'nosuch' is not allowed; allowed: TrainingRuntime/ours, torch-distributed")
-
-
-@contextlib.contextmanager
-def runtimes_listed(lab: Lab) -> Iterator[None]:
-    """Let the lab's account list the cluster's runtimes."""
-    name = f"ptjob-{lab.namespace}"
-    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-    subject = {"kind": "ServiceAccount", "name": "ptjob", "namespace": lab.namespace}
-    kubectl = lab.cluster.kubectl
-    who = f"--as=system:serviceaccount:{lab.namespace}:ptjob"
-    try:
-        kubectl.apply(
-            {**rbac, "kind": "ClusterRole", "rules": runtime_rules()},
-            {**rbac, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]},
-        )
-        allowed = partial(kubectl, "auth", "can-i", "list", "clustertrainingruntimes", who)
-        wait_until("the right", allowed, timeout=PATIENCE)
-        yield
-    finally:
-        kubectl("delete", "clusterrole,clusterrolebinding", name, "--ignore-not-found")
 
 
 async def test_a_retry_adopts_the_job_that_runs(lab: Lab) -> None:

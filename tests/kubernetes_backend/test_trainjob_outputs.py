@@ -19,12 +19,17 @@ LITTLE = {"requests": {"cpu": "100m", "memory": "300Mi"}}
 
 
 async def test_digits_on_two_nodes_leave_a_model_that_is_verified(lab: Lab, digits_image: str) -> None:
-    """Both nodes train together; size, sha256, step and last scalars in the result equal what the files have."""
+    """Two processes of torchrun on each train together; what the result says of the files equals what they have."""
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     volume = prepared_volume(lab.cluster, lab.namespace)
 
     submission = await lab.submit(
-        image=digits_image, command=None, args=["--epochs", "2"], container_resources=LITTLE, **OUTPUTS
+        image=digits_image,
+        command=["torchrun", "/opt/digits/train.py"],
+        args=["--epochs", "2"],
+        nproc_per_node=2,
+        container_resources=LITTLE,
+        **OUTPUTS,
     )
     conclusion = await lab.follow(submission)
 

@@ -46,6 +46,9 @@ with dag("wait_1"):
 with dag("defer_0"):
     training(deferrable=True, retries=0)
 
+with dag("defer_trainjob"):
+    training(deferrable=True, retries=0, kind="TrainJob")
+
 with dag("defer_timeout"):
     training(deferrable=True, retries=0, execution_timeout=timedelta(seconds=180))
 
