@@ -297,7 +297,35 @@ def test_the_node_may_be_spoken_of_in_several_patches_of_a_manifest() -> None:
     assert replicated_jobs(found["spec"]["runtimePatches"][2]) == []
 
 
-@pytest.mark.parametrize("spec", [None, "text", {"runtimeRef": "text"}, {"runtimeRef": {}, "trainer": 3}])
+@pytest.mark.parametrize("where", [0, 1])
+def test_a_manifest_from_a_cluster_with_kueue_leaves_kueues_patch_there(where: int) -> None:
+    """Its webhook adds one to every job; with a second one of that name no server takes the job."""
+    label = {"nodeSelector": {"kubernetes.io/os": "linux"}}
+    entry = {"name": "node", "template": {"spec": {"template": {"spec": label}}}}
+    kueues = {
+        "manager": "kueue.x-k8s.io/manager",
+        "time": "2026-11-20T08:00:00Z",
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [entry]}}},
+    }
+    patches = list(OWN["spec"]["runtimePatches"])
+    patches.insert(where, kueues)
+
+    found = rendered(manifest={**OWN, "spec": {**OWN["spec"], "runtimePatches": patches}}, exact_name=True)
+
+    assert found == rendered(manifest=OWN, exact_name=True)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        "text",
+        {"runtimeRef": "text"},
+        {"runtimeRef": {}, "trainer": 3},
+        {"runtimeRef": {}, "runtimePatches": "text"},
+        {"runtimeRef": {}, "runtimePatches": ["text"]},
+    ],
+)
 def test_a_manifest_of_another_shape_is_refused(spec: Any) -> None:
     """The text names the part."""
     with pytest.raises(InvalidSpec, match=r"^spec"):

@@ -16,7 +16,7 @@ from ptjob_provider.core.kinds.rendering import Pods, rendered
 from ptjob_provider.core.kinds.trainjob.fetching import with_code
 from ptjob_provider.core.kinds.trainjob.runtimes import reference
 from ptjob_provider.core.kinds.trainjob.template import CONTAINER, template_of, with_template
-from ptjob_provider.core.kinds.trainjob.words import STEP, in_newest_words
+from ptjob_provider.core.kinds.trainjob.words import STEP, in_newest_words, without_queues_word
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.spec.literals import mapping
 
@@ -166,7 +166,8 @@ def _given(manifest: Manifest) -> Manifest:
     mapping("metadata", given.get("metadata") or {})
     spec = mapping("spec", given.get("spec"))
     mapping("spec.runtimeRef", spec.get("runtimeRef"))
-    return {**without_servers_word({**given, "metadata": given.get("metadata") or {}}), "spec": in_newest_words(spec)}
+    asked = in_newest_words(without_queues_word(spec))
+    return {**without_servers_word({**given, "metadata": given.get("metadata") or {}}), "spec": asked}
 
 
 def _processes(number: int | str) -> Manifest:

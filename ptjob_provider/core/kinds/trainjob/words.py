@@ -28,6 +28,8 @@ STEP = "node"
 
 MANAGER = "ptjob-provider/job"
 
+_QUEUES_MANAGER = "kueue.x-k8s.io/manager"
+
 PATCHES, TEMPLATES, PODS = "runtimePatches", "podTemplateOverrides", "podSpecOverrides"
 
 PATCHABLE = frozenset(
@@ -56,6 +58,19 @@ def in_newest_words(spec: Mapping[str, Any]) -> Manifest:
     given = sequence(f"spec.{PATCHES}", spec.get(PATCHES) or [])
     patches = [_patch(f"{MANAGER}-{number}", *entry) for number, entry in enumerate(older)]
     return {**kept, PATCHES: [*given, *patches]}
+
+
+def without_queues_word(spec: Mapping[str, Any]) -> Manifest:
+    """Return a job's spec without Kueue's patch, which its webhook adds to every job: a second one would be refused.
+
+    Raises:
+        InvalidSpec: its patches have not the shape of patches.
+    """
+    given = sequence(f"spec.{PATCHES}", spec.get(PATCHES) or [])
+    patches = [mapping(f"spec.{PATCHES}[{index}]", patch) for index, patch in enumerate(given)]
+    kept = [patch for patch in patches if patch.get("manager") != _QUEUES_MANAGER]
+    others = {name: part for name, part in spec.items() if name != PATCHES}
+    return {**others, PATCHES: kept} if kept else others
 
 
 def in_words_of(manifest: Manifest, fields: frozenset[str]) -> Manifest:
