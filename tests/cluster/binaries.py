@@ -71,7 +71,7 @@ KUBERNETES = Family(name="kubernetes", estimate=420, version_of="k8s.io/kubernet
 COREDNS = Family(name="coredns", estimate=120)
 TRAINING_OPERATOR = Family(name="training-operator", estimate=90)
 TRAINER = Family(name="trainer", estimate=150)
-KUEUE = Family(name="kueue", estimate=160)
+KUEUE = Family(name="kueue", estimate=200)
 """Not in every cluster: `kueue.ensure_kueue` has it built where a test asks for it."""
 
 FAMILIES = (PAUSE, ETCD, KUBERNETES, COREDNS, TRAINING_OPERATOR, TRAINER)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from cluster import binaries, images
+from cluster import binaries, gpu, images
 from cluster.shell import ClusterFailed, wait_until
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MODULE = "sigs.k8s.io/kueue"
 NAMESPACE = "kueue-system"
 QUEUE = "team"
+FLAVOR_LABELS = {"kubernetes.io/os": "linux"}
+"""Of the nodes that the flavour is: Kueue has the pods that it admits look for them."""
+
 _DEPLOYMENT = "controller-manager"
 _API = "kueue.x-k8s.io/v1beta2"
 _LEFT_OUT = "visibility"
@@ -61,15 +64,15 @@ def ensure_kueue(cluster: Cluster, tell: Callable[[str], None]) -> None:
     program = cluster.programs.folder(binaries.KUEUE) / "kueue"
     cluster.images.ensure(images.controller(_image(rendered), program))
     cluster.kubectl("apply", "--server-side", "--filename", "-", stdin=rendered, timeout=120)
-    flavor = {"apiVersion": _API, "kind": "ResourceFlavor", "metadata": {"name": "default"}}
+    flavor = _object("ResourceFlavor", "default", {"nodeLabels": FLAVOR_LABELS})
     wait_until("Kueue's webhook", lambda: cluster.kubectl.apply(flavor) or True, timeout=300)
 
 
-def ensure_queue(cluster: Cluster, namespace: str, *, cpu: str) -> None:
-    """Have the queue QUEUE in a namespace, which lets jobs run that ask for so many cores together."""
-    quota = [{"name": "cpu", "nominalQuota": cpu}, {"name": "memory", "nominalQuota": "8Gi"}]
-    flavors = [{"name": "default", "resources": quota}]
-    groups = [{"coveredResources": ["cpu", "memory"], "flavors": flavors}]
+def ensure_queue(cluster: Cluster, namespace: str, *, cpu: str, gpus: int) -> None:
+    """Have the queue QUEUE in a namespace, which lets jobs run that ask for so many cores and GPUs together."""
+    quota = {"cpu": cpu, "memory": "8Gi", gpu.RESOURCE: gpus}
+    resources = [{"name": name, "nominalQuota": share} for name, share in quota.items()]
+    groups = [{"coveredResources": [*quota], "flavors": [{"name": "default", "resources": resources}]}]
     cluster.kubectl.apply(
         _object("ClusterQueue", namespace, {"namespaceSelector": {}, "resourceGroups": groups}),
         _object("LocalQueue", QUEUE, {"clusterQueue": namespace}, namespace=namespace),

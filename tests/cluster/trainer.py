@@ -40,8 +40,22 @@ def install(cluster: Cluster) -> None:
         ClusterFailed: they do not judge jobs in time.
     """
     if not _judges(cluster):
-        _apply_jobset(cluster)
-        _apply_trainer(cluster)
+        apply(cluster)
+    wait(cluster)
+
+
+def apply(cluster: Cluster) -> None:
+    """Have Trainer and JobSet come up; `wait` before they are needed."""
+    _apply_jobset(cluster)
+    _apply_trainer(cluster)
+
+
+def wait(cluster: Cluster) -> None:
+    """Have Trainer's own runtime for PyTorch, and TrainJobs judged.
+
+    Raises:
+        ClusterFailed: not in time.
+    """
     wait_until("the webhooks of Trainer and JobSet", lambda: _is_ready(cluster), timeout=300)
 
 

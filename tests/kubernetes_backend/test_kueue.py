@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
-from cluster import trainer
+from cluster import gpu, trainer
 from cluster.images import INIT_IMAGE
-from cluster.kueue import QUEUE, ensure_kueue, ensure_queue
+from cluster.kueue import FLAVOR_LABELS, QUEUE, ensure_kueue, ensure_queue
 from cluster.tenants import service_account
 from cluster_world import GRACE, PATIENCE, config_of
 from fakes import ListSink, MemoryStore
@@ -28,13 +30,14 @@ from ptjob_provider.core.submission import ensure_submitted
 from rbac import rules_of_kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cluster.boot import Cluster
+    from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.submission import Submission
 
 ROLE = ROOT / "docs" / "kubernetes-queue-role.yaml"
-WHY = "insufficient unused quota for cpu in flavor default"
+WHY = f"insufficient unused quota for {gpu.RESOURCE} in flavor default"
 TRAINS = "echo trained; until [ -e /end ]; do sleep 0.2; done"
 END = ("touch", "/end")
 
@@ -44,78 +47,107 @@ class QueueSink(ListSink):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told = asyncio.Event()
+        self._told = asyncio.Event()
 
     def notice(self, text: str) -> None:
         """Keep a sentence about the job."""
         super().notice(text)
         if WHY in text:
-            self.told.set()
+            self._told.set()
+
+    async def told_so_far(self) -> list[str]:
+        """Return the sentences up to the queue's reason, once it is told."""
+        await self._told.wait()
+        return [*self.notices]
 
 
 @pytest.fixture(scope="module")
-def queues(own_cluster: Cluster, tell: Callable[[str], None]) -> Cluster:
-    """Have a cluster with Kueue, and with every kind of job that it suspends."""
-    trainer.install(own_cluster)
+def queues(own_cluster: Cluster, tell: Callable[[str], None]) -> Iterator[Cluster]:
+    """Have a cluster with Kueue, with every kind of job that it suspends, and with more GPUs than a queue may use."""
+    trainer.apply(own_cluster)
     ensure_kueue(own_cluster, tell)
-    return own_cluster
+    trainer.wait(own_cluster)
+    with gpu.gpus(own_cluster, 2):
+        yield own_cluster
 
 
 @pytest.fixture
 def backend(queues: Cluster, own_namespace: str) -> KubernetesBackend:
-    """Return a namespace with a queue for a third of a core, reached with what the documentation grants."""
-    ensure_queue(queues, own_namespace, cpu="300m")
+    """Return a namespace with a queue for one GPU, reached with what the documentation grants."""
+    ensure_queue(queues, own_namespace, cpu="300m", gpus=1)
     may = [*rules_of_kinds(), *yaml.safe_load(ROLE.read_text())["rules"]]
     return KubernetesBackend(config_of(service_account(queues, own_namespace, may)))
 
 
 async def submit(
-    backend: KubernetesBackend, namespace: str, name: str, cpu: str, *, kind: str = "PyTorchJob"
+    backend: KubernetesBackend, namespace: str, name: str, kind: str = "PyTorchJob", **needs: object
 ) -> Submission:
     """Submit a job to the queue that runs until it is let end."""
     what = {"name": name, "namespace": namespace, "kind": kind, "image": INIT_IMAGE, "command": ["sh", "-c", TRAINS]}
-    needs = {"workers": 1, "cpu": cpu, "memory": "64Mi", "termination_grace_period_seconds": GRACE}
+    needs = {"workers": 1, "cpu": "100m", "memory": "64Mi", "termination_grace_period_seconds": GRACE, **needs}
     job = TrainingJob.parse(**what, **needs, queue_name=QUEUE)
     owner = Owner(instance="test", ids={"task_id": name}, labels={})
     return await ensure_submitted(backend, job, owner=owner, store=MemoryStore())
 
 
 async def running(backend: KubernetesBackend, submission: Submission) -> str:
-    """Return the name of a job's pod once both are seen to run; it is as it was asked for, whoever resumed the job."""
+    """Return the name of a job's pod once both run; it has what its queue wants of it, and what was asked for."""
     async with aclosing(backend.watch(submission.ref)) as watch:
         async for seen in watch:
             assert seen.job is not None
             pods = [pod for pod in seen.pods if pod["status"].get("phase") == "Running"]
             if pods and kinds.read_status(seen.job).phase is JobPhase.RUNNING:
+                assert pods[0]["spec"]["nodeSelector"] == FLAVOR_LABELS
                 assert pods[0]["spec"]["terminationGracePeriodSeconds"] == GRACE
                 return str(pods[0]["metadata"]["name"])
     raise AssertionError("a watch goes on until the job is gone")
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
-async def test_a_job_waits_in_its_queue_with_its_reason_and_then_runs(
-    queues: Cluster, own_namespace: str, backend: KubernetesBackend, kind: str
-) -> None:
-    """It is suspended by Kueue, which is no end; when the first job is over it runs like any other, and succeeds."""
-    sink = QueueSink()
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
-        first = await submit(backend, own_namespace, "first", "200m", kind=kind)
-        earlier = tasks.create_task(follow(backend, first, sink=ListSink()))
-        pod = await running(backend, first)
-        second = await submit(backend, own_namespace, "second", "150m", kind=kind)
-        later = tasks.create_task(follow(backend, second, sink=sink, limits=Limits()))
-        await sink.told.wait()
-        before = len(sink.notices)
-        await asyncio.to_thread(queues.kubectl, "exec", pod, "--namespace", own_namespace, "--", *END)
-        pod = await running(backend, second)
-        await asyncio.to_thread(queues.kubectl, "exec", pod, "--namespace", own_namespace, "--", *END)
+def submit_copy(queues: Cluster, ref: JobRef) -> None:
+    """Have the API server judge a new job whose manifest is what it says of this one."""
+    found = queues.kubectl.get(ref.kind, ref.name, namespace=ref.namespace)
+    job = TrainingJob.parse(name="copy", manifest=found)
+    copy = kinds.named(ref.kind).render(job, owner=Owner(instance="test", ids={}, labels={}), attempt=1).manifest
+    queues.kubectl("create", "--dry-run=server", "--filename", "-", stdin=json.dumps(copy))
 
-    ends = earlier.result(), later.result()
-    assert [end.outcome for end in ends] == [Outcome.SUCCEEDED] * 2, ends
-    assert any("suspended by its queue" in text and WHY in text for text in sink.notices[:before]), sink.notices
-    assert not any("suspended" in text for text in sink.notices[before:]), sink.notices
-    assert sink.lines == ["trained"]
-    assert ends[1].status.started_at is not None
+
+async def let_end(queues: Cluster, backend: KubernetesBackend, submission: Submission) -> Submission:
+    """Let a job end once it runs; return what whoever asks for it again has."""
+    ref = submission.ref
+    pod = await running(backend, submission)
+    again = await submit(backend, ref.namespace, ref.name.rpartition("-")[0], ref.kind, gpus=1)
+    await asyncio.to_thread(queues.kubectl, "exec", pod, "--namespace", ref.namespace, "--", *END)
+    return again
+
+
+async def test_a_job_waits_in_its_queue_with_its_reason_and_then_runs(
+    queues: Cluster, own_namespace: str, backend: KubernetesBackend
+) -> None:
+    """It is suspended by Kueue, which is no end; when it has its turn it runs like any other, and succeeds.
+
+    What Kueue and its webhook write into it makes no other job of it, and its manifest can be submitted again.
+    """
+    sinks = {kind: QueueSink() for kind in ("PyTorchJob", "TrainJob")}
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+        first = await submit(backend, own_namespace, "first", gpus=1)
+        await running(backend, first)
+        waiting = {kind: await submit(backend, own_namespace, kind.lower(), kind, gpus=1) for kind in sinks}
+        jobs = [(first, ListSink()), *((waiting[kind], sinks[kind]) for kind in sinks)]
+        ends = [tasks.create_task(follow(backend, job, sink=sink, limits=Limits())) for job, sink in jobs]
+        told = {kind: await sink.told_so_far() for kind, sink in sinks.items()}
+        found = [tasks.create_task(let_end(queues, backend, job)) for job, _ in jobs]
+
+    assert [end.result().outcome for end in ends] == [Outcome.SUCCEEDED] * 3, ends
+    for kind, sink in sinks.items():
+        later = sink.notices[len(told[kind]) :]
+        assert any("suspended by its queue" in text and WHY in text for text in told[kind]), sink.notices
+        assert not any("suspended" in text for text in later), sink.notices
+        assert sink.lines == ["trained"]
+    assert all(end.result().status.started_at for end in ends)
+    assert [again.result() for again in found] == [dataclasses.replace(job, adopted=True) for job, _ in jobs]
+    for job in waiting.values():
+        assert [*job.gpus_of.values()] == [1]
+        submit_copy(queues, job.ref)
 
 
 async def test_a_job_that_its_queue_never_lets_run_ends_with_the_queues_reason(
@@ -123,8 +155,8 @@ async def test_a_job_that_its_queue_never_lets_run_ends_with_the_queues_reason(
 ) -> None:
     """Only where a limit is set; a retry waits again."""
     async with asyncio.timeout(PATIENCE):
-        submission = await submit(backend, own_namespace, "large", "3")
-        end = await follow(backend, submission, sink=ListSink(), limits=Limits(queue_timeout=20))
+        submission = await submit(backend, own_namespace, "large", cpu="3")
+        end = await follow(backend, submission, sink=ListSink(), limits=Limits(queue_timeout=10))
 
     assert end.diagnosis is not None
     assert (end.diagnosis.cause, end.diagnosis.retryable) == (Cause.QUEUED, True)
