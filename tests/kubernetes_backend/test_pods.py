@@ -9,6 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from cluster.gpu import gpus
+from cluster.layout import NODE
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
@@ -67,17 +68,24 @@ async def run(
 async def test_a_pod_gets_all_that_it_asks_for(cluster: Cluster, namespace: str, digits_image: str) -> None:
     """An RDMA device, its node's network, processes and semaphores, a priority, a pull secret, and shared memory.
 
+    A node is wanted that has a label, which only this one has, and a taint would be tolerated.
+
     The device is counted: a second job that wants one more than there are is told so in the scheduler's words.
     """
     name = f"ptjob-{namespace}"
     cluster.kubectl.apply(priority(name), pull_secret(namespace))
+    cluster.kubectl("label", "node", NODE, f"{name}=this")
     device = {"container_resources": {"limits": {HCA: 1}}}
+    is_this = {"matchExpressions": [{"key": name, "operator": "In", "values": ["this"]}]}
+    where = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [is_this]}}}
+    stands = {"key": "dedicated", "operator": "Equal", "value": "training", "effect": "NoSchedule"}
     shares = {"spec": {"containers": [{"name": "pytorch"}], "hostIPC": True, "hostPID": True}}
     try:
         with gpus(cluster, 1, resource=HCA):
             conclusion, sink = await run(
                 cluster, namespace, "asks", image=digits_image, **device,
                 pod_template=shares, host_network=True, priority_class_name=name, image_pull_secrets=["registry"],
+                node_selector={name: "this"}, affinity=where, tolerations=[stands],
             )  # fmt: skip
             more = {"container_resources": {"limits": {HCA: 2}}}
             limits = Limits(queue_timeout=5)
@@ -85,6 +93,7 @@ async def test_a_pod_gets_all_that_it_asks_for(cluster: Cluster, namespace: str,
             pods = cluster.kubectl.list("pods", namespace=namespace)
     finally:
         cluster.kubectl("delete", "priorityclass", name)
+        cluster.kubectl("label", "node", NODE, f"{name}-")
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion.diagnosis
     [line] = sink.lines
@@ -93,6 +102,8 @@ async def test_a_pod_gets_all_that_it_asks_for(cluster: Cluster, namespace: str,
     [pod] = [each for each in pods if each["metadata"]["name"].startswith("asks-")]
     spec, status = pod["spec"], pod["status"]
     assert (spec["priority"], spec["hostIPC"], spec["hostPID"]) == (7, True, True)
+    assert (spec["nodeName"], spec["nodeSelector"], spec["affinity"]) == (NODE, {name: "this"}, where)
+    assert stands in spec["tolerations"]
     assert status["podIP"] == status["hostIP"]
     assert spec["imagePullSecrets"] == [{"name": "registry"}]
     assert spec["containers"][0]["resources"]["limits"][HCA] == "1"
