@@ -74,6 +74,9 @@ TRAINER = Family(name="trainer", estimate=150)
 KUEUE = Family(name="kueue", estimate=200)
 """Not in every cluster: `kueue.ensure_kueue` has it built where a test asks for it."""
 
+METRICS_SERVER = Family(name="metrics-server", estimate=120)
+"""In no cluster for long: `metrics_server.serving` has it there for one test."""
+
 FAMILIES = (PAUSE, ETCD, KUBERNETES, COREDNS, TRAINING_OPERATOR, TRAINER)
 """What a cluster runs."""
 

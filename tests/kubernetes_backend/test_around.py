@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster import metrics_server
 from cluster.gpu import gpus
 from cluster.images import INIT_IMAGE
 from cluster.layout import NODE
@@ -23,7 +24,7 @@ from ptjob_provider.core.submission import Submission
 from rbac import cluster_rules, optional_rules, rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from cluster.boot import Cluster
@@ -149,6 +150,29 @@ def test_what_replicas_use_is_measured_by_their_kubelet(trusted: Terminal) -> No
         assert use["received"] > 0
         assert None not in use.values()
     assert got["usage"] == conclusion.result["usage"]
+
+
+def test_what_replicas_use_is_told_by_a_metrics_server(bare: Terminal, tell: Callable[[str], None]) -> None:
+    """A real one, where no kubelet may be asked: processor and memory, now and in the result, and nothing else."""
+    service_account(bare.cluster, bare.namespace, [*rules(), *optional_rules()])
+    busy = "until [ -e /go ]; do :; done"
+
+    def is_measured() -> bool:
+        (told,) = json.loads(bare.ptjob("top", "job", "busy", "-o", "json").stdout)
+        return bool(told["cpu"] and told["cpu"] > 0.02 and told["memory"])
+
+    bare.ptjob("submit", "--name", "busy", "--image", INIT_IMAGE, "--cpu", "200m", busy)
+    with metrics_server.serving(bare.cluster, tell):
+        wait_until("it to be measured", is_measured, timeout=PATIENCE)
+        shown = bare.ptjob("top", "job", "busy")
+        conclusion = asyncio.run(asyncio.wait_for(followed_until_measured(bare, "busy"), PATIENCE))
+
+    assert "nobody tells" not in shown.output
+    assert conclusion.result is not None
+    use = conclusion.result["usage"]["replicas"]["busy-master-0"]
+    assert 0.02 < use["peak_cpu"] < 0.5
+    assert use["peak_memory"] > 0
+    assert (use["received"], use["sent"]) == (None, None)
 
 
 async def followed_until_measured(terminal: Terminal, name: str) -> Conclusion:

@@ -1,0 +1,61 @@
+"""A metrics server on a cluster that is up, from its module's own manifests; it goes with the test that asks for it.
+
+Whoever measures by the metrics API is told nothing elsewhere, and other tests look at exactly that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+from cluster import binaries, images
+from cluster.shell import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cluster.boot import Cluster
+
+MODULE = "sigs.k8s.io/metrics-server"
+IMAGE = "gcr.io/k8s-staging-metrics-server/metrics-server:master"
+_SERVER = "/spec/template/spec/containers/0"
+_PATCH = [
+    {"op": "add", "path": f"{_SERVER}/args/-", "value": "--kubelet-insecure-tls"},
+    {"op": "add", "path": f"{_SERVER}/args/-", "value": "--metric-resolution=10s"},
+    {"op": "add", "path": f"{_SERVER}/args/-", "value": "--kubelet-request-timeout=5s"},
+    {"op": "replace", "path": f"{_SERVER}/resources", "value": {}},
+    {"op": "replace", "path": f"{_SERVER}/readinessProbe/initialDelaySeconds", "value": 1},
+    {"op": "replace", "path": f"{_SERVER}/readinessProbe/periodSeconds", "value": 1},
+]
+"""The kubelet's certificate is of the cluster's own authority, of which this server is not told."""
+
+
+@contextlib.contextmanager
+def serving(cluster: Cluster, tell: Callable[[str], None]) -> Iterator[None]:
+    """Have the metrics API served until the context ends.
+
+    Raises:
+        ClusterFailed: the server cannot be built, or measures nothing.
+    """
+    cluster.programs.build(tell, [binaries.METRICS_SERVER])
+    tell("applying the metrics server")
+    home = cluster.layout.home / "metrics-server"
+    shutil.rmtree(home, ignore_errors=True)
+    source = binaries.module_folder(binaries.METRICS_SERVER, MODULE) / "manifests" / "base"
+    shutil.copytree(source, home / "base", copy_function=shutil.copyfile)
+    patch = {"target": {"kind": "Deployment"}, "patch": json.dumps(_PATCH)}
+    (home / "kustomization.yaml").write_text(json.dumps({"resources": ["base"], "patches": [patch]}))
+    cluster.images.ensure(images.controller(IMAGE, cluster.programs.folder(binaries.METRICS_SERVER) / "metrics-server"))
+    try:
+        cluster.kubectl("apply", "--server-side", "--kustomize", str(home))
+        wait_until("the metrics server to measure", lambda: cluster.kubectl("top", "nodes"), timeout=300)
+        yield
+    finally:
+        cluster.kubectl("delete", "--kustomize", str(home), "--ignore-not-found", "--wait=false")
+        wait_until("the metrics API to go", lambda: not _is_served(cluster), timeout=60)
+
+
+def _is_served(cluster: Cluster) -> bool:
+    return "metrics.k8s.io" in cluster.kubectl("get", "--raw", "/apis")
