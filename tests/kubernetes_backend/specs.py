@@ -48,7 +48,7 @@ LABEL_KEYS = mostly(
 )
 LABEL_VALUES = mostly("vision", "", "a_b.C-d", "v" * 63, "1", rarely=("-", "a b", "v" * 64, "é"))
 NAMES = mostly("a", "digits", "digits-2", "a" * 40, rarely=("", "A", "1a", "a.b", "a-", "a" * 64))
-RESOURCES = st.sampled_from(["cpu", "memory", "nvidia.com/gpu", "ephemeral-storage", "hugepages-2Mi", "x"])
+RESOURCES = st.sampled_from(["cpu", "memory", "nvidia.com/gpu", "rdma/hca", "ephemeral-storage", "hugepages-2Mi", "x"])
 ENV_NAMES = st.sampled_from(["A", "B_C", "d.e", "PATH", "PTJOB_ATTEMPT", "PTJOB_MODEL_PATH", "RANK"])
 CONTAINER_NAMES = st.sampled_from(["pytorch", "sidecar", "init", "x"])
 PORTS = mostly(1, 80, 65535, "http", rarely=(0, -1, 70_000, 2**31, 2**40, ""))

@@ -22,11 +22,13 @@ from kubernetes_backend.specs import (
 )
 from ptjob_provider.core.spec import (
     JOB_FIELDS,
+    CodeSource,
     ElasticPolicy,
     EnvVar,
     PodVolume,
     Resources,
     RoleFields,
+    TensorBoard,
     VolumeMount,
 )
 from ptjob_provider.core.spec.settings import names
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 PARTS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("master", "worker"), (RoleFields,)),
     "elastic_policy": (ElasticPolicy,),
+    "code": (CodeSource,),
+    "tensorboard": (TensorBoard,),
     "container_resources": (Resources,),
     "env": (EnvVar,),
     "volumes": (VolumeMount, PodVolume),
@@ -116,7 +120,23 @@ _ENVIRONMENT = st.one_of(
     st.lists(st.fixed_dictionaries({"name": _VARIABLES, "value": TEXTS}), max_size=2),
 )
 _DEVICES = mostly("nvidia.com/gpu", "amd.com/gpu", "example.com/npu", rarely=("gpu", "a..b/gpu", "nvidia.com/"))
-_AMOUNTS = st.dictionaries(mostly("cpu", "memory", "nvidia.com/gpu", "ephemeral-storage", rarely=("disk",)), QUANTITIES)
+_COUNTED = mostly("cpu", "memory", "nvidia.com/gpu", "rdma/hca", "ephemeral-storage", rarely=("disk",))
+_AMOUNTS = st.dictionaries(_COUNTED, QUANTITIES)
+_REFS = mostly("main", "v1", "feature/x", rarely=("-x", "a b", "a..b"))
+_GIT: Strategies = {
+    "branch": _REFS,
+    "revision": _REFS,
+    "submodules": mostly("recursive", "shallow", "off", rarely=("all",)),
+    "depth": _written(0, 1, rarely=(-1,)),
+    "secret": mostly("hub", rarely=("",)),
+    "image": IMAGES,
+}
+_ADDRESSES = ("https://git.example/team/mnist.git", "git@git.example:team/mnist.git", "code.example::mnist/src")
+_TENSORBOARD: Strategies = {
+    "logdir": mostly("pvc://team-data/logs", rarely=("/nowhere", "logs")),
+    "image": IMAGES,
+    "service_type": mostly("ClusterIP", "NodePort", rarely=("Node",)),
+}
 _ROLE: Strategies = {
     "image": IMAGES,
     "command": _ARGUMENTS,
@@ -163,6 +183,7 @@ _OWN: Strategies = {
     "elastic_policy": _some(_ELASTIC, at_most=5),
     "priority_class_name": TEXTS,
     "scheduler_name": TEXTS,
+    "kind": st.just("PyTorchJob"),
     "queue_name": LABEL_VALUES,
     "gang": _SWITCHES,
     "service_account_name": TEXTS,
@@ -176,6 +197,9 @@ _OWN: Strategies = {
     "model": mostly(*_PATHS, rarely=("pvc://", "s3://x/y")),
     "tfevents": mostly(*_PATHS),
     "checkpoints": mostly(*_PATHS),
+    "code": mostly(*_ADDRESSES, rarely=("mnist",))
+    | st.builds(lambda more: {"git": _ADDRESSES[0], **more}, _some(_GIT, at_most=3)),
+    "tensorboard": _some(_TENSORBOARD, at_most=3),
 }
 
 
