@@ -32,6 +32,7 @@ class ScriptedBackend:
         seconds_to_first_world: how long it takes to find out what there is.
         lines: what rank 0 has written; the log ends after them unless `log_hangs`.
         seconds_between_lines: how slowly it writes.
+        told: why the job waits, for who asks.
         uses: what its replicas were measured to use.
         report: what is found at the declared outputs, or the error that looking gives.
     """
@@ -49,6 +50,8 @@ class ScriptedBackend:
         self.get_error: ClusterError | None = None
         self.log_hangs = False
         self.report: OutputReport | Exception = OutputReport(model=None, tfevents=None)
+        self.told: list[Manifest] = []
+        self.asked_why = 0
         self.uses: dict[str, Use] = {}
         self.patch_error: ClusterError | None = None
         self.patches: list[Manifest] = []
@@ -118,6 +121,11 @@ class ScriptedBackend:
         await self._until_end()
         yield self.worlds[-1]
         await asyncio.Event().wait()
+
+    async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
+        """Return what the script says, and count who asks."""
+        self.asked_why += 1
+        return self.told
 
     async def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True

@@ -91,6 +91,13 @@ class Backend(Protocol):
         Ends after an observation whose job is None.
         """
 
+    async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
+        """Return what is told now of why the job does not get on, as core/v1 Events; empty where `watch` tells it all.
+
+        For whoever looks once: who watches is told later, when a job has had time to begin. A few questions and a few
+        seconds; what may not be asked is told as an event `NotApplied`.
+        """
+
     def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
     ) -> AsyncGenerator[LogLine, None]:

@@ -105,6 +105,12 @@ async def look(
     submission = Submission.of(seen.job)
     status = kinds.read_status(seen.job)
     record = kinds.observe(recorder.stored_in(seen.job), seen.job, seen.pods, seen.events, now=now)
+    waiting = diagnoses.waiting_reason(record, status, replicas=len(submission.ranks))
+    if waiting:
+        told = await backend.reasons(submission.ref)
+        record = kinds.observe(record, seen.job, seen.pods, [*seen.events, *told], now=now)
+        untold = [str(event["message"]) for event in told if event.get("reason") == "NotApplied"]
+        waiting = "; ".join([diagnoses.waiting_reason(record, status, replicas=len(submission.ranks)), *untold])
     report, unverified = read_report((seen.job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, "")), ""
     if report is None and inspect and status.phase is JobPhase.SUCCEEDED:
         report, unverified = await _inspect(backend, submission)
@@ -115,7 +121,7 @@ async def look(
         status=status,
         pods=seen.pods,
         record=record,
-        waiting=diagnoses.waiting_reason(record, status, replicas=len(submission.ranks)),
+        waiting=waiting,
         diagnosis=_diagnose(seen.job, submission, status, record, report),
         report=report,
         unverified=unverified,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api_server_stand_in import stand_in_api_server
+from api_server_stand_in import SILENT, stand_in_api_server
 from ends import NOW
 from pods import look
 from ptjob_provider.core.diagnosis import Limits, ending, waiting_reason
@@ -19,6 +19,7 @@ from ptjob_provider.core.kubernetes.board import reasons
 from ptjob_provider.core.kubernetes.board.reasons import Reasons
 from ptjob_provider.core.kubernetes.board.world import World
 from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.site import ClusterSite
 from ptjob_provider.core.recorder import Record, from_text, to_text
 from ptjob_provider.core.status import JobPhase, JobStatus
 
@@ -28,9 +29,15 @@ PATIENCE = 60.0
 UNSERVED = (404, {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not served"})
 
 
+SINCE = "2026-11-20T10:05:00Z"
+
+
 def workload(*conditions: tuple[str, str, str], **meta: Any) -> dict[str, Any]:
     """Return a Workload; what is read of it is the same in v1beta1 and v1beta2 of Kueue."""
-    told = [{"type": kind, "status": status, "reason": "R", "message": text} for kind, status, text in conditions]
+    told = [
+        {"type": kind, "status": status, "reason": "R", "message": text, "lastTransitionTime": SINCE}
+        for kind, status, text in conditions
+    ]
     found = {"name": "pytorchjob-digits-1", "namespace": "team", "uid": "w-1", **meta}
     return {"metadata": found, "status": {"conditions": told}}
 
@@ -54,6 +61,7 @@ def test_the_condition_that_keeps_it_waiting_is_told(conditions: list[Any], mess
     if found is not None:
         assert found["involvedObject"]["kind"] == "Workload"
         assert found["metadata"]["uid"] == "w-1"
+        assert (found["type"], found["lastTimestamp"]) == ("Warning", SINCE)
 
 
 def test_a_workload_that_says_nothing_yet_is_no_event() -> None:
@@ -151,6 +159,50 @@ async def test_workloads_are_read_in_the_version_that_the_server_serves(
 ) -> None:
     """A server that has a version is asked for no other; one that has none tells nothing, and nothing is said."""
     assert await asked(monkeypatch, *script) == (versions, told)
+
+
+async def test_who_looks_once_asks_once_and_at_once() -> None:
+    """One question, and the answer is there."""
+    world = suspended()
+    async with stand_in_api_server(workloads(NEWER)) as server, lease(server.config()) as client:
+        await Reasons("team").ask(client, world)
+
+    assert [str(event["message"]) for event in world.events] == [WHY]
+    assert len(server.requests) == 1
+
+
+async def test_who_looks_once_does_not_wait_for_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of the job is shown without it."""
+    monkeypatch.setattr(reasons, "_IMPATIENT", 0.1)
+    world = suspended()
+    async with stand_in_api_server(SILENT) as server, lease(server.config()) as client, asyncio.timeout(PATIENCE):
+        await Reasons("team").ask(client, world)
+
+    assert list(world.events) == []
+
+
+QUEUED_JOB = {"kind": "TrainJob", "metadata": {"name": "digits", "namespace": "team", "uid": "j-3"}}
+QUEUED_JOB["metadata"] |= {"creationTimestamp": SINCE, "labels": {"kueue.x-k8s.io/queue-name": "night"}}
+EMPTY = (200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ((workloads(NEWER),), [("Workload", WHY)]),
+        ((UNSERVED, UNSERVED), []),
+        ((403,), [("TrainJob", "why it waits may stay untold: read workloads in team: said 403 (403 Forbidden)")]),
+    ],
+    ids=["a queue", "no Kueue", "forbidden"],
+)
+async def test_what_its_queue_says_is_among_a_jobs_events(answers: tuple[Any, ...], told: list[Any]) -> None:
+    """`ptjob events` has it with when it was said; without the right the other events are told all the same."""
+    ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-3")
+    async with stand_in_api_server((200, QUEUED_JOB), *answers, *[EMPTY] * 3) as server:
+        found = await ClusterSite(server.config(attempts=1)).events(ref, ["digits-node-0-0-x"])
+
+    assert [(each["involvedObject"]["kind"], each["message"]) for each in found] == told
+    assert all("metadata" in each for each in found)
 
 
 async def test_who_may_not_read_workloads_is_told_so_and_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:

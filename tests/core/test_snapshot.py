@@ -129,6 +129,58 @@ async def test_a_job_that_waits_says_for_what() -> None:
     assert snapshot.waiting == snapshot.to_dict()["waiting"] != ""
 
 
+QUEUED = {
+    "metadata": {"uid": "w-1"},
+    "involvedObject": {"kind": "Workload", "name": "pytorchjob-digits"},
+    "reason": "Pending",
+    "message": "insufficient unused quota for cpu",
+}
+NO_ROOM = {
+    "metadata": {"uid": "e-1", "creationTimestamp": "2026-11-20T10:01:00Z"},
+    "involvedObject": {"kind": "PyTorchJob", "name": "digits", "uid": "u-1"},
+    "type": "Warning",
+    "reason": "FailedCreatePod",
+    "message": "exceeded quota: compute",
+}
+UNTOLD = {"metadata": {}, "reason": "NotApplied", "message": "why it waits may stay untold: said 403"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "told", "said"),
+    [
+        ("Suspended", QUEUED, "suspended by its queue: insufficient unused quota for cpu"),
+        ("Created", NO_ROOM, "0 of 2 placed; not created: exceeded quota: compute"),
+        (
+            "Suspended",
+            UNTOLD,
+            "suspended: it waits for its queue, or for a person, to resume it; why it waits may stay untold: said 403",
+        ),
+    ],
+    ids=["queue", "quota", "forbidden"],
+)
+async def test_what_is_told_apart_from_the_job_is_asked_for_at_once(condition: str, told: Manifest, said: str) -> None:
+    """The first that a watch shows has none of it: it asks later, and for long."""
+    backend = ScriptedBackend()
+    backend.jobs["team", "digits"] = job(condition)
+    backend.worlds = [Observation(job=backend.jobs["team", "digits"])]
+    backend.told = [told]
+
+    snapshot = await look(backend, "team", "digits", now=NOW)
+
+    assert snapshot.waiting == said
+
+
+async def test_nobody_is_asked_why_a_job_waits_that_has_ended() -> None:
+    """A sensor looks at ended jobs, thousands of them."""
+    backend = ScriptedBackend()
+    backend.jobs["team", "digits"] = job("Succeeded")
+    backend.worlds = [Observation(job=backend.jobs["team", "digits"])]
+
+    await look(backend, "team", "digits", inspect=False, now=NOW)
+
+    assert backend.asked_why == 0
+
+
 async def test_a_job_without_declared_outputs_is_not_searched_for_any() -> None:
     """Anybody's job can be looked at."""
     plain = job("Succeeded")

@@ -97,6 +97,26 @@ def test_a_job_is_suspended_and_resumed(terminal: Terminal) -> None:
     assert "Suspended" in shown
 
 
+def test_who_looks_at_a_job_that_waits_is_told_why(terminal: Terminal) -> None:
+    """What the cluster says of pods that it does not make, and of those that do not start, and nobody has noted."""
+    kubectl = ("--namespace", terminal.namespace, "create", "quota", "compute", "--hard=limits.memory=100Mi")
+    terminal.cluster.kubectl(*kubectl)
+    missing = [{"name": "keys", "secret": {"secretName": "no-such-secret"}}]
+    mounts = [{"name": "keys", "mountPath": "/keys"}]
+    fields = {"volumes": missing, "volume_mounts": mounts, "worker": {"memory": "1Gi"}}
+    name = terminal.submit("waits", "sleep 600", **fields).ref.name
+
+    def said() -> str:
+        return str(json.loads(terminal.ptjob("get", name, "-o", "json").stdout)["waiting"])
+
+    wait_until(
+        "both reasons", lambda: all(text in said() for text in ("exceeded quota", "no-such-secret")), timeout=PATIENCE
+    )
+
+    assert f"{name}-master-0: FailedMount" in said()
+    assert f"{name}-worker-0: not created" in said()
+
+
 @pytest.mark.parametrize(("words", "runs_on"), [([], True), (["--delete-on-interrupt"], False)])
 def test_ctrl_c_leaves_the_job_unless_it_was_asked_to_delete_it(
     terminal: Terminal, words: list[str], *, runs_on: bool

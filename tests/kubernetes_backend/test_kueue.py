@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import json
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -18,6 +18,7 @@ from cluster.tenants import service_account
 from cluster_world import GRACE, PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from installed import ROOT
+from kubernetes_backend.terminal import Terminal
 from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause, Limits
@@ -72,11 +73,18 @@ def queues(own_cluster: Cluster, tell: Callable[[str], None]) -> Iterator[Cluste
 
 
 @pytest.fixture
-def backend(queues: Cluster, own_namespace: str) -> KubernetesBackend:
+def terminal(queues: Cluster, own_namespace: str) -> Terminal:
     """Return a namespace with a queue for one GPU, reached with what the documentation grants."""
     ensure_queue(queues, own_namespace, cpu="300m", gpus=1)
     may = [*rules_of_kinds(), *yaml.safe_load(ROLE.read_text())["rules"]]
-    return KubernetesBackend(config_of(service_account(queues, own_namespace, may)))
+    account = service_account(queues, own_namespace, may)
+    return Terminal(kubeconfig=account, cluster=queues, namespace=own_namespace)
+
+
+@pytest.fixture
+def backend(terminal: Terminal) -> KubernetesBackend:
+    """Return how the same is reached by whoever follows jobs."""
+    return KubernetesBackend(config_of(terminal.kubeconfig))
 
 
 async def submit(
@@ -120,12 +128,17 @@ async def let_end(queues: Cluster, backend: KubernetesBackend, submission: Submi
     return again
 
 
+def looked_at(terminal: Terminal, name: str) -> list[Any]:
+    """Return what `get` and `events` say of a job."""
+    return [json.loads(terminal.ptjob(verb, name, "-o", "json").stdout) for verb in ("get", "events")]
+
+
 async def test_a_job_waits_in_its_queue_with_its_reason_and_then_runs(
-    queues: Cluster, own_namespace: str, backend: KubernetesBackend
+    queues: Cluster, own_namespace: str, backend: KubernetesBackend, terminal: Terminal
 ) -> None:
     """It is suspended by Kueue, which is no end; when it has its turn it runs like any other, and succeeds.
 
-    What Kueue and its webhook write into it makes no other job of it, and its manifest can be submitted again.
+    Whoever looks meanwhile is told why as well. What Kueue and its webhook write into it makes no other job of it, and its manifest can be submitted again.
     """
     sinks = {kind: QueueSink() for kind in ("PyTorchJob", "TrainJob")}
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
@@ -135,6 +148,7 @@ async def test_a_job_waits_in_its_queue_with_its_reason_and_then_runs(
         jobs = [(first, ListSink()), *((waiting[kind], sinks[kind]) for kind in sinks)]
         ends = [tasks.create_task(follow(backend, job, sink=sink, limits=Limits())) for job, sink in jobs]
         told = {kind: await sink.told_so_far() for kind, sink in sinks.items()}
+        seen = {kind: await asyncio.to_thread(looked_at, terminal, job.ref.name) for kind, job in waiting.items()}
         found = [tasks.create_task(let_end(queues, backend, job)) for job, _ in jobs]
 
     assert [end.result().outcome for end in ends] == [Outcome.SUCCEEDED] * 3, ends
@@ -143,6 +157,10 @@ async def test_a_job_waits_in_its_queue_with_its_reason_and_then_runs(
         assert any("suspended by its queue" in text and WHY in text for text in told[kind]), sink.notices
         assert not any("suspended" in text for text in later), sink.notices
         assert sink.lines == ["trained"]
+        shown, events = seen[kind]
+        assert shown["waiting"].startswith("suspended by its queue: ")
+        assert WHY in shown["waiting"]
+        assert any("workload/" in each["object"] and WHY in each["message"] and each["at"] for each in events), events
     assert all(end.result().status.started_at for end in ends)
     assert [again.result() for again in found] == [dataclasses.replace(job, adopted=True) for job, _ in jobs]
     for job in waiting.values():

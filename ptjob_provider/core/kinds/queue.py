@@ -33,6 +33,8 @@ def as_event(workload: Mapping[str, Any]) -> Manifest | None:
         condition = found.get(name, {})
         if condition.get("status") == ("True" if name == "Evicted" else "False") and condition.get("message"):
             about = {"kind": WORKLOAD, "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]}
-            told = {"reason": condition.get("reason") or name, "message": condition["message"]}
+            told = {"reason": condition.get("reason") or name, "message": condition["message"], "type": "Warning"}
+            if since := condition.get("lastTransitionTime"):
+                told["lastTimestamp"] = since
             return {"metadata": {"uid": meta["uid"]}, "involvedObject": about, **told}
     return None

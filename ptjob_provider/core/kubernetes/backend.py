@@ -17,7 +17,7 @@ from ptjob_provider.core.errors import (
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import crd, paths
 from ptjob_provider.core.kubernetes.arena import let_arena_delete
-from ptjob_provider.core.kubernetes.board import ENDED, followed, followed_world
+from ptjob_provider.core.kubernetes.board import ENDED, Reasons, followed, followed_world
 from ptjob_provider.core.kubernetes.claim import watched_claim
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.inspection import inspect
@@ -113,6 +113,12 @@ class KubernetesBackend:
             async for observation in observations:
                 yield observation
                 del observation  # ten thousand who wait would each keep the objects that they saw last
+
+    async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
+        """Ask at once why the job waits; see `Backend.reasons`."""
+        async with followed(self._config, ref) as world, lease(self._config) as client:
+            await Reasons(ref.namespace).ask(client, world)
+            return world.events
 
     async def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True

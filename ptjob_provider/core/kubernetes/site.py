@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import JobNotFound, PTJobError
+from ptjob_provider.core.errors import ClusterError, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kinds.ours import QUEUE_LABEL
+from ptjob_provider.core.kinds.queue import as_event
 from ptjob_provider.core.kubernetes import paths, usage
+from ptjob_provider.core.kubernetes.board import Queues, untold
 from ptjob_provider.core.kubernetes.board.subjects import told_at
 from ptjob_provider.core.kubernetes.checkup import check_up
 from ptjob_provider.core.kubernetes.claim_pod import mounted
@@ -44,7 +48,8 @@ class ClusterSite:
         names = tuple(dict.fromkeys((ref.name, *(name for _, name in controllers), *pods)))
         path = paths.events(ref.namespace)
         async with lease(self._config) as client:
-            created_at = await _created_at(client, ref) if controllers else ""
+            job = await _job(client, ref)
+            queued = await _said_by_queue(client, job) if job else []
             if len(names) <= _FEW:
                 found = [
                     event
@@ -53,8 +58,9 @@ class ClusterSite:
                 ]
             else:
                 found = await client.items(path)
+        created_at = job["metadata"]["creationTimestamp"] if job and controllers else ""
         told = [event for event in found if told_at(event) >= created_at]
-        return [event for event in told if _is_about(event, ref, names, controllers)]
+        return [*(event for event in told if _is_about(event, ref, names, controllers)), *queued]
 
     async def container_log(
         self, ref: JobRef, pod: str, container: str, *, follow: bool
@@ -161,13 +167,25 @@ async def _measured(
     return usage.from_metrics(told.get("items") or ()), ""
 
 
-async def _created_at(client: Client, ref: JobRef) -> str:
-    """Return when the job was made; "" if it is gone."""
+async def _job(client: Client, ref: JobRef) -> Manifest | None:
+    """Return the job; None if it is gone."""
     try:
-        job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
+        return await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
     except JobNotFound:
-        return ""
-    return str(job["metadata"]["creationTimestamp"])
+        return None
+
+
+async def _said_by_queue(client: Client, job: Manifest) -> list[Manifest]:
+    """Return what Kueue says of the job's waiting, as events; nothing of one that is in no queue of Kueue's."""
+    meta = job["metadata"]
+    if QUEUE_LABEL not in (meta.get("labels") or {}):
+        return []
+    try:
+        found = await Queues(meta["namespace"]).workloads(client, meta["uid"])
+    except ClusterError as error:
+        about = {"kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
+        return [] if error.code == HTTPStatus.NOT_FOUND else [{**untold(error), "involvedObject": about}]
+    return [event for workload in found if (event := as_event(workload)) is not None]
 
 
 def _is_about(event: Manifest, ref: JobRef, names: Sequence[str], controllers: Sequence[tuple[str, str]]) -> bool:

@@ -89,6 +89,10 @@ class LocalBackend:
         async for line in ReplicaLog(files, replica, job_uid=ref.uid).lines(since=since, follow=follow):
             yield line
 
+    async def reasons(self, ref: JobRef) -> Sequence[Manifest]:  # noqa: ARG002 - the port's
+        """Have nothing to add to what the watch tells; see `Backend.reasons`."""
+        return ()
+
     async def patch(self, ref: JobRef, change: Manifest) -> None:
         """Merge the change into the object; see `Backend.patch`."""
         await asyncio.to_thread(self._store.patch, ref, change)

@@ -7,13 +7,15 @@ many by one list, and less and less often while the same jobs go on waiting.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.hub import Mailbox
-from ptjob_provider.core.kinds.queue import JOB_UID_LABEL, as_event, owner_of
+from ptjob_provider.core.kinds.queue import as_event, owner_of
 from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.board.queues import Queues
 from ptjob_provider.core.kubernetes.board.subjects import subjects_of
 
 if TYPE_CHECKING:
@@ -32,13 +34,16 @@ _PAUSES = (5.0, 60.0)
 _FEW = 8
 """Up to how many objects are asked about one by one."""
 
+_IMPATIENT = 5.0
+"""Seconds that somebody who only looks waits for the answers."""
+
 
 class Reasons:
     """Reads the events of those jobs of one namespace that `look_at` has found to ask for them."""
 
     def __init__(self, namespace: str) -> None:
         self._path = paths.events(namespace)
-        self._queues, self._other_queues = paths.workloads(namespace)
+        self._queues = Queues(namespace)
         self._asking: dict[str, World] = {}
         self._box = Mailbox()
 
@@ -73,6 +78,15 @@ class Reasons:
             before = subjects
             await asyncio.sleep(pause)
 
+    async def ask(self, client: Client, world: World) -> None:
+        """Show a job at once what is told of its waiting; what takes too long stays untold."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_IMPATIENT):
+                if about := world.asks_about():
+                    await self.read(client, world, about)
+                if world.asks_queue:
+                    await self._read_queues(client, [world])
+
     async def read(self, client: Client, world: World, about: Sequence[str]) -> None:
         """Show a job the events about these subjects; what cannot be read now is read later, or not at all."""
         found: dict[str, Manifest] = {}
@@ -103,10 +117,9 @@ class Reasons:
     async def _read_queues(self, client: Client, queued: Sequence[World]) -> None:
         """Show the jobs that a queue keeps waiting why it does; one that may not be asked is not said to be silent."""
         wanted = {world.ref.uid: world for world in queued}
-        asked = [{"labelSelector": f"{JOB_UID_LABEL}={uid}"} for uid in wanted] if len(wanted) <= _FEW else [{}]
         try:
-            for query in asked:
-                for workload in await self._workloads(client, query):
+            for uid in wanted if len(wanted) <= _FEW else [""]:
+                for workload in await self._queues.workloads(client, uid):
                     event, world = as_event(workload), wanted.get(owner_of(workload))
                     if event is not None and world is not None:
                         world.show_events({event["metadata"]["uid"]: event})
@@ -115,16 +128,6 @@ class Reasons:
         except ClusterError as error:
             for world in queued if error.code != HTTPStatus.NOT_FOUND else ():
                 world.show_events(_untold(error))
-
-    async def _workloads(self, client: Client, query: Mapping[str, str]) -> list[Manifest]:
-        """Return what Kueue keeps, in the version that is served: the one that answered last is asked first."""
-        try:
-            return await client.items(self._queues, **query)
-        except ClusterError as error:
-            if error.code != HTTPStatus.NOT_FOUND:
-                raise
-        self._queues, self._other_queues = self._other_queues, self._queues
-        return await client.items(self._queues, **query)
 
     async def _about(self, client: Client, subjects: set[str]) -> dict[str, Mapping[str, Manifest]]:
         found: dict[str, dict[str, Manifest]] = {}
@@ -136,4 +139,9 @@ class Reasons:
 
 
 def _untold(error: ClusterError) -> dict[str, Manifest]:
-    return {"": {"reason": "NotApplied", "message": f"why it waits may stay untold: {error}"}}
+    return {"": untold(error)}
+
+
+def untold(error: ClusterError) -> Manifest:
+    """Return in the words of an event that something may not be asked."""
+    return {"metadata": {}, "reason": "NotApplied", "message": f"why it waits may stay untold: {error}"}

@@ -22,7 +22,7 @@ from ptjob_provider.core.measured import Use, of_pods
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from typing import Any
 
     from ptjob_provider.core.identity import JobRef, Manifest
@@ -206,6 +206,11 @@ class World:
         return self._pods
 
     @property
+    def events(self) -> Sequence[Manifest]:
+        """What was found last about the job, its pods and its place in a queue."""
+        return list(self._events.values())
+
+    @property
     def running(self) -> list[Manifest]:
         """The pods that run, if the job does."""
         if self.phase is not JobPhase.RUNNING:
@@ -257,7 +262,7 @@ class World:
 
     def _observation(self, gone: list[Manifest]) -> Observation:
         pods = [*gone, *self._pods.values()]
-        return Observation(job=self.read_job(), pods=pods, events=list(self._events.values()))
+        return Observation(job=self.read_job(), pods=pods, events=self.events)
 
 
 def _version(pod: Manifest | None) -> int:
