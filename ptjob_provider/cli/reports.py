@@ -49,7 +49,7 @@ async def _events(place: Place, name: str) -> list[Manifest]:
     job = await find_job(backend, place.namespace, name, kind=place.kind)
     ref, pods = JobRef.of(job), [replica.name for replica in kinds.replicas(job)]
     if not kinds.kind_of(job).HAS_FIXED_POD_NAMES:
-        pods += await _pods_there(backend, ref)
+        pods += dict.fromkeys([*await _pods_there(backend, ref), *kinds.kind_of(job).told(job).pods])
     return sorted(await place.site().events(ref, pods), key=_at)
 
 

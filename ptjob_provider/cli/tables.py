@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ptjob_provider.core import kinds
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -105,8 +103,7 @@ def job(snapshot: Snapshot) -> Table:
 
 def replicas(snapshot: Snapshot) -> Table:
     """Return what is known of each replica, also of those whose pods are gone."""
-    replica_of = kinds.named(snapshot.submission.ref.kind).replica_of
-    pods = {replica_of(pod): pod for pod in snapshot.pods}
+    pods = {snapshot.replica_of(pod): pod for pod in snapshot.pods}
     table = _table("RANK", "REPLICA", "PHASE", "NODE", "ENDED WITH")
     for name, rank in snapshot.submission.ranks.items():
         ends = [end for end in snapshot.record.terminations if end.replica == name]

@@ -17,7 +17,7 @@ from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.submission import Submission, inspect_outputs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ptjob_provider.core.backend import Backend, Observation
     from ptjob_provider.core.diagnosis import Diagnosis
@@ -38,6 +38,7 @@ class Snapshot:
         instance: the installation that asked for it, "" if it does not say.
         status: what its object says.
         pods: its pods as they are now; those of an ended job may be gone.
+        replica_of: returns the name of the replica that one of them is.
         record: what has been seen of its pods so far.
         waiting: why it does not run yet, "" if it does.
         diagnosis: why it failed, None if it has not.
@@ -52,6 +53,7 @@ class Snapshot:
     instance: str
     status: JobStatus
     pods: Sequence[Manifest]
+    replica_of: Callable[[Mapping[str, Any]], str]
     record: Record
     waiting: str
     diagnosis: Diagnosis | None
@@ -120,6 +122,7 @@ async def look(
         instance=owner_in(seen.job).instance,
         status=status,
         pods=seen.pods,
+        replica_of=kinds.replica_of(seen.job),
         record=record,
         waiting=waiting,
         diagnosis=_diagnose(seen.job, submission, status, record, report),

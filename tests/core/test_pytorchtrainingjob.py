@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ends import NOW
 from ptjob_provider.core import kinds
+from ptjob_provider.core.diagnosis import Cause, diagnose
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kinds import Replica
 from ptjob_provider.core.kinds import pytorchtrainingjob as t9k
 from ptjob_provider.core.kinds.podtemplate import SHARED_MEMORY_PATH
 from ptjob_provider.core.kubernetes.podlog import runs
+from ptjob_provider.core.recorder import ContainerKind, Record, from_text, to_text
 from ptjob_provider.core.spec import Installation, TrainingJob
 from ptjob_provider.core.status import JobPhase
 
@@ -416,3 +419,96 @@ def test_code_is_fetched_in_every_role_and_its_credentials_are_hidden() -> None:
         f"role-{index}.GIT_SYNC_{what}" for index in (0, 1) for what in ("PASSWORD", "USERNAME")
     ]
     assert first.spec_hash == again.spec_hash
+
+
+def tasks(*replicas: Manifest, **status: Any) -> Manifest:
+    """Return the guide's job with three workers, and what its status tells of them."""
+    job = copy.deepcopy(GUIDES)
+    job["metadata"] |= {"uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"}
+    job["spec"]["replicaSpecs"][0]["replicas"] = 3
+    task = {"type": "worker", "restartCount": status.pop("restarts", 0), "replicas": list(replicas)}
+    return {**job, "status": {"phase": "Failed", "tasks": [task], **status}}
+
+
+def replica(name: str, code: int | None = None, *, phase: str = "Deleted", container: str = "pytorch") -> Manifest:
+    """Return what the status tells of one replica."""
+    ended = {"name": container, "state": "Terminated", "exitCode": code}
+    return {"name": name, "uid": f"uid-{name}", "phase": phase, "containers": [ended] if code is not None else []}
+
+
+def observed(job: Manifest, *pods: Manifest) -> Record:
+    """Return the record of who looks for the first time."""
+    return kinds.observe(Record(), job, pods, [], now=NOW)
+
+
+def test_how_a_replica_ended_whose_pod_is_gone_is_what_the_status_says() -> None:
+    """With its exit code, and as the first failure: the one that obeyed the controller's signal is none."""
+    job = tasks(
+        replica(f"{JOB}-5b373-worker-0", 143), replica(f"{JOB}-5b373-worker-1", 3), replica(f"{JOB}-5b373-worker-2", 0)
+    )
+
+    record = observed(job)
+    found = diagnose(record, kinds.read_status(job), ranks={each.name: each.rank for each in kinds.replicas(job)})
+
+    assert {end.replica: (end.exit_code, end.stopped) for end in record.terminations} == {
+        f"{JOB}-worker-0": (143, True),
+        f"{JOB}-worker-1": (3, False),
+    }
+    assert (found.replica, found.cause) == (f"{JOB}-worker-1", Cause.EXIT_CODE)
+    assert "exited with code 3" in found.summary
+    assert observed(job) == kinds.observe(record, job, [], [], now=NOW)
+
+
+def test_what_is_seen_of_a_pod_takes_the_place_of_what_was_told() -> None:
+    """The pod knows more: why, and when."""
+    name = f"{JOB}-5b373-worker-1"
+    job = tasks(replica(name, 3, phase="Failed"))
+    ended = {"exitCode": 3, "reason": "Error", "message": "ValueError: nan", "finishedAt": "2026-11-20T10:05:00Z"}
+    seen = pod(name, uid="u") | {
+        "spec": {"nodeName": "node", "containers": [{"name": "pytorch"}]},
+        "status": {
+            "phase": "Failed",
+            "containerStatuses": [{"name": "pytorch", "restartCount": 0, "state": {"terminated": ended}}],
+        },
+    }
+    seen["metadata"]["uid"] = f"uid-{name}"
+
+    first = observed(job)
+    both = kinds.observe(first, job, [seen], [], now=NOW)
+
+    assert [end.message for end in both.terminations] == ["ValueError: nan"]
+    assert [end.message for end in observed(job, seen).terminations] == ["ValueError: nan"]
+
+
+def test_a_side_car_that_failed_is_told_only_where_the_training_did_not() -> None:
+    """One failure a replica."""
+    both = replica("x-0", 1, container="proxy")
+    both["containers"].append({"name": "pytorch", "exitCode": 5})
+
+    [of_both] = t9k.told(tasks(both)).ends
+    [of_one] = t9k.told(tasks(replica("x-0", 1, container="proxy"))).ends
+
+    assert (of_both.container, of_both.exit_code, of_both.kind) == ("pytorch", 5, ContainerKind.TRAINING)
+    assert (of_one.container, of_one.kind) == ("proxy", ContainerKind.SIDECAR)
+
+
+@pytest.mark.parametrize(
+    ("counts", "restarts"), [({"restarts": 2, "backoffCount": 3}, 2), ({"backoffCount": 3}, 3), ({}, 0)]
+)
+def test_restarts_are_counted_by_the_status_too(counts: dict[str, int], restarts: int) -> None:
+    """Those of pods that nobody saw; a story on the job keeps them."""
+    record = observed(tasks(**counts))
+
+    assert record.restarts == restarts
+    assert from_text(to_text(record)).restarts == restarts
+
+
+def test_which_replica_a_pod_is_is_what_the_status_says() -> None:
+    """However it is called, and in which order they are told; who is not asked for is nobody."""
+    job = tasks(replica("drawn-1"), replica("drawn-0"), replica("drawn-9"), replica(""))
+    replica_of = kinds.replica_of(job)
+
+    assert t9k.told(job).pods == {"drawn-1": f"{JOB}-worker-1", "drawn-0": f"{JOB}-worker-0"}
+    assert [replica_of(pod(name, label=JOB)) for name in ("drawn-1", POD)] == [f"{JOB}-worker-1", f"{JOB}-worker-0"]
+    assert t9k.told(tasks(replica("abc"), replica("def"))).pods["def"] == f"{JOB}-worker-1"
+    assert kinds.replica_of(GUIDES) is t9k.replica_of

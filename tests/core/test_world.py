@@ -80,3 +80,21 @@ async def test_what_was_told_of_an_earlier_job_of_the_name_is_left() -> None:
 
     observation = await anext(world.observations())
     assert observation.events == [told["new"], {"reason": "NotApplied"}]
+
+
+async def test_a_pod_is_found_as_the_replica_that_the_jobs_status_says() -> None:
+    """Its own name need not tell."""
+    world = World(JobRef(kind="PyTorchTrainingJob", namespace="team", name="digits", uid="u-1"))
+    role = {"type": "worker", "replicas": 1, "template": {"spec": {"containers": [{"name": "python"}]}}}
+    task = {"type": "worker", "replicas": [{"name": "drawn-0"}]}
+    world.show_job(
+        {
+            "kind": "PyTorchTrainingJob",
+            "metadata": {"name": "digits", "uid": "u-1"},
+            "spec": {"replicaSpecs": [role]},
+            "status": {"phase": "Running", "tasks": [task]},
+        }
+    )
+    world.show_pod({"metadata": {"name": "drawn-0", "uid": "p", "creationTimestamp": MADE}, "status": {}})
+
+    assert await world.pod("digits-worker-0") is not None

@@ -43,6 +43,8 @@ CRD = {
     },
 }
 
+PHASES = ("Creating", "Pending", "Running", "Succeeded", "Failed", "Unknown", "Deleted")
+
 
 def serve(cluster: Cluster) -> Cluster:
     """Have the kind served, and return the cluster."""
@@ -60,6 +62,7 @@ class ScriptedController:
         self._kubectl = cluster.kubectl
         self._ref = ref
         self._there = ("--namespace", ref.namespace)
+        self._told: dict[str, Manifest] = {}
 
     def make_pods(self) -> None:
         """Make the pods of all roles, owned by the job."""
@@ -69,26 +72,54 @@ class ScriptedController:
                 self._kubectl.apply(self._pod(job, role, index))
         self.tell("Running")
 
-    def tell(self, phase: str, *conditions: tuple[str, str]) -> None:
-        """Write the job's status: its phase, and the conditions that are true."""
+    def tell(self, phase: str, *conditions: tuple[str, str], restarts: int = 0) -> None:
+        """Write the job's status: its phase, the conditions that are true, and its replicas, deleted ones as well."""
         instant = "2026-11-22T00:00:00Z"
         told = [
             {"type": kind, "status": "True", "reason": reason, "message": reason, "lastTransitionTime": instant}
             for kind, reason in conditions
         ]
-        change = json.dumps({"status": {"phase": phase, "conditions": told}})
+        change = json.dumps({"status": {"phase": phase, "conditions": told, **self._replicas(restarts)}})
         words = ("patch", "pytorchtrainingjob", self._ref.name, *self._there, "--subresource=status", "--type=merge")
         self._kubectl(*words, "--patch", change)
 
     def wait_for_end(self) -> None:
         """Return when all pods have ended."""
-        label = f"tensorstack.dev/owner-name={self._ref.name}"
 
         def ended() -> bool:
-            found = json.loads(self._kubectl("get", "pods", *self._there, "--selector", label, "--output", "json"))
-            return all(pod["status"].get("phase") in {"Succeeded", "Failed"} for pod in found["items"])
+            return all(pod["status"].get("phase") in {"Succeeded", "Failed"} for pod in self._pods())
 
         wait_until("the pods' end", ended, timeout=PATIENCE)
+
+    def clean_up(self) -> None:
+        """Delete the pods, as after a job's end, and remember how they were."""
+        self._replicas(0)
+        self._kubectl("delete", "pods", *self._there, "--selector", self._label)
+
+    @property
+    def _label(self) -> str:
+        return f"tensorstack.dev/owner-name={self._ref.name}"
+
+    def _pods(self) -> list[Manifest]:
+        found = json.loads(self._kubectl("get", "pods", *self._there, "--selector", self._label, "--output", "json"))
+        return list(found["items"])
+
+    def _replicas(self, restarts: int) -> Manifest:
+        """Return tasks and numbers of the status; a replica whose pod is gone is as it was last, and deleted."""
+        self._told = {name: {**each, "phase": "Deleted"} for name, each in self._told.items()}
+        self._told |= {pod["metadata"]["name"]: _replica(pod) for pod in self._pods()}
+        job = self._kubectl.get("pytorchtrainingjob", self._ref.name, namespace=self._ref.namespace)
+        tasks = [
+            {
+                "type": role["type"],
+                "restartCount": restarts,
+                "replicas": [each for name, each in self._told.items() if f"-{role['type']}-" in name],
+            }
+            for role in job["spec"]["replicaSpecs"]
+        ]
+        phases = [each["phase"] for each in self._told.values()]
+        numbers = {name.lower(): phases.count(name) for name in PHASES}
+        return {"tasks": tasks, "aggregate": numbers, "backoffCount": restarts}
 
     def _pod(self, job: Manifest, role: Manifest, index: int) -> Manifest:
         meta, template = job["metadata"], role["template"]
@@ -117,3 +148,14 @@ class ScriptedController:
         restarts = f"--max-restarts={torchrun.get('maxRestarts', 0)}"
         first, *others = containers
         return [{**first, "command": ["torchrun", *options, restarts]}, *others]
+
+
+def _replica(pod: Manifest) -> Manifest:
+    """Return what the status tells of a pod."""
+    containers = []
+    for each in pod["status"].get("containerStatuses") or ():
+        ((state, more),) = each["state"].items()
+        code = {"exitCode": more["exitCode"]} if "exitCode" in more else {}
+        containers.append({"name": each["name"], "state": state.capitalize(), **code})
+    meta, phase = pod["metadata"], pod["status"].get("phase") or "Creating"
+    return {"name": meta["name"], "uid": meta["uid"], "phase": phase, "containers": containers}

@@ -19,6 +19,7 @@ from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.runner import follow
+from ptjob_provider.core.snapshot import look
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.submission import ensure_submitted, stop_and_wait
 from rbac import rules_of_kinds
@@ -79,6 +80,25 @@ async def test_a_job_is_followed_to_its_end(
     assert found["kind"] == "PyTorchTrainingJob"
     assert found["spec"]["tensorboardSpec"] == {"image": "tb:1", "trainingLogFilesets": ["t9k://pvc/runs/logs"]}
     await stop_and_wait(backend, submission.ref)
+
+
+async def test_who_looks_when_the_pods_are_gone_is_told_how_they_ended(platform: Cluster, namespace: str) -> None:
+    """By the job's status, which is all that is left: nobody had followed it."""
+    backend = KubernetesBackend(config_of(service_account(platform, namespace, rules_of_kinds())))
+    script = '[ "${HOSTNAME##*-}" = 0 ] || exit 3'
+    submission = await ensure_submitted(backend, job(namespace, script), owner=OWNER, store=MemoryStore())
+    controller = ScriptedController(platform, submission.ref)
+
+    await asyncio.to_thread(controller.make_pods)
+    await asyncio.to_thread(controller.wait_for_end)
+    await asyncio.to_thread(controller.clean_up)
+    await asyncio.to_thread(controller.tell, "Failed", ("Failed", "ReplicaFailed"), restarts=1)
+    seen = await look(backend, namespace, submission.ref.name)
+
+    assert seen.diagnosis is not None
+    assert "-worker-1 (rank 1) exited with code 3" in seen.diagnosis.summary
+    assert seen.to_dict()["restarts"] == 1
+    assert list(seen.pods) == []
 
 
 @pytest.mark.parametrize("verb", VERBS)

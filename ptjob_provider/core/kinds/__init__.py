@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core import recorder
 from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.kinds import podtemplate, pytorchjob, pytorchtrainingjob, trainjob
-from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, PodOwner, Rendered, Replica, Runtime
+from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, PodOwner, Rendered, Replica, Runtime, Told
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.identity import JobRef, Manifest
@@ -35,6 +35,7 @@ __all__ = [
     "Rendered",
     "Replica",
     "Runtime",
+    "Told",
     "asked_for",
     "due_at",
     "is_pod_of",
@@ -42,6 +43,7 @@ __all__ = [
     "named",
     "observe",
     "read_status",
+    "replica_of",
     "replicas",
     "secrets_in_env",
 ]
@@ -94,16 +96,27 @@ def observe(
 ) -> Record:
     """Return the record of the job with what these pods and events add; see `recorder.observe`."""
     kind = kind_of(job)
-    return recorder.observe(
+    told = kind.told(job)
+    seen = recorder.observe(
         record,
         pods=pods,
         events=events,
         now=now,
         container=kind.CONTAINER,
-        replica_of=kind.replica_of,
+        replica_of=replica_of(job),
         replica_named=kind.replica_named,
         replicas=replicas,
     )
+    return recorder.with_told(seen, told.ends, restarts=told.restarts, now=now)
+
+
+def replica_of(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str]:
+    """Return what tells which replica of the job a pod is: the job's object where it does, else the pod."""
+    kind = kind_of(job)
+    names = kind.told(job).pods
+    if not names:
+        return kind.replica_of
+    return lambda pod: names.get(pod["metadata"]["name"]) or kind.replica_of(pod)
 
 
 def secrets_in_env(job: Mapping[str, Any]) -> dict[str, set[str] | None]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest, Owner
     from ptjob_provider.core.outputs import ResolvedOutputs
+    from ptjob_provider.core.recorder import Termination
     from ptjob_provider.core.spec import Installation, TrainingJob
     from ptjob_provider.core.status import JobStatus
 
@@ -69,6 +70,21 @@ class Runtime:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Told:
+    """What a job's own status tells of its replicas, where its kind does that at all.
+
+    Attributes:
+        pods: the name of the replica that each pod is, by the pods' names; also of pods that are gone.
+        ends: failures of containers, one a replica; also of pods that are gone.
+        restarts: how often replicas were made again.
+    """
+
+    pods: Mapping[str, str] = field(default_factory=dict)
+    ends: tuple[Termination, ...] = ()
+    restarts: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rendered:
     """One attempt's object, ready to submit; where its outputs are; and the hash of what was asked for.
 
@@ -85,6 +101,11 @@ class Rendered:
     spec_hash: str
     changes: tuple[str, ...] = ()
     secret: Manifest | None = field(default=None, repr=False)
+
+
+def nothing_told(_job: Mapping[str, Any]) -> Told:
+    """Return what a kind tells whose status says nothing of single replicas."""
+    return Told()
 
 
 class Kind(Protocol):
@@ -185,10 +206,13 @@ class Kind(Protocol):
         """Return which job the pod belongs to."""
 
     def replica_of(self, pod: Mapping[str, Any], /) -> str:
-        """Return the name of the replica that the pod is."""
+        """Return the name of the replica that the pod is, as far as it says; see `kinds.replica_of`."""
 
     def replica_named(self, pod: str, /) -> str:
         """Return the name of the replica that a pod of this name would be, as far as its name says."""
+
+    def told(self, job: Mapping[str, Any], /) -> Told:
+        """Return what the object's status tells of its replicas: more than pods do, or what they did when gone."""
 
     def controllers(self, name: str, /) -> Sequence[tuple[str, str]]:
         """Return kind and name of each object between a job and its pods: their events say why there are no pods."""

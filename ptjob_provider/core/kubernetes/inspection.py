@@ -153,7 +153,8 @@ class _Probe:
         if not kind.HAS_FIXED_POD_NAMES:
             selector = kind.pod_selector(job["metadata"]["name"])
             pods = await self._client.items(paths.pods(self._namespace), labelSelector=selector)
-            mine = [pod for pod in pods if kind.replica_of(pod) == rank0]
+            replica_of = kinds.replica_of(job)
+            mine = [pod for pod in pods if replica_of(pod) == rank0]
             return rank0_of(job, max(mine, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None))
         try:
             return rank0_of(job, await self._client.get(paths.pods(self._namespace, rank0)))

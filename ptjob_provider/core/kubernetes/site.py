@@ -91,7 +91,8 @@ class ClusterSite:
             kind = kinds.kind_of(job)
             of_job = {"labelSelector": kind.pod_selector(ref.name, older=kind.is_older(job))}
             found = await client.items(paths.pods(ref.namespace), **of_job)
-            pods = {kind.replica_of(pod): pod for pod in found if kinds.is_pod_of(pod, ref)}
+            replica_of = kinds.replica_of(job)
+            pods = {replica_of(pod): pod for pod in found if kinds.is_pod_of(pod, ref)}
             measured, unknown = await _measured(client, ref.namespace, pods.values(), of_job)
         uses = []
         for replica in kinds.replicas(job):

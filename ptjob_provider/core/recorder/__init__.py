@@ -19,6 +19,7 @@ from ptjob_provider.core.recorder.record import (
     WaitKind,
 )
 from ptjob_provider.core.recorder.text import from_text, stored_in, to_text
+from ptjob_provider.core.recorder.told import with_told
 
 __all__ = [
     "WORKLOAD",
@@ -34,4 +35,5 @@ __all__ = [
     "observe",
     "stored_in",
     "to_text",
+    "with_told",
 ]

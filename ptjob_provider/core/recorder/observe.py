@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import code_sync
-from ptjob_provider.core.recorder.operator_events import created_pods, deleted_pods, told_ends, told_key
+from ptjob_provider.core.recorder.operator_events import created_pods, deleted_pods, told_ends
 from ptjob_provider.core.recorder.pods import Container, Pod, Wait, event_time, name_of, read_pod, refusals, wait_of
 from ptjob_provider.core.recorder.record import (
     WORKLOAD,
@@ -20,6 +20,7 @@ from ptjob_provider.core.recorder.record import (
     WaitKind,
 )
 from ptjob_provider.core.recorder.text import bounded
+from ptjob_provider.core.recorder.told import told_key, with_end_told
 from ptjob_provider.core.status import parse_instant
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def observe(
         record = _with_restarts(record, pod)
         record = _with_revision(_with_terminations(record, pod, now), pod)
     for end in told_ends(events, container):
-        record = _with_told(record, end)
+        record = with_end_told(record, end)
     record = replace(record, held_up=_held_up(before, record))
     present = list(newest.values())
     record = replace(
@@ -243,13 +244,6 @@ def _with_end(record: Record, end: Termination, now: datetime) -> Record:
         known.pop(told_key(end.replica), None)
     known[end.key] = replace(end, finished_at=end.finished_at or now)
     return _settled(replace(record, terminations=tuple(known.values())), known[end.key])
-
-
-def _with_told(record: Record, end: Termination) -> Record:
-    """Take what the operator told of a replica that nobody saw ending."""
-    if any(one.replica == end.replica and one.failed for one in record.terminations):
-        return record
-    return replace(record, terminations=(*record.terminations, end))
 
 
 def _held_up(before: Record, after: Record) -> tuple[Waiting, ...]:

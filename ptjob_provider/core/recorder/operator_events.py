@@ -38,18 +38,12 @@ def told_ends(events: Sequence[Manifest], training: str) -> Iterator[Termination
             continue
         yield Termination(
             replica=found["pod"],
-            key=told_key(found["pod"]),
             container=found["container"],
             kind=ContainerKind.TRAINING if found["container"] == training else ContainerKind.SIDECAR,
             exit_code=int(found["code"]),
             message=found["text"].encode("utf-8", "replace").decode("utf-8"),
             finished_at=parse_instant(event_time(event)),
         )
-
-
-def told_key(replica: str) -> str:
-    """Return the key of an end that only the operator told of."""
-    return f"told/{replica}"
 
 
 def _named(events: Sequence[Manifest], reason: str) -> set[str]:

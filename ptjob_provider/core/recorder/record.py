@@ -170,6 +170,7 @@ class Record:
         removals: deletions of running pods that the operator has not told of as its own.
         hears_operator: the operator's events reach us, so that its silence tells something.
         restart_counts: per replica and container.
+        restarts_told: how many there were, in the words of the job's own status; 0 where it does not count.
         notices: what the back-end does not apply, in its words.
         queue: why the job's queue keeps it waiting, in the queue's words; "" if none has said.
         revisions: of the code that replicas have fetched, each once: `replica revision`, the first replica by name.
@@ -189,6 +190,7 @@ class Record:
     removals: tuple[Removal, ...] = ()
     hears_operator: bool = False
     restart_counts: tuple[Restarts, ...] = ()
+    restarts_told: int = 0
     notices: tuple[str, ...] = ()
     queue: str = ""
     revisions: tuple[str, ...] = ()
@@ -203,8 +205,8 @@ class Record:
 
     @property
     def restarts(self) -> int:
-        """How often containers were started again, all replicas together."""
-        return sum(entry.total for entry in self.restart_counts)
+        """How often containers were started again, all replicas together, as far as that was seen or told."""
+        return max(sum(entry.total for entry in self.restart_counts), self.restarts_told)
 
     def revision_of(self, replica: str) -> str:
         """Return the revision that a replica trained, as all do that have told none of their own; "" if none is known.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.kinds import podtemplate
 from ptjob_provider.core.kinds.claims import MOUNT_ROOT
 from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Rendered, Replica
+from ptjob_provider.core.kinds.kind import nothing_told as told
 from ptjob_provider.core.kinds.pytorchjob.changes import (
     DELETION,
     STOP_RUNNING_PODS,
@@ -84,6 +85,7 @@ __all__ = [
     "stops_by_itself",
     "suspended",
     "templates",
+    "told",
     "total_gpus",
     "validate",
 ]

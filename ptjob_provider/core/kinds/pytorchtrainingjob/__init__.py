@@ -22,6 +22,7 @@ from ptjob_provider.core.kinds.pytorchtrainingjob.reading import (
     templates,
 )
 from ptjob_provider.core.kinds.pytorchtrainingjob.rendering import render
+from ptjob_provider.core.kinds.pytorchtrainingjob.tasks import told
 from ptjob_provider.core.kinds.pytorchtrainingjob.words import API_VERSION, CONTAINER, KIND, OPERATOR, PLURAL
 
 if TYPE_CHECKING:
@@ -88,4 +89,5 @@ __all__ = [
     "stops_by_itself",
     "suspended",
     "templates",
+    "told",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core.kinds.kind import nothing_told as told
 from ptjob_provider.core.kinds.trainjob.conditions import due_at, read_status
 from ptjob_provider.core.kinds.trainjob.rendering import API_VERSION, DEFAULT_RUNTIME, KIND, PLURAL, render
 from ptjob_provider.core.kinds.trainjob.replicas import (
@@ -88,4 +89,5 @@ __all__ = [
     "stops_by_itself",
     "suspended",
     "templates",
+    "told",
 ]

@@ -57,6 +57,7 @@ class World:
         "_number_of_gone",
         "_packed",
         "_pods",
+        "_replica_of",
         "_replicas",
         "_used",
         "box",
@@ -77,6 +78,7 @@ class World:
         self._created_at = ""
         self._has_started = False
         self._is_in_queue = False
+        self._replica_of = kinds.named(ref.kind).replica_of
         self._replicas = 0
         self._pods: dict[str, Manifest] = {}
         self._gone: deque[tuple[int, Manifest]] | None = None
@@ -95,6 +97,7 @@ class World:
             self.phase, self._has_started = status.phase, status.started_at is not None
             self._created_at = job["metadata"].get("creationTimestamp") or ""
             self._is_in_queue = QUEUE_LABEL in (job["metadata"].get("labels") or {})
+            self._replica_of = kinds.replica_of(job)
             self._replicas = len(kinds.replicas(job))
             self._packed = packed(job)
         self.is_known = True
@@ -131,7 +134,7 @@ class World:
     def show_measured(self, pod: Manifest, measured: Mapping[str, Any]) -> None:
         """Take what one of its pods uses now; nobody is woken for that."""
         self._used = {} if self._used is None else self._used
-        replica = kinds.named(self.ref.kind).replica_of(pod)
+        replica = self._replica_of(pod)
         uid = pod["metadata"]["uid"]
         _, before = self._used.get(uid, (replica, Use()))
         self._used[uid] = replica, before.seen(measured)
@@ -160,8 +163,7 @@ class World:
     async def pod(self, name: str) -> Manifest | None:
         """Return the newest pod of the replica of this name as it is now; None if there is none."""
         self._check()
-        replica_of = kinds.named(self.ref.kind).replica_of
-        found = [pod for pod in self._pods.values() if replica_of(pod) == name]
+        found = [pod for pod in self._pods.values() if self._replica_of(pod) == name]
         return max(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
 
     def last_state(self, uid: str) -> Manifest | None:
@@ -224,8 +226,7 @@ class World:
         The end of a pod is final, so it is enough to have seen as many end as the job has replicas; and a job that has
         ended without having started, as a suspended one may, never had any.
         """
-        replica_of = kinds.named(self.ref.kind).replica_of
-        ended = {replica_of(pod) for pod in self._pods.values() if pod["status"].get("phase") in ENDED}
+        ended = {self._replica_of(pod) for pod in self._pods.values() if pod["status"].get("phase") in ENDED}
         never_started = self._is_over and not self._has_started and not self._pods and not self._gone
         return never_started or (self._is_over and len(ended) == len(self._pods) == self._replicas)
 
