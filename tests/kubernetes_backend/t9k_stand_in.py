@@ -7,22 +7,12 @@ from typing import TYPE_CHECKING
 
 from cluster.shell import wait_until
 from cluster_world import PATIENCE
+from kubernetes_backend.t9k_schema import PHASES, SPEC, STATUS
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
     from ptjob_provider.core.identity import JobRef, Manifest
 
-ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-TENSORBOARD = {
-    "type": "object",
-    "properties": {
-        "image": {"type": "string"},
-        "trainingLogFilesets": {"type": "array", "items": {"type": "string", "pattern": "^t9k://"}},
-    },
-}
-"""As it is documented; what it does not have, the API server takes away."""
-
-SPEC = {**ANYTHING, "properties": {"tensorboardSpec": TENSORBOARD}}
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -37,13 +27,11 @@ CRD = {
                 "served": True,
                 "storage": True,
                 "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": SPEC, "status": ANYTHING}}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": SPEC, "status": STATUS}}},
             }
         ],
     },
 }
-
-PHASES = ("Creating", "Pending", "Running", "Succeeded", "Failed", "Unknown", "Deleted")
 
 
 def serve(cluster: Cluster) -> Cluster:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,21 +12,27 @@ from cluster.images import INIT_IMAGE
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
+from kubernetes_backend.dry_run import dry_run, lost
 from kubernetes_backend.every_verb import VERBS, everything, rules_without
 from kubernetes_backend.t9k_stand_in import ScriptedController, serve
 from ptjob_provider.core.conclusion import Outcome
-from ptjob_provider.core.errors import PermissionDenied
+from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.snapshot import look
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.submission import ensure_submitted, stop_and_wait
 from rbac import rules_of_kinds
+from same_fields import FIELDS, rendered
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cluster.boot import Cluster
+    from ptjob_provider.core.identity import Manifest
 
 OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 
@@ -99,6 +106,36 @@ async def test_who_looks_when_the_pods_are_gone_is_told_how_they_ended(platform:
     assert "-worker-1 (rank 1) exited with code 3" in seen.diagnosis.summary
     assert seen.to_dict()["restarts"] == 1
     assert list(seen.pods) == []
+
+
+KIND = "PyTorchTrainingJob"
+
+
+def sayable(given: Mapping[str, Any]) -> Manifest | None:
+    """Return the object of a job with this field; None if the kind has no place for it."""
+    try:
+        return rendered(TrainingJob.parse(**given))
+    except InvalidSpec:
+        return None
+
+
+async def test_the_platform_knows_every_word_that_a_job_is_said_with(platform: Cluster, namespace: str) -> None:
+    """And keeps it; a misspelt one is refused by its name."""
+    whole = {"kind": KIND, "name": "digits", "image": "digits:1", "workers": 2, "namespace": namespace}
+    elastic = {"elastic_policy": {"min_replicas": 1, "max_replicas": 3, "max_restarts": 2, "rdzv_backend": "c10d"}}
+    values = [value for name, value in FIELDS.items() if name not in {"namespace", "manifest"}]
+    fields = [{**whole, **value, "kind": KIND} for value in [*values, elastic]]
+    jobs = [found for each in fields if (found := sayable(each)) is not None]
+    misspelt = copy.deepcopy(jobs[0])
+    misspelt["spec"]["runPolicy"]["activeDeadlineSecond"] = 5
+
+    async with lease(config_of(platform.layout.kubeconfig)) as client:
+        dropped = [loss for each in jobs for loss in lost(each, await dry_run(client, each))]
+        with pytest.raises(InvalidSpec, match=r'unknown field "spec\.runPolicy\.activeDeadlineSecond"'):
+            await dry_run(client, misspelt)
+
+    assert len(jobs) > 40
+    assert dropped == []
 
 
 @pytest.mark.parametrize("verb", VERBS)

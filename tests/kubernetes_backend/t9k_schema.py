@@ -1,0 +1,92 @@
+"""The schema of T9k's kind, as its API reference lists the fields; what it does not list, a server refuses or drops.
+
+Only the pods' template is left open: it is core/v1's, which the API server judges when the pods are made.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+STRING, NUMBER, SWITCH = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
+ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def _object(**fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": fields}
+
+
+def _list(item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": item}
+
+
+def _one_of(*words: str) -> dict[str, Any]:
+    return {"type": "string", "enum": list(words)}
+
+
+_HELD = {"type": STRING, "skipInitContainer": SWITCH, "command": _list(STRING)}
+"""What a role does while its job is debugged, or resumed."""
+
+SPEC = _object(
+    replicaSpecs=_list(
+        _object(
+            type=STRING,
+            replicas=NUMBER,
+            restartPolicy=_one_of("Never", "OnFailure", "Always", "ExitCode"),
+            scalingWeight=NUMBER,
+            template=ANYTHING,
+        )
+    ),
+    torchrunConfig=_object(
+        enabled=SWITCH,
+        maxRestarts=NUMBER,
+        procPerNode=STRING,
+        rdzvBackend=STRING,
+        minNodes=NUMBER,
+        extraOptions=_list(STRING),
+    ),
+    elastic=_object(enabled=SWITCH, minReplicas=NUMBER, maxReplicas=NUMBER, expectedReplicas=NUMBER),
+    runMode=_object(
+        debug=_object(enabled=SWITCH, replicaSpecs=_list(_object(**_HELD))),
+        pause=_object(enabled=SWITCH, resumeSpecs=_list(_object(**_HELD, args=_list(STRING)))),
+    ),
+    runPolicy=_object(
+        activeDeadlineSeconds=NUMBER, backoffLimit=NUMBER, cleanUpPolicy=_one_of("None", "All", "Unfinished")
+    ),
+    tensorboardSpec=_object(image=STRING, trainingLogFilesets=_list({"type": "string", "pattern": "^t9k://"})),
+    scheduler=_object(
+        t9kScheduler=_object(queue=STRING, priority={"type": "integer", "minimum": 0, "maximum": 100}),
+    ),
+)
+
+PHASES = ("Creating", "Pending", "Running", "Succeeded", "Failed", "Unknown", "Deleted")
+"""Of a replica."""
+
+STATUS = _object(
+    phase=_one_of("Pending", "Running", "Paused", "Resuming", "Succeeded", "Failed", "Unknown"),
+    conditions=_list(
+        _object(
+            type=_one_of("Initialized", "Running", "ReplicaFailure", "Completed", "Failed", "Paused"),
+            status=_one_of("True", "False", "Unknown"),
+            reason=STRING,
+            message=STRING,
+            lastTransitionTime=STRING,
+        )
+    ),
+    tasks=_list(
+        _object(
+            type=STRING,
+            restartCount=NUMBER,
+            replicas=_list(
+                _object(
+                    name=STRING,
+                    uid=STRING,
+                    phase=_one_of(*PHASES),
+                    containers=_list(_object(name=STRING, state=STRING, exitCode=NUMBER)),
+                )
+            ),
+        )
+    ),
+    aggregate=_object(**{phase.lower(): NUMBER for phase in PHASES}),
+    backoffCount=NUMBER,
+    tensorboard=ANYTHING,
+)
