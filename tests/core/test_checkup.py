@@ -12,22 +12,26 @@ from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core import kinds
 from ptjob_provider.core.kubernetes.checkup import (
     BESIDE,
+    QUEUES,
     RUNTIMES,
     SHOWING,
     USEFUL,
     Right,
     check_up,
+    controllers,
     kind_check,
     needed_rights,
-    operator_check,
     permission_checks,
     storage_check,
     useful_rights,
 )
 from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.controllers import KUEUE, TRAINING_OPERATOR, controller_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from ptjob_provider.core.site import Check
 
 ALL = [*needed_rights(["PyTorchJob"]), *useful_rights(["PyTorchJob"])]
 DOCS = Path(__file__).parents[2] / "docs"
@@ -81,9 +85,10 @@ def test_beside_the_default_kind_another_one_is_no_need() -> None:
 
 def test_a_right_of_code_or_of_a_queue_is_given_by_its_own_role() -> None:
     """The advice names the file."""
-    for right in BESIDE:
+    for right in [*BESIDE, *QUEUES]:
         assert plain([right]) <= rules(right.given_by.removeprefix("docs/"), "Role")
         assert right in useful_rights([])
+    assert not set(QUEUES) & set(useful_rights([], has_queues=False))
 
 
 @pytest.mark.parametrize(("kind", "is_cluster_wide"), [("Role", False), ("ClusterRole", True)])
@@ -162,6 +167,22 @@ async def test_a_cluster_on_which_only_trainer_is_installed_is_good() -> None:
         "have the Role of docs/kubernetes-role-kinds.yaml and of docs/kubernetes-role.yaml bound to you"
     )
     assert "training-operator" not in {check.about for check in checks}
+    assert {"Kubeflow Trainer", "JobSet"} <= {check.about for check in checks}
+    assert "why a job waits in a queue of Kueue" not in {check.about for check in checks}
+
+
+@pytest.mark.parametrize(
+    "answer", [(200, {"paths": {"apis/kueue.x-k8s.io/v1beta2": {}}}), 403], ids=["served", "untold"]
+)
+async def test_where_there_may_be_queues_kueue_is_looked_at(answer: Any) -> None:
+    """And what it takes to be told why a job waits there."""
+    async with stand_in_api_server(*of_trainer(), answer) as server, lease(server.config()) as client:
+        checks = {check.about: check for check in await check_up(client, "ml")}
+
+    assert checks["why a job waits in a queue of Kueue"].said == "missing: workloads list"
+    assert checks["Kueue"].said == (
+        "no pod with the label app.kubernetes.io/name=kueue,control-plane=controller-manager is seen"
+    )
 
 
 async def test_a_cluster_that_serves_no_kind_is_not_good() -> None:
@@ -179,9 +200,61 @@ def test_the_operator_is_ready_or_not_or_not_to_be_seen() -> None:
     pod: dict[str, Any] = {"metadata": {"name": "op", "namespace": "kubeflow"}, "status": {"conditions": []}}
     ready = {**pod, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 
-    assert operator_check([]).is_good is None
-    assert (operator_check([pod]).is_good, operator_check([pod]).said) == (False, "kubeflow/op is not ready")
-    assert (operator_check([pod, ready]).is_good, operator_check([ready]).said) == (True, "kubeflow/op is ready")
+    def check(*pods: Any) -> Check:
+        return controller_check(TRAINING_OPERATOR, pods)
+
+    assert check().is_good is None
+    assert (check(pod).is_good, check(pod).said) == (False, "kubeflow/op is not ready")
+    assert check(pod).advice.startswith("jobs get no pods until it runs")
+    assert (check(pod, ready).is_good, check(ready).said) == (True, "kubeflow/op is ready")
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ("ghcr.io/kubeflow/trainer/trainer-controller-manager:v2.3.0", "k/op is ready, version v2.3.0"),
+        ("registry:5000/kueue:v0.18.4@sha256:" + 64 * "a", "k/op is ready, version v0.18.4"),
+        ("registry:5000/kueue@sha256:" + 64 * "a", "k/op is ready"),
+        ("kueue", "k/op is ready"),
+    ],
+)
+def test_a_controllers_version_is_its_images_tag(image: str, said: str) -> None:
+    """As far as it has one."""
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    pod = {"metadata": {"name": "op", "namespace": "k"}, "spec": {"containers": [{"image": image}]}, "status": ready}
+
+    assert controller_check(KUEUE, [pod]).said == said
+
+
+def test_the_controllers_of_what_is_served_are_looked_at() -> None:
+    """And no others."""
+
+    def looked_at(*, has_queues: bool = False, **fields: set[str]) -> list[str]:
+        found = {name: kind_check(kind, fields.get(name, ())) for name, kind in kinds.KINDS.items()}
+        return [each.name for each in controllers(found, has_queues=has_queues)]
+
+    assert looked_at() == []
+    assert looked_at(has_queues=True) == ["Kueue"]
+    assert looked_at(PyTorchJob={"runPolicy"}) == ["training-operator"]
+    assert looked_at(PyTorchJob={"pytorchReplicaSpecs"}) == ["old PyTorch operator"]
+    assert looked_at(TrainJob={"runtimeRef"}) == ["Kubeflow Trainer", "JobSet"]
+    assert looked_at(PyTorchTrainingJob={"replicaSpecs"}) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "said", "is_good"),
+    [
+        ({"runtimePatches"}, "served, in the words of Trainer 2.2 or newer", True),
+        ({"podTemplateOverrides"}, "served, in the words of Trainer 2.1", None),
+        ({"podSpecOverrides"}, "served, in the words of Trainer 2.0", None),
+        ({"runtimeRef"}, "served", True),
+    ],
+)
+def test_whose_words_a_trainjob_has_is_told(fields: set[str], said: str, is_good: bool | None) -> None:  # noqa: FBT001
+    """An older Trainer refuses some fields."""
+    check = kind_check(kinds.named("TrainJob"), fields | {"trainer"})
+
+    assert (check.said, check.is_good, bool(check.advice)) == (said, is_good, is_good is None)
 
 
 def test_storage_classes_are_named_with_their_default() -> None:

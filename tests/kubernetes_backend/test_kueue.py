@@ -18,7 +18,7 @@ from cluster.tenants import service_account
 from cluster_world import GRACE, PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from installed import ROOT
-from kubernetes_backend.terminal import Terminal
+from kubernetes_backend.terminal import Terminal, terminal_of
 from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause, Limits
@@ -32,6 +32,7 @@ from rbac import rules_of_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from cluster.boot import Cluster
     from ptjob_provider.core.identity import JobRef
@@ -138,7 +139,8 @@ async def test_a_job_waits_in_its_queue_with_its_reason_and_then_runs(
 ) -> None:
     """It is suspended by Kueue, which is no end; when it has its turn it runs like any other, and succeeds.
 
-    Whoever looks meanwhile is told why as well. What Kueue and its webhook write into it makes no other job of it, and its manifest can be submitted again.
+    Whoever looks meanwhile is told why as well. What Kueue and its webhook write into it makes no other job of it, and
+    its manifest can be submitted again.
     """
     sinks = {kind: QueueSink() for kind in ("PyTorchJob", "TrainJob")}
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
@@ -166,6 +168,17 @@ async def test_a_job_waits_in_its_queue_with_its_reason_and_then_runs(
     for job in waiting.values():
         assert [*job.gpus_of.values()] == [1]
         submit_copy(queues, job.ref)
+
+
+def test_a_check_up_sees_kueue(queues: Cluster, own_namespace: str, tmp_path: Path) -> None:
+    """Where its API is served, its controller is looked for."""
+    terminal = terminal_of(queues, own_namespace, tmp_path)
+
+    checks = {check["about"]: check for check in json.loads(terminal.ptjob("doctor", "-o", "json").stdout)}
+
+    assert checks["Kueue"]["is_good"] is True
+    assert " is ready, version " in checks["Kueue"]["said"]
+    assert checks["why a job waits in a queue of Kueue"]["said"] == "allowed"
 
 
 async def test_a_job_that_its_queue_never_lets_run_ends_with_the_queues_reason(

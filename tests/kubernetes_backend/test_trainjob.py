@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster import binaries
 from cluster.images import INIT_IMAGE
 from cluster.tenants import rules_everywhere, service_account
+from cluster.trainer import TRAINER_MODULE
 from kubernetes_backend.every_verb import VERBS, everything, rules_without
+from kubernetes_backend.terminal import terminal_of
 from kubernetes_backend.trainjob_stories import runtime
 from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import Outcome
@@ -25,6 +29,8 @@ from ptjob_provider.core.stopping import stop_and_wait
 from rbac import runtime_rules
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kubernetes_backend.trainjobs import Lab
 
 
@@ -45,6 +51,20 @@ async def test_a_job_that_succeeds_tells_its_programs_who_they_are(lab: Lab) -> 
     assert conclusion.result is not None
     assert (conclusion.result["job"]["kind"], conclusion.result["rank0"]) == ("TrainJob", f"{ref}-node-0-0")
     assert (conclusion.status.phase, conclusion.status.reason) == (JobPhase.SUCCEEDED, "AllJobsCompleted")
+
+
+def test_a_check_up_sees_trainer_and_jobset(lab: Lab, tmp_path: Path) -> None:
+    """The real ones, with the versions that run, and which words a TrainJob has there."""
+    terminal = terminal_of(lab.cluster, lab.namespace, tmp_path)
+
+    checks = {check["about"]: check for check in json.loads(terminal.ptjob("doctor", "-o", "json").stdout)}
+
+    version = binaries.module_version(binaries.TRAINER.folder / "go.mod", TRAINER_MODULE)
+    assert checks["Kubeflow Trainer"]["is_good"] is True
+    assert checks["Kubeflow Trainer"]["said"].endswith(f" is ready, version {version}")
+    assert checks["JobSet"]["is_good"] is True, checks["JobSet"]
+    assert " is ready, version " in checks["JobSet"]["said"]
+    assert checks["TrainJob of trainer.kubeflow.org/v1alpha1"]["said"] == "served, in the words of Trainer 2.2 or newer"
 
 
 async def test_one_node_that_fails_is_named_with_its_last_lines(lab: Lab) -> None:

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, PTJobError
 from ptjob_provider.core.kinds import DEFAULT, KINDS
+from ptjob_provider.core.kinds.trainjob.words import NEWEST, version_of
 from ptjob_provider.core.kubernetes import crd
+from ptjob_provider.core.kubernetes.controllers import (
+    JOBSET,
+    KUEUE,
+    OLD_OPERATOR,
+    OPTIONAL,
+    TRAINER,
+    TRAINING_OPERATOR,
+    Controller,
+    look_at,
+)
 from ptjob_provider.core.site import Check
 
 if TYPE_CHECKING:
@@ -19,13 +30,13 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.client import Client
 
 ROLE = "docs/kubernetes-role.yaml"
-OPTIONAL = "docs/kubernetes-optional.yaml"
 TENSORBOARD = "docs/kubernetes-tensorboard-role.yaml"
 OTHER_KINDS = "docs/kubernetes-role-kinds.yaml"
 CODE = "docs/kubernetes-code-role.yaml"
 QUEUE = "docs/kubernetes-queue-role.yaml"
 
 _NOT_SERVED = "not served"
+_OF_OLD_OPERATOR = "served by the CRD of the old PyTorch operator"
 _NONE_IS_SERVED = Check(
     about="kinds of jobs",
     is_good=False,
@@ -34,7 +45,6 @@ _NONE_IS_SERVED = Check(
 )
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_OPERATOR = "control-plane=kubeflow-training-operator"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,15 +131,20 @@ USEFUL: Sequence[Right] = (
 
 BESIDE: Sequence[Right] = (
     Right(group="", resource="secrets", verb="create", what_for="credentials of code as plain values", given_by=CODE),
+)
+"""What the Role for code gives, one verb for each resource."""
+
+_KUEUE = "kueue.x-k8s.io"
+QUEUES: Sequence[Right] = (
     Right(
-        group="kueue.x-k8s.io",
+        group=_KUEUE,
         resource="workloads",
         verb="list",
         what_for="why a job waits in a queue of Kueue",
         given_by=QUEUE,
     ),
 )
-"""What the Roles for code and for queues give, one verb for each resource."""
+"""What the Role for queues gives."""
 
 _BESIDE = "a TensorBoard beside a job"
 SHOWING: Sequence[Right] = (
@@ -151,9 +166,9 @@ async def check_up(client: Client, namespace: str) -> list[Check]:
     found = {name: await _kind(client, kind) for name, kind in KINDS.items()}
     served = served_kinds(found)
     checks += [*found.values(), *([] if served else [_NONE_IS_SERVED])]
-    checks += await _permissions(client, namespace, served)
-    if DEFAULT.KIND in served:
-        checks.append(await _operator(client))
+    has_queues = await _has_queues(client)
+    checks += await _permissions(client, namespace, served, has_queues=has_queues)
+    checks += [await look_at(client, each) for each in controllers(found, has_queues=has_queues)]
     checks.append(await _storage(client))
     return checks
 
@@ -164,14 +179,31 @@ def kind_check(kind: Kind, fields: Iterable[str]) -> Check:
     if not known:
         return Check(about=about, is_good=None, said=_NOT_SERVED)
     if kind.KIND == "PyTorchJob" and "runPolicy" not in known:
-        said = "served by the CRD of the old PyTorch operator, which has no runPolicy"
+        said = f"{_OF_OLD_OPERATOR}, which has no runPolicy"
         return Check(about=about, is_good=None, said=said, advice="have the training-operator installed, 1.4 or newer")
+    if kind.KIND == "TrainJob" and (version := version_of(known)):
+        is_new = version == NEWEST
+        advice = "" if is_new else f"docs/kinds.md has the fields that want Trainer {NEWEST}; they are refused here"
+        said = f"served, in the words of Trainer {version}"
+        return Check(about=about, is_good=True if is_new else None, said=said, advice=advice)
     return Check(about=about, is_good=True, said="served")
 
 
 def served_kinds(found: Mapping[str, Check]) -> list[str]:
     """Return the kinds that are served, or of which that could not be asked."""
     return [name for name, check in found.items() if check.said != _NOT_SERVED]
+
+
+def controllers(found: Mapping[str, Check], *, has_queues: bool) -> list[Controller]:
+    """Return which programs make pods of the kinds that are served, and let jobs out of queues."""
+    served = served_kinds(found)
+    is_old = _OF_OLD_OPERATOR in (found[DEFAULT.KIND].said if DEFAULT.KIND in found else "")
+    of_default = [OLD_OPERATOR if is_old else TRAINING_OPERATOR] if DEFAULT.KIND in served else []
+    return [
+        *of_default,
+        *([TRAINER, JOBSET] if "TrainJob" in served else []),
+        *([KUEUE] if has_queues else []),
+    ]
 
 
 def needed_rights(served: Iterable[str]) -> list[Right]:
@@ -181,12 +213,13 @@ def needed_rights(served: Iterable[str]) -> list[Right]:
     return [*(right for name in main for right in OF_JOBS[name]), *OF_PODS]
 
 
-def useful_rights(served: Iterable[str]) -> list[Right]:
+def useful_rights(served: Iterable[str], *, has_queues: bool = True) -> list[Right]:
     """Return what such jobs run without, each with what does not work then; one verb for each further kind."""
     names = list(served)
     further = [name for name in names if name != DEFAULT.KIND and DEFAULT.KIND in names]
     others = [replace(OF_JOBS[name][0], what_for=f"jobs of kind {name}") for name in further]
-    return [*USEFUL, *others, *(RUNTIMES if "TrainJob" in names else ()), *BESIDE, *SHOWING]
+    runtimes, queues = RUNTIMES if "TrainJob" in names else (), QUEUES if has_queues else ()
+    return [*USEFUL, *others, *runtimes, *BESIDE, *queues, *SHOWING]
 
 
 def permission_checks(namespace: str, allowed: Mapping[Right, bool]) -> list[Check]:
@@ -202,20 +235,6 @@ def permission_checks(namespace: str, allowed: Mapping[Right, bool]) -> list[Che
         advice=f"have the Role of {files} bound to you" if missing else "",
     )
     return [needed, *(_useful(right, is_allowed=is_allowed) for right, is_allowed in allowed.items() if right.what_for)]
-
-
-def operator_check(pods: Sequence[Manifest]) -> Check:
-    """Say whether the operator runs, from its pods."""
-    about = "training-operator"
-    if not pods:
-        said = f"no pod with the label {_OPERATOR} is seen"
-        return Check(about=about, is_good=None, said=said, advice="if jobs get no status, ask who runs the cluster")
-    ready = [pod for pod in pods if _is_ready(pod)]
-    names = ", ".join(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in ready or pods)
-    if ready:
-        return Check(about=about, is_good=True, said=f"{names} is ready")
-    advice = "jobs get no pods until it runs: kubectl describe and logs of it say why"
-    return Check(about=about, is_good=False, said=f"{names} is not ready", advice=advice)
 
 
 def storage_check(classes: Sequence[Manifest]) -> Check:
@@ -238,8 +257,16 @@ async def _kind(client: Client, kind: Kind) -> Check:
         return Check(about=f"{kind.KIND} of {kind.API_VERSION}", is_good=None, said=str(error))
 
 
-async def _permissions(client: Client, namespace: str, served: Sequence[str]) -> list[Check]:
-    rights = [*needed_rights(served), *useful_rights(served)]
+async def _has_queues(client: Client) -> bool:
+    """Whether the cluster serves Kueue's API, or does not say."""
+    try:
+        return _KUEUE in await crd.groups(client)
+    except ClusterError:
+        return True
+
+
+async def _permissions(client: Client, namespace: str, served: Sequence[str], *, has_queues: bool) -> list[Check]:
+    rights = [*needed_rights(served), *useful_rights(served, has_queues=has_queues)]
     try:
         answers = await asyncio.gather(*(_is_allowed(client, namespace, right) for right in rights))
     except (ClusterError, InvalidSpec) as error:
@@ -263,14 +290,6 @@ async def _is_allowed(client: Client, namespace: str, right: Right) -> bool:
     return bool((answer.get("status") or {}).get("allowed"))
 
 
-async def _operator(client: Client) -> Check:
-    try:
-        return operator_check(await client.items("/api/v1/pods", labelSelector=_OPERATOR))
-    except ClusterError:
-        advice = f"to see it takes `pods list` in the whole cluster: the ClusterRole of {OPTIONAL}"
-        return Check(about="training-operator", is_good=None, said="may not be looked at", advice=advice)
-
-
 async def _storage(client: Client) -> Check:
     try:
         return storage_check(await client.items("/apis/storage.k8s.io/v1/storageclasses"))
@@ -286,11 +305,6 @@ def _useful(right: Right, *, is_allowed: bool) -> Check:
     where = "ClusterRole" if right.is_cluster_wide else "Role"
     said = f"missing: {right.resource} {right.verb}" + (" in the whole cluster" if right.is_cluster_wide else "")
     return Check(about=about, is_good=None, said=said, advice=f"if it is wanted: the {where} of {right.given_by}")
-
-
-def _is_ready(pod: Manifest) -> bool:
-    conditions = pod["status"].get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _is_default(storage_class: Manifest) -> bool:

@@ -32,6 +32,12 @@ async def spec_fields(client: Client, manifest: Manifest) -> frozenset[str]:
     return frozenset(_spec_of(document, manifest).get("properties") or ())
 
 
+async def groups(client: Client) -> frozenset[str]:
+    """Return the groups of the APIs that are served."""
+    index = await client.get(_ROOT)
+    return frozenset(path.split("/")[1] for path in index.get("paths") or () if path.startswith("apis/"))
+
+
 async def refusal(client: Client, manifest: Manifest) -> UnsupportedByBackend:
     """Return the error of a create that was answered with 404."""
     text = await missing(client, manifest)

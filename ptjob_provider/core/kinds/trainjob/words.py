@@ -19,7 +19,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec.literals import mapping, sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ptjob_provider.core.identity import Manifest
 
@@ -31,6 +31,9 @@ MANAGER = "ptjob-provider/job"
 _QUEUES_MANAGER = "kueue.x-k8s.io/manager"
 
 PATCHES, TEMPLATES, PODS = "runtimePatches", "podTemplateOverrides", "podSpecOverrides"
+
+NEWEST = "2.2 or newer"
+"""The versions whose words differ by what may be in a patch, which the field does not tell."""
 
 PATCHABLE = frozenset(
     {"serviceAccountName", "volumes", "initContainers", "containers", "imagePullSecrets", "securityContext"}
@@ -71,6 +74,12 @@ def without_queues_word(spec: Mapping[str, Any]) -> Manifest:
     kept = [patch for patch in patches if patch.get("manager") != _QUEUES_MANAGER]
     others = {name: part for name, part in spec.items() if name != PATCHES}
     return {**others, PATCHES: kept} if kept else others
+
+
+def version_of(fields: Iterable[str]) -> str:
+    """Return whose words a server knows whose TrainJobs have these fields in their spec; "" where they do not tell."""
+    known = {PATCHES: NEWEST, TEMPLATES: "2.1", PODS: "2.0"}
+    return next((version for field, version in known.items() if field in set(fields)), "")
 
 
 def in_words_of(manifest: Manifest, fields: frozenset[str]) -> Manifest:
