@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ptjob_provider.cli.place import Place
+    from ptjob_provider.core.snapshot import Snapshot
 
 DELETE_TIMEOUT = 60.0
 """Seconds; a local job's processes are gone within a few, whatever they do about signals."""
@@ -42,7 +44,7 @@ def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> N
 def get(place: Place, name: str, *, outputs: bool, output: str | None) -> None:
     """Print one job; its outputs are looked at where that costs nothing, or if they are asked for."""
     inspect = outputs or place.backend == "local"
-    snapshot = run(look(place.open(), place.namespace, name, kind=place.kind, inspect=inspect))
+    snapshot = run(_seen(place, name, inspect=inspect))
     if snapshot.unverified:
         notice(snapshot.unverified)
     if output == "name":
@@ -88,6 +90,15 @@ def row_of(job: Manifest) -> dict[str, Any]:
         "owner": owner_of(job),
         "tensorboard_url": url_of(job) or None,
     }
+
+
+async def _seen(place: Place, name: str, *, inspect: bool) -> Snapshot:
+    """Return a job as it is now; of one that is Arena's, with the address that its TensorBoard has."""
+    snapshot = await look(place.open(), place.namespace, name, kind=place.kind, inspect=inspect)
+    if "arena" not in snapshot.owner or snapshot.submission.tensorboard_url:
+        return snapshot
+    url = await place.site().tensorboard_url(snapshot.submission.ref)
+    return replace(snapshot, submission=replace(snapshot.submission, tensorboard_url=url))
 
 
 async def _delete(place: Place, name: str, *, ignore_not_found: bool) -> None:

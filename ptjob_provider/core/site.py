@@ -208,6 +208,12 @@ class Site(Protocol):
             ClusterError: they cannot be reached; the text says why.
         """
 
+    async def tensorboard_url(self, ref: JobRef) -> str:
+        """Return where a TensorBoard beside the job is reached of which the job does not tell; "" if none is seen.
+
+        Arena's is one: its Service is found by its name and labels.
+        """
+
     def tensorboard(self, what: Shown) -> AbstractAsyncContextManager[str]:
         """Give the address of this machine at which a folder of events is shown; what was started goes afterwards.
 

@@ -18,7 +18,7 @@ from ptjob_provider.core.finishing import OnFinishAction, act_on_finished
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kubernetes import tensorboard as waits
 from ptjob_provider.core.kubernetes.client import lease
-from ptjob_provider.core.kubernetes.tensorboard import ensure_tensorboard
+from ptjob_provider.core.kubernetes.tensorboard import ensure_tensorboard, url_beside
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
@@ -257,3 +257,31 @@ async def test_what_could_not_be_taken_away_is_said(caplog: pytest.LogCaptureFix
     assert url == URL
     assert "its TensorBoard could not be taken away: " in caplog.text
     assert "it still has the claim team/runs, which one node can mount" in caplog.text
+
+
+ARENAS = {
+    **SERVICE,
+    "metadata": {**SERVICE["metadata"], "labels": {"role": "tensorboard", "release": "digits", "app": "x"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("script", "url"),
+    [
+        ((ARENAS, PODS), URL),
+        ((ARENAS, {**PODS, "items": []}), "http://digits-tensorboard.team.svc:6006/"),
+        ((SERVICE,), ""),
+        ((GONE,), ""),
+        ((DENIED,), ""),
+    ],
+    ids=["on a node", "on none yet", "another Service of that name", "none", "not to be looked at"],
+)
+async def test_the_address_of_one_that_arena_has_made_is_found_by_its_service(
+    script: tuple[Any, ...], url: str
+) -> None:
+    """Its own job says nothing of it."""
+    ref = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1")
+    async with stand_in_api_server(*stated(*script)) as server, lease(server.config()) as client:
+        assert await url_beside(client, ref) == url
+
+    assert len(server.requests) == len(script)

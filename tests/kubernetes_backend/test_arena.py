@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 import code_servers
@@ -24,6 +25,7 @@ from cluster.sync_image import SYNC
 from cluster.tenants import rules_everywhere, service_account
 from cluster_world import PATIENCE
 from guide_pages import DIGITS
+from installed import ROOT
 from ptjob_provider.cli import main
 from rbac import cluster_rules, optional_rules, rules, tensorboard_rules
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
+SHOWS = (ROOT / "docs" / "kubernetes-tensorboard-role.yaml").read_text()
 SPEAKS = 'for n in 1 2 3; do echo "rank $RANK line $n"; done; until [ -e /tmp/go ]; do sleep 0.1; done'
 SMALL = ("--cpu", "50m", "--memory", "32Mi", "--termination-grace-period-seconds", "1")
 
@@ -165,19 +168,26 @@ def test_without_the_right_the_job_is_submitted_and_that_is_said(
 def test_ptjob_handles_arenas_jobs(people: People) -> None:
     """One that `arena submit` has made is listed with its person, shown, read, followed, adopted and deleted.
 
+    Shown it is with the address of its TensorBoard, of which the job says nothing.
+
     Who only follows it changes nothing of it; who adopts it gives it the time to live of every job. With it goes what
     Arena keeps of it.
     """
     made = people.arena(
         *("submit", "pytorch", "--name=theirs", "--workers=2", f"--image={INIT_IMAGE}"),
-        *("--image-pull-policy=IfNotPresent", "--cpu=50m", "--memory=32Mi", SPEAKS),
+        *("--image-pull-policy=IfNotPresent", "--cpu=50m", "--memory=32Mi"),
+        *("--tensorboard", "--logdir=/tmp/logs", f"--tensorboard-image={INIT_IMAGE}", SPEAKS),
     )
     assert "theirs has been submitted successfully" in made, made
     people.wait_for_lines("theirs-master-0")
     people.wait_for_lines("theirs-worker-0")
 
     listed = people.ptjob("list").output.splitlines()
+    unseen = json.loads(people.ptjob("get", "theirs", "-o", "json").stdout)
+    service_account(people.cluster, people.namespace, [*rules(), *optional_rules(), *yaml.safe_load(SHOWS)["rules"]])
+    beside = people.cluster.kubectl.get("service", "theirs-tensorboard", namespace=people.namespace)
     shown = json.loads(people.ptjob("get", "theirs", "-o", "json").stdout)
+    shown_by_arena = people.arena("get", "theirs")
     worker = people.ptjob("logs", "theirs", "--type", "pytorchjob", "-i", "theirs-worker-0", "-t", "1").stdout
     for pod in ("theirs-master-0", "theirs-worker-0"):
         people.cluster.kubectl("exec", pod, "-n", people.namespace, "--", "touch", "/tmp/go")  # noqa: S108 - in a pod
@@ -190,6 +200,9 @@ def test_ptjob_handles_arenas_jobs(people: People) -> None:
     person = re.escape(untouched["metadata"]["annotations"]["arena.kubeflow.org/username"])
     assert re.match(rf"theirs\s+Running\s+2\s.*\s{person} \(Arena\)$", listed[1]), listed
     assert [replica["name"] for replica in shown["replicas"]] == ["theirs-master-0", "theirs-worker-0"]
+    assert unseen["tensorboard_url"] is None
+    assert re.fullmatch(rf"http://[0-9.]+:{beside['spec']['ports'][0]['nodePort']}/", shown["tensorboard_url"])
+    assert shown["tensorboard_url"].rstrip("/") in shown_by_arena
     assert worker == "rank 1 line 3\n"
     assert followed.exit_code == 0, followed.output
     assert followed.stdout.splitlines() == [f"rank 0 line {n}" for n in (1, 2, 3)]

@@ -18,6 +18,7 @@ from ptjob_provider.core.kubernetes.checkup import check_up
 from ptjob_provider.core.kubernetes.claim_pod import mounted
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.showing import shown
+from ptjob_provider.core.kubernetes.tensorboard import url_beside
 from ptjob_provider.core.logs import LineSplitter, LogCursor, LogLine, Piece
 from ptjob_provider.core.site import Usage
 
@@ -125,6 +126,11 @@ class ClusterSite:
         """Give the files on a claim, by a pod that mounts it; see `Site.files`."""
         async with lease(self._config) as client, mounted(client, namespace, claim, options) as found:
             yield found
+
+    async def tensorboard_url(self, ref: JobRef) -> str:
+        """Return where Arena's is reached; see `Site.tensorboard_url`."""
+        async with lease(self._config) as client:
+            return await url_beside(client, ref)
 
     @asynccontextmanager
     async def tensorboard(self, what: Shown) -> AsyncIterator[str]:

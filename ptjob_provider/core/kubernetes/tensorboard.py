@@ -63,6 +63,21 @@ async def ensure_tensorboard(client: Client, ref: JobRef) -> str:
     return ""
 
 
+async def url_beside(client: Client, ref: JobRef) -> str:
+    """Return where a TensorBoard is reached that somebody else has made beside the job; "" if none is to be seen."""
+    labels = tensorboard_objects.labels_of(ref.name)
+    try:
+        service = await client.get(paths.services(ref.namespace, tensorboard_objects.name_of(ref.name)))
+        if not labels.items() <= (service["metadata"].get("labels") or {}).items():
+            return ""
+        return tensorboard_objects.url(service, await _node_now(client, ref))
+    except JobNotFound:
+        return ""
+    except PTJobError as error:
+        logger.info("%s: whether a TensorBoard is beside it stays untold: %s", ref, error)
+        return ""
+
+
 async def _ensure_or_let_go(client: Client, ref: JobRef) -> str:
     async with asyncio.timeout(_TIMEOUT):
         job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
@@ -179,12 +194,16 @@ async def _ensured(client: Client, ref: JobRef, path: str, wanted: Manifest) -> 
 
 async def _node(client: Client, ref: JobRef) -> str:
     """Return the address of the node on which it runs; "" if it has none soon."""
-    selector = ",".join(f"{key}={value}" for key, value in tensorboard_objects.labels_of(ref.name).items())
     waited = 0.0
     while waited < _PLACED:
-        for pod in await client.items(paths.pods(ref.namespace), labelSelector=selector):
-            if address := pod["status"].get("hostIP"):
-                return str(address)
+        if address := await _node_now(client, ref):
+            return address
         await asyncio.sleep(_INTERVAL)
         waited += _INTERVAL
     return ""
+
+
+async def _node_now(client: Client, ref: JobRef) -> str:
+    selector = ",".join(f"{key}={value}" for key, value in tensorboard_objects.labels_of(ref.name).items())
+    pods = await client.items(paths.pods(ref.namespace), labelSelector=selector)
+    return next((str(address) for pod in pods if (address := pod["status"].get("hostIP"))), "")

@@ -115,6 +115,10 @@ class LocalSite:
             raise InvalidSpec.of("claim", claim, f"a claim of namespace {namespace}: {folder} is not there")
         yield LocalFiles(folder)
 
+    async def tensorboard_url(self, ref: JobRef) -> str:  # noqa: ARG002 - the port's
+        """Have none: nobody but us makes jobs of this machine. See `Site.tensorboard_url`."""
+        return ""
+
     @asynccontextmanager
     async def tensorboard(self, what: Shown) -> AsyncIterator[str]:
         """Give the address of a process that shows a folder; see `Site.tensorboard`."""
