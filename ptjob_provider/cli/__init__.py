@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -63,10 +64,16 @@ class Commands(LazyGroup):
     }
 
 
+def _of_files(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse a kubeconfig that is not there: a cluster that nobody meant would be asked instead, or none."""
+    if value is None or any(Path(path).expanduser().is_file() for path in value.split(":")):
+        return value
+    raise click.BadParameter(f"{value} is not there", ctx=context, param=param)
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--backend",
-    envvar=["PTJOB_BACKEND", "AIRFLOW__PTJOB__BACKEND"],
     type=click.Choice(BACKENDS, case_sensitive=False),
     help="Where the jobs run.  [default: what airflow.cfg says, else kubernetes if there is a kubeconfig]",
 )
@@ -74,18 +81,17 @@ class Commands(LazyGroup):
     "--kubeconfig",
     "--config",
     metavar="PATH",
+    callback=_of_files,
     help="Of the cluster.  [default: $KUBECONFIG, else ~/.kube/config, else the pod's]",
 )
 @click.option("--context", metavar="NAME", help="Of the kubeconfig.  [default: its current one]")
 @click.option(
     "--root",
-    envvar=["PTJOB_LOCAL_ROOT", "AIRFLOW__PTJOB__LOCAL_ROOT"],
     metavar="PATH",
     help="Where local jobs live: [ptjob] local_root.  [default: what airflow.cfg says, else $AIRFLOW_HOME/ptjob]",
 )
 @click.option(
     "--claims",
-    envvar=["PTJOB_LOCAL_CLAIMS", "AIRFLOW__PTJOB__LOCAL_CLAIMS"],
     metavar="PATH",
     help="Where their claims lie: [ptjob] local_claims.  [default: ROOT/claims]",
 )
@@ -106,7 +112,10 @@ def main(click_context: click.Context, /, *, loglevel: str, **asked: Any) -> Non
     """
     if loglevel.lower() in {"debug", "info"}:
         _tell(loglevel)
-    click_context.obj = find_place(Asked(**asked), os.environ)
+    try:
+        click_context.obj = find_place(Asked(**asked), os.environ)
+    except ValueError as error:
+        raise click.UsageError(str(error), ctx=click_context) from None
 
 
 def _tell(level: str) -> None:

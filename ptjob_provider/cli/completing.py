@@ -23,10 +23,10 @@ def names_of(context: click.Context) -> list[str]:
     """Return the names of the jobs where this command line looks."""
     said = context.find_root().params
     asked = {name: said.get(name) for name in _ASKED} | {"namespace": context.params.get("namespace")}
-    place = find_place(Asked(**{**asked, "namespace": asked["namespace"] or said.get("namespace")}), os.environ)
     try:
+        place = find_place(Asked(**{**asked, "namespace": asked["namespace"] or said.get("namespace")}), os.environ)
         return asyncio.run(_listed(find_jobs(place.open(), place.namespace, {}, kind=place.kind)))
-    except (PTJobError, TimeoutError):
+    except (PTJobError, TimeoutError, ValueError):
         return []
 
 

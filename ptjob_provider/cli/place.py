@@ -25,6 +25,9 @@ BACKENDS = ("kubernetes", "local")
 
 _FILES_IMAGE = "python:3.13-alpine"
 
+_PREFIXES = ("PTJOB_", "AIRFLOW__PTJOB__")
+"""Of the variables that say an option: a step's, and Airflow's."""
+
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -174,7 +177,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What the command line and the environment say; None where they say nothing."""
+    """What the command line says; None where it says nothing."""
 
     backend: str | None
     namespace: str | None
@@ -185,21 +188,33 @@ class Asked:
 
 
 def find_place(asked: Asked, environ: Mapping[str, str]) -> Place:
-    """Return where to look: as asked, else as Airflow is configured, else wherever there is something to reach."""
-    configured = airflow_section(environ)
-    root = asked.root or configured.get("local_root") or airflow_home(environ) / "ptjob"
-    claims = asked.claims or configured.get("local_claims")
+    """Return where to look: as asked, else as variables say, else as Airflow is configured, else what can be reached.
+
+    Raises:
+        ValueError: a cluster and this machine are asked for at once, or a variable names no back-end.
+    """
+    configured, variables = airflow_section(environ), _variables(environ)
+    root = _first(asked.root, variables.get("local_root"), configured.get("local_root"))
+    claims = _first(asked.claims, variables.get("local_claims"), configured.get("local_claims"))
     kubeconfigs = _kubeconfigs(asked, environ)
     return Place(
-        backend=_backend(asked, configured, has_cluster=bool(kubeconfigs) or _is_pod(environ)),
+        backend=(
+            _asked_backend(asked)
+            or _backend_of_variables(environ)
+            or _configured_backend(configured, has_cluster=bool(kubeconfigs) or _is_pod(environ))
+        ),
         asked_namespace=asked.namespace,
         instance=configured.get("instance") or airflow_section(environ, "api").get("base_url") or "airflow",
-        root=Path(root).expanduser(),
+        root=Path(root or airflow_home(environ) / "ptjob").expanduser(),
         claims=Path(claims).expanduser() if claims else None,
         kubeconfigs=kubeconfigs,
         context=asked.context,
-        options={**configured, **_variables(environ)},
+        options={**configured, **variables},
     )
+
+
+def _first(*texts: str | None) -> str | None:
+    return next((text for text in texts if text), None)
 
 
 def _variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -225,13 +240,33 @@ def airflow_section(environ: Mapping[str, str], section: str = "ptjob") -> Mappi
     return filed | variables
 
 
-def _backend(asked: Asked, configured: Mapping[str, str], *, has_cluster: bool) -> str:
+def _asked_backend(asked: Asked) -> str | None:
+    """Return what the command line says, in whatever words: no variable may turn a cluster into this machine."""
+    here = {"--root": asked.root, "--claims": asked.claims, "--backend local": asked.backend == "local"}
+    there = {"--context": asked.context, "--kubeconfig": asked.kubeconfig}
+    ours, theirs = _said(here), _said(there)
+    if ours and theirs:
+        raise ValueError(f"{theirs} asks for a cluster and {ours} for this machine: leave one of them out")
     if asked.backend:
         return asked.backend
-    if asked.root or asked.claims:
-        return "local"
-    if asked.kubeconfig or asked.context:
-        return "kubernetes"
+    return "local" if ours else "kubernetes" if theirs else None
+
+
+def _said(flags: Mapping[str, object]) -> str:
+    return next((flag for flag, value in flags.items() if value), "")
+
+
+def _backend_of_variables(environ: Mapping[str, str]) -> str | None:
+    for name in (f"{prefix}BACKEND" for prefix in _PREFIXES):
+        if value := environ.get(name, "").lower():
+            if value not in BACKENDS:
+                raise ValueError(f"${name}: {value!r} is not allowed; allowed: {', '.join(BACKENDS)}")
+            return value
+    is_local = any(environ.get(f"{prefix}LOCAL_{what}") for prefix in _PREFIXES for what in ("ROOT", "CLAIMS"))
+    return "local" if is_local else None
+
+
+def _configured_backend(configured: Mapping[str, str], *, has_cluster: bool) -> str:
     if (backend := configured.get("backend", "").lower()) in BACKENDS:
         return backend
     if configured.get("local_root"):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from ptjob_provider.cli import main
 from ptjob_provider.cli.place import Asked, Place, find_place
 from ptjob_provider.core.errors import InvalidSpec
 
@@ -54,7 +57,14 @@ def with_kubeconfig(home: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "cfg", "environ", "backend"),
     [
-        ({"backend": "local", "context": "staging"}, "[ptjob]\nbackend = kubernetes\n", {}, "local"),
+        ({"backend": "local"}, "[ptjob]\nbackend = kubernetes\n", {"KUBECONFIG": "/k"}, "local"),
+        ({"backend": "kubernetes"}, "", {"PTJOB_BACKEND": "local", "PTJOB_LOCAL_ROOT": "/jobs"}, "kubernetes"),
+        ({"context": "staging"}, "", {"PTJOB_BACKEND": "local"}, "kubernetes"),
+        ({"context": "staging"}, "", {"PTJOB_LOCAL_ROOT": "/jobs"}, "kubernetes"),
+        ({"kubeconfig": "/k"}, "", {"AIRFLOW__PTJOB__BACKEND": "local"}, "kubernetes"),
+        ({"root": "/jobs"}, "", {"PTJOB_BACKEND": "kubernetes"}, "local"),
+        ({}, "", {"PTJOB_BACKEND": "LOCAL", "KUBECONFIG": "/k"}, "local"),
+        ({}, "[ptjob]\nbackend = kubernetes\n", {"PTJOB_LOCAL_CLAIMS": "/c"}, "local"),
         ({"root": "/jobs"}, "[ptjob]\nbackend = kubernetes\n", {}, "local"),
         ({"context": "staging"}, "[ptjob]\nbackend = local\n", {}, "kubernetes"),
         ({"kubeconfig": "/k"}, "", {}, "kubernetes"),
@@ -71,6 +81,36 @@ def test_the_back_end_is_the_one_that_was_asked_for_or_configured_or_is_there(
 ) -> None:
     """Nobody has to say twice where the jobs are."""
     assert find_place(asked(**options), {**configured(home, cfg), **environ}).backend == backend
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "message"),
+    [
+        ({"backend": "local", "context": "c"}, {}, "--context asks for a cluster and --backend local for this machine"),
+        ({"root": "/jobs", "kubeconfig": "/k"}, {}, "--kubeconfig asks for a cluster and --root for this machine"),
+        ({}, {"PTJOB_BACKEND": "cloud"}, "PTJOB_BACKEND: 'cloud' is not allowed; allowed: kubernetes, local"),
+    ],
+)
+def test_who_asks_for_two_places_at_once_is_refused(
+    home: Path, options: dict[str, str], environ: dict[str, str], message: str
+) -> None:
+    """Neither is dropped without a word: what is deleted there is not what was meant here."""
+    with pytest.raises(ValueError, match=re.escape(message)):
+        find_place(asked(**options), {"AIRFLOW_HOME": str(home), **environ})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--kubeconfig", "/none/config"], "Invalid value for '--kubeconfig' / '--config': /none/config is not there"),
+        (["--root", "/none", "--context", "production"], "--context asks for a cluster and --root for this machine"),
+    ],
+)
+def test_a_place_that_cannot_be_meant_is_wrong_usage(words: list[str], message: str) -> None:
+    """Before anything is asked, or deleted."""
+    result = CliRunner().invoke(main, [*words, "delete", "digits"])
+
+    assert (result.exit_code, message in result.output) == (2, True), result.output
 
 
 @pytest.mark.parametrize(
