@@ -12,7 +12,7 @@ import yaml
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PTJobError, UnsupportedByBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
 T = TypeVar("T")
 
@@ -48,6 +48,22 @@ def refusal(error: PTJobError) -> Refused:
     if isinstance(error, JobNotFound):
         return Refused(str(error), EXIT_NOT_FOUND)
     return Refused(str(error), EXIT_TRY_AGAIN if error.retryable else EXIT_FAILED)
+
+
+def for_each(names: Iterable[str], do: Callable[[str], None]) -> None:
+    """Do it for all of them, as kubectl does: what is refused is said at once, and the others get their turn.
+
+    The exit code is that of the refusals if they agree, else 1.
+    """
+    codes = set()
+    for name in names:
+        try:
+            do(name)
+        except Refused as refused:
+            refused.show()
+            codes.add(refused.exit_code)
+    if codes:
+        raise SystemExit(codes.pop() if len(codes) == 1 else EXIT_FAILED)
 
 
 def emit(value: object, output: str) -> None:

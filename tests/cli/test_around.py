@@ -187,3 +187,19 @@ def test_jobs_that_ended_long_ago_are_pruned(machine: Machine) -> None:
     assert pruned.output == "default/ended is deleted; its claims are as they were\n"
     assert (machine.root / "claims" / "default" / "data" / "kept").exists()
     assert machine.ptjob("list", "-o", "name").stdout == "runs\n"
+
+
+def test_a_name_that_is_wrong_does_not_keep_the_others_waiting(machine: Machine) -> None:
+    """As kubectl does it: each is told of, the exit code says that something was refused."""
+    for name in ("first", "last"):
+        machine.ptjob("run", "--name", name, "--image", "none", "true")
+
+    stopped = machine.ptjob("suspend", "first", "none", "last")
+    deleted = machine.ptjob("delete", "first", "none", "last")
+
+    assert stopped.exit_code == 1  # two have ended, one is not there
+    assert [line.split()[0] for line in stopped.stderr.splitlines()] == ["Error:"] * 3
+    assert deleted.exit_code == 3
+    assert [line.split()[0] for line in deleted.stdout.splitlines()] == ["default/first", "default/last"]
+    assert "none" in deleted.stderr
+    assert machine.ptjob("list", "-o", "name").stdout == ""

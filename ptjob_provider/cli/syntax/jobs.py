@@ -83,10 +83,9 @@ def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> N
 
     Returns when nothing of them runs any more.
     """
-    from ptjob_provider.cli import commands
+    from ptjob_provider.cli import answers, commands
 
-    for name in names:
-        commands.delete(place, name, ignore_not_found=ignore_not_found)
+    answers.for_each(names, lambda name: commands.delete(place, name, ignore_not_found=ignore_not_found))
 
 
 @click.command()
@@ -114,10 +113,9 @@ def suspend(place: Place, names: tuple[str, ...]) -> None:
 
     What ran is stopped; the training begins again from its checkpoint, if it keeps one.
     """
-    from ptjob_provider.cli import commands
+    from ptjob_provider.cli import answers, commands
 
-    for name in names:
-        commands.suspend(place, name, suspend=True)
+    answers.for_each(names, lambda name: commands.suspend(place, name, suspend=True))
 
 
 @click.command()
@@ -127,7 +125,6 @@ def suspend(place: Place, names: tuple[str, ...]) -> None:
 @click.pass_obj
 def resume(place: Place, names: tuple[str, ...]) -> None:
     """Let suspended jobs run."""
-    from ptjob_provider.cli import commands
+    from ptjob_provider.cli import answers, commands
 
-    for name in names:
-        commands.suspend(place, name, suspend=False)
+    answers.for_each(names, lambda name: commands.suspend(place, name, suspend=False))
