@@ -54,6 +54,8 @@ def get(place: Place, name: str, *, outputs: bool, output: str | None) -> None:
     else:
         tables.show(tables.job(snapshot))
         tables.show(tables.replicas(snapshot))
+        if snapshot.conditions:
+            tables.show(tables.conditions(snapshot))
         if snapshot.used:
             tables.show(tables.peaks(snapshot.used))
         if snapshot.diagnosis:

@@ -81,6 +81,7 @@ def job(snapshot: Snapshot) -> Table:
         "phase": _phase(said["phase"]),
         "says": status.message,
         "waits": snapshot.waiting,
+        "counted": _counted(said["replica_statuses"]),
         "for": owner_text(snapshot.owner),
         "attempt": str(said["attempt"]),
         "created": _time(status.created_at),
@@ -111,6 +112,16 @@ def replicas(snapshot: Snapshot) -> Table:
         pod = pods.get(name) or {"status": {"phase": "gone"}}
         node = (pod.get("spec") or {}).get("nodeName") or ""
         table.add_row(str(rank), name, _phase(str((pod.get("status") or {}).get("phase") or "")), node, codes)
+    return table
+
+
+def conditions(snapshot: Snapshot) -> Table:
+    """Return what the job's object says of itself, as kubectl's users read it, the oldest change first."""
+    table = _table("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
+    for each in sorted(snapshot.conditions, key=lambda each: str(each.get("lastTransitionTime") or "")):
+        at = _instant(each.get("lastTransitionTime"))
+        since = duration(snapshot.now - at) if at else ""
+        table.add_row(each["type"], each["status"], since, each.get("reason") or "", each.get("message") or "")
     return table
 
 
@@ -246,6 +257,15 @@ def _tfevents(snapshot: Snapshot, found: Mapping[str, Any] | None) -> str:
     scalars = [f"{tag}={value:.4g}" for tag, value in found["scalars"].items()] if found else []
     facts = f" (step {found['last_step']}: {', '.join(scalars)})" if found and scalars else ""
     return f"{declared.uri}{facts}" if declared else ""
+
+
+def _counted(statuses: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say `Master 1 active, Worker 2 active 1 failed`; what is not a number above 0 is not told."""
+    told = {
+        role: [f"{count} {state}" for state, count in counts.items() if isinstance(count, int) and count]
+        for role, counts in statuses.items()
+    }
+    return ", ".join(f"{role} {' '.join(counts)}" for role, counts in told.items() if counts)
 
 
 def _cores(count: float) -> str:

@@ -45,6 +45,8 @@ class Snapshot:
         report: what was found where the outputs should be; None unless it succeeded and has some.
         unverified: why they could not be looked at; "" if nothing stood in the way.
         used: what its replicas were measured to use so far, as far as somebody has told.
+        conditions: those of its object, as they are there.
+        replica_statuses: how many replicas of each role are in which state, as its object says.
         now: when this was seen.
     """
 
@@ -60,10 +62,12 @@ class Snapshot:
     report: OutputReport | None
     unverified: str
     used: Mapping[str, measured.Use]
+    conditions: Sequence[Mapping[str, Any]]
+    replica_statuses: Mapping[str, Mapping[str, Any]]
     now: datetime
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the job's result as Airflow's XCom has it, and owner, replicas and the reason of waiting."""
+        """Return the job's result as Airflow's XCom has it, and owner, replicas, conditions, the reason of waiting."""
         result = summarize(
             self.submission,
             status=self.status,
@@ -74,7 +78,14 @@ class Snapshot:
             used=self.used,
         )
         replicas = [{"name": name, "rank": rank} for name, rank in self.submission.ranks.items()]
-        return {**result, "owner": dict(self.owner), "replicas": replicas, "waiting": self.waiting}
+        return {
+            **result,
+            "owner": dict(self.owner),
+            "replicas": replicas,
+            "replica_statuses": {name: dict(counts) for name, counts in self.replica_statuses.items()},
+            "conditions": [dict(condition) for condition in self.conditions],
+            "waiting": self.waiting,
+        }
 
 
 async def look(
@@ -129,6 +140,8 @@ async def look(
         report=report,
         unverified=unverified,
         used=measured.together(measured.stored_in(seen.job), await backend.usage(JobRef.of(job))),
+        conditions=(seen.job.get("status") or {}).get("conditions") or (),
+        replica_statuses=_replica_statuses(seen.job.get("status") or {}),
         now=now,
     )
 
@@ -143,6 +156,12 @@ def owner_of(job: Mapping[str, Any]) -> dict[str, str]:
         return {**owner.ids, **owner.labels}
     person = (job["metadata"].get("annotations") or {}).get(_ARENA_USER)
     return {"arena": person} if person else {}
+
+
+def _replica_statuses(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the counts of each role; a TrainJob's are a list."""
+    listed = {str(each["name"]): each for each in status.get("jobsStatus") or ()}
+    return {**listed, **(status.get("replicaStatuses") or {})}
 
 
 async def _first(backend: Backend, ref: JobRef) -> Observation:

@@ -30,6 +30,7 @@ async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -
         "kind": "TrainJob",
         "metadata": {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"},
         "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": 3}},
+        "status": {"jobsStatus": [{"name": "node", "active": 2, "failed": 0}]},
     }
     backend.jobs["team", "digits"] = job
     backend.worlds = [Observation(job=job, pods=[pod(0, "Running"), pod(1, "Pending")])]
@@ -45,4 +46,4 @@ async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -
     fetched = replace(snapshot, record=replace(snapshot.record, revisions=("digits-node-0-0 0a1b2c",)))
     names, texts = ([str(cell) for cell in column.cells] for column in tables.job(fetched).columns)
     told = dict(zip(names, texts, strict=True))
-    assert (told["kind"], told["code"]) == ("TrainJob", "0a1b2c")
+    assert (told["kind"], told["code"], told["counted"]) == ("TrainJob", "0a1b2c", "node 2 active")

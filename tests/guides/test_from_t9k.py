@@ -50,6 +50,7 @@ def test_every_line_of_the_session_trains_and_shows_what_the_pages_show(
     assert accuracy(log) > 0.9
     told = yaml.safe_load(said[f"get {RUN}"].stdout)
     assert (told["phase"], told["job"]["kind"], told["rank0"]) == ("Succeeded", "PyTorchJob", f"{RUN}-master-0")
+    assert told["conditions"][-1]["type"] == "Succeeded"
     assert told["tfevents"]["scalars"]["held_out/accuracy"] > 0.9
     assert said[f"logs {RUN}"].stdout.splitlines() == log.splitlines()[-2:]
     assert f"pytorchjob/{RUN}" in said[f"events {RUN}"].stdout

@@ -74,7 +74,10 @@ def test_the_session_of_the_operators_guide_trains(
         assert template["metadata"]["annotations"]["sidecar.istio.io/inject"] == "false"
     assert TRAINED.search(said["follow"])
     assert accuracy(said["follow"]) > 0.9
-    assert "phase: Succeeded" in said["get"]
+    told = yaml.safe_load(said["get"])
+    assert (told["phase"], told["replica_statuses"]["Master"]["succeeded"]) == ("Succeeded", 1)
+    assert {"Created", "Succeeded"} <= {each["type"] for each in told["conditions"] if each["status"] == "True"}
+    assert all(each["lastTransitionTime"] for each in told["conditions"])
     assert f"pytorchjob/{JOB}" in said["events"]
     assert f"{JOB}-master-0" in said["kubectl"]
     assert said["logs"].splitlines() == said["follow"].splitlines()[-2:]
@@ -145,6 +148,7 @@ def test_the_session_of_t9ks_tutorial_trains(
     assert {str(trainer["resources"]["limits"][name]) for name in ("cpu", RESOURCE)} == {"8", "4"}
     assert trainer["args"][-1] == "--backend=gloo"
     assert f"{T9K_JOB}-worker-0" in said[f"get {T9K_JOB}"]
+    assert ["Completed", "True"] in [line.split()[:2] for line in said[f"get {T9K_JOB}"].splitlines()]
     log = said[f"follow {T9K_JOB}"]
     assert "parameters agree on 4 ranks" in log
     assert accuracy(log) > 0.9
