@@ -11,17 +11,19 @@ import click
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.answers import EXIT_FAILED, emit, notice, run
 from ptjob_provider.cli.commands import row_of
-from ptjob_provider.core import kinds
+from ptjob_provider.core import kinds, measured
+from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.lookup import list_jobs as find_jobs
+from ptjob_provider.core.measured import Use
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ptjob_provider.cli.place import Place
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.site import NodeUse, Usage
+    from ptjob_provider.core.site import NodeUse, ReplicaUse, Usage
 
 
 def top_nodes(place: Place, *, output: str | None) -> None:
@@ -49,14 +51,14 @@ def top_jobs(place: Place, *, output: str | None) -> None:
 
 
 def top_job(place: Place, name: str, *, output: str | None) -> None:
-    """Print what each replica of a job uses now."""
-    usage = run(_usage(place, name))
+    """Print what each replica of a job uses now, and the most that it was measured to use."""
+    usage, most = run(_usage(place, name))
     if usage.unknown:
         notice(usage.unknown)
     if output:
-        emit([replica.to_dict() for replica in usage.replicas], output)
+        emit([_use(replica, most) for replica in usage.replicas], output)
     else:
-        tables.show(tables.replicas_in_use(usage.replicas))
+        tables.show(tables.replicas_in_use(usage.replicas, most))
 
 
 def doctor(place: Place, *, output: str | None) -> None:
@@ -88,8 +90,18 @@ async def _in_use(place: Place, job: Manifest) -> dict[str, Any]:
     return {**told, "gpus": gpus, "gpus_allocated": allocated, "node": replicas[0].node if replicas else ""}
 
 
-async def _usage(place: Place, name: str) -> Usage:
-    return await place.site().usage(await find_job(place.open(), place.namespace, name, kind=place.kind))
+async def _usage(place: Place, name: str) -> tuple[Usage, Mapping[str, Use]]:
+    backend = place.open()
+    job = await find_job(backend, place.namespace, name, kind=place.kind)
+    now = await place.site().usage(job)
+    before = measured.together(measured.stored_in(job), await backend.usage(JobRef.of(job)))
+    seen = {each.replica: Use().seen(each.to_dict()) for each in now.replicas}
+    return now, measured.together(before, seen)
+
+
+def _use(replica: ReplicaUse, most: Mapping[str, Use]) -> dict[str, Any]:
+    peak = most[replica.replica]
+    return {**replica.to_dict(), "peak_cpu": peak.peak_cpu, "peak_memory": peak.peak_memory}
 
 
 def _share(nodes: Sequence[NodeUse]) -> str:

@@ -177,13 +177,16 @@ def jobs_in_use(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
     return table
 
 
-def replicas_in_use(replicas: Iterable[ReplicaUse]) -> Table:
-    """Return what each replica uses; `-` where nobody measures it."""
-    table = _table("REPLICA", "PHASE", "NODE", "GPU", "CPU", "MEMORY", "RECEIVED", "SENT", "DISK")
+def replicas_in_use(replicas: Iterable[ReplicaUse], most: Mapping[str, Use]) -> Table:
+    """Return what each replica uses, and the most that it has; `-` where nobody measures it."""
+    used = ("CPU", "PEAK CPU", "MEMORY", "PEAK MEMORY", "RECEIVED", "SENT", "DISK")
+    table = _table("REPLICA", "PHASE", "NODE", "GPU", *used)
     for use in replicas:
-        bytes_of = [_known(each, size) for each in (use.memory, use.received, use.sent, use.disk)]
-        cpu = _known(use.cpu, _cores)
-        table.add_row(use.replica, _phase(use.phase or "gone"), use.node, str(use.gpus), cpu, *bytes_of)
+        peak = most[use.replica]
+        cpu = [_known(each, _cores) for each in (use.cpu, peak.peak_cpu)]
+        memory = [_known(each, size) for each in (use.memory, peak.peak_memory)]
+        moved = [_known(each, size) for each in (peak.received, peak.sent, peak.disk)]
+        table.add_row(use.replica, _phase(use.phase or "gone"), use.node, str(use.gpus), *cpu, *memory, *moved)
     return table
 
 

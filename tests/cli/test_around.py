@@ -63,7 +63,21 @@ def test_a_replica_that_works_is_seen_to_work(machine: Machine) -> None:
     assert [use["replica"] for use in told] == ["busy-master-0", "busy-worker-0"]
     assert all(use["cpu"] > 0.05 and use["memory"] > 2**20 for use in told)
     assert "busy-worker-0" in shown
+    assert all(use["peak_cpu"] >= use["cpu"] and use["peak_memory"] >= use["memory"] for use in told)
     assert "PEAK MEMORY" in got
+
+
+def test_the_peaks_of_a_job_stay_after_its_end(ended: Machine) -> None:
+    """What nobody uses any more is `-`, the most that was used is as in `get`."""
+    told = json.loads(ended.ptjob("top", "job", "good", "-o", "json").stdout)
+    _, *rows = (line.split() for line in ended.ptjob("top", "job", "good").output.splitlines())
+
+    in_result = json.loads(ended.ptjob("get", "good", "-o", "json").stdout)["usage"]["replicas"]
+    assert [(use["cpu"], use["memory"]) for use in told] == [(None, None)] * 2
+    assert {use["replica"]: use["peak_memory"] for use in told} == {
+        name: use["peak_memory"] for name, use in in_result.items()
+    }
+    assert [row[-5:-3] for row in rows] == [["-", tables.size(use["peak_memory"])] for use in told]
 
 
 def test_jobs_without_replicas_use_nothing(ended: Machine, machine: Machine) -> None:
@@ -73,6 +87,7 @@ def test_jobs_without_replicas_use_nothing(ended: Machine, machine: Machine) -> 
     assert listed.count("gpus_allocated: 0") == 2
     assert "good" in ended.ptjob("top", "job").output
     assert "Succeeded" in ended.ptjob("top", "job", "good").output
+    assert "PEAK MEMORY" in ended.ptjob("top", "job", "good").output
     assert machine.ptjob("top", "job").stderr.startswith("no jobs in namespace default")
 
 

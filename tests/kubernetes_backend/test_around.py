@@ -138,6 +138,7 @@ def test_what_replicas_use_is_measured_by_their_kubelet(trusted: Terminal) -> No
     shown = trusted.ptjob("top", "job", "busy")
     conclusion = asyncio.run(asyncio.wait_for(followed_until_measured(trusted, "busy"), PATIENCE))
     got = json.loads(trusted.ptjob("get", "busy", "-o", "json").stdout)
+    told = json.loads(trusted.ptjob("top", "job", "busy", "-o", "json").stdout)
 
     assert "busy-worker-0" in shown.output
     assert "nobody tells" not in shown.output
@@ -149,6 +150,7 @@ def test_what_replicas_use_is_measured_by_their_kubelet(trusted: Terminal) -> No
         assert use["peak_memory"] > 0
         assert use["received"] > 0
         assert None not in use.values()
+    assert all(use["peak_memory"] >= replicas[use["replica"]]["peak_memory"] for use in told)
     assert got["usage"] == conclusion.result["usage"]
 
 
