@@ -72,6 +72,7 @@ PURE = (
     "kubernetes/probe_pod",
     "kubernetes/tensorboard_objects",
     "kubernetes/usage",
+    "local/life",
     "logs",
     "ledger/batch",
     "ledger/handover",

@@ -28,7 +28,8 @@ def events(place: Place, name: str, *, output: str | None) -> None:
     elif rows:
         tables.show(tables.events(rows, now=datetime.now(UTC)))
     else:
-        click.echo(f"no events about {place.namespace}/{name}: a cluster keeps them for an hour", err=True)
+        why = "nothing has happened to it yet" if place.backend == "local" else "a cluster keeps them for an hour"
+        click.echo(f"no events about {place.namespace}/{name}: {why}", err=True)
 
 
 def event_row(event: Manifest) -> dict[str, Any]:

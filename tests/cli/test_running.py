@@ -322,14 +322,54 @@ def test_the_object_of_an_ended_job_goes_if_that_is_asked_for(machine: Machine, 
 
 
 def test_what_does_not_apply_here_is_an_event(machine: Machine) -> None:
-    """On this machine there is one kind of news: fields that mean nothing here."""
+    """Fields that mean nothing here are told of first."""
     machine.ptjob("run", "--name", "short", "--image", "none", "--queue", "team", "true")
 
     rows = json.loads(machine.ptjob("events", "short", "-o", "json").stdout)
 
-    assert {row["reason"] for row in rows} == {"NotApplied"}
+    first = [row["message"] for row in rows if row["reason"] == "NotApplied"]
+    assert [row["message"] for row in rows[: len(first)]] == first
+    assert any("queue" in message for message in first)
     assert "NotApplied" in machine.ptjob("get", "short", "-e").output
     assert machine.ptjob("events", "none").exit_code == 3
+
+
+def test_events_tell_the_life_of_a_job_here_as_on_a_cluster(machine: Machine) -> None:
+    """Made, started, failed, started again, suspended, resumed, succeeded: oldest first, each once."""
+    once = "test -e $0 || { touch $0; exit 3; }; test -e $0.go || sleep 600"
+    flag = str(machine.root / "flag")
+    machine.root.mkdir(parents=True)
+    words = ["--restart-policy", "OnFailure", "--backoff-limit", "9", "--", "sh", "-c", once, flag]
+    machine.ptjob("submit", "--name", "lives", "--image", "none", *words)
+
+    def reasons() -> list[str]:
+        rows = json.loads(machine.ptjob("events", "lives", "-o", "json").stdout)
+        return [f"{row['object'].partition('/')[0]} {row['reason']}" for row in rows if row["reason"] != "NotApplied"]
+
+    wait(lambda: reasons().count("pod Started") == 2)
+    machine.ptjob("suspend", "lives")
+    wait(lambda: "pytorchjob SuccessfulDeletePod" in reasons())
+    (machine.root / "flag.go").touch()
+    machine.ptjob("resume", "lives")
+    machine.finish("lives")
+
+    told = reasons()
+    of_the_job = [each.removeprefix("pytorchjob ") for each in told if each.startswith("pytorchjob PyTorchJob")]
+    assert of_the_job[:2] == ["PyTorchJobCreated", "PyTorchJobRunning"]
+    assert [each for each in of_the_job[2:] if each != "PyTorchJobRunning"] == [
+        "PyTorchJobSuspended",
+        "PyTorchJobResumed",
+        "PyTorchJobSucceeded",
+    ]
+    assert told.count("pytorchjob SuccessfulCreatePod") == 2
+    assert [each for each in told if each.startswith("pod ")][:4] == [
+        "pod Started",
+        "pod Error",
+        "pod BackOff",
+        "pod Started",
+    ]
+    assert told.count("pod Completed") == 1
+    assert "exit code 3" in machine.ptjob("events", "lives").output
 
 
 def phase(machine: Machine, name: str) -> str:

@@ -18,6 +18,7 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds.podtemplate import count_gpus
 from ptjob_provider.core.local.backend import LocalBackend
 from ptjob_provider.core.local.files import read_json
+from ptjob_provider.core.local.life import events_of
 from ptjob_provider.core.local.metering import Load
 from ptjob_provider.core.local.objects import JobStore
 from ptjob_provider.core.local.showing import shown
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import LocalConfig
+    from ptjob_provider.core.local.files import JobFiles
     from ptjob_provider.core.logs import LogLine
     from ptjob_provider.core.site import FileOptions, Shown
 
@@ -49,9 +51,8 @@ class LocalSite:
         self._store = JobStore(config.root)
 
     async def events(self, ref: JobRef, pods: Sequence[str]) -> Sequence[Manifest]:  # noqa: ARG002 - the port's
-        """Return what of the job does not apply here; see `Site.events`."""
-        files = self._store.files(ref.namespace, ref.name)
-        return await asyncio.to_thread(lambda: read_json(files.notices) or [])
+        """Return what happened to the job and its replicas, and what of it does not apply here; see `Site.events`."""
+        return await asyncio.to_thread(self._events, self._store.files(ref.namespace, ref.name))
 
     def container_log(
         self,
@@ -133,6 +134,11 @@ class LocalSite:
         jobs = await LocalBackend(self._config).list(kinds.DEFAULT.KIND, "", {})
         running = [job for job in jobs if kinds.read_status(job).phase is JobPhase.RUNNING]
         return sum(replica.gpus for job in running for replica in kinds.replicas(job))
+
+    def _events(self, files: JobFiles) -> list[Manifest]:
+        job = read_json(files.object)
+        happened = events_of(job, (state for _, state in files.snapshots.after(0))) if job is not None else []
+        return [*(read_json(files.notices) or ()), *happened]
 
     def _root(self) -> Check:
         root, there = self._config.root, self._config.root

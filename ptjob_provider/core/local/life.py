@@ -1,0 +1,102 @@
+"""The states that a job went through → what happened to it, as Events: what a cluster's controllers would report; pure.
+
+The job's own events have the operator's words, those of its replicas the kubelet's; that a container ended, which no
+kubelet reports, is one here too. Of a job with more states than are kept, what the oldest of them still tells is told.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ptjob_provider.core.identity import Manifest
+
+_WARNINGS = ("Failed", "Restarting")
+_BACK_OFF = "CrashLoopBackOff"
+
+Told = tuple[str, str, str, str]
+"""When, which type of event, its reason, its message."""
+
+
+def events_of(job: Manifest, states: Iterable[Mapping[str, Any]]) -> list[Manifest]:
+    """Return what happened, each once; the states are {"status", "pods"}, oldest first."""
+    found: dict[str, Manifest] = {}
+    for state in states:
+        for told in _of_conditions(state.get("status") or {}):
+            _add(found, job["kind"], job, told)
+        for pod in state.get("pods") or ():
+            for told in _of_pod(pod):
+                _add(found, job["kind"], job, told)
+            for told in _of_containers(pod):
+                _add(found, "Pod", pod, told)
+    return list(found.values())
+
+
+def _of_conditions(status: Mapping[str, Any]) -> Iterator[Told]:
+    """Tell of each condition that is true, and of one that ended something: a job that was resumed."""
+    for each in status.get("conditions") or ():
+        if each["status"] == "True" or each["type"] == "Suspended":
+            kind = "Warning" if each["type"] in _WARNINGS else "Normal"
+            yield each["lastTransitionTime"], kind, each["reason"], each["message"]
+
+
+def _of_pod(pod: Manifest) -> Iterator[Told]:
+    meta = pod["metadata"]
+    yield meta["creationTimestamp"], "Normal", "SuccessfulCreatePod", f"Created pod: {meta['name']}"
+    if gone := meta.get("deletionTimestamp"):
+        yield gone, "Normal", "SuccessfulDeletePod", f"Deleted pod: {meta['name']}"
+
+
+def _of_containers(pod: Manifest) -> Iterator[Told]:
+    status = pod["status"]
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        name, restarts = container["name"], container["restartCount"]
+        last, state = container.get("lastState") or {}, container.get("state") or {}
+        if ended := last.get("terminated"):
+            yield from _of_run(name, restarts - ("waiting" not in state), ended)
+        if ended := state.get("terminated"):
+            yield from _of_run(name, restarts, ended)
+        if running := state.get("running"):
+            yield running["startedAt"], "Normal", "Started", _started(name, restarts)
+        if (ended := last.get("terminated")) and (state.get("waiting") or {}).get("reason") == _BACK_OFF:
+            yield ended["finishedAt"], "Warning", "BackOff", f"Back-off restarting failed container {name}"
+
+
+def _of_run(name: str, restarts: int, ended: Mapping[str, Any]) -> Iterator[Told]:
+    if ended.get("startedAt"):
+        yield ended["startedAt"], "Normal", "Started", _started(name, restarts)
+    kind = "Warning" if ended["exitCode"] else "Normal"
+    said = f"Container {name} ended with exit code {ended['exitCode']}"
+    yield ended["finishedAt"], kind, ended.get("reason") or "Ended", said
+
+
+def _started(name: str, restarts: int) -> str:
+    return f"Started container {name}" + (f" again, restart {restarts}" if restarts else "")
+
+
+def _add(found: dict[str, Manifest], kind: str, about: Manifest, told: Told) -> None:
+    at, severity, reason, message = told
+    meta = about["metadata"]
+    key = f"{meta['uid']} {at} {reason} {message}"
+    found[key] = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.{zlib.crc32(key.encode()):08x}"},
+        "involvedObject": {
+            "apiVersion": about["apiVersion"],
+            "kind": kind,
+            "namespace": meta["namespace"],
+            "name": meta["name"],
+            "uid": meta["uid"],
+        },
+        "type": severity,
+        "reason": reason,
+        "message": message,
+        "count": 1,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "source": {"component": "ptjob-provider"},
+    }
