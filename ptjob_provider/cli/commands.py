@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -20,9 +22,11 @@ from ptjob_provider.core.stopping import stop_and_wait
 from ptjob_provider.core.tensorboard import url_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import timedelta
 
     from ptjob_provider.cli.place import Place
+    from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.snapshot import Snapshot
 
 DELETE_TIMEOUT = 60.0
@@ -32,8 +36,8 @@ DELETE_TIMEOUT = 60.0
 def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> None:
     """Print the jobs of the namespace that carry all the labels."""
     selector = dict(_pair(label) for label in labels)
-    rows = [row_of(job) for job in run(find_jobs(place.open(), place.looked_in, selector, kind=place.kind))]
-    if output:
+    rows = run(_rows(place, selector, with_nodes=output == "wide"))
+    if output and output != "wide":
         emit_rows([row["name"] for row in rows], rows, output)
     elif rows:
         tables.show(tables.jobs(rows, now=datetime.now(UTC), with_namespace=place.is_everywhere))
@@ -101,6 +105,24 @@ async def _seen(place: Place, name: str, *, inspect: bool) -> Snapshot:
         return snapshot
     url = await place.site().tensorboard_url(snapshot.submission.ref)
     return replace(snapshot, submission=replace(snapshot.submission, tensorboard_url=url))
+
+
+async def _rows(place: Place, selector: Mapping[str, str], *, with_nodes: bool) -> list[dict[str, Any]]:
+    backend = place.open()
+    jobs = await find_jobs(backend, place.looked_in, selector, kind=place.kind)
+    if not with_nodes:
+        return [row_of(job) for job in jobs]
+    return await asyncio.gather(*(_row_with_nodes(backend, job) for job in jobs))
+
+
+async def _row_with_nodes(backend: Backend, job: Manifest) -> dict[str, Any]:
+    """Return a job's row with the nodes of its pods, rank 0's first."""
+    async with aclosing(backend.watch(JobRef.of(job))) as watch:
+        pods = (await anext(watch)).pods
+    replica_of = kinds.replica_of(job)
+    placed = {replica_of(pod): (pod.get("spec") or {}).get("nodeName") for pod in pods}
+    nodes = [placed.get(replica.name) for replica in kinds.replicas(job)]
+    return {**row_of(job), "nodes": list(dict.fromkeys(node for node in nodes if node))}
 
 
 async def _delete(place: Place, name: str, *, ignore_not_found: bool) -> None:

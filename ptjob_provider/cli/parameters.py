@@ -36,12 +36,20 @@ def span(context: click.Context, param: click.Parameter, value: str | None) -> t
     return found
 
 
+_FORMATS = click.Choice(["json", "yaml", "name", "wide"])
+
+
 def output_option(command: C) -> C:
     """Add `-o`."""
-    formats = click.Choice(["json", "yaml", "name", "wide"])
     return click.option(
-        "-o", "--output", type=formats, callback=_for_people, help="For programs; without it, or wide, for people."
+        "-o", "--output", type=_FORMATS, callback=_for_people, help="For programs; without it, or wide, for people."
     )(command)
+
+
+def wide_output_option(command: C) -> C:
+    """Add `-o` where `wide` says more than nothing."""
+    wide = "For programs; without it, for people, with wide also the nodes, for which each job's pods are asked for."
+    return click.option("-o", "--output", type=_FORMATS, help=wide)(command)
 
 
 def _for_people(_: click.Context, __: click.Parameter, value: str | None) -> str | None:

@@ -40,15 +40,19 @@ def show(table: Table) -> None:
 
 
 def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime, with_namespace: bool = False) -> Table:
-    """Return the list of jobs; of several namespaces with each job's."""
-    table = _table(*(("NAMESPACE",) if with_namespace else ()), "NAME", "PHASE", "REPLICAS", "AGE", "RAN", "FOR")
+    """Return the list of jobs; of several namespaces with each job's, and with nodes where the rows have them."""
+    rows = list(rows)
+    nodes = ("NODE",) if any("nodes" in row for row in rows) else ()
+    where_from = ("NAMESPACE",) if with_namespace else ()
+    table = _table(*where_from, "NAME", "PHASE", "REPLICAS", "AGE", "RAN", "KIND", *nodes, "FOR")
     for row in rows:
         created, started, finished = (_instant(row[f"{what}_at"]) for what in ("created", "started", "finished"))
         ran = duration((finished or now) - started) if started else ""
         age = duration(now - created) if created else ""
         where = (row["namespace"],) if with_namespace else ()
-        told = (row["name"], _phase(row["phase"]), str(row["replicas"]), age, ran, owner_text(row["owner"]))
-        table.add_row(*where, *told)
+        told = (row["name"], _phase(row["phase"]), str(row["replicas"]), age, ran, row["kind"])
+        places = (", ".join(row["nodes"]),) if nodes else ()
+        table.add_row(*where, *told, *places, owner_text(row["owner"]))
     return table
 
 
@@ -83,6 +87,7 @@ def job(snapshot: Snapshot) -> Table:
         "waits": snapshot.waiting,
         "counted": _counted(said["replica_statuses"]),
         "for": owner_text(snapshot.owner),
+        "priority": snapshot.priority,
         "attempt": str(said["attempt"]),
         "created": _time(status.created_at),
         "ended": _time(status.finished_at),
@@ -105,13 +110,15 @@ def job(snapshot: Snapshot) -> Table:
 def replicas(snapshot: Snapshot) -> Table:
     """Return what is known of each replica, also of those whose pods are gone."""
     pods = {snapshot.replica_of(pod): pod for pod in snapshot.pods}
-    table = _table("RANK", "REPLICA", "PHASE", "NODE", "ENDED WITH")
+    table = _table("RANK", "REPLICA", "PHASE", "AGE", "NODE", "ENDED WITH")
     for name, rank in snapshot.submission.ranks.items():
         ends = [end for end in snapshot.record.terminations if end.replica == name]
         codes = ", ".join(f"{_code(end.exit_code)} {end.reason}".strip() for end in ends)
         pod = pods.get(name) or {"status": {"phase": "gone"}}
         node = (pod.get("spec") or {}).get("nodeName") or ""
-        table.add_row(str(rank), name, _phase(str((pod.get("status") or {}).get("phase") or "")), node, codes)
+        made = _instant((pod.get("metadata") or {}).get("creationTimestamp"))
+        age = duration(snapshot.now - made) if made else ""
+        table.add_row(str(rank), name, _phase(str((pod.get("status") or {}).get("phase") or "")), age, node, codes)
     return table
 
 

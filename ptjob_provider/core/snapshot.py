@@ -37,6 +37,7 @@ class Snapshot:
         owner: who asked for it, see `owner_of`.
         instance: the installation that asked for it, "" if it does not say.
         status: what its object says.
+        priority: which jobs go first, a class or a number; "" if nobody says.
         pods: its pods as they are now; those of an ended job may be gone.
         replica_of: returns the name of the replica that one of them is.
         record: what has been seen of its pods so far.
@@ -54,6 +55,7 @@ class Snapshot:
     owner: Mapping[str, str]
     instance: str
     status: JobStatus
+    priority: str
     pods: Sequence[Manifest]
     replica_of: Callable[[Mapping[str, Any]], str]
     record: Record
@@ -81,6 +83,7 @@ class Snapshot:
         return {
             **result,
             "owner": dict(self.owner),
+            "priority": self.priority or None,
             "replicas": replicas,
             "replica_statuses": {name: dict(counts) for name, counts in self.replica_statuses.items()},
             "conditions": [dict(condition) for condition in self.conditions],
@@ -132,6 +135,7 @@ async def look(
         owner=owner_of(seen.job),
         instance=owner_in(seen.job).instance,
         status=status,
+        priority=kinds.kind_of(seen.job).priority(seen.job) or _priority_class(seen.pods),
         pods=seen.pods,
         replica_of=kinds.replica_of(seen.job),
         record=record,
@@ -162,6 +166,11 @@ def _replica_statuses(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
     """Return the counts of each role; a TrainJob's are a list."""
     listed = {str(each["name"]): each for each in status.get("jobsStatus") or ()}
     return {**listed, **(status.get("replicaStatuses") or {})}
+
+
+def _priority_class(pods: Sequence[Manifest]) -> str:
+    """Return the class that pods were given although the job names none: a runtime's, or the cluster's own."""
+    return next((name for pod in pods if (name := (pod.get("spec") or {}).get("priorityClassName"))), "")
 
 
 async def _first(backend: Backend, ref: JobRef) -> Observation:

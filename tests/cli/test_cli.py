@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -34,9 +35,18 @@ def test_a_list_shows_each_job_with_its_phase_and_for_whom_it_runs(ended: Machin
 
     lines = result.output.splitlines()
     assert result.exit_code == 0
-    assert lines[0].split() == ["NAME", "PHASE", "REPLICAS", "AGE", "RAN", "FOR"]
+    assert lines[0].split() == ["NAME", "PHASE", "REPLICAS", "AGE", "RAN", "KIND", "FOR"]
     assert [line.split()[:3] for line in lines[1:]] == [["good", "Succeeded", "2"], ["bad", "Failed", "2"]]
     assert lines[1].endswith("digits.train scheduled__2026-11-20, try 2")
+    assert [line.split()[5] for line in lines[1:]] == ["PyTorchJob"] * 2
+
+
+def test_a_wide_list_says_where_jobs_run(ended: Machine) -> None:
+    """Nowhere, where no pod is left."""
+    first, *lines = ended.ptjob("list", "-o", "wide").output.splitlines()
+
+    assert first.split() == ["NAME", "PHASE", "REPLICAS", "AGE", "RAN", "KIND", "NODE", "FOR"]
+    assert [line.split()[5:7] for line in lines] == [["PyTorchJob", os.uname().nodename]] * 2
 
 
 def test_a_list_of_names_can_be_given_to_other_commands(ended: Machine) -> None:
@@ -105,9 +115,9 @@ def test_a_job_that_failed_shows_why_and_each_replicas_end(ended: Machine) -> No
     shown = ended.ptjob("get", "bad").output
 
     assert "ValueError: the learning rate is not a number" in shown
-    assert [line.split() for line in shown.splitlines() if line.startswith("1 ")] == [
-        ["1", "bad-worker-0", "Failed", os.uname().nodename, "1", "Error"]
-    ]
+    rows = [line.split() for line in shown.splitlines() if line.startswith("1 ")]
+    assert re.fullmatch(r"\d+s|\d+m\d+s", rows[0].pop(3))
+    assert rows == [["1", "bad-worker-0", "Failed", os.uname().nodename, "1", "Error"]]
     assert "\nkind  " in shown
     table = [line.split() for line in shown.splitlines()]
     assert ["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"] in table

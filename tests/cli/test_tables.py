@@ -18,7 +18,13 @@ def pod(index: int, phase: str) -> dict[str, Any]:
         "jobset.sigs.k8s.io/jobset-name": "digits",
         "batch.kubernetes.io/job-completion-index": str(index),
     }
-    meta = {"name": f"digits-node-0-{index}-x7kqp", "namespace": "team", "uid": f"p-{index}", "labels": labels}
+    meta = {
+        "name": f"digits-node-0-{index}-x7kqp",
+        "namespace": "team",
+        "uid": f"p-{index}",
+        "labels": labels,
+        "creationTimestamp": "2026-11-20T10:01:00Z",
+    }
     return {"metadata": meta, "spec": {"nodeName": f"gpu-{index}", "containers": []}, "status": {"phase": phase}}
 
 
@@ -38,9 +44,10 @@ async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -
     snapshot = await look(backend, "team", "digits", inspect=False, now=datetime(2026, 11, 20, 10, 10, tzinfo=UTC))
 
     shown = [[str(cell) for cell in column.cells] for column in tables.replicas(snapshot).columns]
-    assert shown[1:4] == [
+    assert shown[1:5] == [
         ["digits-node-0-0", "digits-node-0-1", "digits-node-0-2"],
         ["Running", "Pending", "gone"],
+        ["9m0s", "9m0s", ""],
         ["gpu-0", "gpu-1", ""],
     ]
     fetched = replace(snapshot, record=replace(snapshot.record, revisions=("digits-node-0-0 0a1b2c",)))

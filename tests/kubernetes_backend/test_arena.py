@@ -20,6 +20,7 @@ from arena_page import CHINESE, GUIDES, PAGE, TEMPLATE, serve_code, session, tra
 from cluster import arena
 from cluster.gpu import gpus
 from cluster.images import INIT_IMAGE
+from cluster.layout import NODE
 from cluster.shell import bare_environment, wait_until
 from cluster.sync_image import SYNC
 from cluster.tenants import rules_everywhere, service_account
@@ -182,7 +183,7 @@ def test_ptjob_handles_arenas_jobs(people: People) -> None:
     people.wait_for_lines("theirs-master-0")
     people.wait_for_lines("theirs-worker-0")
 
-    listed = people.ptjob("list").output.splitlines()
+    listed = people.ptjob("list", "-o", "wide").output.splitlines()
     unseen = json.loads(people.ptjob("get", "theirs", "-o", "json").stdout)
     service_account(people.cluster, people.namespace, [*rules(), *optional_rules(), *yaml.safe_load(SHOWS)["rules"]])
     beside = people.cluster.kubectl.get("service", "theirs-tensorboard", namespace=people.namespace)
@@ -198,7 +199,7 @@ def test_ptjob_handles_arenas_jobs(people: People) -> None:
     deleted = people.ptjob("delete", "theirs")
 
     person = re.escape(untouched["metadata"]["annotations"]["arena.kubeflow.org/username"])
-    assert re.match(rf"theirs\s+Running\s+2\s.*\s{person} \(Arena\)$", listed[1]), listed
+    assert re.match(rf"theirs\s+Running\s+2\s.*\sPyTorchJob\s+{NODE}\s+{person} \(Arena\)$", listed[1]), listed
     assert [replica["name"] for replica in shown["replicas"]] == ["theirs-master-0", "theirs-worker-0"]
     assert unseen["tensorboard_url"] is None
     assert re.fullmatch(rf"http://[0-9.]+:{beside['spec']['ports'][0]['nodePort']}/", shown["tensorboard_url"])

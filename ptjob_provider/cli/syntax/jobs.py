@@ -14,6 +14,7 @@ from ptjob_provider.cli.parameters import (
     namespace_option,
     output_option,
     span,
+    wide_output_option,
 )
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only jobs with this label; repeatable."
 )
-@output_option
+@wide_output_option
 @kind_option
 @all_namespaces_option
 @namespace_option

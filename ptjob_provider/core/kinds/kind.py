@@ -220,5 +220,8 @@ class Kind(Protocol):
     def rank0_template(self, manifest: Mapping[str, Any], /) -> Mapping[str, Any]:
         """Return the template of the pod that is rank 0, as far as the job's object tells of it."""
 
+    def priority(self, manifest: Mapping[str, Any], /) -> str:
+        """Return the class or the number that says which jobs go first, "" if the object tells none."""
+
     def templates(self, manifest: Mapping[str, Any], /) -> Iterable[Mapping[str, Any]]:
         """Return the templates of all roles, as far as the job's object tells of them."""

@@ -87,6 +87,13 @@ def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     return template
 
 
+def priority(manifest: Mapping[str, Any]) -> str:
+    """Return the class of the pods, or that of the gang."""
+    policy = (manifest["spec"].get("runPolicy") or {}).get("schedulingPolicy") or {}
+    pod = rank0_template(manifest).get("spec") or {}
+    return str(pod.get("priorityClassName") or policy.get("priorityClass") or "")
+
+
 def _numbered(manifest: Mapping[str, Any]) -> Iterator[Replica]:
     name, roles, rank = manifest["metadata"]["name"], manifest["spec"]["pytorchReplicaSpecs"], 0
     for role in (role for role in ROLES if role in roles):

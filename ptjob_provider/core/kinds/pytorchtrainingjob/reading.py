@@ -129,6 +129,13 @@ def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     return template
 
 
+def priority(manifest: Mapping[str, Any]) -> str:
+    """Return the number in T9k's queue, or the class of the pods."""
+    queue = (manifest["spec"].get("scheduler") or {}).get("t9kScheduler") or {}
+    pod = rank0_template(manifest).get("spec") or {}
+    return str(queue.get("priority") or pod.get("priorityClassName") or "")
+
+
 def templates(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the template of every role."""
     yield from (spec["template"] for spec in replica_specs(manifest))

@@ -78,6 +78,11 @@ def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     return template_of(manifest["spec"])
 
 
+def priority(manifest: Mapping[str, Any]) -> str:
+    """Return the class of the pods as far as the job changes the runtime's."""
+    return str((rank0_template(manifest).get("spec") or {}).get("priorityClassName") or "")
+
+
 def templates(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the one template of all pods as far as the job changes the runtime's."""
     yield template_of(manifest["spec"])
