@@ -173,7 +173,7 @@ class Site(Protocol):
         Raises:
             JobNotFound: there is no such pod.
             InvalidSpec: the pod has no such container, or it has not begun.
-            UnsupportedByBackend: there are none but the training's here.
+            UnsupportedByBackend: nothing of that name runs here.
         """
 
     async def nodes(self) -> Sequence[NodeUse]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from machine import Machine
 
 RUNS_ON = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+EMPTY_COMMIT = ("commit", "-q", "--allow-empty", "-m", "begin")
 COUNTS = "import time\nfor number in range(30):\n    print(number, flush=True)\n    time.sleep(0.1)"
 
 
@@ -231,6 +232,28 @@ def test_what_of_a_log_cannot_be_shown_is_refused(ended: Machine, words: list[st
 
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_what_ran_before_the_training_has_a_log_here_too(machine: Machine, tmp_path: Path) -> None:
+    """What fetched the code, and an init container of one's own, with its restarts; also while it still runs."""
+    repository = tmp_path / "mnist"
+    repository.mkdir()
+    for words in (["init", "-q", "-b", "main"], ["-c", "user.name=a", "-c", "user.email=b", *EMPTY_COMMIT]):
+        subprocess.run(["git", "-C", str(repository), *words], check=True)
+    slow = "test -e $0 || { touch $0; echo first; exit 3; }; echo second; sleep 1; echo third"
+    before = {"name": "prepares", "image": "none", "command": ["sh", "-c", slow, str(tmp_path / "flag")]}
+    machine.ptjob(
+        *("submit", "--name", "x", "--image", "none", "--working-dir", str(tmp_path), "--restart-policy", "OnFailure"),
+        *("--code", f"file://{repository}", "--init-container", json.dumps(before), "sleep 600"),
+    )
+
+    followed = machine.ptjob("logs", "x", "-c", "prepares", "-f")
+    fetched = machine.ptjob("logs", "x", "-c", "init-code")
+
+    assert followed.stdout.splitlines() == ["first", "second", "third"]
+    assert "mnist" in fetched.stdout
+    other = machine.ptjob("logs", "x", "-c", "other")
+    assert (other.exit_code, "init-code" in other.output, "prepares" in other.output) == (2, True, True)
 
 
 def test_a_shell_completes_the_names_of_jobs(ended: Machine) -> None:

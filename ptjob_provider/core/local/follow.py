@@ -32,7 +32,7 @@ _CHUNK = 64 * 1024
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Run:
-    """One run of the training container: in which pod of the name, in their order, and after how many restarts."""
+    """One run of the container: in which pod of the name, in their order, and after how many restarts."""
 
     incarnation: int
     restart: int
@@ -41,12 +41,13 @@ class Run:
 
 
 class ReplicaLog:
-    """The log of one replica of the job that has this uid."""
+    """The log of one replica of the job that has this uid, the training's or another container's."""
 
-    def __init__(self, files: JobFiles, pod: str, *, job_uid: str) -> None:
+    def __init__(self, files: JobFiles, pod: str, *, job_uid: str, container: str = CONTAINER) -> None:
         self._files = files
         self._pod = pod
         self._job_uid = job_uid
+        self._container = container
         self._state = JobState(files)
 
     async def lines(self, *, since: LogCursor | None, follow: bool) -> AsyncGenerator[LogLine, None]:
@@ -65,7 +66,7 @@ class ReplicaLog:
                 await asyncio.sleep(_INTERVAL)
 
     async def _read(self, run: Run, *, since: LogCursor | None, follow: bool) -> AsyncGenerator[LogLine, None]:
-        counter = LineCounter(pod_uid=run.pod_uid, container=CONTAINER, restart_count=run.restart, since=since)
+        counter = LineCounter(pod_uid=run.pod_uid, container=self._container, restart_count=run.restart, since=since)
         reader = CriReader()
         try:
             file = run.path.open("rb")
@@ -95,14 +96,14 @@ class ReplicaLog:
     def _found(self) -> Iterator[Run]:
         for directory in _children(self._files.logs_of(self._pod)):
             number, _, pod_uid = directory.name.partition("_")
-            for file in _children(directory / CONTAINER):
+            for file in _children(directory / self._container):
                 yield Run(incarnation=int(number), restart=int(file.stem), pod_uid=pod_uid, path=file)
 
     def _has_ended(self, run: Run) -> bool:
         if not self._is_there():
             return True
         pod = self._find(uid=run.pod_uid)
-        return pod is None or _has_run_ended(pod, run.restart)
+        return pod is None or _has_run_ended(pod, self._container, run.restart)
 
     def _is_over(self) -> bool:
         if not self._is_there():
@@ -111,6 +112,8 @@ class ReplicaLog:
         if pod is None:
             return finished
         phase = pod["status"]["phase"]
+        if self._container != CONTAINER and _has_succeeded(pod, self._container):
+            return True
         return phase == "Succeeded" or (phase == "Failed" and (finished or self._policy(pod) == "Never"))
 
     def _is_there(self) -> bool:
@@ -130,13 +133,24 @@ class ReplicaLog:
         return str(defaulted(self._state.job)["spec"]["pytorchReplicaSpecs"][role]["restartPolicy"])
 
 
-def _has_run_ended(pod: Manifest, restart: int) -> bool:
-    for container in pod["status"].get("containerStatuses", ()):
-        if container["name"] == CONTAINER:
+def _has_run_ended(pod: Manifest, name: str, restart: int) -> bool:
+    for container in _statuses(pod):
+        if container["name"] == name:
             if container["restartCount"] != restart:
                 return bool(container["restartCount"] > restart)
             return "terminated" in container["state"] or _waits_after_end(container)
     return False
+
+
+def _has_succeeded(pod: Manifest, name: str) -> bool:
+    """Whether the container, which runs before the training, has done what it is for: it is not started again."""
+    ended = [each["state"].get("terminated") or {} for each in _statuses(pod) if each["name"] == name]
+    return any(each.get("exitCode") == 0 for each in ended)
+
+
+def _statuses(pod: Manifest) -> list[Manifest]:
+    status = pod["status"]
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
 
 
 def _waits_after_end(container: Manifest) -> bool:

@@ -18,6 +18,7 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds.podtemplate import count_gpus
 from ptjob_provider.core.local.backend import LocalBackend
 from ptjob_provider.core.local.files import read_json
+from ptjob_provider.core.local.follow import ReplicaLog
 from ptjob_provider.core.local.life import events_of
 from ptjob_provider.core.local.metering import Load
 from ptjob_provider.core.local.objects import JobStore
@@ -54,16 +55,23 @@ class LocalSite:
         """Return what happened to the job and its replicas, and what of it does not apply here; see `Site.events`."""
         return await asyncio.to_thread(self._events, self._store.files(ref.namespace, ref.name))
 
-    def container_log(
-        self,
-        ref: JobRef,
-        pod: str,
-        container: str,
-        *,
-        follow: bool,  # noqa: ARG002 - the port's
+    async def container_log(
+        self, ref: JobRef, pod: str, container: str, *, follow: bool
     ) -> AsyncGenerator[LogLine, None]:
-        """Refuse: a replica is one process here; see `Site.container_log`."""
-        raise UnsupportedByBackend.of("--container", f"{ref.namespace}/{pod} is one process here, without {container}")
+        """Yield the lines of a container that runs before the training, such as `init-code`; see `Site.container_log`.
+
+        Raises:
+            UnsupportedByBackend: there is none of that name; beside the training nothing runs here.
+        """
+        files = self._store.files(ref.namespace, ref.name)
+        known = await asyncio.to_thread(_before_training, files)
+        if container not in known:
+            others = f", or one that runs before it: {', '.join(known)}" if known else ""
+            text = f"{ref.namespace}/{pod} is one process here, without {container}; allowed: the training's{others}"
+            raise UnsupportedByBackend.of("--container", text)
+        log = ReplicaLog(files, pod, job_uid=ref.uid, container=container)
+        async for line in log.lines(since=None, follow=follow):
+            yield line
 
     async def nodes(self) -> Sequence[NodeUse]:
         """Return this machine; see `Site.nodes`."""
@@ -222,6 +230,13 @@ def _is_installed(module: str) -> bool:
     from importlib.util import find_spec  # noqa: PLC0415 - only a check-up asks
 
     return find_spec(module) is not None
+
+
+def _before_training(files: JobFiles) -> list[str]:
+    job = read_json(files.object)
+    templates = kinds.kind_of(job).templates(job) if job is not None else ()
+    named = [each["name"] for pod in templates for each in (pod.get("spec") or {}).get("initContainers") or ()]
+    return list(dict.fromkeys(named))
 
 
 def _use(ref: JobRef, name: str, pods: dict[str, Manifest], before: dict[str, float]) -> ReplicaUse:
