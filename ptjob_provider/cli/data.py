@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ptjob_provider.cli import tables
-from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit_rows, run
+from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit_rows, notice, run
 from ptjob_provider.core import claim_files
 from ptjob_provider.core.outputs import SCHEME, is_claim_name
 
@@ -75,9 +75,11 @@ def claim_row(claim: Manifest) -> dict[str, Any]:
     }
 
 
-def create_claim(place: Place, name: str, *, size: str, mode: str, storage_class: str | None) -> None:
+def create_claim(place: Place, name: str, *, size: str | None, mode: str | None, storage_class: str | None) -> None:
     """Have a claim."""
-    run(place.site().create_claim(place.namespace, name, size=size, mode=mode, storage_class=storage_class))
+    made = place.site().create_claim(place.namespace, name, size=size, mode=mode, storage_class=storage_class)
+    for sentence in run(made):
+        notice(sentence)
     click.echo(f"claim {place.namespace}/{name} is made; mount it: --data {name}:/path")
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ptjob_provider.core.logs import LogLine
     from ptjob_provider.core.tensorboard import TensorBoardPlan
 
+CLAIM_SIZE = "10Gi"
+CLAIM_MODE = "ReadWriteMany"
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeUse:
@@ -193,8 +196,17 @@ class Site(Protocol):
             PermissionDenied: they may not be listed; the text names the verb.
         """
 
-    async def create_claim(self, namespace: str, name: str, *, size: str, mode: str, storage_class: str | None) -> None:
-        """Have a new claim; it may bind only when something mounts it.
+    async def create_claim(
+        self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
+    ) -> Sequence[str]:
+        """Have a new claim, and say what of the wishes does not apply; it may bind only when something mounts it.
+
+        Args:
+            namespace: its namespace.
+            name: its name.
+            size: how much it can hold; None: CLAIM_SIZE.
+            mode: whether pods of several nodes can mount it; None: CLAIM_MODE.
+            storage_class: what makes the volume; None: the cluster's.
 
         Raises:
             JobAlreadyExists: there is one of that name.

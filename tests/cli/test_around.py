@@ -141,6 +141,19 @@ def test_a_claim_is_made_listed_filled_and_read(machine: Machine, tmp_path: Path
     assert (tmp_path / "back" / "a.npz").read_bytes() == b"12345"
 
 
+def test_what_a_directory_cannot_be_is_said_of_a_claim(machine: Machine) -> None:
+    """It is made all the same; each wish that does not apply is named, and none that nobody had."""
+    wishes = ("--size", "1Gi", "--access-mode", "ReadOnlyMany", "--storage-class", "fast")
+
+    made = machine.ptjob("data", "create", "datasets", *wishes)
+    usual = machine.ptjob("data", "create", "models", "--access-mode", "ReadWriteMany")
+
+    assert made.exit_code == 0
+    assert [line.split()[1:3] for line in made.stderr.splitlines()] == [list(wishes[n : n + 2]) for n in (0, 2, 4)]
+    assert made.stdout.startswith("claim default/datasets is made")
+    assert usual.stderr == ""
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

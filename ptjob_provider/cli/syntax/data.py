@@ -33,18 +33,16 @@ def list_(place: Place, output: str | None) -> None:
 
 @data.command()
 @click.argument("name")
-@click.option("--size", default="10Gi", show_default=True, metavar="SIZE", help="How much it can hold.")
+@click.option("--size", metavar="SIZE", help="How much it can hold.  [default: 10Gi]")
 @click.option(
     "--access-mode",
     type=click.Choice(["ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod"]),
-    default="ReadWriteMany",
-    show_default=True,
-    help="Whether pods of several nodes can mount it.",
+    help="Whether pods of several nodes can mount it.  [default: ReadWriteMany]",
 )
 @click.option("--storage-class", metavar="NAME", help="[default: the cluster's]")
 @namespace_option
 @click.pass_obj
-def create(place: Place, name: str, *, size: str, access_mode: str, storage_class: str | None) -> None:
+def create(place: Place, name: str, *, size: str | None, access_mode: str | None, storage_class: str | None) -> None:
     """Have a new, empty claim."""
     from ptjob_provider.cli import data as claims
 

@@ -20,7 +20,7 @@ from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.showing import shown
 from ptjob_provider.core.kubernetes.tensorboard import url_beside
 from ptjob_provider.core.logs import LineSplitter, LogCursor, LogLine, Piece
-from ptjob_provider.core.site import Usage
+from ptjob_provider.core.site import CLAIM_MODE, CLAIM_SIZE, Usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -107,9 +107,11 @@ class ClusterSite:
         async with lease(self._config) as client:
             return await client.items(paths.claims(namespace))
 
-    async def create_claim(self, namespace: str, name: str, *, size: str, mode: str, storage_class: str | None) -> None:
+    async def create_claim(
+        self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
+    ) -> Sequence[str]:
         """Create a claim; see `Site.create_claim`."""
-        spec = {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
+        spec = {"accessModes": [mode or CLAIM_MODE], "resources": {"requests": {"storage": size or CLAIM_SIZE}}}
         if storage_class is not None:
             spec["storageClassName"] = storage_class
         claim = {
@@ -120,6 +122,7 @@ class ClusterSite:
         }
         async with lease(self._config) as client:
             await client.post(paths.claims(namespace), claim)
+        return ()
 
     @asynccontextmanager
     async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[ClaimPod]:

@@ -24,7 +24,7 @@ from ptjob_provider.core.local.metering import Load
 from ptjob_provider.core.local.objects import JobStore
 from ptjob_provider.core.local.showing import shown
 from ptjob_provider.core.local.volumes import claim_directory
-from ptjob_provider.core.site import Check, NodeUse, ReplicaUse, Usage
+from ptjob_provider.core.site import CLAIM_MODE, Check, NodeUse, ReplicaUse, Usage
 from ptjob_provider.core.spec.resources import quantity
 from ptjob_provider.core.status import JobPhase
 
@@ -107,14 +107,24 @@ class LocalSite:
             return []
         return [_claim(namespace, path) for path in sorted(folder.iterdir()) if path.is_dir()]
 
-    async def create_claim(self, namespace: str, name: str, *, size: str, mode: str, storage_class: str | None) -> None:  # noqa: ARG002 - the port's
-        """Make the directory; a directory has neither size nor mode. See `Site.create_claim`."""
-        quantity("--size", size)
+    async def create_claim(
+        self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
+    ) -> Sequence[str]:
+        """Make the directory; a directory has neither size, mode nor class. See `Site.create_claim`."""
+        if size is not None:
+            quantity("--size", size)
         path = claim_directory(self._config.claims_of(namespace), name)
         try:
             path.mkdir(parents=True)
         except FileExistsError:
             raise JobAlreadyExists(f"{namespace}/{name}: there is such a claim: {path}", code=409) from None
+        wishes = {
+            "--size": size,
+            "--access-mode": mode if mode != CLAIM_MODE else None,
+            "--storage-class": storage_class,
+        }
+        why = "a directory stands in for the claim, which every job may write to until the disk is full"
+        return [f"{flag} {wish} does not apply on this machine: {why}" for flag, wish in wishes.items() if wish]
 
     @asynccontextmanager
     async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[LocalFiles]:  # noqa: ARG002 - the port's
