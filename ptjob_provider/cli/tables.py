@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ptjob_provider.core.status import JobPhase
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -47,7 +49,8 @@ def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime, with_namespace: bo
     table = _table(*where_from, "NAME", "PHASE", "REPLICAS", "AGE", "RAN", "KIND", *nodes, "FOR")
     for row in rows:
         created, started, finished = (_instant(row[f"{what}_at"]) for what in ("created", "started", "finished"))
-        ran = duration((finished or now) - started) if started else ""
+        runs = row["phase"] != JobPhase.SUSPENDED  # one that is resumed starts anew
+        ran = duration((finished or now) - started) if started and runs else ""
         age = duration(now - created) if created else ""
         where = (row["namespace"],) if with_namespace else ()
         told = (row["name"], _phase(row["phase"]), str(row["replicas"]), age, ran, row["kind"])
