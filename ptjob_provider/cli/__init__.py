@@ -71,6 +71,12 @@ def _of_files(context: click.Context, param: click.Parameter, value: str | None)
     raise click.BadParameter(f"{value} is not there", ctx=context, param=param)
 
 
+def _namespaces(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from ptjob_provider.cli.parameters import namespaces  # noqa: PLC0415 - only a shell asks
+
+    return namespaces(context, param, incomplete)
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--backend",
@@ -95,7 +101,13 @@ def _of_files(context: click.Context, param: click.Parameter, value: str | None)
     metavar="PATH",
     help="Where their claims lie: [ptjob] local_claims.  [default: ROOT/claims]",
 )
-@click.option("-n", "--namespace", metavar="NAME", help="Of the jobs.  [default: the context's, else default]")
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    shell_complete=_namespaces,
+    help="Of the jobs.  [default: the context's, else default]",
+)
 @click.option(
     "--loglevel",
     type=click.Choice(["debug", "info", "warning", "warn", "error"], case_sensitive=False),

@@ -1,35 +1,83 @@
-"""The names of jobs for a shell that completes a command line: quickly, or none."""
+"""What a shell that completes a command line is offered: jobs, replicas, claims, namespaces; quickly, or nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ptjob_provider.cli.place import Asked, find_place
+from ptjob_provider.cli.place import Asked, Place, find_place
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.lookup import list_jobs as find_jobs
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     import click
+
+T = TypeVar("T")
 
 _PATIENCE = 3.0
 """Seconds; a person who has pressed the key waits."""
 
-_ASKED = ("backend", "namespace", "root", "claims", "kubeconfig", "context")
+_ASKED = ("backend", "root", "claims", "kubeconfig", "context")
 
 
 def names_of(context: click.Context) -> list[str]:
     """Return the names of the jobs where this command line looks."""
+    return _asked(context, _names)
+
+
+def replicas_of(context: click.Context) -> list[str]:
+    """Return the replicas of the job that this command line names, as `-i` takes them."""
+    name = context.params.get("name") or next(iter(context.args), None)  # click stops at an option without its value
+    return _asked(context, lambda place: _replicas(place, name)) if name else []
+
+
+def claims_of(context: click.Context) -> list[str]:
+    """Return the names of the claims where this command line looks."""
+    return _asked(context, _claims)
+
+
+def namespaces_of(context: click.Context) -> list[str]:
+    """Return the namespaces that are known without asking a cluster: those of contexts, or of this machine's jobs."""
+    return _asked(context, _namespaces)
+
+
+def _asked(context: click.Context, what: Callable[[Place], Awaitable[list[str]]]) -> list[str]:
     said = context.find_root().params
-    asked = {name: said.get(name) for name in _ASKED} | {"namespace": context.params.get("namespace")}
+    namespace = context.params.get("namespace") or said.get("namespace")
     try:
-        place = find_place(Asked(**{**asked, "namespace": asked["namespace"] or said.get("namespace")}), os.environ)
-        return asyncio.run(_listed(find_jobs(place.open(), place.namespace, {}, kind=place.kind)))
+        place = find_place(Asked(namespace=namespace, **{name: said.get(name) for name in _ASKED}), os.environ)
+        return asyncio.run(_in_time(what(place)))
     except (PTJobError, TimeoutError, ValueError):
         return []
 
 
-async def _listed(listing: object) -> list[str]:
+async def _in_time(work: Awaitable[T]) -> T:
     async with asyncio.timeout(_PATIENCE):
-        return [job["metadata"]["name"] for job in await listing]  # type: ignore[misc]
+        return await work
+
+
+async def _names(place: Place) -> list[str]:
+    return [job["metadata"]["name"] for job in await find_jobs(place.open(), place.namespace, {}, kind=place.kind)]
+
+
+async def _replicas(place: Place, name: str) -> list[str]:
+    found = kinds.replicas(await find_job(place.open(), place.namespace, name, kind=place.kind))
+    return [f"{replica.role}-{replica.index}" for replica in found]
+
+
+async def _claims(place: Place) -> list[str]:
+    return [claim["metadata"]["name"] for claim in await place.site().claims(place.namespace)]
+
+
+async def _namespaces(place: Place) -> list[str]:
+    if place.backend == "local":
+        folder = place.root / "jobs"
+        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    from ptjob_provider.cli.kubeconfig import known_namespaces  # noqa: PLC0415 - loads YAML
+
+    return known_namespaces(place.kubeconfigs)

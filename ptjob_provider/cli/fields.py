@@ -21,8 +21,10 @@ import yaml
 
 from ptjob_provider.cli.parameters import read_span
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.manifest import KINDS
 from ptjob_provider.core.spec import ElasticPolicy, RoleFields, TensorBoard, TrainingJob
 from ptjob_provider.core.spec.code import CodeSource
+from ptjob_provider.core.spec.settings import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -83,6 +85,7 @@ class Flag:
         shape: `switch`, `pairs`, `list` or `text`.
         section: under which heading it is told; "" for those of the whole job.
         owner: the class that has the field.
+        words: what it may be, where that is one of a few words.
     """
 
     path: tuple[str, ...]
@@ -90,6 +93,7 @@ class Flag:
     shape: str
     section: str
     owner: type
+    words: tuple[str, ...] = ()
 
     @property
     def parameter(self) -> str:
@@ -174,14 +178,27 @@ def _whole() -> Iterator[Flag]:
     for each in fields(TrainingJob):
         if each.name not in ELSEWHERE:
             names = (*ALIASES.get(each.name, ()), _dashed(each.name))
-            yield Flag(path=(each.name,), names=names, shape=_shape(each), section="", owner=TrainingJob)
+            yield Flag(
+                path=(each.name,), names=names, shape=_shape(each), section="", owner=TrainingJob, words=_words(each)
+            )
 
 
 def _parts() -> Iterator[Flag]:
     for whole, owner in _NESTED.items():
         for each in fields(owner):
             names = (*ALIASES.get(f"{whole}.{each.name}", ()), _dashed(f"{_PREFIX[whole]}_{each.name}"))
-            yield Flag(path=(whole, each.name), names=names, shape=_shape(each), section=_SECTIONS[whole], owner=owner)
+            yield Flag(
+                path=(whole, each.name),
+                names=names,
+                shape=_shape(each),
+                section=_SECTIONS[whole],
+                owner=owner,
+                words=words_of(each),
+            )
+
+
+def _words(declared: Field[Any]) -> tuple[str, ...]:
+    return tuple(KINDS) if declared.name == "kind" else words_of(declared)
 
 
 def _dashed(name: str) -> str:

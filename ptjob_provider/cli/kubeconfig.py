@@ -27,6 +27,16 @@ def context_namespace(paths: Sequence[Path], context: str | None) -> str:
     return str((listed[0].get("context") or {}).get("namespace") or "") if listed else ""
 
 
+def known_namespaces(paths: Sequence[Path]) -> list[str]:
+    """Return the namespaces that contexts name, each once.
+
+    Raises:
+        InvalidSpec: a file is not YAML.
+    """
+    contexts = [entry for path in paths if path.is_file() for entry in _read(path).get("contexts") or ()]
+    return sorted({str(name) for entry in contexts if (name := (entry.get("context") or {}).get("namespace"))})
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(path.read_text())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 C = TypeVar("C", bound="Callable[..., Any]")
 
@@ -60,7 +60,13 @@ def _for_people(_: click.Context, __: click.Parameter, value: str | None) -> str
 def namespace_option(command: C) -> C:
     """Let `-n` stand behind a command, too."""
     return click.option(
-        "-n", "--namespace", metavar="NAME", expose_value=False, callback=_in_namespace, help="Of the jobs."
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        expose_value=False,
+        callback=_in_namespace,
+        shell_complete=namespaces,
+        help="Of the jobs.",
     )(command)
 
 
@@ -73,12 +79,12 @@ def all_namespaces_option(command: C) -> C:
 
 def name_argument(command: C) -> C:
     """Add the name of a job, which a shell can complete."""
-    return click.argument("name", shell_complete=_names)(command)
+    return click.argument("name", shell_complete=job_names)(command)
 
 
 def names_argument(command: C) -> C:
     """Add the names of jobs, which a shell can complete."""
-    return click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=_names)(command)
+    return click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=job_names)(command)
 
 
 def kind_option(command: C) -> C:
@@ -88,14 +94,15 @@ def kind_option(command: C) -> C:
         metavar="KIND",
         expose_value=False,
         callback=_of_kind,
+        shell_complete=kinds,
         help="Of the job.  [default: whichever there is]",
     )(type_option(command))
 
 
 def type_option(command: C) -> C:
     """Take Arena's `--type`: all that is listed here trains with PyTorch; of which kind a job is says `--kind`."""
-    kinds = click.Choice(["pytorchjob", "pytorch"], case_sensitive=False)
-    return click.option("-T", "--type", type=kinds, expose_value=False, hidden=True)(command)
+    words = click.Choice(["pytorchjob", "pytorch"], case_sensitive=False)
+    return click.option("-T", "--type", type=words, expose_value=False, hidden=True)(command)
 
 
 def _of_kind(context: click.Context, param: click.Parameter, kind: str | None) -> None:
@@ -120,8 +127,52 @@ def _in_namespace(context: click.Context, _: click.Parameter, namespace: str | N
         context.obj = replace(context.obj, asked_namespace=namespace)
 
 
-def _names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+def job_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return the jobs that a person may mean; nothing if they cannot be listed in time."""
     from ptjob_provider.cli.completing import names_of  # noqa: PLC0415 - only a shell asks
 
-    return [name for name in names_of(context) if name.startswith(incomplete)]
+    return _beginning(incomplete, names_of(context))
+
+
+def replicas(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the replicas of the job that is named before."""
+    from ptjob_provider.cli.completing import replicas_of  # noqa: PLC0415 - as above
+
+    return _beginning(incomplete, replicas_of(context))
+
+
+def mounts(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the claims as what a path is put behind: `models:/`."""
+    from ptjob_provider.cli.completing import claims_of  # noqa: PLC0415 - as above
+
+    return _beginning(incomplete, [f"{claim}:/" for claim in claims_of(context)])
+
+
+def addresses(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the claims as the beginning of an address: `pvc://models/`."""
+    from ptjob_provider.cli.completing import claims_of  # noqa: PLC0415 - as above
+
+    return _beginning(incomplete, [f"pvc://{claim}/" for claim in claims_of(context)])
+
+
+def jobs_or_addresses(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return both: claims once the text begins as an address."""
+    return (addresses if incomplete.startswith("pvc:") else job_names)(context, param, incomplete)
+
+
+def namespaces(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the namespaces that are known without asking a cluster."""
+    from ptjob_provider.cli.completing import namespaces_of  # noqa: PLC0415 - as above
+
+    return _beginning(incomplete, namespaces_of(context))
+
+
+def kinds(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the kinds of jobs."""
+    from ptjob_provider.core.manifest import KINDS  # noqa: PLC0415 - loads YAML
+
+    return _beginning(incomplete, KINDS)
+
+
+def _beginning(incomplete: str, words: Iterable[str]) -> list[str]:
+    return [word for word in words if word.startswith(incomplete)]

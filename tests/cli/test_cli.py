@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -256,19 +257,60 @@ def test_what_ran_before_the_training_has_a_log_here_too(machine: Machine, tmp_p
     assert (other.exit_code, "init-code" in other.output, "prepares" in other.output) == (2, True, True)
 
 
-def test_a_shell_completes_the_names_of_jobs(ended: Machine) -> None:
-    """They are listed where the command line so far looks; a place that does not answer has none."""
+def completed(*words: str, **variables: str) -> list[str]:
+    """Return what a shell is offered for the last word of a command line."""
     environment = {
         "PATH": os.defpath,
         "_PTJOB_COMPLETE": "bash_complete",
-        "COMP_WORDS": f"ptjob --root {ended.root} get g",
-        "COMP_CWORD": "4",
+        "COMP_WORDS": shlex.join(["ptjob", *words]),
+        "COMP_CWORD": str(len(words)),
+        **variables,
     }
     command = [sys.executable, "-c", "from ptjob_provider.cli import main; main(prog_name='ptjob')"]
-
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    return [line.removeprefix("plain,") for line in printed.split()]
 
-    assert printed == "plain,good\n"
+
+def test_a_shell_completes_the_names_of_jobs(ended: Machine) -> None:
+    """They are listed where the command line so far looks; a place that does not answer has none."""
+    assert completed("--root", str(ended.root), "get", "g") == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["tensorboard", "b"], ["bad"]),
+        (["tensorboard", "pvc://"], ["pvc://models/"]),
+        (["top", "job", "g"], ["good"]),
+        (["logs", "good", "-i", "w"], ["worker-0"]),
+        (["logs", "-i", "w"], []),
+        (["logs", "none", "-i", "w"], []),
+        (["get", "good", "--kind", "T"], ["TrainJob"]),
+        (["submit", "--kind", "PyTorchT"], ["PyTorchTrainingJob"]),
+        (["submit", "--restart-policy", "O"], ["OnFailure"]),
+        (["run", "--image-pull-policy", "If"], ["IfNotPresent"]),
+        (["submit", "--data", "m"], ["models:/"]),
+        (["submit", "--model", "pvc:"], ["pvc://models/"]),
+        (["data", "ls", "pvc:"], ["pvc://models/"]),
+        (["data", "cp", "x", "pvc:"], ["pvc://models/"]),
+        (["list", "-n", "d"], ["default"]),
+        (["-n", "d"], ["default"]),
+    ],
+)
+def test_a_shell_completes_what_is_there(ended: Machine, words: list[str], offered: list[str]) -> None:
+    """Jobs and their replicas, claims, namespaces, and the words that a field may have."""
+    assert completed("--root", str(ended.root), *words) == offered
+
+
+def test_a_shell_completes_the_namespaces_of_contexts(tmp_path: Path) -> None:
+    """No cluster is asked; a kubeconfig that cannot be read has none."""
+    config = tmp_path / "config"
+    contexts = [{"name": name, "context": {"namespace": name}} for name in ("vision", "video", "text")]
+    config.write_text(yaml.safe_dump({"contexts": [*contexts, {"name": "bare", "context": {}}]}))
+
+    assert completed("list", "-n", "vi", KUBECONFIG=str(config)) == ["video", "vision"]
+    config.write_text("[")
+    assert completed("list", "-n", "vi", KUBECONFIG=str(config)) == []
 
 
 def test_following_prints_what_is_written_until_the_container_ends(machine: Machine) -> None:

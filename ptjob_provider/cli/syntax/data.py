@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import namespace_option, output_option
+from ptjob_provider.cli.parameters import addresses, namespace_option, output_option
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
@@ -50,7 +50,7 @@ def create(place: Place, name: str, *, size: str | None, access_mode: str | None
 
 
 @data.command()
-@click.argument("address", metavar="pvc://CLAIM/PATH")
+@click.argument("address", metavar="pvc://CLAIM/PATH", shell_complete=addresses)
 @click.option("--image", metavar="IMAGE", help=_IMAGE)
 @click.option("--user", type=click.IntRange(min=0), metavar="UID", help=_USER)
 @output_option
@@ -64,8 +64,8 @@ def ls(place: Place, address: str, *, image: str | None, user: int | None, outpu
 
 
 @data.command()
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", shell_complete=addresses)
+@click.argument("target", shell_complete=addresses)
 @click.option("--image", metavar="IMAGE", help=_IMAGE)
 @click.option("--user", type=click.IntRange(min=0), metavar="UID", help=_USER)
 @namespace_option

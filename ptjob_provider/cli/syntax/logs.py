@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import kind_option, name_argument, namespace_option, span
+from ptjob_provider.cli.parameters import kind_option, name_argument, namespace_option, replicas, span
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -37,6 +37,7 @@ def _instant(context: click.Context, param: click.Parameter, value: str | None) 
     "--replica",
     "--instance",
     metavar="REPLICA",
+    shell_complete=replicas,
     help="A pod's name, its end (worker-0) or a rank.  [default: rank 0]",
 )
 @click.option("--all", "every", is_flag=True, help="Of all replicas, each line with its replica's name.")

@@ -9,7 +9,7 @@ import click
 from ptjob_provider.cli import arena_flags
 from ptjob_provider.cli.describing import described
 from ptjob_provider.cli.fields import Flag, flags
-from ptjob_provider.cli.parameters import namespace_option, span
+from ptjob_provider.cli.parameters import addresses, mounts, namespace_option, span
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _ARENA = "Arena's further flags"
 _JOB = "The job"
+_COMPLETED = {"volumes": mounts, **dict.fromkeys(("model", "tfevents", "checkpoints"), addresses)}
+"""What completes a field whose values are there already."""
 
 
 class FieldOption(click.Option):
@@ -86,11 +88,19 @@ def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 def _option(flag: Flag) -> Callable[[Callable[..., None]], Callable[..., None]]:
     how: dict[str, Any] = {"section": flag.section or _JOB, "help": described(flag), "cls": FieldOption}
+    how["shell_complete"] = _COMPLETED.get(flag.path[-1]) or _one_of(flag.words)
     if flag.shape == "switch":
         names = (*flag.names[:-1], f"{flag.names[-1]}/--no-{flag.names[-1].removeprefix('--')}")
         return click.option(*names, flag.parameter, default=None, **how)
     metavar = {"pairs": "KEY=VALUE", "list": "ITEM"}.get(flag.shape, "VALUE")
     return click.option(*flag.names, flag.parameter, multiple=flag.shape != "text", metavar=metavar, **how)
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[click.Context, click.Parameter, str], list[str]] | None:
+    """Return what completes one of the words; None where any text may stand."""
+    if not words:
+        return None
+    return lambda _context, _param, incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 def _arena(*names: str, **how: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:

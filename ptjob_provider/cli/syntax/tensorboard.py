@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import kind_option, namespace_option
+from ptjob_provider.cli.parameters import jobs_or_addresses, kind_option, namespace_option
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
 
 
 @click.command()
-@click.argument("what", metavar="JOB|pvc://CLAIM/PATH")
+@click.argument("what", metavar="JOB|pvc://CLAIM/PATH", shell_complete=jobs_or_addresses)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Of this machine.  [default: any]"
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import all_namespaces_option, kind_option, namespace_option
+from ptjob_provider.cli.parameters import all_namespaces_option, job_names, kind_option, namespace_option
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
@@ -33,7 +33,7 @@ def node(place: Place, output: str | None) -> None:
 
 
 @top.command("job")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=job_names)
 @click.option("-o", "--output", type=_FORMATS, help="For programs; without it, for people.")
 @kind_option
 @all_namespaces_option

@@ -36,15 +36,22 @@ def text(field: str, value: Any) -> str:
     return value.strip()
 
 
-def word(*allowed: str) -> Reader[str]:
-    """Return a reader of one of these words, exactly as written here."""
+class Word:
+    """Reads one of these words, exactly as written here."""
 
-    def read(field: str, value: Any) -> str:
-        if value not in allowed:
-            raise InvalidSpec.of(field, value, one_of(allowed))
+    def __init__(self, *allowed: str) -> None:
+        self.allowed = allowed
+
+    def __call__(self, field: str, value: Any) -> str:
+        """Return the word."""
+        if value not in self.allowed:
+            raise InvalidSpec.of(field, value, one_of(self.allowed))
         return str(value)
 
-    return read
+
+def word(*allowed: str) -> Word:
+    """Return a reader of one of these words."""
+    return Word(*allowed)
 
 
 def integer(minimum: int, maximum: int = MAX_INT32) -> Reader[int]:

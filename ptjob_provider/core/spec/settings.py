@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import field, fields
+from dataclasses import Field, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec.literals import is_unset
+from ptjob_provider.core.spec.literals import Word, is_unset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +28,12 @@ def setting(reader: Reader[Any], *, keeps_none: bool = False) -> Any:
         keeps_none: the text "None" is one of the field's words, not a template's nothing.
     """
     return field(default=None, metadata={_READER: reader, _KEEPS_NONE: keeps_none})
+
+
+def words_of(declared: Field[Any]) -> tuple[str, ...]:
+    """Return the words that a field may have; () if it may have others."""
+    reader = declared.metadata.get(_READER)
+    return reader.allowed if isinstance(reader, Word) else ()
 
 
 def names(cls: type) -> tuple[str, ...]:
