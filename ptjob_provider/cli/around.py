@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptjob_provider.cli import tables
-from ptjob_provider.cli.answers import EXIT_FAILED, emit, notice, run
+from ptjob_provider.cli.answers import EXIT_FAILED, emit_rows, notice, run
 from ptjob_provider.cli.commands import row_of
 from ptjob_provider.core import kinds, measured
 from ptjob_provider.core.identity import JobRef
@@ -30,7 +30,7 @@ def top_nodes(place: Place, *, output: str | None) -> None:
     """Print each node, and how many of all GPUs are taken."""
     found = run(place.site().nodes())
     if output:
-        emit([node.to_dict() for node in found], output)
+        emit_rows([node.name for node in found], [node.to_dict() for node in found], output)
         return
     tables.show(tables.nodes(found))
     click.echo(f"Allocated/Total GPUs In Cluster:\n{_share(found)}")
@@ -40,7 +40,7 @@ def top_jobs(place: Place, *, output: str | None) -> None:
     """Print what GPUs each job asks for and has."""
     rows = run(_jobs_in_use(place))
     if output:
-        emit(rows, output)
+        emit_rows([row["name"] for row in rows], rows, output)
         return
     if not rows:
         click.echo(f"no jobs {place.where}", err=True)
@@ -56,7 +56,8 @@ def top_job(place: Place, name: str, *, output: str | None) -> None:
     if usage.unknown:
         notice(usage.unknown)
     if output:
-        emit([_use(replica, most) for replica in usage.replicas], output)
+        uses = [_use(replica, most) for replica in usage.replicas]
+        emit_rows([use["replica"] for use in uses], uses, output)
     else:
         tables.show(tables.replicas_in_use(usage.replicas, most))
 
@@ -65,7 +66,8 @@ def doctor(place: Place, *, output: str | None) -> None:
     """Print what was looked at; the process fails if something is missing that every job needs."""
     found = run(place.site().checks(place.namespace))
     if output:
-        emit([check.to_dict() for check in found], output)
+        missing = [check.about for check in found if check.is_good is False]
+        emit_rows(missing, [check.to_dict() for check in found], output)
     else:
         click.echo(f"jobs of namespace {place.namespace} on {place}:")
         tables.show(tables.checks(found))

@@ -45,8 +45,11 @@ def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> N
         click.echo(f"no jobs {place.where}", err=True)
 
 
-def get(place: Place, name: str, *, outputs: bool, output: str | None) -> None:
-    """Print one job; its outputs are looked at where that costs nothing, or if they are asked for."""
+def get(place: Place, name: str, *, outputs: bool, output: str | None, more: Mapping[str, Any]) -> None:
+    """Print one job; its outputs are looked at where that costs nothing, or if they are asked for.
+
+    Programs get `more` beside it.
+    """
     inspect = outputs or place.backend == "local"
     snapshot = run(_seen(place, name, inspect=inspect))
     if snapshot.unverified:
@@ -54,7 +57,7 @@ def get(place: Place, name: str, *, outputs: bool, output: str | None) -> None:
     if output == "name":
         click.echo(snapshot.submission.ref.name)
     elif output:
-        emit(snapshot.to_dict(), output)
+        emit({**snapshot.to_dict(), **more}, output)
     else:
         tables.show(tables.job(snapshot))
         tables.show(tables.replicas(snapshot))

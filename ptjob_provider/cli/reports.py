@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def events(place: Place, name: str, *, output: str | None) -> None:
     """Print the events of a job and its pods, oldest first."""
-    rows = [event_row(event) for event in run(_events(place, name))]
+    rows = event_rows(place, name)
     if output:
         emit_rows([row["object"] for row in rows], rows, output)
     elif rows:
@@ -30,6 +30,11 @@ def events(place: Place, name: str, *, output: str | None) -> None:
     else:
         why = "nothing has happened to it yet" if place.backend == "local" else "a cluster keeps them for an hour"
         click.echo(f"no events about {place.namespace}/{name}: {why}", err=True)
+
+
+def event_rows(place: Place, name: str) -> list[dict[str, Any]]:
+    """Say of each event of a job and its pods what a list says, oldest first."""
+    return [event_row(event) for event in run(_events(place, name))]
 
 
 def event_row(event: Manifest) -> dict[str, Any]:

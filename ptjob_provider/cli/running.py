@@ -21,7 +21,7 @@ import click
 import yaml
 
 from ptjob_provider.cli import arena_flags
-from ptjob_provider.cli.answers import EXIT_INTERRUPTED, EXIT_USAGE, Refused, emit, notice, refusal
+from ptjob_provider.cli.answers import EXIT_INTERRUPTED, EXIT_USAGE, Refused, emit, emit_rows, notice, refusal
 from ptjob_provider.cli.fields import job_fields
 from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import deadline_after, raise_for
@@ -65,7 +65,7 @@ class Ending:
         on_finish_action: what becomes of the job's object.
         keep_running_pods: leave replicas running that the job's end leaves running.
         delete_on_interrupt: Ctrl-C and SIGTERM delete the job.
-        output: `json` or `yaml` prints the result, and the log goes to stderr.
+        output: `json` or `yaml` prints the result, `name` the job's name, and the log goes to stderr.
     """
 
     timeout: timedelta | None = None
@@ -120,7 +120,9 @@ def render(place: Place, job: TrainingJob, *, output: str) -> None:
         notice(change)
     if rendered.secret is not None:
         notice(f"credentials are not shown: `submit` puts them into the Secret {rendered.secret['metadata']['name']}")
-    if output == "json":
+    if output == "name":
+        click.echo(rendered.manifest["metadata"]["name"])
+    elif output == "json":
         emit(rendered.manifest, output)
     else:
         click.echo(dump_manifest(rendered.manifest), nl=False)
@@ -261,7 +263,7 @@ class _Following:
             hands_off=hands_off,
         )
         if self.ending.output and conclusion.result is not None:
-            emit(dict(conclusion.result), self.ending.output)
+            emit_rows([ref.name], dict(conclusion.result), self.ending.output)
         if not hands_off:
             await self._act_on_finished(self.backend, ref, conclusion)
         raise_for(ref, conclusion)

@@ -257,6 +257,33 @@ def test_what_ran_before_the_training_has_a_log_here_too(machine: Machine, tmp_p
     assert (other.exit_code, "init-code" in other.output, "prepares" in other.output) == (2, True, True)
 
 
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["list"], ["good", "bad"]),
+        (["get", "good"], ["good"]),
+        (["top", "job"], ["good", "bad"]),
+        (["top", "job", "good"], ["good-master-0", "good-worker-0"]),
+        (["top", "node"], [os.uname().nodename]),
+        (["doctor"], []),
+        (["render", "--name", "new", "--image", "none"], ["new"]),
+        (["follow", "good"], ["good"]),
+    ],
+)
+def test_names_alone_are_what_other_commands_take(ended: Machine, words: list[str], names: list[str]) -> None:
+    """`-o name`, whatever a command is about; of a check-up what is missing, of a followed job its own."""
+    assert ended.ptjob(*words, "-o", "name").stdout.splitlines() == names
+
+
+def test_programs_get_a_jobs_events_with_it(ended: Machine) -> None:
+    """What `-e` asks for is not left out."""
+    told = json.loads(ended.ptjob("get", "good", "-e", "-o", "json").stdout)
+
+    assert told["events"] == json.loads(ended.ptjob("events", "good", "-o", "json").stdout)
+    assert "PyTorchJobSucceeded" in {event["reason"] for event in told["events"]}
+    assert "events" not in json.loads(ended.ptjob("get", "good", "-o", "json").stdout)
+
+
 def completed(*words: str, **variables: str) -> list[str]:
     """Return what a shell is offered for the last word of a command line."""
     environment = {

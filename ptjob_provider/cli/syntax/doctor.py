@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="For programs; without it, for people.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["json", "yaml", "name"]),
+    help="For programs, name: what is missing; without it, for people.",
+)
 @namespace_option
 @click.pass_obj
 def doctor(place: Place, output: str | None) -> None:

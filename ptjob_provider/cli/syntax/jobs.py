@@ -55,7 +55,8 @@ def get(place: Place, name: str, *, outputs: bool, events: bool, output: str | N
     """Show one job: phase, replicas, outputs, and why it failed or waits."""
     from ptjob_provider.cli import commands, reports
 
-    commands.get(place, name, outputs=outputs, output=output)
+    more = {"events": reports.event_rows(place, name)} if events and output else {}
+    commands.get(place, name, outputs=outputs, output=output, more=more)
     if events and not output:
         reports.events(place, name, output=None)
 

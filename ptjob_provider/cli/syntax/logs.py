@@ -83,7 +83,9 @@ def logs(
 )
 @click.option("--timeout", callback=span, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
 @click.option("--delete-on-interrupt", is_flag=True, help="Ctrl-C deletes the job.  [default: it runs on]")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print the result at the end.")
+@click.option(
+    "-o", "--output", type=click.Choice(["json", "yaml", "name"]), help="Print the result, or the name, at the end."
+)
 @kind_option
 @namespace_option
 @click.pass_obj

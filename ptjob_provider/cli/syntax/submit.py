@@ -141,7 +141,12 @@ def submit(place: Place, /, *, output: str | None, filename: str | None, words: 
 )
 @click.option("--keep-running-pods", is_flag=True, help="Leave replicas running that the job's end leaves running.")
 @click.option("--delete-on-interrupt", is_flag=True, help="Ctrl-C deletes the job.  [default: it runs on]")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print the result; the log goes to stderr.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["json", "yaml", "name"]),
+    help="Print the result, or the job's name; the log goes to stderr.",
+)
 @click.pass_obj
 def run(
     place: Place,
@@ -184,7 +189,7 @@ def run(
 
 @click.command(cls=JobCommand, context_settings=_SETTINGS)
 @_job_flags
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), default="yaml", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), default="yaml", show_default=True)
 @click.pass_obj
 def render(place: Place, /, *, output: str, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
     """Print the manifest that `submit` would send; nothing is started.

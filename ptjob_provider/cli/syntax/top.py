@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import all_namespaces_option, job_names, kind_option, namespace_option
+from ptjob_provider.cli.parameters import all_namespaces_option, job_names, kind_option, namespace_option, output_option
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
-
-_FORMATS = click.Choice(["json", "yaml"])
 
 
 @click.group()
@@ -20,7 +18,7 @@ def top() -> None:
 
 
 @top.command("node")
-@click.option("-o", "--output", type=_FORMATS, help="For programs; without it, for people.")
+@output_option
 @click.pass_obj
 def node(place: Place, output: str | None) -> None:
     """Show each node's GPUs, CPU and memory, and what pods have taken of them.
@@ -34,7 +32,7 @@ def node(place: Place, output: str | None) -> None:
 
 @top.command("job")
 @click.argument("name", required=False, shell_complete=job_names)
-@click.option("-o", "--output", type=_FORMATS, help="For programs; without it, for people.")
+@output_option
 @kind_option
 @all_namespaces_option
 @namespace_option
