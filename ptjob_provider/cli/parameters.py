@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="Callable[..., Any]")
 
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-_RULE = "a span such as 90s, 10m, 2h or 1d12h"
+SPAN_RULE = "a span such as 90s, 10m, 2h or 1d12h"
 
 
 def read_span(text: str) -> timedelta | None:
@@ -32,7 +32,7 @@ def span(context: click.Context, param: click.Parameter, value: str | None) -> t
         return None
     found = read_span(f"{value}s" if value.isdecimal() else value)
     if found is None:
-        raise click.BadParameter(f"{value!r} is not allowed; allowed: {_RULE}", ctx=context, param=param)
+        raise click.BadParameter(f"{value!r} is not allowed; allowed: {SPAN_RULE}", ctx=context, param=param)
     return found
 
 

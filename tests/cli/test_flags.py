@@ -196,7 +196,19 @@ def test_each_flag_says_what_it_does_in_one_sentence() -> None:
         (["--env", "{TOKEN: "], "--env: not YAML"),
         (["--toleration", ":NoSchedule"], "--toleration"),
         (["--data-dir", "data"], "--data-dir: 'data' is not allowed"),
-        (["--workers", "none"], "workers: 'none' is not allowed"),
+        (["--workers", "none"], "Error: --workers: 'none' is not allowed"),
+        ([], "Error: --image is missing: required without a manifest"),
+        (["--image=i", "--running-timeout=2x"], "Error: --running-timeout: '2x' is not allowed; a whole number"),
+        (["--image=i", "--active-deadline-seconds", "2x"], "at least 1, or a span such as 90s, 10m, 2h or 1d12h"),
+        (["--image=i", "--tensorboard"], "Error: --tensorboard: set together with `--tfevents` or `--logdir`"),
+        (["--image=i", "--worker-cpu", "z"], "Error: --worker-cpu: 'z' is not allowed; a Kubernetes quantity"),
+        (["--image=i", "-d", "foo"], "Error: -d: 'foo' is not allowed; claim:/path"),
+        (["--image=i", "--elastic-min-replicas", "z"], "Error: --elastic-min-replicas: 'z' is not allowed"),
+        (
+            ["--image=i", "--container-resources", "{limits: {cpu: q}}"],
+            "Error: --container-resources (limits.cpu): 'q'",
+        ),
+        (["--image=i", "--queue", "--name=q1"], "this flag takes a value, and '--name=q1' stands in its place"),
         (["--command", '["a"]', "b"], "--command: ['a'] is not allowed; left out"),
         (["python train.py", "--epochs"], "the last word if it is a line for a shell"),
         (["-f", "/none.yaml"], "--filename: /none.yaml: FileNotFoundError"),
@@ -209,6 +221,22 @@ def test_what_cannot_be_understood_is_wrong_usage(words: list[str], message: str
 
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_what_a_file_says_is_refused_in_the_files_words() -> None:
+    """A field that no flag told keeps its name."""
+    told = "name: digits\nimage: digits:1\nworkers: none\n"
+
+    result = CliRunner().invoke(main, ["render", "-f", "-", "--gpus", "1"], input=told)
+
+    assert (result.exit_code, "Error: workers: 'none' is not allowed" in result.output) == (2, True)
+
+
+def test_what_a_kind_cannot_say_is_refused_in_the_words_of_the_line() -> None:
+    """Also where the kind says so, and not the field's own reader."""
+    result = CliRunner().invoke(main, ["render", "--kind=TrainJob", "--name=x", "--image=i", "--retry=3"])
+
+    assert (result.exit_code, result.output.startswith("Error: --retry: ")) == (2, True), result.output
 
 
 def test_a_file_that_is_not_yaml_is_named() -> None:

@@ -10,6 +10,7 @@ from ptjob_provider.cli import arena_flags
 from ptjob_provider.cli.describing import described
 from ptjob_provider.cli.fields import Flag, flags
 from ptjob_provider.cli.parameters import addresses, mounts, namespace_option, span
+from ptjob_provider.cli.refusals import in_flags
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _ARENA = "Arena's further flags"
 _JOB = "The job"
+_WORDS = "ptjob's words"
 _COMPLETED = {"volumes": mounts, **dict.fromkeys(("model", "tfevents", "checkpoints"), addresses)}
 """What completes a field whose values are there already."""
 
@@ -41,7 +43,20 @@ class JobCommand(click.Command):
             words = arena_flags.without_type(args)
         except InvalidSpec as error:
             raise click.UsageError(str(error), ctx=ctx) from None
+        ctx.meta[_WORDS] = list(words)
         return super().parse_args(ctx, words)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what it refuses of a field is said of the flag that told it."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            text = in_flags(error.message, ctx.params, ctx.meta[_WORDS])
+            if text == error.message:
+                raise
+            from ptjob_provider.cli.answers import Refused
+
+            raise Refused(text, error.exit_code) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings."""
