@@ -7,12 +7,13 @@ these lines against the commands themselves.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, ClassVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 class LazyGroup(click.Group):
@@ -45,6 +46,16 @@ class LazyGroup(click.Group):
             with formatter.section(heading):
                 formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read what stands before the command; a flag of Arena's that is not here is answered with what there is."""
+        with _told_why():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; the same of its flags."""
+        with _told_why():
+            return super().invoke(ctx)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -52,7 +63,24 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            from ptjob_provider.cli.not_here import COMMANDS  # noqa: PLC0415 - only for a slip
+
+            if args[0] in COMMANDS:
+                raise click.UsageError(f"{args[0]!r} is not here: {COMMANDS[args[0]]}", ctx=ctx) from None
             raise click.UsageError(error.message + _alike(args[0], self.list_commands(ctx)), ctx=ctx) from None
+
+
+@contextmanager
+def _told_why() -> Iterator[None]:
+    try:
+        yield
+    except click.NoSuchOption as error:
+        from ptjob_provider.cli.not_here import FLAGS  # noqa: PLC0415 - only for a slip
+
+        if error.option_name in FLAGS:
+            text = f"{error.option_name} is not here: {FLAGS[error.option_name]}"
+            raise click.UsageError(text, ctx=error.ctx) from None
+        raise
 
 
 def _alike(name: str, known: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import code_servers
 from airflow_adapter.own_home import make_home
@@ -176,6 +177,9 @@ def test_a_flag_of_submit_is_there_if_the_page_says_so(row: list[str]) -> None:
 
     if row[1].startswith("not here"):
         assert not set(theirs) & known
+        for flag in theirs:
+            refused = CliRunner().invoke(main, ["submit", "--name", "x", flag, "y"])
+            assert (refused.exit_code, f"{flag} is not here: {row[2]}" in refused.output) == (2, True), refused.output
     else:
         expected = {*ours, *(theirs if row[1].startswith("the same") else ())}
         assert expected
@@ -188,7 +192,9 @@ def test_a_flag_of_another_command_is_there_if_the_page_says_so(row: list[str]) 
     words = re.findall(r"`([^`]+)`", row[0])
     command, flags = words[0].split(), [word for word in words[1:] if word.startswith("-")]
     if row[1].startswith("not here"):
-        assert command[0] == "submit" or main.get_command(click.Context(main), command[0]) is None
+        refused = CliRunner().invoke(main, [*command, "x"])
+        assert (refused.exit_code, "is not " in refused.output) == (2, True), refused.output
+        assert command[0] == "submit" or f"{command[0]!r} is not here: {row[2]}" in refused.output
         return
     found = main.get_command(click.Context(main), command[0])
     for word in command[1:]:
