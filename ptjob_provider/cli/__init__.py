@@ -18,6 +18,7 @@ import click
 
 from ptjob_provider.cli.lazy import LazyGroup
 from ptjob_provider.cli.place import BACKENDS, Asked, find_place
+from ptjob_provider.core.errors import PTJobError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +28,15 @@ _SYNTAX = "ptjob_provider.cli.syntax"
 
 class Commands(LazyGroup):
     """All commands, in the order of a job's life."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; a place that cannot be reached as it is told is refused as whatever else is."""
+        try:
+            return super().invoke(ctx)
+        except PTJobError as error:
+            from ptjob_provider.cli.answers import refusal  # noqa: PLC0415 - loads asyncio
+
+            raise refusal(error) from error
 
     sections: ClassVar[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "Train": {

@@ -28,6 +28,9 @@ _FILES_IMAGE = "python:3.13-alpine"
 _PREFIXES = ("PTJOB_", "AIRFLOW__PTJOB__")
 """Of the variables that say an option: a step's, and Airflow's."""
 
+_USUAL = Path("~/.kube/config")
+_WITHOUT_KUBECONFIG = "name the cluster's kubeconfig, --kubeconfig PATH or $KUBECONFIG, or say --backend local"
+
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -154,10 +157,14 @@ class Place:
 
     @property
     def _cluster(self) -> ClusterConfig:
+        from ptjob_provider.core.errors import InvalidSpec  # noqa: PLC0415 - only where something is asked
         from ptjob_provider.core.kubernetes import ClusterConfig  # noqa: PLC0415 - as above
 
         paths = ":".join(str(path) for path in self.kubeconfigs)
         in_cluster = not paths and _POD_NAMESPACE.is_file()
+        if not in_cluster and not any(path.is_file() for path in self.kubeconfigs):
+            named = paths or str(_USUAL)
+            raise InvalidSpec(f"{named} is not there, and this is no pod: {_WITHOUT_KUBECONFIG}")
         return ClusterConfig(
             in_cluster=in_cluster,
             kube_config_path=paths or None,
@@ -279,7 +286,7 @@ def _kubeconfigs(asked: Asked, environ: Mapping[str, str]) -> tuple[Path, ...]:
     named = asked.kubeconfig or environ.get("KUBECONFIG")
     if named:
         return tuple(Path(path).expanduser() for path in named.split(":") if path)
-    usual = Path("~/.kube/config").expanduser()
+    usual = _USUAL.expanduser()
     return (usual,) if usual.is_file() else ()
 
 

@@ -201,9 +201,25 @@ def test_the_installation_says_how_often_use_is_measured(
     assert opened._config.usage_interval == seconds
 
 
+@pytest.mark.parametrize("words", [["list"], ["doctor"], ["get", "x"], ["top", "node"], ["data", "ls", "pvc://a/"]])
+@pytest.mark.parametrize("named", ["", "/none/config"])
+def test_without_a_kubeconfig_it_is_said_which_is_missing_and_what_to_say(
+    home: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], named: str
+) -> None:
+    """By us, and not in the words of a library, whatever is asked."""
+    monkeypatch.setenv("KUBECONFIG", named)
+
+    result = CliRunner().invoke(main, ["--backend", "kubernetes", *words])
+
+    missing = named or "~/.kube/config"
+    assert result.exit_code == 2
+    assert result.output.startswith(f"Error: {missing} is not there, and this is no pod: name the cluster's kubeconfig")
+    assert result.output.endswith("or say --backend local\n")
+
+
 def test_opening_a_place_on_this_machine_loads_no_client(home: Path) -> None:
     """And one on a cluster asks it nothing yet."""
     local: Any = find_place(asked(root=str(home)), {}).open()
-    cluster: Any = find_place(asked(kubeconfig="/k", context="c"), {}).open()
+    cluster: Any = find_place(asked(kubeconfig=str(with_kubeconfig(home)), context="c"), {}).open()
 
     assert (type(local).__name__, type(cluster).__name__) == ("LocalBackend", "KubernetesBackend")
