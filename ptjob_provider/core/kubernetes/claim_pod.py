@@ -11,14 +11,16 @@ import inspect
 import json
 import secrets
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 import aiohttp
 
 from ptjob_provider.core import claim_files
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, JobNotFound, PTJobError
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PTJobError
 from ptjob_provider.core.identity import PREFIX
 from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.pod_start import until
 from ptjob_provider.core.kubernetes.probe_answer import ASKS_FOR, seen
 from ptjob_provider.core.kubernetes.probe_pod import CONTAINER, RESOURCES
 
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
 _ROOT = "/claim"
 _LIFE = 3600
-_INTERVAL = 0.5
 _PIECE = 256 * 1024
 _IMAGE = "name an image that nodes can pull and that has `python3`: --image, or [ptjob] probe_image"
 _STDIN, _STDOUT, _STDERR, _STATUS = range(4)
@@ -89,7 +90,8 @@ async def mounted(client: Client, namespace: str, claim: str, options: FileOptio
     name = f"ptjob-files-{secrets.token_hex(4)}"
     await client.post(paths.pods(namespace), claim_pod(namespace, name, claim, options))
     try:
-        await _until_runs(client, namespace, name, options.timeout)
+        obstacle = partial(_obstacle, seconds=options.timeout)
+        await until(client, namespace, name, _runs, seconds=options.timeout, obstacle=obstacle)
         yield ClaimPod(client, namespace, name)
     finally:
         with suppress(PTJobError):
@@ -166,24 +168,13 @@ async def _read(socket: aiohttp.ClientWebSocketResponse, takers: dict[int, Any])
     raise ClusterUnavailable("the connection to the pod broke before its program had ended")
 
 
-async def _until_runs(client: Client, namespace: str, name: str, seconds: float) -> None:
-    pod: Manifest = {}
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
-                pod = await client.get(paths.pods(namespace, name))
-                phase = pod["status"].get("phase")
-                if phase == "Running":
-                    return
-                if phase in {"Succeeded", "Failed"}:
-                    break
-                await asyncio.sleep(_INTERVAL)
-    except TimeoutError:
-        pass
-    events: Sequence[Manifest] = []
-    with suppress(PTJobError):
-        events = await client.items(paths.events(namespace), fieldSelector=f"involvedObject.name={name}")
-    why = (seen(pod, events) if pod else "") or "does not run yet"
+def _runs(pod: Manifest) -> bool:
+    return bool(pod["status"].get("phase") == "Running")
+
+
+def _obstacle(pod: Manifest, events: Sequence[Manifest], *, seconds: float) -> str:
+    """Say why it does not run, and what helps here."""
+    found = (seen(pod, events) if pod else "") or "does not run yet"
     room = f"see that a node that can mount the claim has {ASKS_FOR} left"
     time = f"[ptjob] probe_timeout gives it longer than {seconds:g} s"
-    raise ClusterError(f"the pod {namespace}/{name} that was to reach the files {why}; {_IMAGE}; {room}; {time}")
+    return f"that was to reach the files {found}; {_IMAGE}; {room}; {time}"

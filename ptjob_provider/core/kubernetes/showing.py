@@ -5,7 +5,6 @@ Through the TensorBoard beside a job, else through a pod that is started for it 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 from contextlib import asynccontextmanager, suppress
@@ -17,6 +16,7 @@ from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound, P
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import paths, tensorboard_objects
 from ptjob_provider.core.kubernetes.board import ENDED
+from ptjob_provider.core.kubernetes.pod_start import until
 from ptjob_provider.core.kubernetes.probe_answer import seen
 from ptjob_provider.core.kubernetes.probe_pod import is_held_by_one_node
 from ptjob_provider.core.kubernetes.tunnel import tunnel
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_INTERVAL = 0.5
 _LINES = 5
 """How many of a pod's last lines are said of why it has ended."""
 
@@ -114,7 +113,7 @@ async def _started(client: Client, what: Shown) -> AsyncIterator[str]:
     )
     try:
         await client.post(paths.pods(what.namespace), pod)
-        await _until_ready(client, what.namespace, name, what.timeout)
+        await until(client, what.namespace, name, _is_ready, seconds=what.timeout, obstacle=_obstacle)
         yield name
     finally:
         with suppress(PTJobError):
@@ -143,21 +142,6 @@ def _is_ready(pod: Manifest) -> bool:
     return conditions.get("Ready") == "True" and not pod["metadata"].get("deletionTimestamp")
 
 
-async def _until_ready(client: Client, namespace: str, name: str, seconds: float) -> None:
-    pod: Manifest = {}
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while not pod or pod["status"].get("phase") not in ENDED:
-                pod = await client.get(paths.pods(namespace, name))
-                if _is_ready(pod):
-                    return
-                await asyncio.sleep(_INTERVAL)
-    events: Sequence[Manifest] = []
-    with suppress(PTJobError):
-        events = await client.items(paths.events(namespace), fieldSelector=f"involvedObject.name={name}")
-    raise ClusterError(f"the pod {namespace}/{name} that was to show the events {_obstacle(pod, events)}")
-
-
 def _obstacle(pod: Manifest, events: Sequence[Manifest]) -> str:
     """Say why it does not show them, what to do next, and what it said itself."""
     found = (seen(pod, events) if pod else "") or "does not listen yet"
@@ -165,4 +149,4 @@ def _obstacle(pod: Manifest, events: Sequence[Manifest]) -> str:
     advice = f"{_IMAGE}; and see that a node that can mount the claim has {asked} left"
     states = [each.get("state") or {} for each in (pod.get("status") or {}).get("containerStatuses") or ()]
     said = "".join((state.get("terminated") or {}).get("message") or "" for state in states)
-    return "\n".join([f"{found}; {advice}", *lines_of(said)[-_LINES:]])
+    return "\n".join([f"that was to show the events {found}; {advice}", *lines_of(said)[-_LINES:]])
