@@ -1,4 +1,4 @@
-"""The documented Role, as the tests give it to a service account: whole, or with one verb taken away."""
+"""The documented Roles, as the tests give them to a service account: whole, or with one verb taken away."""
 
 from __future__ import annotations
 
@@ -7,40 +7,45 @@ from typing import Any
 
 import yaml
 
-ROLE = Path(__file__).parent.parent / "docs" / "kubernetes-role.yaml"
-ROLE_OF_KINDS = ROLE.with_name("kubernetes-role-kinds.yaml")
-OPTIONAL = ROLE.with_name("kubernetes-optional.yaml")
-OF_TENSORBOARD = ROLE.with_name("kubernetes-tensorboard-role.yaml")
+DOCS = Path(__file__).parent.parent / "docs"
+OF_KINDS = "kubernetes-role-kinds.yaml"
+OPTIONAL = "kubernetes-optional.yaml"
+
+
+def rules_in(file: str, kind: str = "Role") -> list[dict[str, Any]]:
+    """Return the rules of the Roles, or of the ClusterRoles, in a file of the documentation."""
+    documents = yaml.safe_load_all((DOCS / file).read_text())
+    return [rule for document in documents if document["kind"] == kind for rule in document["rules"]]
 
 
 def rules() -> list[dict[str, Any]]:
     """Return the rules of the documented Role."""
-    return list(yaml.safe_load(ROLE.read_text())["rules"])
+    return rules_in("kubernetes-role.yaml")
 
 
 def rules_of_kinds() -> list[dict[str, Any]]:
     """Return the rules of both documented Roles."""
-    return [*rules(), *_rules_in(ROLE_OF_KINDS, "Role")]
+    return [*rules(), *rules_in(OF_KINDS)]
 
 
 def runtime_rules() -> list[dict[str, Any]]:
     """Return the rules of the ClusterRole beside them."""
-    return _rules_in(ROLE_OF_KINDS, "ClusterRole")
+    return rules_in(OF_KINDS, "ClusterRole")
 
 
 def optional_rules() -> list[dict[str, Any]]:
     """Return the rules of the documented Role that is worth having and not needed."""
-    return _rules_in(OPTIONAL, "Role")
+    return rules_in(OPTIONAL)
 
 
 def cluster_rules() -> list[dict[str, Any]]:
     """Return the rules of the documented ClusterRole."""
-    return _rules_in(OPTIONAL, "ClusterRole")
+    return rules_in(OPTIONAL, "ClusterRole")
 
 
 def tensorboard_rules() -> list[dict[str, Any]]:
     """Return the rules of the documented Role that a TensorBoard takes."""
-    return _rules_in(OF_TENSORBOARD, "Role")
+    return rules_in("kubernetes-tensorboard-role.yaml")
 
 
 def verbs() -> list[tuple[str, str]]:
@@ -48,15 +53,10 @@ def verbs() -> list[tuple[str, str]]:
     return [(rule["resources"][0], verb) for rule in rules() for verb in rule["verbs"]]
 
 
-def rules_without(resource: str, verb: str) -> list[dict[str, Any]]:
-    """Return the rules with one verb of one resource taken away."""
+def rules_without(resource: str, verb: str, *, of: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return these rules with one verb of one resource taken away."""
     kept = [
-        {**rule, "verbs": [each for each in rule["verbs"] if (rule["resources"][0], each) != (resource, verb)]}
-        for rule in rules()
+        {**rule, "verbs": [each for each in rule["verbs"] if (rule["resources"], each) != ([resource], verb)]}
+        for rule in of
     ]
     return [rule for rule in kept if rule["verbs"]]
-
-
-def _rules_in(path: Path, kind: str) -> list[dict[str, Any]]:
-    documents = yaml.safe_load_all(path.read_text())
-    return [rule for document in documents if document["kind"] == kind for rule in document["rules"]]

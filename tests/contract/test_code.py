@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 import code_servers
 from cluster.sync_image import SYNC
@@ -29,7 +28,7 @@ from ptjob_provider.core.local import LocalBackend, LocalConfig
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import Installation, TrainingJob
 from ptjob_provider.core.submission import ensure_submitted
-from rbac import rules
+from rbac import rules, rules_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
-ROLE = Path(__file__).parents[2] / "docs" / "kubernetes-code-role.yaml"
 PROGRAM = """
 import os, pathlib, sys
 sys.path.insert(0, "code/mnist/part")
@@ -121,7 +119,7 @@ def _on_cluster(request: pytest.FixtureRequest) -> Place:
     cluster: Cluster = request.getfixturevalue("cluster")
     namespace: str = request.getfixturevalue("hardened_namespace")
     tell = request.getfixturevalue("tell")
-    may = [*rules(), *yaml.safe_load(ROLE.read_text())["rules"]]
+    may = [*rules(), *rules_in("kubernetes-code-role.yaml")]
     context = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
     hardened = {
         "image": request.getfixturevalue("digits_image"),

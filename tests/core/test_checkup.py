@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core import kinds
@@ -27,6 +25,7 @@ from ptjob_provider.core.kubernetes.checkup import (
 )
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.controllers import KUEUE, TRAINING_OPERATOR, controller_check
+from rbac import rules_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,17 +33,13 @@ if TYPE_CHECKING:
     from ptjob_provider.core.site import Check
 
 ALL = [*needed_rights(["PyTorchJob"]), *useful_rights(["PyTorchJob"])]
-DOCS = Path(__file__).parents[2] / "docs"
 
 
 def rules(file: str, kind: str) -> set[tuple[str, str, str]]:
     """Return every (group, resource, verb) that a documented role gives."""
-    documents = yaml.safe_load_all((DOCS / file).read_text())
     return {
         (group, resource, verb)
-        for document in documents
-        if document["kind"] == kind
-        for rule in document["rules"]
+        for rule in rules_in(file, kind)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]

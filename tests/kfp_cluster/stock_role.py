@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-MISSING = Path(__file__).parents[2] / "docs" / "kubeflow-pipelines-role.yaml"
+from rbac import DOCS, rules_in
+
+MISSING = "kubeflow-pipelines-role.yaml"
 RUNNER = "pipeline-runner"
 """The service account of every step of a run, and its Role."""
 
@@ -23,13 +24,12 @@ STOCK: list[dict[str, Any]] = [
 
 def documented() -> list[dict[str, Any]]:
     """Return the rules of the Role that the documentation adds to the stock one."""
-    role, _ = yaml.safe_load_all(MISSING.read_text())
-    return list(role["rules"])
+    return rules_in(MISSING)
 
 
 def binding() -> dict[str, Any]:
     """Return the documented RoleBinding."""
-    _, found = yaml.safe_load_all(MISSING.read_text())
+    _, found = yaml.safe_load_all((DOCS / MISSING).read_text())
     return dict(found)
 
 

@@ -1,15 +1,14 @@
-"""All that a job of any kind is asked for, and the documented Roles with one verb taken away."""
+"""All that a job of any kind is asked for."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cluster_world import PATIENCE
 from fakes import MemoryStore
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.submission import ensure_submitted
-from rbac import rules_of_kinds
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef
@@ -18,14 +17,6 @@ if TYPE_CHECKING:
 
 OWNER = Owner(instance="test", ids={"task": "other"}, labels={})
 VERBS = ("create", "get", "list", "watch", "patch", "delete")
-
-
-def rules_without(resource: str, verb: str) -> list[dict[str, Any]]:
-    """Return the rules with one verb of one resource taken away."""
-    return [
-        {**rule, "verbs": [each for each in rule["verbs"] if (rule["resources"], each) != ([resource], verb)]}
-        for rule in rules_of_kinds()
-    ]
 
 
 async def everything(backend: KubernetesBackend, ref: JobRef, another: TrainingJob) -> None:

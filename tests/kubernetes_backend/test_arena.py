@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 from click.testing import CliRunner, Result
 
 import code_servers
@@ -26,7 +25,6 @@ from cluster.sync_image import SYNC
 from cluster.tenants import rules_everywhere, service_account
 from cluster_world import PATIENCE
 from guide_pages import DIGITS
-from installed import ROOT
 from ptjob_provider.cli import main
 from rbac import cluster_rules, optional_rules, rules, tensorboard_rules
 
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
-SHOWS = (ROOT / "docs" / "kubernetes-tensorboard-role.yaml").read_text()
 SPEAKS = 'for n in 1 2 3; do echo "rank $RANK line $n"; done; until [ -e /tmp/go ]; do sleep 0.1; done'
 SMALL = ("--cpu", "50m", "--memory", "32Mi", "--termination-grace-period-seconds", "1")
 
@@ -185,7 +182,7 @@ def test_ptjob_handles_arenas_jobs(people: People) -> None:
 
     listed = people.ptjob("list", "-o", "wide").output.splitlines()
     unseen = json.loads(people.ptjob("get", "theirs", "-o", "json").stdout)
-    service_account(people.cluster, people.namespace, [*rules(), *optional_rules(), *yaml.safe_load(SHOWS)["rules"]])
+    service_account(people.cluster, people.namespace, [*rules(), *optional_rules(), *tensorboard_rules()])
     beside = people.cluster.kubectl.get("service", "theirs-tensorboard", namespace=people.namespace)
     shown = json.loads(people.ptjob("get", "theirs", "-o", "json").stdout)
     shown_by_arena = people.arena("get", "theirs")

@@ -9,7 +9,6 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from cluster import gpu, trainer
 from cluster.images import INIT_IMAGE
@@ -17,7 +16,6 @@ from cluster.kueue import FLAVOR_LABELS, QUEUE, ensure_kueue, ensure_queue
 from cluster.tenants import service_account
 from cluster_world import GRACE, PATIENCE, config_of
 from fakes import ListSink, MemoryStore
-from installed import ROOT
 from kubernetes_backend.terminal import Terminal, terminal_of
 from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import Outcome
@@ -28,7 +26,7 @@ from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
 from ptjob_provider.core.submission import ensure_submitted
-from rbac import rules_of_kinds
+from rbac import rules_in, rules_of_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.submission import Submission
 
-ROLE = ROOT / "docs" / "kubernetes-queue-role.yaml"
 WHY = f"insufficient unused quota for {gpu.RESOURCE} in flavor default"
 TRAINS = "echo trained; until [ -e /end ]; do sleep 0.2; done"
 END = ("touch", "/end")
@@ -77,7 +74,7 @@ def queues(own_cluster: Cluster, tell: Callable[[str], None]) -> Iterator[Cluste
 def terminal(queues: Cluster, own_namespace: str) -> Terminal:
     """Return a namespace with a queue for one GPU, reached with what the documentation grants."""
     ensure_queue(queues, own_namespace, cpu="300m", gpus=1)
-    may = [*rules_of_kinds(), *yaml.safe_load(ROLE.read_text())["rules"]]
+    may = [*rules_of_kinds(), *rules_in("kubernetes-queue-role.yaml")]
     account = service_account(queues, own_namespace, may)
     return Terminal(kubeconfig=account, cluster=queues, namespace=own_namespace)
 

@@ -13,7 +13,7 @@ from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.dry_run import dry_run, lost
-from kubernetes_backend.every_verb import VERBS, everything, rules_without
+from kubernetes_backend.every_verb import VERBS, everything
 from kubernetes_backend.t9k_stand_in import ScriptedController, serve
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
@@ -25,7 +25,7 @@ from ptjob_provider.core.runner import follow
 from ptjob_provider.core.snapshot import look
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.submission import ensure_submitted, stop_and_wait
-from rbac import rules_of_kinds
+from rbac import rules_of_kinds, rules_without
 from same_fields import FIELDS, rendered
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ async def test_every_verb_of_the_role_is_needed(platform: Cluster, namespace: st
     """Without it the error names it, as for PyTorchJobs."""
     backend = KubernetesBackend(config_of(service_account(platform, namespace, rules_of_kinds())))
     submission = await ensure_submitted(backend, job(namespace, "true"), owner=OWNER, store=MemoryStore())
-    service_account(platform, namespace, rules_without("pytorchtrainingjobs", verb))
+    service_account(platform, namespace, rules_without("pytorchtrainingjobs", verb, of=rules_of_kinds()))
 
     with pytest.raises(PermissionDenied, match=f'cannot {verb} resource "pytorchtrainingjobs"'):
         await everything(backend, submission.ref, job(namespace, "true", name="other"))

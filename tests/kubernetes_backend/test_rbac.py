@@ -76,7 +76,7 @@ class Account:
 
     def take_away(self, resource: str, verb: str) -> None:
         """Let the account do everything but this."""
-        service_account(self._cluster, self.namespace, rules_without(resource, verb))
+        service_account(self._cluster, self.namespace, rules_without(resource, verb, of=rules()))
 
     async def submit(self, **fields: Any) -> Submission:
         """Submit a job of one pod that writes a model."""

@@ -8,11 +8,9 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
-import yaml
 
 from cluster import arena
 from cluster.images import INIT_IMAGE
@@ -22,16 +20,16 @@ from cluster_world import PATIENCE
 from curves import WRITES, tags
 from kubernetes_backend.finished import claim
 from kubernetes_backend.terminal import Terminal, terminal_of
-from rbac import rules, rules_of_kinds
+from rbac import rules, rules_of_kinds, tensorboard_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from cluster.boot import Cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
-ROLE = Path(__file__).parents[2] / "docs" / "kubernetes-tensorboard-role.yaml"
 WRITES_AND_WAITS = f"""
 import signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
@@ -51,7 +49,7 @@ def terminal(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
 def permitted(cluster: Cluster, namespace: str, tmp_path: Path, *, kind: str = "PyTorchJob") -> Terminal:
     """Return such a terminal for a namespace, which has a claim; another kind has a Role of its own."""
     may = rules() if kind == "PyTorchJob" else rules_of_kinds()
-    account = service_account(cluster, namespace, [*may, *yaml.safe_load(ROLE.read_text())["rules"]])
+    account = service_account(cluster, namespace, [*may, *tensorboard_rules()])
     terminal = replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
     cluster.kubectl.apply(claim(namespace))
     return terminal

@@ -13,7 +13,7 @@ from cluster import binaries
 from cluster.images import INIT_IMAGE
 from cluster.tenants import rules_everywhere, service_account
 from cluster.trainer import TRAINER_MODULE
-from kubernetes_backend.every_verb import VERBS, everything, rules_without
+from kubernetes_backend.every_verb import VERBS, everything
 from kubernetes_backend.terminal import terminal_of
 from kubernetes_backend.trainjob_stories import runtime
 from ptjob_provider.core import kinds
@@ -26,7 +26,7 @@ from ptjob_provider.core.snapshot import look
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
 from ptjob_provider.core.stopping import stop_and_wait
-from rbac import runtime_rules
+from rbac import rules_of_kinds, rules_without, runtime_rules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,7 +188,7 @@ async def test_a_person_sees_the_job_by_its_name_alone(lab: Lab) -> None:
 async def test_every_verb_of_the_role_is_needed(lab: Lab, verb: str) -> None:
     """Without it the error names it, as for PyTorchJobs."""
     submission = await lab.submit("sleep 600 & wait", workers=1)
-    service_account(lab.cluster, lab.namespace, rules_without("trainjobs", verb))
+    service_account(lab.cluster, lab.namespace, rules_without("trainjobs", verb, of=rules_of_kinds()))
     another = TrainingJob.parse(name="other", kind="TrainJob", image=INIT_IMAGE, namespace=lab.namespace)
 
     with pytest.raises(PermissionDenied, match=f'cannot {verb} resource "trainjobs"'):

@@ -20,7 +20,7 @@ from kubernetes_backend.trainjob_stories import runtime
 from ptjob_provider.core.code_sync import CONTAINER
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import InvalidSpec
-from rbac import rules_of_kinds
+from rbac import rules_in, rules_of_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from kubernetes_backend.trainjobs import Lab
     from ptjob_provider.core.identity import Manifest
 
-ROLE = ROOT / "docs" / "kubernetes-code-role.yaml"
 OURS = "TrainingRuntime/ours"
 
 
@@ -50,7 +49,7 @@ async def test_a_private_repository_is_fetched_and_its_revision_told(
     code_servers.ensure_programs()
     repository = code_servers.repository(tmp_path)
     lab.cluster.kubectl.apply(documented_runtime(lab.namespace, SYNC.ensure(lab.cluster, tell)))
-    service_account(lab.cluster, lab.namespace, [*rules_of_kinds(), *yaml.safe_load(ROLE.read_text())["rules"]])
+    service_account(lab.cluster, lab.namespace, [*rules_of_kinds(), *rules_in("kubernetes-code-role.yaml")])
     env = {"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": PASSWORD}
 
     with code_servers.http(repository.path.parent, Net.of(lab.cluster), private=True) as address:
