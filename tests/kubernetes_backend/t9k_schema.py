@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubernetes_backend.scripted_controller import ANYTHING
+
 STRING, NUMBER, SWITCH = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
-ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def _object(**fields: dict[str, Any]) -> dict[str, Any]:

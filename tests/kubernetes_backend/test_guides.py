@@ -17,7 +17,7 @@ from cluster.gpu import RESOURCE, gpus
 from cluster.shell import wait_until
 from cluster.tenants import service_account
 from guide_pages import NO_GPU, OPERATORS, SWITCHED, T9K, TRAINED, accuracy, have_examples
-from kubernetes_backend.t9k_stand_in import ScriptedController, serve
+from kubernetes_backend.t9k_stand_in import ScriptedT9kController, serve
 from kubernetes_backend.terminal import Terminal, terminal_of
 from ptjob_provider.core.identity import JobRef
 from rbac import rules
@@ -190,7 +190,7 @@ def test_t9ks_tutorial_is_a_task_of_airflow(
 def run_scripted(cluster: Cluster, namespace: str) -> Manifest:
     """Have the scripted controller run the only job to its end, and return what was asked for."""
     (made,) = cluster.kubectl.list("pytorchtrainingjobs", namespace=namespace)
-    controller = ScriptedController(cluster, JobRef.of(made))
+    controller = ScriptedT9kController(cluster, JobRef.of(made))
     controller.make_pods()
     controller.wait_for_end()
     controller.tell("Succeeded", ("Completed", "Done"))

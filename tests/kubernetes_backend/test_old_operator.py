@@ -6,7 +6,6 @@ That operator cannot be built any more: a scripted one makes its real pods, with
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,11 @@ from cluster.boot import Cluster
 from cluster.fixtures import OWN_NUMBER, skip_unless_possible
 from cluster.images import INIT_IMAGE
 from cluster.layout import Layout
-from cluster.shell import locked, wait_until
+from cluster.shell import locked
 from cluster.tenants import namespace_in, service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
+from kubernetes_backend.scripted_controller import ScriptedController, crd, serve
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Owner
@@ -35,7 +35,7 @@ from rbac import rules
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.submission import Submission
 
 pytestmark = pytest.mark.cluster
@@ -60,26 +60,7 @@ SPEC = {
         "pytorchReplicaSpecs": {"type": "object", "additionalProperties": REPLICA},
     },
 }
-STATUS = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "pytorchjobs.kubeflow.org"},
-    "spec": {
-        "group": "kubeflow.org",
-        "scope": "Namespaced",
-        "names": {"kind": "PyTorchJob", "plural": "pytorchjobs", "singular": "pytorchjob"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": SPEC, "status": STATUS}}},
-            }
-        ],
-    },
-}
+CRD = crd("PyTorchJob", "kubeflow.org/v1", spec=SPEC)
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +69,7 @@ def old_cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
     own = Cluster.of(Layout.of(os.environ, number=OWN_NUMBER), operator=False)
     skip_unless_possible(own)
     with locked(own.layout.cache / "own-cluster.lock"), own.borrowed(tell):
-        own.kubectl.apply(CRD)
-        wait_until("the kind", lambda: own.kubectl("get", "pytorchjobs", "--all-namespaces") or True, timeout=60)
-        yield own
+        yield serve(own, CRD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,33 +96,24 @@ def tenant(old_cluster: Cluster) -> Iterator[Tenant]:
         yield Tenant(cluster=old_cluster, namespace=namespace, backend=backend)
 
 
-class ScriptedOldOperator:
+class ScriptedOldOperator(ScriptedController):
     """A stand-in for the PyTorch operator 0.7: makes a job's pods with its names and labels, and tells of them."""
 
-    def __init__(self, cluster: Cluster, ref: JobRef) -> None:
-        self._kubectl = cluster.kubectl
-        self._ref = ref
-        self._there = ("--namespace", ref.namespace)
+    KIND = "PyTorchJob"
+    LABEL = "pytorch-job-name"
 
     def make_pods(self) -> Manifest:
         """Make the pods of both roles, owned by the job, and say that it runs; returns the job."""
-        job = self._kubectl.get("pytorchjob", self._ref.name, namespace=self._ref.namespace)
+        job = self.job()
         for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
             for index in range(replica["replicas"]):
-                self._kubectl.apply(self._pod(job, role.lower(), index, replica))
+                self._make_replica(job, role.lower(), index, replica)
         self.tell("Created", "Running")
         return job
 
     def wait_for_end(self) -> None:
         """Return when a pod has failed, or all have succeeded."""
-        label = f"pytorch-job-name={self._ref.name}"
-
-        def ended() -> bool:
-            found = json.loads(self._kubectl("get", "pods", *self._there, "--selector", label, "--output", "json"))
-            phases = [pod["status"].get("phase") for pod in found["items"]]
-            return "Failed" in phases or all(phase == "Succeeded" for phase in phases)
-
-        wait_until("the pods' end", ended, timeout=PATIENCE)
+        self.wait_for(lambda phases: "Failed" in phases or {*phases} <= {"Succeeded"})
 
     def tell(self, *conditions: str) -> None:
         """Write the job's status: which conditions are true."""
@@ -152,33 +122,20 @@ class ScriptedOldOperator:
             {"type": each, "status": "True", "reason": f"PyTorchJob{each}", "lastTransitionTime": instant}
             for each in conditions
         ]
-        change = json.dumps({"status": {"conditions": told, "startTime": instant}})
-        words = ("patch", "pytorchjob", self._ref.name, *self._there, "--subresource=status", "--type=merge")
-        self._kubectl(*words, "--patch", change)
+        self.write({"conditions": told, "startTime": instant})
 
-    def _pod(self, job: Manifest, role: str, index: int, replica: Manifest) -> Manifest:
-        meta, template = job["metadata"], replica["template"]
-        owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
+    def _make_replica(self, job: Manifest, role: str, index: int, replica: Manifest) -> None:
+        name, template = job["metadata"]["name"], replica["template"]
         labels = {
             **template["metadata"]["labels"],
             "group-name": "kubeflow.org",
             "controller-name": "pytorch-operator",
-            "job-name": meta["name"],
-            "pytorch-job-name": meta["name"],
+            "job-name": name,
             "pytorch-replica-type": role,
             "pytorch-replica-index": str(index),
         }
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"{meta['name']}-{role}-{index}",
-                "namespace": meta["namespace"],
-                "labels": labels,
-                "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
-            },
-            "spec": {**template["spec"], "restartPolicy": replica["restartPolicy"]},
-        }
+        spec = {**template["spec"], "restartPolicy": replica["restartPolicy"]}
+        self.make_pod(job, f"{name}-{role}-{index}", labels, spec)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.dry_run import dry_run, lost
 from kubernetes_backend.every_verb import VERBS, everything
-from kubernetes_backend.t9k_stand_in import ScriptedController, serve
+from kubernetes_backend.t9k_stand_in import ScriptedT9kController, serve
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
 from ptjob_provider.core.identity import Owner
@@ -68,7 +68,7 @@ async def test_a_job_is_followed_to_its_end(
     backend, sink = KubernetesBackend(config_of(service_account(platform, namespace, rules_of_kinds()))), ListSink()
     asked = job(namespace, script, tensorboard={"logdir": "pvc://runs/logs", "image": "tb:1"})
     submission = await ensure_submitted(backend, asked, owner=OWNER, store=MemoryStore())
-    controller = ScriptedController(platform, submission.ref)
+    controller = ScriptedT9kController(platform, submission.ref)
 
     async with asyncio.timeout(2 * PATIENCE):
         following = asyncio.create_task(follow(backend, submission, sink=sink))
@@ -94,7 +94,7 @@ async def test_who_looks_when_the_pods_are_gone_is_told_how_they_ended(platform:
     backend = KubernetesBackend(config_of(service_account(platform, namespace, rules_of_kinds())))
     script = '[ "${HOSTNAME##*-}" = 0 ] || exit 3'
     submission = await ensure_submitted(backend, job(namespace, script), owner=OWNER, store=MemoryStore())
-    controller = ScriptedController(platform, submission.ref)
+    controller = ScriptedT9kController(platform, submission.ref)
 
     await asyncio.to_thread(controller.make_pods)
     await asyncio.to_thread(controller.wait_for_end)
