@@ -94,14 +94,16 @@ def test_devices_are_refused_ignored_or_lent(tmp_path: Path) -> None:
     assert not any("ignored" in text for text in messages(said))
 
 
-def test_only_gpus_are_lent(tmp_path: Path) -> None:
-    """Another device is refused, or ignored."""
-    with pytest.raises(UnsupportedByBackend, match=r"rdma/hca.*GPUs only"):
-        plan(job(gpus(1, "rdma/hca")), LocalConfig(root=tmp_path, gpus=4))
+@pytest.mark.parametrize("lent", [4, "refuse"])
+def test_only_gpus_are_lent(tmp_path: Path, lent: Any) -> None:
+    """Another device is refused, or ignored; what helps with a GPU is not advised."""
+    with pytest.raises(UnsupportedByBackend, match=r"rdma/hca.*GPUs only; leave it out, or have it ignored"):
+        plan(job(gpus(1, "rdma/hca")), LocalConfig(root=tmp_path, gpus=lent))
 
     _, said = plan(job(gpus(1, "rdma/hca")), LocalConfig(root=tmp_path, gpus="ignore"))
 
     assert any("rdma/hca: 1 is ignored" in text for text in messages(said))
+    assert any(text.endswith("it runs without") for text in messages(said))
 
 
 def test_more_devices_than_there_are_never_come(tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
         _check_devices(f"{path}.resources.limits", wanted, config)
         if wanted and config.gpus == "ignore":
             listed = ", ".join(f"{name}: {count}" for name, count in wanted.items())
-            yield f"{path}: {listed} is ignored ([ptjob] local_gpus = ignore); it runs on the CPU"
+            instead = "on the CPU" if any(resources.is_gpu(name) for name in wanted) else "without"
+            yield f"{path}: {listed} is ignored ([ptjob] local_gpus = ignore); it runs {instead}"
     for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
         total += replica["replicas"] * resources.devices_of(replica["template"]["spec"])
         _check_total(role, total, config)
@@ -107,11 +108,12 @@ def _limit_notices(job: Manifest) -> Iterator[str]:
 
 def _check_devices(path: str, wanted: Mapping[str, int], config: LocalConfig) -> None:
     for name in wanted:
+        if config.gpus != "ignore" and not resources.is_gpu(name):
+            hint = "leave it out, or have it ignored with every wish for a device ([ptjob] local_gpus = ignore)"
+            raise UnsupportedByBackend.of(f"{path}[{name}]", f"this machine lends GPUs only; {hint}")
         if config.gpus == "refuse":
             hint = "choose ignore (run on the CPU) or how many devices this machine lends ([ptjob] local_gpus)"
             raise UnsupportedByBackend.of(f"{path}[{name}]", f"devices are refused on this machine; {hint}")
-        if config.gpus != "ignore" and not resources.is_gpu(name):
-            raise UnsupportedByBackend.of(f"{path}[{name}]", "this machine lends GPUs only")
 
 
 def _check_total(role: str, total: int, config: LocalConfig) -> None:
