@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -25,11 +26,14 @@ def waiters_of(url: str, user: str | None, environ: Mapping[str, str]) -> Waiter
     """Return who knows which tasks wait: the Airflow at this address.
 
     Raises:
-        Refused: that is no address.
+        Refused: that is no address, or there is nobody to ask for the password.
     """
     token = environ.get("PTJOB_AIRFLOW_TOKEN", "")
     password = environ.get("PTJOB_AIRFLOW_PASSWORD", "")
     if user and not token and not password:
+        if not sys.stdin.isatty():
+            nobody = "nobody can be asked for the password, there is no terminal"
+            raise Refused(f"--airflow-user: {nobody}; set $PTJOB_AIRFLOW_PASSWORD, or $PTJOB_AIRFLOW_TOKEN", EXIT_USAGE)
         password = click.prompt(f"Password of {user}", hide_input=True, err=True)
     try:
         return AirflowTasks(url, token=token, user=user or "", password=password)

@@ -219,6 +219,7 @@ def test_a_token_of_the_environment_is_taken_as_it_is(
         (["--delete"], "--delete needs --airflow-url"),
         (["--older-than", "2 days"], "'2 days' is not allowed"),
         (["--airflow-url", "airflow.example.com"], "--airflow-url: 'airflow.example.com' is not allowed"),
+        (["--airflow-url", "http://127.0.0.1:9", "--airflow-user", "ada"], "set $PTJOB_AIRFLOW_PASSWORD, or $PTJOB_AI"),
     ],
 )
 def test_wrong_usage_says_what_is_allowed(machine: Machine, arguments: list[str], text: str) -> None:
