@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import yaml
 
-from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PTJobError, UnsupportedByBackend
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound, NotThere, PTJobError, UnsupportedByBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -43,10 +43,10 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def refusal(error: PTJobError) -> Refused:
     """Return an error of the core as a command says it."""
+    if isinstance(error, JobNotFound | NotThere):
+        return Refused(str(error), EXIT_NOT_FOUND)
     if isinstance(error, InvalidSpec | UnsupportedByBackend):
         return Refused(str(error), EXIT_USAGE)
-    if isinstance(error, JobNotFound):
-        return Refused(str(error), EXIT_NOT_FOUND)
     return Refused(str(error), EXIT_TRY_AGAIN if error.retryable else EXIT_FAILED)
 
 

@@ -2,6 +2,7 @@
 
 PTJobError
 ├─ InvalidSpec (also ValueError)      the request is wrong: never retry
+│  └─ NotThere                        a claim that it names, or a folder of one, is not there
 ├─ JobFailed                          the training failed: retry when its diagnosis says so
 │  ├─ JobTimedOut                     our deadline passed and the job was stopped
 │  └─ JobDeleted                      somebody deleted the job while we waited
@@ -46,6 +47,16 @@ class InvalidSpec(PTJobError, ValueError):
     def of(cls, field: str, value: object, allowed: str) -> InvalidSpec:
         """Build the error for one field."""
         return cls(f"{field}: {_short(value)} is not allowed; {allowed}")
+
+
+class NotThere(InvalidSpec):
+    """A claim that the request names, or a folder of one, is not there."""
+
+    @classmethod
+    def claim(cls, claim: str, namespace: str, *, where: str = "") -> NotThere:
+        """Build the error for a claim; `where` is what was looked at."""
+        looked = f" ({where})" if where else ""
+        return cls(f"claim: {claim!r} is not there{looked}; name a claim of namespace {namespace}: ptjob data list")
 
 
 class UnsupportedByBackend(PTJobError):

@@ -216,7 +216,7 @@ class Site(Protocol):
         """Give the files on a claim; what was needed to reach them goes afterwards.
 
         Raises:
-            InvalidSpec: there is no such claim.
+            NotThere: there is no such claim.
             ClusterError: they cannot be reached; the text says why.
         """
 

@@ -158,7 +158,8 @@ def test_what_a_directory_cannot_be_is_said_of_a_claim(machine: Machine) -> None
     ("words", "code", "message"),
     [
         (["data", "ls", "/tmp"], 2, "/tmp: allowed: pvc://CLAIM/PATH"),  # noqa: S108 - refused
-        (["data", "ls", "pvc://none"], 2, "claim: 'none' is not allowed; a claim of namespace default"),
+        (["data", "ls", "pvc://none"], 3, "claim: 'none' is not there ("),
+        (["data", "cp", "pvc://none/x", "y"], 3, "name a claim of namespace default: ptjob data list"),
         (["data", "ls", "pvc://Wrong/x"], 2, "allowed: pvc://CLAIM/PATH"),
         (["data", "ls", "pvc://there/../x"], 2, "leads out of the claim"),
         (["data", "ls", "pvc://there/x"], 2, "there is no x"),

@@ -86,7 +86,10 @@ def test_help_names_each_exit_code() -> None:
     """Whoever writes a script finds them without the documentation."""
     told = " ".join(CliRunner().invoke(main, ["--help"]).output.split())
 
-    assert "0 done, 1 refused or failed, 2 wrong usage, 3 no such job, 75 try again later, 130 interrupted." in told
+    assert (
+        "0 done, 1 refused or failed, 2 wrong usage, 3 no such job or claim, 75 try again later, 130 interrupted."
+        in told
+    )
 
 
 @pytest.mark.parametrize("command", ["submit", "run", "render"])

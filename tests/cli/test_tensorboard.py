@@ -138,7 +138,10 @@ def test_what_cannot_be_shown_is_said(machine: Machine) -> None:
 
     assert ran.exit_code == 0, ran.output
     assert (bare.exit_code, "tfevents: the job has declared none" in bare.output) == (2, True)
-    assert (missing.exit_code, "a claim of namespace default" in missing.output) == (2, True)
+    assert (missing.exit_code, "a claim of namespace default" in missing.output) == (3, True)
+    (machine.root / "claims" / "default" / "models").mkdir(parents=True)
+    empty = machine.ptjob("tensorboard", "pvc://models/none")
+    assert (empty.exit_code, "path: 'none' is not there" in empty.output) == (3, True)
 
 
 def test_without_tensorboard_the_package_is_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,7 +230,7 @@ def test_a_claim_is_made_filled_listed_and_read(trusted: Terminal, digits_image:
     row = trusted.ptjob("data", "list").output.splitlines()[1].split()
     assert row[:4] == ["datasets", "ReadWriteOnce", "1Gi", "Bound"]
     wait_until("its pods to be gone", lambda: "ptjob-files" not in " ".join(trusted.pods()), timeout=PATIENCE)
-    assert trusted.ptjob("data", "ls", *look, "pvc://none").exit_code == 2
+    assert trusted.ptjob("data", "ls", *look, "pvc://none").exit_code == 3
 
 
 def test_files_are_reached_in_a_hardened_namespace_by_a_named_user(

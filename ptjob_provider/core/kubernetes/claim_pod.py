@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import aiohttp
 
 from ptjob_provider.core import claim_files
-from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PTJobError
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, NotThere, PTJobError
 from ptjob_provider.core.identity import PREFIX
 from ptjob_provider.core.kubernetes import paths
 from ptjob_provider.core.kubernetes.pod_start import until
@@ -80,13 +80,13 @@ async def mounted(client: Client, namespace: str, claim: str, options: FileOptio
     """Give the files on a claim; the pod that mounts it is deleted afterwards.
 
     Raises:
-        InvalidSpec: there is no such claim.
+        NotThere: there is no such claim.
         ClusterError: the pod may not be created, or did not run in time; the text says why.
     """
     try:
         await client.get(paths.claims(namespace, claim))
     except JobNotFound:
-        raise InvalidSpec.of("claim", claim, f"a claim of namespace {namespace}: ptjob data list") from None
+        raise NotThere.claim(claim, namespace) from None
     name = f"ptjob-files-{secrets.token_hex(4)}"
     await client.post(paths.pods(namespace), claim_pod(namespace, name, claim, options))
     try:

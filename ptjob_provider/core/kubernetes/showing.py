@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis.tail import lines_of
-from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound, PTJobError
+from ptjob_provider.core.errors import ClusterError, JobNotFound, NotThere, PTJobError
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import paths, tensorboard_objects
 from ptjob_provider.core.kubernetes.board import ENDED
@@ -97,8 +97,7 @@ async def _started(client: Client, what: Shown) -> AsyncIterator[str]:
     try:
         claim = await client.get(paths.claims(what.namespace, what.plan.claim))
     except JobNotFound:
-        allowed = f"a claim of namespace {what.namespace}: ptjob data list"
-        raise InvalidSpec.of("claim", what.plan.claim, allowed) from None
+        raise NotThere.claim(what.plan.claim, what.namespace) from None
     await _swept(client, what.namespace)
     name = f"ptjob-tensorboard-{secrets.token_hex(4)}"
     held = is_held_by_one_node(claim)

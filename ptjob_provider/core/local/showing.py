@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.errors import ClusterError, InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, NotThere, UnsupportedByBackend
 from ptjob_provider.core.local import processes
 from ptjob_provider.core.local.volumes import claim_directory, inside
 from ptjob_provider.core.site import check_known
@@ -32,7 +32,8 @@ async def shown(config: LocalConfig, what: Shown) -> AsyncIterator[str]:
     """Give the address at which the folder is shown; the process is gone afterwards.
 
     Raises:
-        InvalidSpec: there is no such claim, or the port is taken.
+        NotThere: there is no such claim, or no such folder on it.
+        InvalidSpec: the port is taken.
         UnsupportedByBackend: TensorBoard is not installed beside this package.
         ClusterError: it ended, or did not listen in time.
     """
@@ -42,8 +43,10 @@ async def shown(config: LocalConfig, what: Shown) -> AsyncIterator[str]:
     check_known(what)
     root = claim_directory(config.claims_of(what.namespace), what.plan.claim)
     if not root.is_dir():
-        raise InvalidSpec.of("claim", what.plan.claim, f"a claim of namespace {what.namespace}: {root} is not there")
+        raise NotThere.claim(what.plan.claim, what.namespace, where=str(root))
     folder = inside(root, what.plan.path, field="path") if what.plan.path else root
+    if what.job is None and not folder.is_dir():  # a job's may still come
+        raise NotThere(f"path: {what.plan.path!r} is not there: {folder} is no folder")
     port = what.port or _free_port()
     _check_free(port)
     process = await _started(folder, port)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ptjob_provider.core import claim_files, kinds
-from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, UnsupportedByBackend
+from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, NotThere, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds.podtemplate import count_gpus
 from ptjob_provider.core.local.backend import LocalBackend
@@ -131,7 +131,7 @@ class LocalSite:
         """Give the files of a claim's directory; see `Site.files`."""
         folder = claim_directory(self._config.claims_of(namespace), claim)
         if not folder.is_dir():
-            raise InvalidSpec.of("claim", claim, f"a claim of namespace {namespace}: {folder} is not there")
+            raise NotThere.claim(claim, namespace, where=str(folder))
         yield LocalFiles(folder)
 
     async def tensorboard_url(self, ref: JobRef) -> str:  # noqa: ARG002 - the port's
