@@ -1,7 +1,7 @@
 """`ptjob`: submit training jobs, follow them, look at them, read their logs, delete them, from a terminal or a program.
 
 Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no such job or claim; 75 try again later (sysexits'
-EX_TEMPFAIL); 130 interrupted. docs/command-line.md says which means what.
+EX_TEMPFAIL); 130 interrupted, 143 told to stop. docs/command-line.md says which means what.
 
 Here is what a command line may say before a command. What commands may be told is in `syntax`, loaded when one is run
 or asked for its help; what they do is in the files beside it: `--help` answers at once.
@@ -130,7 +130,8 @@ def _namespaces(context: click.Context, param: click.Parameter, incomplete: str)
 def main(click_context: click.Context, /, *, loglevel: str, **asked: Any) -> None:
     """Submit PyTorch training jobs and look at them, on a cluster or on this machine.
 
-    Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no such job or claim, 75 try again later, 130 interrupted.
+    Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no such job or claim, 75 try again later, 130 interrupted,
+    143 told to stop.
     """
     if loglevel.lower() in {"debug", "info"}:
         _tell(loglevel)

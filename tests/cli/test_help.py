@@ -87,8 +87,8 @@ def test_help_names_each_exit_code() -> None:
     told = " ".join(CliRunner().invoke(main, ["--help"]).output.split())
 
     assert (
-        "0 done, 1 refused or failed, 2 wrong usage, 3 no such job or claim, 75 try again later, 130 interrupted."
-        in told
+        "0 done, 1 refused or failed, 2 wrong usage, 3 no such job or claim, 75 try again later, "
+        "130 interrupted, 143 told to stop." in told
     )
 
 
