@@ -15,6 +15,7 @@ from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit, emit_rows, not
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobNotFound
 from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
+from ptjob_provider.core.kinds.ours import QUEUE_LABEL
 from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.lookup import list_jobs as find_jobs
 from ptjob_provider.core.snapshot import look, owner_of
@@ -161,7 +162,17 @@ async def _suspend(place: Place, name: str, *, suspend: bool) -> None:
     if phase.is_terminal:
         raise Refused(f"{ref} has ended ({phase.value}): there is nothing to {'suspend' if suspend else 'resume'}")
     await backend.patch(ref, kinds.named(ref.kind).suspended(suspend=suspend))
-    click.echo(f"{ref} is suspended; go on with: ptjob resume {name}" if suspend else f"{ref} goes on")
+    click.echo(_said_of(job, place, suspend=suspend))
+
+
+def _said_of(job: Manifest, place: Place, *, suspend: bool) -> str:
+    """Say what was asked for; of a job that a queue holds back, who decides about it."""
+    ref, queue = JobRef.of(job), (job["metadata"].get("labels") or {}).get(QUEUE_LABEL)
+    if suspend:
+        return f"{ref} is suspended; go on with: ptjob resume {ref.name}"
+    if queue and place.backend != "local":
+        return f"{ref} goes on when its queue {queue} has room, which Kueue decides: ptjob get {ref.name}"
+    return f"{ref} goes on"
 
 
 def _pair(label: str) -> tuple[str, str]:
