@@ -34,7 +34,6 @@ def as_event(workload: Mapping[str, Any]) -> Manifest | None:
         if condition.get("status") == ("True" if name == "Evicted" else "False") and condition.get("message"):
             about = {"kind": WORKLOAD, "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]}
             told = {"reason": condition.get("reason") or name, "message": condition["message"], "type": "Warning"}
-            if since := condition.get("lastTransitionTime"):
-                told["lastTimestamp"] = since
-            return {"metadata": {"uid": meta["uid"]}, "involvedObject": about, **told}
+            since = {"lastTimestamp": condition.get("lastTransitionTime")}
+            return {"metadata": {"uid": meta["uid"]}, "involvedObject": about, **told, **since}
     return None
