@@ -82,6 +82,7 @@ PURE = (
     "outputs",
     "probe",
     "recorder",
+    "resizing",
     "result",
     "site",
     "spec",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import kinds, measured, recorder
 from ptjob_provider.core.diagnosis import Diagnosis, LastWords, WaitingNotice
+from ptjob_provider.core.resizing import Size
 from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Known:
     """One job, as far as it has been seen; ten thousand may wait in one process.
 
     Attributes:
-        submission: which job.
+        submission: which job; with the replicas that it had when it was last seen.
         mask: takes known secrets out of what programs said.
         record: its story so far; None before the first look.
         status: as of the last look.
@@ -59,6 +60,7 @@ class Known:
     deleted: bool = False
     due: datetime | None = None
     waiting: WaitingNotice = field(default_factory=WaitingNotice)
+    _size: Size = field(default_factory=Size)
     _last_words: LastWords = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,6 +91,7 @@ class Known:
         self.noted = Diagnosis.stored_in(seen.job)
         self.used = measured.stored_in(seen.job)
         self.due = kinds.due_at(seen.job)
+        self.submission = self._size.of(seen.job, self.submission)
         before = self.record or recorder.stored_in(seen.job)
         replicas, status = len(self.submission.ranks), kinds.read_status(seen.job)
         after = kinds.observe(before, seen.job, seen.pods, seen.events, now=now, replicas=replicas)

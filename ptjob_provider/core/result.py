@@ -25,7 +25,7 @@ class Usage:
         queue_seconds: from the job's creation until the first container of a replica ran; all of it if none ever did.
         run_seconds: from then until the job's end.
         restarts: how often a container was started again.
-        gpu_seconds: GPUs asked for times run_seconds.
+        gpu_seconds: GPUs asked for times run_seconds; of an elastic job those of its last size.
         gpu_seconds_lost: the part of it that containers used which then had to be restarted.
     """
 

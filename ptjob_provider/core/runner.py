@@ -98,7 +98,6 @@ async def follow(
     """
     follower = _Follower(
         backend=backend,
-        submission=submission,
         sink=sink,
         log=Rank0Log(backend, submission, sink=sink, start=cursor, mask=mask),
         deadline=deadline,
@@ -127,7 +126,6 @@ class _Follower:
     """One call of `follow`; what it finds out about the job grows in `known`."""
 
     backend: Backend
-    submission: Submission
     sink: Sink
     log: Rank0Log
     deadline: datetime | None
@@ -139,6 +137,10 @@ class _Follower:
     clock: Callable[[], datetime]
     known: Known
     woken_at: datetime | None = None
+
+    @property
+    def submission(self) -> Submission:
+        return self.known.submission
 
     @property
     def ref(self) -> JobRef:

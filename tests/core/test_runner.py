@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -75,6 +76,14 @@ def job(*conditions: str, annotations: dict[str, str] | None = None) -> Manifest
             "completionTime": "2026-11-20T12:09:00Z",
         },
     }
+
+
+def elastic(found: Manifest, workers: int, generation: int) -> Manifest:
+    """Return it with so many workers, which somebody has wanted as the generation-th."""
+    gpu = {"name": "pytorch", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    role = {"replicas": workers, "template": {"spec": {"containers": [gpu]}}}
+    meta = found["metadata"] | {"generation": generation}
+    return found | {"metadata": meta, "spec": {"pytorchReplicaSpecs": {"Worker": role}}}
 
 
 def pod(name: str, state: dict[str, Any], *, phase: str = "Running") -> Manifest:
@@ -484,6 +493,25 @@ async def test_how_every_job_starts_is_not_worth_a_line() -> None:
     await follow(backend, submission(), sink=sink, clock=lambda: NOON)
 
     assert not any("waits" in text for text in sink.notices)
+
+
+@pytest.mark.parametrize(("sizes", "said"), [((2, 1), ""), ((1, 2), "1 of 2 placed")], ids=["shrinks", "grows"])
+async def test_an_elastic_job_has_as_many_replicas_as_its_object_says(sizes: tuple[int, int], said: str) -> None:
+    """Scaled while it is followed: a replica that is not wanted any more is not waited for, a further one is."""
+    backend, sink = ScriptedBackend(), ListSink()
+    scaled = [elastic(job("Running"), size, generation) for generation, size in enumerate(sizes, start=1)]
+    pods = [pod(f"digits-worker-{index}", RUNS) for index in range(2)]
+    later = Observation(job=scaled[1], pods=pods[:1])
+    backend.worlds = [Observation(job=scaled[0], pods=pods[: sizes[0]]), later, later, later]
+    backend.worlds.append(Observation(job=elastic(job("Succeeded"), sizes[1], 2)))
+    asked = replace(submission(), ranks={f"digits-worker-{index}": index for index in range(sizes[0])})
+    seconds = iter(range(0, 1000, 2))
+
+    conclusion = await follow(backend, asked, sink=sink, clock=lambda: NOON + timedelta(seconds=next(seconds)))
+
+    assert conclusion.result is not None
+    assert conclusion.result["gpu_seconds"] == sizes[1] * conclusion.result["run_seconds"] > 0
+    assert [text.partition("waits: ")[2] for text in sink.notices if "waits" in text] == ([said] if said else [])
 
 
 async def test_a_declared_output_that_is_missing_fails_the_job() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from cluster.gpu import gpus
 from cluster.images import INIT_IMAGE
 from cluster.shell import wait_until
 from cluster.tenants import service_account
@@ -42,10 +43,10 @@ def manifest(namespace: str) -> dict[str, Any]:
 
 
 async def test_an_elastic_job_grows_while_it_is_followed(cluster: Cluster, namespace: str) -> None:
-    """Its range is what the operator's autoscaler keeps to; the pod that joins is told of, and ends with the job."""
+    """Its range is what the operator's autoscaler keeps to; the pod that joins is counted, and ends with the job."""
     backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules())))
     policy = {"min_replicas": 1, "max_replicas": 3, "max_restarts": 2}
-    asked = {"elastic_policy": policy, "cpu": "50m", "memory": "32Mi", "termination_grace_period_seconds": 1}
+    asked = {"elastic_policy": policy, "gpus": 1, "cpu": "50m", "memory": "32Mi", "termination_grace_period_seconds": 1}
     job = TrainingJob.parse(manifest=manifest(namespace), namespace=namespace, workers=1, **asked)
     submission = await ensure_submitted(backend, job, owner=OWNER, store=MemoryStore())
     name, there, sink = submission.ref.name, ("--namespace", namespace), ListSink()
@@ -56,7 +57,7 @@ async def test_an_elastic_job_grows_while_it_is_followed(cluster: Cluster, names
             pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"
         ]
 
-    async with asyncio.timeout(PATIENCE):
+    with gpus(cluster, 2):
         following = asyncio.create_task(follow(backend, submission, sink=sink))
         await asyncio.to_thread(wait_until, "the first pod", lambda: runs("worker-0"), timeout=PATIENCE)
         scaler = await asyncio.to_thread(cluster.kubectl.get, "hpa", name, namespace=namespace)
@@ -64,9 +65,11 @@ async def test_an_elastic_job_grows_while_it_is_followed(cluster: Cluster, names
         await asyncio.to_thread(wait_until, "a second one", lambda: runs("worker-1"), timeout=PATIENCE)
         seen = await look(backend, namespace, name)
         await asyncio.to_thread(cluster.kubectl, "exec", f"{name}-worker-0", *there, "--", "touch", GO)
-        conclusion = await following
+        conclusion = await asyncio.wait_for(following, PATIENCE)
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert conclusion.result is not None
+    assert conclusion.result["gpu_seconds"] == 2 * conclusion.result["run_seconds"] > 0
     assert sink.lines == [f"1:3 pods meet by c10d at {name}-worker-0:23456, 2 restarts"]
     assert sorted(seen.record.running) == [f"{name}-worker-0", f"{name}-worker-1"]
     wanted = {"minReplicas": 1, "maxReplicas": 3, "metrics": METRICS}

@@ -1,0 +1,52 @@
+"""The size of a job that is followed: taken from its object when what is wanted has changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.resizing import Size
+from ptjob_provider.core.submission import Submission
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+
+
+def job(workers: int | None, generation: int) -> Manifest:
+    """Return an elastic job; None: its object does not say of how many pods."""
+    gpu = {"name": "pytorch", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    role = {"replicas": workers, "template": {"spec": {"containers": [gpu]}}}
+    meta: dict[str, Any] = {"namespace": "team", "name": "digits", "uid": "u-1", "generation": generation}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": meta | {"creationTimestamp": "2026-11-20T12:00:00Z"},
+        "spec": {"pytorchReplicaSpecs": {"Worker": role} if workers else {}},
+    }
+
+
+def test_a_job_that_is_scaled_has_other_replicas() -> None:
+    """With their ranks and GPUs; all else is as it was submitted."""
+    submission = Submission.of(job(1, 1))
+
+    found = Size().of(job(2, 2), submission)
+
+    assert found.ranks == {"digits-worker-0": 0, "digits-worker-1": 1}
+    assert found.gpus_of == {"digits-worker-0": 1, "digits-worker-1": 1}
+    assert (found.ref, found.rank0) == (submission.ref, submission.rank0)
+
+
+def test_replicas_are_counted_once_for_each_generation() -> None:
+    """A status that changes costs nothing."""
+    size, submission = Size(), Submission.of(job(1, 1))
+    first = size.of(job(2, 7), submission)
+
+    again = size.of(job(2, 7), first)
+
+    assert again is first
+
+
+def test_a_job_that_says_nothing_of_its_size_keeps_it() -> None:
+    """Such as one that was scaled to nothing: its log is still that of its first pod."""
+    submission = Submission.of(job(2, 1))
+
+    assert Size().of(job(None, 2), submission) is submission
