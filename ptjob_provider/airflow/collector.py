@@ -66,9 +66,10 @@ class Collector:
 
     @contextlib.contextmanager
     def watcher(self) -> Iterator[None]:
-        """Put aside what is there before a watcher has made anything, until no watcher is left."""
+        """Put aside what is there before the first watcher has made anything, until no watcher is left."""
         self._watchers += 1
-        _put_aside()
+        if self._watchers == 1:
+            _put_aside()
         try:
             yield
         finally:

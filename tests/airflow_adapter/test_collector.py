@@ -175,6 +175,19 @@ async def test_what_is_there_is_put_aside_for_a_watcher_at_once() -> None:
     assert gc.get_freeze_count() == 0
 
 
+async def test_a_watcher_that_comes_and_goes_beside_another_puts_nothing_more_aside() -> None:
+    """Such as one that fails again and again: what it leaves behind is found."""
+    owner = three_are_many()
+    with owner.watcher():
+        cycle = Cycle()
+        garbage = weakref.ref(cycle)
+        with owner.watcher():
+            del cycle
+        gc.collect()
+
+        assert garbage() is None
+
+
 async def test_what_watchers_had_put_aside_is_put_aside_again_when_many_triggers_have_ended() -> None:
     """What they leave behind is found once, and the watcher goes on as before."""
     owner = three_are_many()
