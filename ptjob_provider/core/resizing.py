@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.submission import Submission
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class Size:
     """What is known of a job's size.
 
@@ -23,7 +23,9 @@ class Size:
     generation: int | None = None
 
     def of(self, job: Manifest, submission: Submission) -> Submission:
-        """Return the submission with the replicas that the job has now; of a job of thousands they are counted seldom.
+        """Return the submission with the replicas that the job has now, the same object if they are as before.
+
+        Of a job of thousands they are counted seldom, and ten thousand who wait keep no second copy of them.
 
         Where the object does not say how many, it stays as it is.
         """
@@ -35,4 +37,7 @@ class Size:
         if not replicas:
             return submission
         ranks = {replica.name: replica.rank for replica in replicas}
-        return replace(submission, ranks=ranks, gpus_of={replica.name: replica.gpus for replica in replicas})
+        gpus_of = {replica.name: replica.gpus for replica in replicas}
+        if ranks == submission.ranks and gpus_of == submission.gpus_of:
+            return submission
+        return replace(submission, ranks=ranks, gpus_of=gpus_of)

@@ -35,6 +35,13 @@ def test_a_job_that_is_scaled_has_other_replicas() -> None:
     assert (found.ref, found.rank0) == (submission.ref, submission.rank0)
 
 
+def test_a_job_that_has_its_size_keeps_its_submission() -> None:
+    """The very object: ten thousand wait, and each would have a second copy of its replicas."""
+    submission = Submission.of(job(2, 1))
+
+    assert Size().of(job(2, 1), submission) is submission
+
+
 def test_replicas_are_counted_once_for_each_generation() -> None:
     """A status that changes costs nothing."""
     size, submission = Size(), Submission.of(job(1, 1))
