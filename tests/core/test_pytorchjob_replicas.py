@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ptjob_provider.core.kinds.pytorchjob import Replica, pod_selector, rank0, replicas, total_gpus
+from ptjob_provider.core.kinds.pytorchjob import Replica, is_restarted, pod_selector, rank0, replicas, total_gpus
 from recorded import recorded
 
 
@@ -26,6 +26,13 @@ def test_without_a_master_worker_0_is_rank_0() -> None:
         ("digits-grows-worker-1", 1),
     ]
     assert rank0(job).name == "digits-grows-worker-0"
+
+
+def test_a_worker_that_the_job_was_scaled_by_is_not_started_again() -> None:
+    """Whoever follows its log comes to an end."""
+    job = recorded("manifest-elastic")
+
+    assert [is_restarted(job, f"digits-grows-worker-{index}") for index in (1, 2)] == [True, False]
 
 
 def test_a_role_that_does_not_say_how_many_has_one_pod() -> None:

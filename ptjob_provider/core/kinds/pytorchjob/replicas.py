@@ -55,8 +55,10 @@ def replica_of(pod: Mapping[str, Any]) -> str:
 
 
 def is_restarted(manifest: Mapping[str, Any], replica: str) -> bool:
-    """Whether the operator or the kubelet may start a failed replica again."""
-    role = next(each.role for each in replicas(manifest) if each.name == replica)
+    """Whether the operator or the kubelet may start a failed replica again; not one that the job has no more."""
+    role = next((each.role for each in replicas(manifest) if each.name == replica), None)
+    if role is None:
+        return False
     policy = manifest["spec"]["pytorchReplicaSpecs"][role.capitalize()].get("restartPolicy")
     return bool(policy != "Never")
 

@@ -77,8 +77,10 @@ def _numbered(manifest: Mapping[str, Any]) -> Iterator[Replica]:
 
 
 def is_restarted(manifest: Mapping[str, Any], replica: str) -> bool:
-    """Whether the controller may make a failed replica again."""
-    role = next(each.role for each in replicas(manifest) if each.name == replica)
+    """Whether the controller may make a failed replica again; not one that the job has no more."""
+    role = next((each.role for each in replicas(manifest) if each.name == replica), None)
+    if role is None:
+        return False
     spec = next(each for each in replica_specs(manifest) if (each.get("type") or "worker") == role)
     return bool(spec.get("restartPolicy") != "Never")
 
