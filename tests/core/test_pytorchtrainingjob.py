@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -377,6 +378,13 @@ def test_the_replicas_are_numbered_through_all_roles() -> None:
     assert t9k.rank0_template(GUIDES) in list(t9k.templates(GUIDES))
 
 
+def test_a_worker_that_the_job_was_scaled_by_is_not_made_again() -> None:
+    """Whoever follows its log comes to an end."""
+    job = tasks()
+
+    assert [t9k.is_restarted(job, f"{JOB}-worker-{index}") for index in (2, 3)] == [True, False]
+
+
 def test_the_log_is_the_first_containers_where_none_is_called_python() -> None:
     """As the tutorial's is."""
     state = {"running": {"startedAt": "2026-11-20T10:00:00Z"}}
@@ -457,6 +465,19 @@ def test_how_a_replica_ended_whose_pod_is_gone_is_what_the_status_says() -> None
     assert (found.replica, found.cause) == (f"{JOB}-worker-1", Cause.EXIT_CODE)
     assert "exited with code 3" in found.summary
     assert observed(job) == kinds.observe(record, job, [], [], now=NOW)
+
+
+def test_why_a_job_failed_does_not_depend_on_when_somebody_looks() -> None:
+    """What is told without an instant counts as of the job's end, and is the cause of what was seen just before."""
+    gone = replica(f"{JOB}-5b373-worker-1", 139)
+    ended = {"type": "Failed", "status": "True", "reason": "R", "lastTransitionTime": "2026-11-20T10:05:04Z"}
+    job = tasks(gone, conditions=[ended])
+
+    [soon], [late] = (
+        kinds.observe(Record(), job, [], [], now=NOW.replace(hour=hour)).terminations for hour in (11, 23)
+    )
+
+    assert soon.finished_at == late.finished_at == datetime(2026, 11, 20, 10, 5, 4, tzinfo=UTC)
 
 
 def test_what_is_seen_of_a_pod_takes_the_place_of_what_was_told() -> None:

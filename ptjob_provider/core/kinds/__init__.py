@@ -107,7 +107,8 @@ def observe(
         replica_named=kind.replica_named,
         replicas=replicas,
     )
-    return recorder.with_told(seen, told.ends, restarts=told.restarts, now=now)
+    ended = kind.read_status(job).finished_at or now
+    return recorder.with_told(seen, told.ends, restarts=told.restarts, at=min(ended, now))
 
 
 def replica_of(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str]:

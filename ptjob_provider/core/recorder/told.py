@@ -26,15 +26,15 @@ def with_end_told(record: Record, end: Termination) -> Record:
     return replace(record, terminations=(*record.terminations, replace(end, key=told_key(end.replica))))
 
 
-def with_told(record: Record, ends: Iterable[Termination], *, restarts: int, now: datetime) -> Record:
+def with_told(record: Record, ends: Iterable[Termination], *, restarts: int, at: datetime) -> Record:
     """Return the record with failures and a number of restarts that the job's own status tells.
 
     Args:
         record: what was seen; not changed.
-        ends: failures of containers, one a replica; one without an instant counts as of now, after what was seen.
+        ends: failures of containers, one a replica; one without an instant counts as of then.
         restarts: how many there were; what was seen counts if it is more.
-        now: our clock at the time of looking.
+        at: the job's end, or the time of looking before it.
     """
     for end in ends:
-        record = with_end_told(record, replace(end, finished_at=end.finished_at or now))
+        record = with_end_told(record, replace(end, finished_at=end.finished_at or at))
     return bounded(replace(record, restarts_told=max(record.restarts_told, restarts)))
