@@ -161,6 +161,46 @@ async def test_workloads_are_read_in_the_version_that_the_server_serves(
     assert await asked(monkeypatch, *script) == (versions, told)
 
 
+OTHER = JobRef(kind="PyTorchJob", namespace="team", name="other", uid="j-4")
+
+
+async def test_a_job_in_a_queue_is_shown_what_its_queue_says_and_nothing_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also while events of another job are asked for: each change wakes whoever follows it."""
+    monkeypatch.setattr(reasons, "_SETTLING", 0.01)
+    monkeypatch.setattr(reasons, "_PAUSES", (0.01, 0.01))
+    queued, other, reading = suspended(), World(OTHER), Reasons("team")
+    other.show_job(
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": {"name": "other", "namespace": "team", "uid": "j-4", "creationTimestamp": SINCE},
+            "spec": {"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"containers": [{"name": "pytorch"}]}}}}},
+        }
+    )
+    shown: list[set[str]] = []
+
+    def show_events(world: World, events: dict[str, Any]) -> None:
+        if world is queued:
+            shown.append(set(events))
+
+    monkeypatch.setattr(World, "show_events", show_events)
+
+    async with stand_in_api_server(*[EMPTY, workloads(NEWER)] * 3) as server, lease(server.config()) as client:
+        for world in (queued, other):
+            reading.look_at(world)
+        task = asyncio.create_task(reading.run(client))
+        async with asyncio.timeout(PATIENCE):
+            while len(shown) < 3:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    assert shown[:3] == [{"w-1"}] * 3
+
+
 async def test_who_looks_once_asks_once_and_at_once() -> None:
     """One question, and the answer is there."""
     world = suspended()

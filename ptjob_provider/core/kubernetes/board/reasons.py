@@ -67,9 +67,9 @@ class Reasons:
         while True:
             await self._box.until(lambda: bool(self._asking))
             await asyncio.sleep(_SETTLING)
-            asking = {world: world.asks_about() for world in self._asking.values()}
+            asking = {world: about for world in self._asking.values() if (about := world.asks_about())}
             subjects = {subject for about in asking.values() for subject in about}
-            queued = [world for world in asking if world.asks_queue]
+            queued = [world for world in self._asking.values() if world.asks_queue]
             if subjects:
                 await self._read_all(client, asking, subjects)
             await self._read_queues(client, queued)
