@@ -76,7 +76,7 @@ class Commands(LazyGroup):
 
 def _of_files(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Refuse a kubeconfig that is not there: a cluster that nobody meant would be asked instead, or none."""
-    if value is None or any(Path(path).expanduser().is_file() for path in value.split(":")):
+    if value is None or any(Path(path).expanduser().exists() for path in value.split(":")):
         return value
     raise click.BadParameter(f"{value} is not there", ctx=context, param=param)
 

@@ -161,10 +161,11 @@ class Place:
         from ptjob_provider.core.kubernetes import ClusterConfig  # noqa: PLC0415 - as above
 
         paths = ":".join(str(path) for path in self.kubeconfigs)
-        in_cluster = not paths and _POD_NAMESPACE.is_file()
-        if not in_cluster and not any(path.is_file() for path in self.kubeconfigs):
-            named = paths or str(_USUAL)
-            raise InvalidSpec(f"{named} is not there, and this is no pod: {_WITHOUT_KUBECONFIG}")
+        is_pod = _POD_NAMESPACE.is_file()
+        in_cluster = not paths and is_pod
+        if not in_cluster and not any(path.exists() for path in self.kubeconfigs):  # a shell's pipe will do
+            missing = f"{paths or _USUAL} is not there" + ("" if is_pod else ", and this is no pod")
+            raise InvalidSpec(f"{missing}: {_WITHOUT_KUBECONFIG}")
         return ClusterConfig(
             in_cluster=in_cluster,
             kube_config_path=paths or None,
@@ -250,7 +251,8 @@ def airflow_section(environ: Mapping[str, str], section: str = "ptjob") -> Mappi
 def _asked_backend(asked: Asked) -> str | None:
     """Return what the command line says, in whatever words: no variable may turn a cluster into this machine."""
     here = {"--root": asked.root, "--claims": asked.claims, "--backend local": asked.backend == "local"}
-    there = {"--context": asked.context, "--kubeconfig": asked.kubeconfig}
+    is_cluster = asked.backend == "kubernetes"
+    there = {"--context": asked.context, "--kubeconfig": asked.kubeconfig, "--backend kubernetes": is_cluster}
     ours, theirs = _said(here), _said(there)
     if ours and theirs:
         raise ValueError(f"{theirs} asks for a cluster and {ours} for this machine: leave one of them out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from ptjob_provider.cli import main
+from ptjob_provider.cli import place as places
 from ptjob_provider.cli.place import Asked, Place, find_place
 from ptjob_provider.core.errors import InvalidSpec
 
@@ -88,6 +90,11 @@ def test_the_back_end_is_the_one_that_was_asked_for_or_configured_or_is_there(
     [
         ({"backend": "local", "context": "c"}, {}, "--context asks for a cluster and --backend local for this machine"),
         ({"root": "/jobs", "kubeconfig": "/k"}, {}, "--kubeconfig asks for a cluster and --root for this machine"),
+        (
+            {"backend": "kubernetes", "root": "/jobs"},
+            {},
+            "--backend kubernetes asks for a cluster and --root for this machine",
+        ),
         ({}, {"PTJOB_BACKEND": "cloud"}, "PTJOB_BACKEND: 'cloud' is not allowed; allowed: kubernetes, local"),
     ],
 )
@@ -215,6 +222,28 @@ def test_without_a_kubeconfig_it_is_said_which_is_missing_and_what_to_say(
     assert result.exit_code == 2
     assert result.output.startswith(f"Error: {missing} is not there, and this is no pod: name the cluster's kubeconfig")
     assert result.output.endswith("or say --backend local\n")
+
+
+def test_a_kubeconfig_may_be_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a shell has it that keeps credentials off the disk."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setenv("KUBECONFIG", str(pipe))
+
+    assert find_place(asked(backend="kubernetes"), {"KUBECONFIG": str(pipe)}).open() is not None
+    result = CliRunner().invoke(main, ["--kubeconfig", str(pipe), "completion", "bash"])
+    assert result.exit_code == 0, result.output
+
+
+def test_in_a_pod_a_kubeconfig_that_is_missing_is_said_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook's variable may name one that was never there."""
+    (tmp_path / "namespace").write_text("team")
+    monkeypatch.setattr(places, "_POD_NAMESPACE", tmp_path / "namespace")
+
+    with pytest.raises(InvalidSpec, match=r"^/none/config is not there: name the cluster's kubeconfig"):
+        find_place(asked(backend="kubernetes"), {"KUBECONFIG": "/none/config"}).open()
 
 
 def test_opening_a_place_on_this_machine_loads_no_client(home: Path) -> None:
