@@ -13,7 +13,7 @@ import click
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit, emit_rows, notice, run
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import JobNotFound
+from ptjob_provider.core.errors import JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
 from ptjob_provider.core.kinds.ours import QUEUE_LABEL
 from ptjob_provider.core.lookup import find_job
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.snapshot import Snapshot
+
+_AT_ONCE = 16
+"""Jobs whose pods are asked for at the same time: each that has ended takes a request or two."""
 
 DELETE_TIMEOUT = 60.0
 """Seconds; a local job's processes are gone within a few, whatever they do about signals."""
@@ -116,17 +119,25 @@ async def _rows(place: Place, selector: Mapping[str, str], *, with_nodes: bool) 
     jobs = await find_jobs(backend, place.looked_in, selector, kind=place.kind)
     if not with_nodes:
         return [row_of(job) for job in jobs]
-    return await asyncio.gather(*(_row_with_nodes(backend, job) for job in jobs))
+    turns = asyncio.Semaphore(_AT_ONCE)
+    found = await asyncio.gather(*(_nodes(backend, job, turns) for job in jobs))
+    if refused := next((each for each in found if isinstance(each, PermissionDenied)), None):
+        notice(f"not all nodes are known: {refused}")
+    known = ([] if isinstance(each, PermissionDenied) else each for each in found)
+    return [{**row_of(job), "nodes": nodes} for job, nodes in zip(jobs, known, strict=True)]
 
 
-async def _row_with_nodes(backend: Backend, job: Manifest) -> dict[str, Any]:
-    """Return a job's row with the nodes of its pods, rank 0's first."""
-    async with aclosing(backend.watch(JobRef.of(job))) as watch:
-        pods = (await anext(watch)).pods
+async def _nodes(backend: Backend, job: Manifest, turns: asyncio.Semaphore) -> list[str] | PermissionDenied:
+    """Return the nodes of a job's pods, rank 0's first, or why they may not be seen."""
+    try:
+        async with turns, aclosing(backend.watch(JobRef.of(job))) as watch:
+            pods = (await anext(watch)).pods
+    except PermissionDenied as error:
+        return error
     replica_of = kinds.replica_of(job)
     placed = {replica_of(pod): (pod.get("spec") or {}).get("nodeName") for pod in pods}
     nodes = [placed.get(replica.name) for replica in kinds.replicas(job)]
-    return {**row_of(job), "nodes": list(dict.fromkeys(node for node in nodes if node))}
+    return list(dict.fromkeys(node for node in nodes if node))
 
 
 async def _delete(place: Place, name: str, *, ignore_not_found: bool) -> None:

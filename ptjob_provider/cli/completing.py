@@ -6,6 +6,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, TypeVar
 
+from ptjob_provider.cli.parameters import NAMESPACE
 from ptjob_provider.cli.place import Asked, Place, find_place
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import PTJobError
@@ -48,7 +49,7 @@ def namespaces_of(context: click.Context) -> list[str]:
 
 def _asked(context: click.Context, what: Callable[[Place], Awaitable[list[str]]]) -> list[str]:
     said = context.find_root().params
-    namespace = context.params.get("namespace") or said.get("namespace")
+    namespace = context.meta.get(NAMESPACE) or said.get("namespace")
     try:
         place = find_place(Asked(namespace=namespace, **{name: said.get(name) for name in _ASKED}), os.environ)
         return asyncio.run(_in_time(what(place)))

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="Callable[..., Any]")
 
+NAMESPACE = "ptjob_provider.namespace"
+"""Where a command line's own namespace is kept in its context, for whoever completes it."""
+
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 SPAN_RULE = "a span such as 90s, 10m, 2h or 1d12h"
 
@@ -124,7 +127,9 @@ def _everywhere(context: click.Context, _: click.Parameter, wanted: bool) -> Non
 
 def _in_namespace(context: click.Context, _: click.Parameter, namespace: str | None) -> None:
     if namespace:
-        context.obj = replace(context.obj, asked_namespace=namespace)
+        context.meta[NAMESPACE] = namespace
+        if context.obj is not None:  # a shell that completes opens no place
+            context.obj = replace(context.obj, asked_namespace=namespace)
 
 
 def job_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -15,20 +16,52 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ptjob_provider.cli import tables
+from fakes import ScriptedBackend
+from ptjob_provider.cli import commands, tables
 from ptjob_provider.cli.logs import find_replica
-from ptjob_provider.cli.place import airflow_section
+from ptjob_provider.cli.place import Asked, Place, airflow_section, find_place
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.spec import TrainingJob
 from same_fields import rendered
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
     from machine import Machine
+    from ptjob_provider.core.identity import JobRef
 
+PYTORCHJOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": {}}}
 RUNS_ON = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 EMPTY_COMMIT = ("commit", "-q", "--allow-empty", "-m", "begin")
 COUNTS = "import time\nfor number in range(30):\n    print(number, flush=True)\n    time.sleep(0.1)"
+
+
+class WatchedBackend(ScriptedBackend):
+    """Counts how many jobs are looked at at the same time; the pods of one may not be seen."""
+
+    def __init__(self, *, denied: str) -> None:
+        super().__init__()
+        self.most = self._now = 0
+        self._denied = denied
+
+    async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
+        """Show a job without pods, after a moment."""
+        self._now += 1
+        self.most = max(self.most, self._now)
+        try:
+            await asyncio.sleep(0.01)
+            if ref.name == self._denied:
+                raise PermissionDenied("read pods in team: denied", code=403, reason="Forbidden")
+            yield Observation(job=self.jobs[ref.namespace, ref.name])
+        finally:
+            self._now -= 1
+
+
+def a_place() -> Place:
+    nothing = dict.fromkeys(("namespace", "root", "claims", "kubeconfig", "context"))
+    return find_place(Asked(**{**nothing, "backend": "local", "namespace": "team"}), {})
 
 
 def test_a_list_shows_each_job_with_its_phase_and_for_whom_it_runs(ended: Machine) -> None:
@@ -49,6 +82,31 @@ def test_a_wide_list_says_where_jobs_run(ended: Machine) -> None:
 
     assert first.split() == ["NAME", "PHASE", "REPLICAS", "AGE", "RAN", "KIND", "NODE", "FOR"]
     assert [line.split()[5:7] for line in lines] == [["PyTorchJob", os.uname().nodename]] * 2
+
+
+def test_a_wide_list_asks_for_few_jobs_at_once_and_says_what_it_may_not_see(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A namespace of a week's jobs is no crowd of connections, and one that is denied costs the others nothing."""
+    names = [f"digits-{number:02d}" for number in range(40)]
+    backend = WatchedBackend(denied="digits-07")
+    for name in names:
+        meta = {
+            "namespace": "team",
+            "name": name,
+            "uid": name,
+            "creationTimestamp": "2026-11-20T12:00:00Z",
+            "labels": {},
+        }
+        backend.jobs["team", name] = PYTORCHJOB | {"metadata": meta}
+    monkeypatch.setattr(Place, "open", lambda _: backend)
+
+    commands.list_jobs(a_place(), labels=(), output="wide")
+
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()[1:]] == names
+    assert backend.most == 16
+    assert err.count("not all nodes are known: read pods in team: denied") == 1
 
 
 def test_a_list_of_names_can_be_given_to_other_commands(ended: Machine) -> None:
@@ -321,6 +379,8 @@ def test_a_shell_completes_the_names_of_jobs(ended: Machine) -> None:
         (["data", "ls", "pvc:"], ["pvc://models/"]),
         (["data", "cp", "x", "pvc:"], ["pvc://models/"]),
         (["list", "-n", "d"], ["default"]),
+        (["get", "-n", "default", "g"], ["good"]),
+        (["get", "-n", "team", "g"], []),
         (["-n", "d"], ["default"]),
     ],
 )
