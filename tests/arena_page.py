@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 PAGE = (DOCS / "from-arena.md").read_text()
 ADDRESS = "https://code.example/mnist-pytorch.git"
 IMAGE = "mnist:1"
+WORKING_DIR = "/root"
+"""In the guides' images, and Arena's default: both guides name their program below it."""
+
 ENGLISH, CHINESE = "The guide in English", "The guide in Chinese"
 
 GUIDES: Mapping[str, str] = {
-    ENGLISH: """
+    ENGLISH: f"""
 arena top node
 arena --loglevel info submit pytorch \
     --name=pytorch-dist-git \
@@ -29,7 +32,7 @@ arena --loglevel info submit pytorch \
     --image=registry.cn-beijing.aliyuncs.com/ai-samples/pytorch-with-tensorboard:1.5.1-cuda10.1-cudnn7-runtime \
     --sync-mode=git \
     --sync-source=https://code.aliyun.com/370272561/mnist-pytorch.git \
-    "python /root/code/mnist-pytorch/mnist.py --backend gloo"
+    "python {WORKING_DIR}/code/mnist-pytorch/mnist.py --backend gloo"
 arena get pytorch-dist-git --type pytorchjob
 arena list
 arena get pytorch-local-git
@@ -37,20 +40,20 @@ arena logs pytorch-dist-git
 arena logs pytorch-dist-git -i pytorch-dist-git-worker-0
 arena logs pytorch-dist-git -i pytorch-dist-git-worker-0 -t 5
 """,
-    CHINESE: """
+    CHINESE: f"""
 arena top node
 arena submit pytorch \
     --name=pytorch-dist \
     --gpus=1 \
     --workers=3 \
-    --working-dir=/root \
+    --working-dir={WORKING_DIR} \
     --image=registry.cn-huhehaote.aliyuncs.com/lumo/pytorch-with-tensorboard:1.5.1-cuda10.1-cudnn7-runtime \
     --sync-mode=git \
     --sync-source=https://code.aliyun.com/370272561/mnist-pytorch.git \
     --data=training-data:/mnist_data \
     --tensorboard \
     --logdir=/mnist_data/pytorch_data/logs \
-    "python /root/code/mnist-pytorch/mnist.py --epochs 10 --backend nccl --dir /mnist_data/pytorch_data/logs \
+    "python {WORKING_DIR}/code/mnist-pytorch/mnist.py --epochs 10 --backend nccl --dir /mnist_data/pytorch_data/logs \
 --data /mnist_data/pytorch_data/"
 arena data list
 arena list
@@ -88,10 +91,15 @@ TEMPLATE = '{"backend_without_gpu": "gloo"}'
 
 
 def session(guide: str, **replaced: str) -> list[list[str]]:
-    """Return the words of each line that the page has for a guide, with the image and the address of a test."""
+    """Return the words of each line that the page has for a guide, as a shell gives them to a program.
+
+    The working directory is the one that the page sets; image and address are a test's.
+    """
     part = PAGE.partition(f"### {guide}\n")[2].partition("\n##")[0]
     lines = [shlex.split(line) for line in part.splitlines() if line.startswith("    ")]
-    for given, own in {ADDRESS: replaced.get("address", ADDRESS), IMAGE: replaced.get("image", IMAGE)}.items():
+    (working_dir,) = re.findall(r"^    WORKDIR=(\S+)$", PAGE, re.MULTILINE)
+    others = {ADDRESS: replaced.get("address", ADDRESS), IMAGE: replaced.get("image", IMAGE)}
+    for given, own in {"$WORKDIR": working_dir, **others}.items():
         lines = [[word.replace(given, own) for word in line] for line in lines]
     return lines
 

@@ -11,6 +11,7 @@ from ptjob_provider.core.kinds.code import SYNC_IMAGE, variables_of, with_prefix
 from ptjob_provider.core.spec import Installation
 from rendered import container, mounted, over, pod, render, variables
 
+ARENAS = "/root"
 HTTPS = "https://git.example/team/mnist.git"
 SSH = "git@git.example:team/mnist.git"
 BY_HAND = {"GIT_SYNC_USERNAME": "ann", "GIT_SYNC_PASSWORD": "tops3cret"}
@@ -36,8 +37,8 @@ def test_the_code_is_beside_the_training_in_every_pod() -> None:
     elsewhere = render(code=HTTPS, working_dir="/training").manifest
 
     for role in ("Master", "Worker"):
-        assert container(manifest, role)["workingDir"] == "/root"
-        assert mounted(manifest, role)["/root/code"] == {"name": "code-sync", "emptyDir": {}}
+        assert container(manifest, role)["workingDir"] == ARENAS
+        assert mounted(manifest, role)[f"{ARENAS}/code"] == {"name": "code-sync", "emptyDir": {}}
         assert told(manifest, role)["GIT_SYNC_REPO"] == HTTPS
         assert told(manifest, role)["GIT_SYNC_DEST"] == "mnist"
     assert (container(elsewhere)["workingDir"], "/training/code" in mounted(elsewhere)) == ("/training", True)

@@ -11,6 +11,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Manifest, Owner
 from ptjob_provider.core.kinds import trainjob
+from ptjob_provider.core.kinds.code import DEFAULT_WORKING_DIR
 from ptjob_provider.core.kinds.podtemplate import SHARED_MEMORY_PATH
 from ptjob_provider.core.kinds.trainjob.rendering import _OF_JOB, _OF_PODS, _WHY_NOT
 from ptjob_provider.core.kinds.trainjob.words import STEP, pod_template_of, replicated_jobs
@@ -413,7 +414,7 @@ def test_code_is_fetched_by_the_runtimes_init_container() -> None:
     assert fetching.keys() == {"name", "env", "volumeMounts"}
     assert fetching["name"] == "init-code"
     assert (told["GIT_SYNC_REPO"], told["GIT_SYNC_BRANCH"]) == (CODE["code"], "main")
-    assert {"name": "code-sync", "mountPath": "/root/code"} in training["volumeMounts"]
+    assert {"name": "code-sync", "mountPath": f"{DEFAULT_WORKING_DIR}/code"} in training["volumeMounts"]
     assert "workingDir" not in training
     names = [each["name"] for each in found["spec"]["trainer"]["env"]]
     assert ("EPOCHS" in names, "GIT_SYNC_BRANCH" in names) == (True, False)

@@ -20,6 +20,7 @@ from kubernetes_backend.trainjob_stories import runtime
 from ptjob_provider.core.code_sync import CONTAINER
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds.code import DEFAULT_WORKING_DIR
 from rbac import rules_in, rules_of_kinds
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ async def test_a_private_repository_is_fetched_and_its_revision_told(
 
     with code_servers.http(repository.path.parent, Net.of(lab.cluster), private=True) as address:
         where = {"code": f"{address}/mnist.git", "runtime": "TrainingRuntime/with-code"}
-        submission = await lab.submit("cat /root/code/mnist/train.py", env=env, workers=1, **where)
+        submission = await lab.submit(f"cat {DEFAULT_WORKING_DIR}/code/mnist/train.py", env=env, workers=1, **where)
         conclusion = await lab.follow(submission)
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion

@@ -22,7 +22,7 @@ def with_code(template: Manifest, source: CodeSource | None, *, has_own_runtime:
     """Return the template with the runtime's init container told what to fetch, and the code beside the training.
 
     Whose user it is, its image and what it may take is the runtime's affair, as is where the training starts: the code
-    is in `/root/code/<repository>`.
+    is in `code/<repository>` below `DEFAULT_WORKING_DIR`.
 
     Raises:
         InvalidSpec: the runtime has surely none, or the source says what only a runtime can.
