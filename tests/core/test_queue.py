@@ -245,6 +245,15 @@ async def test_what_its_queue_says_is_among_a_jobs_events(answers: tuple[Any, ..
     assert all("metadata" in each for each in found)
 
 
+async def test_what_a_queue_says_of_a_later_job_of_the_name_is_not_told() -> None:
+    """It is about another one."""
+    ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-2")
+    async with stand_in_api_server((200, QUEUED_JOB), *[EMPTY] * 3) as server:
+        found = await ClusterSite(server.config(attempts=1)).events(ref, ["digits-node-0-0-x"])
+
+    assert (list(found), any("workloads" in line for line in server.requests)) == ([], False)
+
+
 async def test_who_may_not_read_workloads_is_told_so_and_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A permission has no version: the other one would be refused as well."""
     versions, [told] = await asked(monkeypatch, 403, 403)

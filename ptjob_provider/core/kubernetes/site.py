@@ -178,11 +178,12 @@ async def _measured(
 
 
 async def _job(client: Client, ref: JobRef) -> Manifest | None:
-    """Return the job; None if it is gone."""
+    """Return the job; None if it is gone, also where another one has its name."""
     try:
-        return await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
+        found = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
     except JobNotFound:
         return None
+    return found if found["metadata"]["uid"] == ref.uid else None
 
 
 async def _said_by_queue(client: Client, job: Manifest) -> list[Manifest]:
