@@ -1,7 +1,7 @@
 """A real Airflow whose jobs are pods of the tests' cluster, for the whole session.
 
 Its connection is a kubeconfig with the token of a service account that may do what `docs/kubernetes-role.yaml` says,
-and what `docs/kubernetes-role-kinds.yaml` says for the one TrainJob.
+what `docs/kubernetes-role-kinds.yaml` says for the one TrainJob, and what a TensorBoard takes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "timed-out": ("defer_timeout", {"script": TICKS}),
     "retried": ("wait_1", {"script": TICKS}),
     "abandoned": ("wait_0", {"script": TICKS}),
-    "trained": ("defer_0", {"script": TRAINS, **OUTPUTS}),
+    "trained": ("defer_0", {"script": TRAINS, **OUTPUTS, "tensorboard": True}),
     "as-train-job": ("defer_trainjob", {"script": 'echo "rank $RANK of $WORLD_SIZE"', "workers": 2}),
     "marked-failed": ("defer_0", {"script": TICKS, "workers": 2}),
     "marked-success": ("defer_0", {"script": TICKS}),
@@ -152,7 +152,7 @@ def lab(
     shutil.copy(ROOT / "dags" / "digits_handover.py", root / "dags")
     cluster, repositories = trained, tmp_path_factory.mktemp("code")
     with namespace_in(cluster) as namespace, code_servers.digits(repositories, Net.of(cluster)) as code:
-        kubeconfig = service_account(cluster, namespace, rbac.rules_of_kinds())
+        kubeconfig = service_account(cluster, namespace, [*rbac.rules_of_kinds(), *rbac.tensorboard_rules()])
         Tenant(cluster, namespace).claim("digits")
         hidden = secrets_of(kubeconfig)
         _deposit(cluster, namespace, hidden)

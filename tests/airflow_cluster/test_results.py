@@ -15,19 +15,25 @@ if TYPE_CHECKING:
 def test_a_deferred_training_is_read_line_by_line_and_hands_over_its_model(lab: Lab, runs: dict[str, TaskRun]) -> None:
     """Rank 0's epochs are in the task's log while no worker waits; then model and curves are facts of the result.
 
-    So is the commit: the program came from a repository.
+    So is the commit: the program came from a repository. A TensorBoard stood beside it, whose address was told at once.
     """
     task = runs["trained"]
     task.wait_for_line("epoch 2/2", timeout=PATIENCE)
     state = task.state
     ref = task.ref
+    url = task.xcom("tensorboard_url")
+    beside = lab.cluster.kubectl.get("service", f"{ref.name}-tensorboard", namespace=lab.namespace)
     lab.release(ref)
 
     assert task.wait(timeout=PATIENCE) == "success"
     assert state == "deferred"
+    by_node, by_name = f":{beside['spec']['ports'][0]['nodePort']}/", f"//{ref.name}-tensorboard."
+    assert url.startswith("http://")
+    assert by_node in url or by_name in url  # while its pod has no node yet it is the address within the cluster
     result = task.xcom()
     assert result["job"] == ref.to_dict()
     assert result["phase"] == "Succeeded"
+    assert result["tensorboard_url"] == url
     assert result["git_revision"] == lab.code.revision
     assert result["model"]["uri"] == "pvc://digits/models/7/model.pt"
     assert result["model"]["bytes"] > 100_000

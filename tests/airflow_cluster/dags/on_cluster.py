@@ -26,6 +26,7 @@ def training(**more: Any) -> PyTorchJobOperator:
         "volumes": "{{ dag_run.conf.get('volumes') }}",
         "model": "{{ dag_run.conf.get('model') }}",
         "tfevents": "{{ dag_run.conf.get('tfevents') }}",
+        "tensorboard": "{{ dag_run.conf.get('tensorboard') }}",
         "termination_grace_period_seconds": 1,
         "retry_delay": timedelta(seconds=1),
     }
