@@ -21,6 +21,9 @@ SILENT = 0
 RESET = -1
 """The connection is closed instead of answering."""
 
+_ROUNDS = 10
+"""Of the loop, more than asyncio takes to open what was accepted, or to close what is to be closed."""
+
 
 @dataclass
 class StandInApiServer:
@@ -37,8 +40,7 @@ class StandInApiServer:
     bodies: list[Any] = field(default_factory=list)
     came_at: list[float] = field(default_factory=list)
     url: str = ""
-    over: asyncio.Event = field(default_factory=asyncio.Event)
-    busy: int = 0
+    answering: set[asyncio.Task[None]] = field(default_factory=set)
 
     def config(self, **settings: Any) -> ClusterConfig:
         """Return how a client reaches it."""
@@ -54,9 +56,25 @@ class StandInApiServer:
         }
         return ClusterConfig(kube_config=json.dumps(document), **settings)
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the one request of a connection."""
-        self.busy += 1
+    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the one request of a connection; it is closed afterwards, also if that never begins."""
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self.answering.add(task)
+        task.add_done_callback(self.answering.discard)
+        task.add_done_callback(lambda _: writer.close())
+
+    async def end(self) -> None:
+        """Close what is open, and what was accepted and is not open yet."""
+        for _ in range(_ROUNDS):
+            await asyncio.sleep(0)
+        ending = tuple(self.answering)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        for _ in range(_ROUNDS):
+            await asyncio.sleep(0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             self.requests.append(head.splitlines()[0])
@@ -64,22 +82,12 @@ class StandInApiServer:
             length = re.search(r"(?im)^content-length: *([1-9]\d*)", head)
             self.bodies.append(json.loads(await reader.readexactly(int(length[1]))) if length else None)
             await self._answer(writer)
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
-        self.busy -= 1
-
-    async def end(self) -> None:
-        """Close what is open."""
-        self.over.set()
-        while self.busy:  # noqa: ASYNC110 - a few rounds of the loop
-            await asyncio.sleep(0.01)
 
     async def _answer(self, writer: asyncio.StreamWriter) -> None:
         step = self.script.pop(0) if self.script else 200
         code, extra = step if isinstance(step, tuple) else (step, None)
         if code == SILENT:
-            await self.over.wait()
+            await asyncio.Event().wait()
         elif code != RESET:
             writer.write(_response(code, extra))
             await writer.drain()
@@ -89,10 +97,12 @@ class StandInApiServer:
 async def stand_in_api_server(*script: Any) -> AsyncIterator[StandInApiServer]:
     """Run it on loopback."""
     stand_in = StandInApiServer(script=list(script))
-    server = await asyncio.start_server(stand_in.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(stand_in.connected, "127.0.0.1", 0)
     stand_in.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server:
+    try:
         yield stand_in
+    finally:
+        server.close()
         await stand_in.end()
 
 
