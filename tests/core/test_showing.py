@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
@@ -60,6 +60,60 @@ async def test_what_stands_beside_a_job_is_taken_although_its_address_is_not_not
         verbs = [line.split()[0] for line in server.requests]
 
     assert verbs == ["GET", "GET"]
+
+
+async def test_what_stands_beside_a_job_and_starts_is_waited_for() -> None:
+    """It was made a moment ago, or its machine is busy: a second pod would be one too many on the claim."""
+    script = ((200, {}), pods(beside()), pods(beside(nodeName="n")), pods(beside({"running": {}})), pods(READY))
+    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+        async with shown(client, asked()) as address:
+            assert address.startswith("http://127.0.0.1:")
+        verbs = [line.split()[0] for line in server.requests]
+
+    assert verbs == ["GET"] * 5
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"waiting": {"reason": "CrashLoopBackOff"}},
+        {"waiting": {"reason": "ErrImagePull"}},
+        {"PodScheduled": "Unschedulable"},
+        {"phase": "Failed"},
+        {"leaves": True},
+    ],
+)
+async def test_what_stands_beside_a_job_and_will_not_show_it_is_not_waited_for(status: dict[str, Any]) -> None:
+    """A pod of one's own may fare better: what is beside a suspended job waits for a pod of the job."""
+    async with stand_in_api_server((200, {}), pods(beside(status)), GONE) as server, lease(server.config()) as client:
+        with pytest.raises(InvalidSpec, match="a claim of namespace team"):
+            await enter(client, asked())
+        paths = [line.split()[1] for line in server.requests]
+
+    assert paths[2:] == ["/api/v1/namespaces/team/persistentvolumeclaims/runs"]
+
+
+async def test_what_stands_beside_a_job_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs and does not listen; the pod that is started then says why, if that is the image's fault."""
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.showing._COMING", 0.1)
+    script = ((200, {}), pods(beside({"running": {}})), GONE)
+    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+        with pytest.raises(InvalidSpec, match="a claim of namespace team"):
+            await enter(client, asked())
+
+
+def beside(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """Return a pod beside the job whose container is in this state, or which is in this phase, or cannot be placed."""
+    found = dict(status or {})
+    meta: dict[str, Any] = {"name": "beside", "uid": "p-1"}
+    if found.pop("leaves", False):
+        meta["deletionTimestamp"] = "2026-11-20T12:00:00Z"
+    told: dict[str, Any] = {"phase": found.pop("phase", "Pending")}
+    if reason := found.pop("PodScheduled", ""):
+        told["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": reason}]
+    if found:
+        told["containerStatuses"] = [{"name": "tensorboard", "state": found}]
+    return {"metadata": meta, "spec": {"containers": [{"name": "tensorboard"}], **spec}, "status": told}
 
 
 async def test_what_has_been_let_go_is_not_taken_although_it_still_ends() -> None:
@@ -162,3 +216,16 @@ async def test_why_a_connection_failed_is_said(caplog: pytest.LogCaptureFixture)
         writer.close()
 
     assert "team/look: a connection to port 6006 failed: connection refused" in caplog.text
+
+
+@pytest.mark.parametrize("rounds", range(4, 9))
+async def test_a_connection_that_has_just_come_is_closed_when_the_looking_ends(rounds: int) -> None:
+    """Also one that asyncio has only just opened, over which nothing was carried: whoever opened it would wait."""
+    async with tunnel(cast("Client", KubeletStandIn()), "team", "look", port=6006, local_port=0) as port:
+        browser = socket.create_connection(("127.0.0.1", port), timeout=10)
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+
+    await asyncio.sleep(0)
+    with browser, suppress(ConnectionResetError):
+        assert browser.recv(1) == b""

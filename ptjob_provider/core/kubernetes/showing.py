@@ -5,6 +5,7 @@ Through the TensorBoard beside a job, else through a pod that is started for it 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from contextlib import asynccontextmanager, suppress
@@ -20,6 +21,8 @@ from ptjob_provider.core.kubernetes.pod_start import until
 from ptjob_provider.core.kubernetes.probe_answer import seen
 from ptjob_provider.core.kubernetes.probe_pod import is_held_by_one_node
 from ptjob_provider.core.kubernetes.tunnel import tunnel
+from ptjob_provider.core.recorder import WaitKind
+from ptjob_provider.core.recorder.pods import read_pod, wait_of
 from ptjob_provider.core.site import check_known
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
@@ -34,6 +37,11 @@ logger = logging.getLogger(__name__)
 
 _LINES = 5
 """How many of a pod's last lines are said of why it has ended."""
+
+_COMING = 60.0
+"""Seconds to wait for what stands beside a job and starts; without them a second pod would be on the claim."""
+
+_INTERVAL = 0.5
 
 _IMAGE = "name an image that nodes can pull and whose `python3` has TensorBoard: --image, or [ptjob] tensorboard_image"
 
@@ -63,7 +71,7 @@ async def _tunnelled(client: Client, what: Shown, pod: str) -> AsyncIterator[str
 
 
 async def _beside(client: Client, what: Shown) -> str:
-    """Return the pod that stands beside the job and shows its folder; "" if there is none that does.
+    """Return the pod that stands beside the job and shows its folder; "" if there is none that does, or soon will.
 
     Arena's is taken, too: a job that says nothing of one may have one. One that has been let go may still be ending:
     its Deployment has gone.
@@ -72,9 +80,14 @@ async def _beside(client: Client, what: Shown) -> str:
         return ""
     labels = tensorboard_objects.labels_of(what.job["metadata"]["name"])
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
-    for pod in await client.items(paths.pods(what.namespace), labelSelector=selector):
-        if _is_ready(pod):
-            return str(pod["metadata"]["name"])
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_COMING):
+            while pods := await client.items(paths.pods(what.namespace), labelSelector=selector):
+                if ready := [pod for pod in pods if _is_ready(pod)]:
+                    return str(ready[0]["metadata"]["name"])
+                if not any(_is_coming(pod) for pod in pods):
+                    break
+                await asyncio.sleep(_INTERVAL)
     return ""
 
 
@@ -139,6 +152,17 @@ async def _swept(client: Client, namespace: str) -> None:
 def _is_ready(pod: Manifest) -> bool:
     conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions") or ()}
     return conditions.get("Ready") == "True" and not pod["metadata"].get("deletionTimestamp")
+
+
+def _is_coming(pod: Manifest) -> bool:
+    """Whether it is on its way: nobody deletes it, it has ended nowhere, and no more than a start keeps it."""
+    read = read_pod(pod, tensorboard_objects.CONTAINER)
+    if read.is_leaving or read.is_over:
+        return False
+    wait = wait_of(read, ())
+    if wait is not None and wait.kind is WaitKind.QUEUED:
+        return not read.condition("PodScheduled")  # a scheduler has found no node for it, or has not looked yet
+    return wait is None or wait.kind is WaitKind.STARTING
 
 
 def _obstacle(pod: Manifest, events: Sequence[Manifest]) -> str:

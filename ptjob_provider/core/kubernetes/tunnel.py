@@ -46,18 +46,18 @@ async def tunnel(client: Client, namespace: str, pod: str, *, port: int, local_p
 
     carrying: set[asyncio.Task[None]] = set()
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - the server made it
-        carrying.add(task)
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with client.socket(path, [("ports", str(port))]) as socket:
                 await _carry(socket, reader, writer)
         except (PTJobError, OSError, aiohttp.ClientError) as error:
             logger.warning("%s/%s: a connection to port %d failed: %s", namespace, pod, port, error)
-        finally:
-            carrying.discard(task)
-            writer.close()
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(carry(reader, writer))
+        carrying.add(task)
+        task.add_done_callback(carrying.discard)
+        task.add_done_callback(lambda _: writer.close())  # also if it is told to end before it has begun
 
     try:
         server = await asyncio.start_server(connected, "127.0.0.1", local_port)
