@@ -139,11 +139,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def story(cluster: Cluster, namespace: str) -> str:
-    """Return what can be read about a namespace's jobs and pods."""
+    """Return what can be read about a namespace's jobs and pods, and the last lines of these."""
     parts = []
     for words in (("describe", "pytorchjobs,pods"), ("get", "events", "--sort-by=.lastTimestamp")):
         with contextlib.suppress(ClusterFailed):
             parts.append(last_lines(cluster.kubectl(*words, "--namespace", namespace), 200))
+    with contextlib.suppress(ClusterFailed):
+        for pod in cluster.kubectl.list("pods", namespace=namespace):
+            words = ("logs", pod["metadata"]["name"], "--all-containers", "--prefix", "--tail=30", "--ignore-errors")
+            parts.append(cluster.kubectl(*words, "--namespace", namespace))
     return "\n".join(parts)
 
 
