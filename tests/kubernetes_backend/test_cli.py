@@ -28,7 +28,7 @@ SPEAKS = """
 for n in 1 2 3; do echo "rank $RANK line $n"; done
 until [ -e /tmp/go ]; do sleep 0.1; done
 sleep 3
-echo "rank $RANK ends"
+echo "rank $RANK ends as $PART"
 """
 
 # A command ends while a connection that it does not need any more may still be shaking hands; its process ends with it.
@@ -92,8 +92,11 @@ def test_looking_at_a_succeeded_job_starts_no_pod_unless_it_is_asked_to(terminal
 
 
 def test_logs_of_each_replica_are_read_and_followed_to_the_end(terminal: Terminal) -> None:
-    """Rank 0's without a choice; `-t` begins late, `-f` goes on; of all, of a last time, with the times of lines."""
-    submission = terminal.submit("speaks", SPEAKS)
+    """Rank 0's without a choice; `-t` begins late, `-f` goes on; of all, of a last time, with the times of lines.
+
+    A worker's own variables are laid over everybody's.
+    """
+    submission = terminal.submit("speaks", SPEAKS, env={"PART": "everybody"}, worker={"env": {"PART": "worker"}})
     name = submission.ref.name
 
     terminal.lines_of(f"{name}-worker-0")
@@ -112,9 +115,9 @@ def test_logs_of_each_replica_are_read_and_followed_to_the_end(terminal: Termina
     assert {line.split()[0].strip("[]:") for line in both} == {"master-0", "worker-0"}
     assert datetime.fromisoformat(instant).tzinfo is not None
     assert (young, none) == (lines[:3], "")
-    assert followed == [*lines[:3], "rank 0 ends"]
+    assert followed == [*lines[:3], "rank 0 ends as everybody"]
     assert worker.exit_code == 0
-    assert worker.stdout.splitlines()[-1] == "rank 1 ends"
+    assert worker.stdout.splitlines()[-1] == "rank 1 ends as worker"
     assert "rank 1 line 1" not in worker.stdout
 
 
