@@ -93,13 +93,12 @@ async def test_what_stands_beside_a_job_and_will_not_show_it_is_not_waited_for(s
     assert paths[2:] == ["/api/v1/namespaces/team/persistentvolumeclaims/runs"]
 
 
-async def test_what_stands_beside_a_job_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_stands_beside_a_job_is_waited_for_half_of_the_time_at_most() -> None:
     """It runs and does not listen; the pod that is started then says why, if that is the image's fault."""
-    monkeypatch.setattr("ptjob_provider.core.kubernetes.showing._COMING", 0.1)
     script = ((200, {}), pods(beside({"running": {}})), GONE)
     async with stand_in_api_server(*script) as server, lease(server.config()) as client:
         with pytest.raises(InvalidSpec, match="a claim of namespace team"):
-            await enter(client, asked())
+            await enter(client, asked(timeout=0.2))
 
 
 def beside(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
@@ -39,7 +41,8 @@ _LINES = 5
 """How many of a pod's last lines are said of why it has ended."""
 
 _COMING = 60.0
-"""Seconds to wait for what stands beside a job and starts; without them a second pod would be on the claim."""
+"""Seconds to wait for what stands beside a job and starts, half of all that there are at most; else a second pod would
+be on the claim."""
 
 _INTERVAL = 0.5
 
@@ -54,12 +57,14 @@ async def shown(client: Client, what: Shown) -> AsyncIterator[str]:
         InvalidSpec: there is no such claim, no image that shows it, or the port is taken.
         ClusterError: the pod may not be made or reached, or did not run in time; the text says why.
     """
+    began = time.monotonic()
     beside = await _beside(client, what)
     if beside:
         async with _tunnelled(client, what, beside) as address:
             yield address
         return
     check_known(what)
+    what = replace(what, timeout=what.timeout - (time.monotonic() - began))
     async with _started(client, what) as pod, _tunnelled(client, what, pod) as address:
         yield address
 
@@ -81,7 +86,7 @@ async def _beside(client: Client, what: Shown) -> str:
     labels = tensorboard_objects.labels_of(what.job["metadata"]["name"])
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     with suppress(TimeoutError):
-        async with asyncio.timeout(_COMING):
+        async with asyncio.timeout(min(_COMING, what.timeout / 2)):
             while pods := await client.items(paths.pods(what.namespace), labelSelector=selector):
                 if ready := [pod for pod in pods if _is_ready(pod)]:
                     return str(ready[0]["metadata"]["name"])
