@@ -59,6 +59,7 @@ class ScriptedNode:
         runs: of the pod's container, oldest first; the node keeps the last two.
         uid: of the pod; None: it is gone.
         told: how many runs the pod's status tells of; it may be behind.
+        changes: what the status tells of by and by, one after the other; all of it at last.
         is_late: whether nothing is told of the pod before it is asked for.
         has_ended: whether the job has succeeded; one whose pod is gone has.
         forgets: whether the node has only the last run any more, and the status tells of no other.
@@ -80,6 +81,7 @@ class ScriptedNode:
     breaks: list[int | None] = field(default_factory=list)
     asked: list[dict[str, str]] = field(default_factory=list)
     then: list[Callable[[ScriptedNode], None]] = field(default_factory=list)
+    changes: list[Callable[[ScriptedNode], None]] = field(default_factory=list)
     log_streams: LogStreams = field(default_factory=lambda: LogStreams(1))
 
     # --- the client
@@ -142,9 +144,12 @@ class ScriptedNode:
         self.is_late, self.told = False, 0
 
     async def change(self, _timeout: float) -> None:
-        """Tell of all runs a moment later."""
+        """Tell a moment later of what comes next, or of all runs."""
         await asyncio.sleep(0)
-        self.told = 0
+        if self.changes:
+            self.changes.pop(0)(self)
+        else:
+            self.told = 0
 
 
 def _state(run: ScriptedRun, *, is_over: bool) -> dict[str, Any]:

@@ -136,10 +136,23 @@ async def test_a_run_that_is_not_told_yet_is_no_gap() -> None:
     assert await texts(node, place(2.0)) == ["at 3.0", "at 9.0"]
 
 
-@pytest.mark.parametrize("ended", [False, True])
-async def test_a_run_whose_log_was_taken_for_the_next_ones_is_read_late(*, ended: bool) -> None:
+def behind(status: str) -> ScriptedNode:
+    """Return a node that serves the second run, while the status tells of the first one: as running, as over, or both.
+
+    Both, one after the other, is what a watch tells that is opened again after a while.
+    """
+    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=status == "over"), run(9.0, 9.5, began=9)], told=1)
+    node.changes = [lambda node: setattr(node.runs[0], "ended", True)] if status == "running, then over" else []
+    return node
+
+
+BEHIND = pytest.mark.parametrize("status", ["running", "over", "running, then over"])
+
+
+@BEHIND
+async def test_a_run_whose_log_was_taken_for_the_next_ones_is_read_late(status: str) -> None:
     """It is opened in the moment in which the status still tells of the run before, as running or as over."""
-    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=ended), run(9.0, 9.5, began=9)], told=1)
+    node = behind(status)
 
     assert await texts(node) == [
         "at 9.0",
@@ -163,10 +176,10 @@ async def test_a_run_that_ended_in_the_second_in_which_the_next_ones_lines_came_
     ]
 
 
-@pytest.mark.parametrize("ended", [False, True])
-async def test_a_run_whose_log_was_taken_for_the_next_ones_and_is_gone_is_told(*, ended: bool) -> None:
+@BEHIND
+async def test_a_run_whose_log_was_taken_for_the_next_ones_and_is_gone_is_told(status: str) -> None:
     """The node keeps the last run only of a container that will not run again."""
-    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=ended), run(9.0, 9.5, began=9)], told=1)
+    node = behind(status)
     node.then = [lambda node: setattr(node, "forgets", True)]
 
     assert await texts(node) == [
@@ -176,10 +189,11 @@ async def test_a_run_whose_log_was_taken_for_the_next_ones_and_is_gone_is_told(*
     ]
 
 
-@pytest.mark.parametrize("ended", [False, True])
-async def test_a_run_whose_log_was_taken_for_the_next_ones_and_cannot_be_read_is_told(*, ended: bool) -> None:
+@BEHIND
+async def test_a_run_whose_log_was_taken_for_the_next_ones_and_cannot_be_read_is_told(status: str) -> None:
     """The status still tells of it; that the lines of the next one came whole says nothing of its own."""
-    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=ended), run(9.0, 9.5, began=9)], told=1, removes=True)
+    node = behind(status)
+    node.removes = True
 
     told = await followed(node)
 

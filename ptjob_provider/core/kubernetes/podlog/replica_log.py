@@ -247,9 +247,13 @@ class ReplicaLog:
                 yield losses.skipped(self._name, self._at.since(before) or losses.start_of_run(before), run)
 
     async def _late(self, run: Run, is_previous: bool) -> AsyncGenerator[LogLine, None]:  # noqa: FBT001 - of a pair
-        """Yield a run after its end; from its start where lines of the next run were taken for its first ones."""
-        mistaken, read = self._first or (self._at.place_in(run) if is_previous else None), self._at.read
-        if mistaken is None or not await self._is_of_a_later_run(mistaken, run, is_previous=is_previous):
+        """Yield a run after its end; from its start where lines of the next run were taken for its first ones.
+
+        That can be told of the node's previous run only: where the status has one that is over as the newest, what is
+        served in its name may still be the next one's, of which the status has not told yet.
+        """
+        mistaken, read = (self._first or self._at.place_in(run)) if is_previous else None, self._at.read
+        if mistaken is None or not await self._is_of_a_later_run(mistaken, run):
             async for line in self._read_to_end(run, is_previous=is_previous):
                 yield line
             self._first = None if is_previous else self._first
@@ -259,7 +263,7 @@ class ReplicaLog:
         last: LogLine | None = None
         self._at.read = self._belated
         try:
-            async for line in self._read_to_end(run, is_previous=is_previous):
+            async for line in self._read_to_end(run, is_previous=True):
                 if self._belated is None:
                     self._belated = losses.start_of_run(run)
                     yield losses.belated(self._name, self._belated, mistaken.timestamp)
@@ -273,9 +277,9 @@ class ReplicaLog:
         if last is not None:
             yield replace(last, cursor=later)  # whoever goes on behind it has been told the later lines
 
-    async def _is_of_a_later_run(self, place: LogCursor, run: Run, *, is_previous: bool) -> bool:
-        """Whether a line was told as one of this run and cannot be; the log decides where whole seconds do not."""
-        if run.was_over_before(place.timestamp) or not (is_previous and run.may_be_over_before(place.timestamp)):
+    async def _is_of_a_later_run(self, place: LogCursor, run: Run) -> bool:
+        """Whether a line was told as one of the previous run and cannot be; its log decides where seconds do not."""
+        if run.was_over_before(place.timestamp) or not run.may_be_over_before(place.timestamp):
             return run.was_over_before(place.timestamp)
         reader = LogReader(run, place)
         async with self._client.log_streams.reading(), self._open(run, place, previous="true") as chunks:
