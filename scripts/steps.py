@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 
+_MOST_OF_A_MESSAGE = 600
+"""Characters of why a test failed that the summary has."""
+
 
 @dataclass
 class Step:
@@ -126,16 +129,20 @@ def _environment(measures: Path) -> dict[str, str]:
 
 
 def _failures(report: Path) -> list[str]:
-    """Return each failed test with the first line of why; a log that is cut from above ends with them."""
+    """Return each failed test with the beginning of why; a log that is cut from above ends with them."""
     if not report.exists():
         return []
     cases = ET.parse(report).getroot().iter("testcase")  # noqa: S314 - our own pytest wrote it
     found = [(case, case.find("failure") if case.find("error") is None else case.find("error")) for case in cases]
     return [
-        f"FAILED {case.get('classname')}::{case.get('name')}: {(why.get('message') or '').split(chr(10))[0][:300]}"
+        f"FAILED {case.get('classname')}::{case.get('name')}: {_shortened(why.get('message') or '')}"
         for case, why in found
         if why is not None
     ]
+
+
+def _shortened(message: str) -> str:
+    return " | ".join(line.strip() for line in message.splitlines() if line.strip())[:_MOST_OF_A_MESSAGE]
 
 
 def _counts(report: Path) -> Counter[str]:
