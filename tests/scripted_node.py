@@ -127,12 +127,13 @@ class ScriptedNode:
             "status": {"phase": phase, "startTime": _whole(0), "containerStatuses": [status]},
         }
 
-    def last_state(self, _uid: str) -> Manifest | None:
+    def last_state(self, uid: str) -> Manifest | None:
         """Return what the world saw of a pod whose log the node has partly removed; else nobody saw it end."""
         is_known = self.forgets or self.removes
         known = self.runs[: self.told or None]
-        status = {"name": "pytorch", "restartCount": len(known) - 1, "state": _state(known[-1], is_over=True)}
-        return {"metadata": {"uid": self.uid}, "status": {"containerStatuses": [status]}} if is_known else None
+        last = {"lastState": _state(known[-2], is_over=True)} if len(known) > 1 else {}
+        status = {"name": "pytorch", "restartCount": len(known) - 1, "state": _state(known[-1], is_over=True), **last}
+        return {"metadata": {"uid": uid}, "status": {"containerStatuses": [status]}} if is_known else None
 
     async def job(self) -> Manifest:
         """Return a job that runs, or has succeeded with its pod gone."""
@@ -140,8 +141,9 @@ class ScriptedNode:
         return {**JOB, "status": {"conditions": [{"type": "Succeeded" if is_over else "Running", "status": "True"}]}}
 
     async def ask_for_pods(self) -> None:
-        """Tell of all there is."""
-        self.is_late, self.told = False, 0
+        """Tell of all there is; of a pod that is gone there is nothing to be told."""
+        self.is_late = False
+        self.told = 0 if self.uid is not None else self.told
 
     async def change(self, _timeout: float) -> None:
         """Tell a moment later of what comes next, or of all runs."""

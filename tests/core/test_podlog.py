@@ -202,6 +202,49 @@ async def test_a_run_whose_log_was_taken_for_the_next_ones_and_cannot_be_read_is
     assert await texts(node, told[-1].cursor) == []
 
 
+@pytest.mark.parametrize("seen", [1, 2])
+@BEHIND
+async def test_a_run_whose_log_was_taken_for_the_next_ones_is_told_when_its_pod_is_gone(status: str, seen: int) -> None:
+    """What was seen of the pod at last says that it was over before the lines that were told as its."""
+    node = behind(status)
+    node.removes = True
+    node.changes += [lambda node: node.__dict__.update(uid=None, told=seen), *[lambda _: None] * 9]
+
+    assert await texts(node) == [
+        "at 9.0",
+        "at 9.5",
+        gone("2026-11-20T10:00:02Z", at(9.0), "its container had been started again"),
+    ]
+
+
+@BEHIND
+async def test_a_run_whose_log_was_taken_for_the_next_ones_is_told_when_its_pod_is_replaced(status: str) -> None:
+    """Before what the new one writes."""
+    node = behind(status)
+
+    def is_replaced(node: ScriptedNode) -> None:
+        seen = node.last_state("pod")
+        node.__dict__.update(uid="another", runs=[run(30.0, began=30)], told=0, last_state=lambda _uid: seen)
+
+    node.removes = True
+    node.changes.append(is_replaced)
+
+    assert await texts(node) == [
+        "at 9.0",
+        "at 9.5",
+        gone("2026-11-20T10:00:02Z", at(9.0), "its container had been started again"),
+        "at 30.0",
+    ]
+
+
+async def test_a_pod_that_goes_with_its_run_told_is_no_loss() -> None:
+    """Its lines came before its end."""
+    node = ScriptedNode(runs=[run(2.0, 3.0, ended=False)], told=1, removes=True)
+    node.changes = [lambda node: setattr(node, "uid", None), *[lambda _: None] * 9]
+
+    assert await texts(node) == ["at 2.0", "at 3.0"]
+
+
 async def test_a_run_that_was_told_and_is_gone_is_no_loss() -> None:
     """Its stream had ended with it, and what the next run writes is new."""
     node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False)], told=1)

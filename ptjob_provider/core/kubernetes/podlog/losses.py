@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _ROTATION = 3_000_000_000
 """Nanoseconds between two rotations of one log, at least."""
 
+_STARTED_AGAIN = "its container had been started again"
+
 
 def start_of_run(run: Run) -> LogCursor:
     """Return the place before a run's first line."""
@@ -60,8 +62,12 @@ def rotated(replica: str, place: LogCursor, until: str) -> LogLine:
 def skipped(replica: str, place: LogCursor, until: Run) -> LogLine:
     """Say that what came behind a place was removed before this run could be read."""
     is_same_pod = place.pod_uid == until.pod_uid
-    why = "its container had been started again" if is_same_pod else "its pod had been replaced"
-    return _gap(replica, place, until.started_at, why)
+    return _gap(replica, place, until.started_at, _STARTED_AGAIN if is_same_pod else "its pod had been replaced")
+
+
+def mistaken(replica: str, run: Run, until: str) -> LogLine:
+    """Say that a run was removed before it could be read; what was told as its came later, from this instant on."""
+    return _gap(replica, start_of_run(run), until, _STARTED_AGAIN)
 
 
 def lost(replica: str, place: LogCursor, *, has_pod: bool) -> LogLine:

@@ -70,6 +70,11 @@ class Replica:
         seen = self.newest(self._world.last_state(run.pod_uid))
         return seen is not None and (seen.ended or seen.restart_count > run.restart_count)
 
+    def was_seen_ending_before(self, run: Run, timestamp: str) -> bool:
+        """Whether its pod, gone or not, told that the run was over before a line of this instant was written."""
+        seen = runs.kept(run, self._world.last_state(run.pod_uid))
+        return seen is not None and seen[0].was_over_before(timestamp)
+
     async def has_ended(self, run: Run) -> bool:
         """Whether the run is over, by a status that is young enough to know."""
         return await self._tells(lambda pod: _is_past(run, pod), within=_LATE)

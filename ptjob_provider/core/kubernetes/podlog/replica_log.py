@@ -93,6 +93,8 @@ class ReplicaLog:
                 async for line in self._follow_run(run):
                     yield line
             elif await self._replica.is_over(pod):
+                for line in self._never_told(pod):
+                    yield line
                 return
             else:
                 await self._replica.change()
@@ -228,6 +230,8 @@ class ReplicaLog:
 
     async def _missed(self, pod: Manifest, run: Run) -> AsyncGenerator[LogLine, None]:
         """Yield the rest of the run before this one, if nobody has read it; the node keeps no older ones."""
+        for line in self._never_told(pod):
+            yield line
         before = runs.before(pod, run)
         oldest = before or run
         read = self._at.read or self._replica.start_of_pod(pod)
@@ -388,6 +392,15 @@ class ReplicaLog:
         unread, self._unchecked = losses.start_of_run(self._unchecked), None
         if reader.has_reached:
             yield replace(losses.skipped(self._name, unread, run), cursor=self._at.read)
+
+    def _never_told(self, pod: Manifest | None) -> Iterator[LogLine]:
+        """Say that a run was never read whose pod is gone, where lines of the next one had been told as its."""
+        run, first = self._unchecked, self._first
+        if run is None or first is None or (pod is not None and pod["metadata"]["uid"] == run.pod_uid):
+            return
+        self._unchecked = None
+        if self._replica.was_seen_ending_before(run, first.timestamp):
+            yield replace(losses.mistaken(self._name, run, first.timestamp), cursor=self._at.read or first)
 
     async def _loss(self, run: Run) -> LogLine:
         """Say that the end of a run is gone; up to the next one, where that was told already."""
