@@ -85,6 +85,15 @@ async def test_a_file_that_was_rotated_at_the_end_is_told() -> None:
     assert await texts(ScriptedNode(runs=[run()]), place(2.5)) == [gone(at(2.5), "its end", "its log had been rotated")]
 
 
+async def test_a_file_that_was_rotated_while_its_stream_was_broken_is_told() -> None:
+    """The next stream finds an empty file and ends well: that is not all that the run has written."""
+    node = ScriptedNode(runs=[run(2.0, 2.5, ended=False)], breaks=[1000])
+    node.changes = [lambda node: node.runs[0].lines.clear()]
+    node.then = [_end]
+
+    assert await texts(node) == ["at 2.0", "at 2.5", gone(at(2.5), "its end", "its log had been rotated")]
+
+
 async def test_a_gap_is_told_to_whoever_only_looks() -> None:
     """The worker that resumes adds the tail, and says what is missing before it."""
     found = [line async for line in log_of(ScriptedNode(runs=[run(9.0)])).snapshot(place(2.5))]

@@ -79,6 +79,7 @@ class ReplicaLog:
         self._unchecked: Run | None = None
         self._has_all = False
         self._is_untold = False
+        self._is_uncertain = False
         self._patience = Patience()
 
     async def follow(self, since: LogCursor | None) -> AsyncGenerator[LogLine, None]:
@@ -191,7 +192,7 @@ class ReplicaLog:
             ):
                 async for line in lines:
                     yield line
-            self._has_all = True
+            self._has_all = not self._is_uncertain
         self._patience.fails()
 
     async def _turn(self, run: Run) -> tuple[list[LogLine], bool]:
@@ -346,8 +347,9 @@ class ReplicaLog:
             yield line
         for notice in self._mistold(run, reader):
             yield notice
+        self._is_uncertain = place is not None and reader.has_reached is None
         is_complete = self._has_all or is_previous or not run.ended
-        if place is not None and reader.has_reached is None and not is_complete:
+        if place is not None and self._is_uncertain and not is_complete:
             yield await self._rotated(run, place, "its end")
 
     async def _all_of(
