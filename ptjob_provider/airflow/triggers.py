@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from ptjob_provider.core.conclusion import Conclusion
 
 SHORTEST = 7.0
-"""Seconds after its deferral before which a trigger does not fire. Airflow's supervisor sees a worker's end up to 5 s
-late, and a task that is queued again by then is marked failed: "finished with state success, but the task instance's
-state attribute is queued" (seen on 3.3.2 with a job of 5 s)."""
+"""Seconds after which a trigger fires at the earliest if it has begun within as many after its deferral. Airflow's
+supervisor sees a worker's end up to 5 s late, and a task that is queued again by then is marked failed: "finished with
+state success, but the task instance's state attribute is queued" (seen on 3.3.2 with a job of 5 s). They count from the
+trigger's begin: the worker has more to do after it has deferred, and how long that takes nobody says."""
 
 _ARRIVAL = 5.0
 """Seconds that an event waits for the log to leave the process before it."""
@@ -92,6 +93,7 @@ class PyTorchJobTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Follow the job to its end."""
         submission = Submission.from_dict(self.submission)
+        earliest = asyncio.get_running_loop().time() + (SHORTEST if self._age() < SHORTEST else 0.0)
         try:
             with collectors.get().one_more():
                 event = JobEvent(submission=submission, conclusion=await self._follow(submission))
@@ -104,7 +106,7 @@ class PyTorchJobTrigger(BaseTrigger):
         if self._place is not None:
             await self._place.sink.written()
             await ceilings.get().left(_ARRIVAL)
-        await self._let_the_worker_end()
+        await self._let_the_worker_end(earliest)
         self._fired = True
         if self._place is not None:
             self._place.fired()
@@ -152,9 +154,9 @@ class PyTorchJobTrigger(BaseTrigger):
             return event
         return replace(event, cursor=self._place.cursor, knows_place=self._place.has_begun)
 
-    async def _let_the_worker_end(self) -> None:
+    async def _let_the_worker_end(self, earliest: float) -> None:
         if asking.is_in_triggerer():
-            await asyncio.sleep(max(0.0, SHORTEST - self._age()))
+            await asyncio.sleep(max(0.0, earliest - asyncio.get_running_loop().time()))
 
     def _age(self) -> float:
         """Return the seconds since the deferral; endless if nobody told it."""
