@@ -9,8 +9,8 @@ from typing import Any
 
 from airflow.sdk.execution_time.comms import GetTaskStates, GetXCom, SetXCom
 
-WORKER_PATIENCE = 2.0
-"""Seconds that a worker waits for an answer: SIGKILL follows a user's kill after five."""
+WORKER_PATIENCE = 3.0
+"""Seconds that a worker waits for an answer: SIGKILL follows a user's kill after five; the job is deleted before."""
 
 TRIGGER_PATIENCE = 5.0
 
