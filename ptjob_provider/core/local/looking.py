@@ -34,10 +34,12 @@ class FollowedJob:
             yield self._state
             await self.box.until(lambda seen=seen: self.box.version > seen)  # type: ignore[misc]
 
-    def look(self) -> None:
-        """Read what has changed, and say so."""
-        if self._state.refresh():
+    def look(self) -> bool:
+        """Read what has changed, and say so; returns whether something has."""
+        has_changed = self._state.refresh()
+        if has_changed:
             self.box.ring()
+        return has_changed
 
 
 class Looking:
@@ -75,8 +77,8 @@ class Looking:
 
     async def _look_at(self, job: FollowedJob) -> None:
         try:
-            job.look()
-            if not is_supervised(job.files):  # after its last state was told: its time to live may be over
+            is_settled_by_us = not is_supervised(job.files)  # asked first: what a supervisor wrote last is read below
+            if not job.look() and is_settled_by_us:  # whoever follows it has read all: its time to live may be over
                 await asyncio.to_thread(self._settle, job.files)
         except OSError as error:
             self._jobs.discard(job)
