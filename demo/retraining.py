@@ -101,7 +101,8 @@ def show(stack: Stack, folder: Folder, place: Machine, console: Console) -> int:
         while waiting:
             models.append(retrained(stack, place, DAG_ID, trainings.show_next()))
             waiting -= set(models[-1].new)
-    return summarize(models, serving(stack), folder, console)
+    wait_for_consumer(stack, models[-1].generation)
+    return summarize(models, folder, console)
 
 
 @dataclass
@@ -176,30 +177,36 @@ def _deliver(batch: Batch, outside: Path) -> str:
     return done.stdout.strip().replace(f"{outside}/", "")
 
 
-def serving(stack: Stack, *, timeout: float = 120) -> int:
-    """Return the number of the champion that the consumer was told of last, once all it was told of is read."""
+def wait_for_consumer(stack: Stack, champion: int, *, timeout: float = 120) -> None:
+    """Return once the consumer has read that this champion is in service.
+
+    Raises:
+        TimeoutError: it has not; it may have read of an earlier one.
+    """
+    read = 0
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         stack.check_alive()
         runs = stack.api.runs(CONSUMER)
-        if runs and all(run["state"] == "success" for run in runs):
-            return int(stack.api.xcom(CONSUMER, runs[0]["dag_run_id"], "serve")["generation"])
+        if runs and runs[0]["state"] == "success":
+            read = int(stack.api.xcom(CONSUMER, runs[0]["dag_run_id"], "serve")["generation"])
+        if read == champion:
+            return
         time.sleep(0.5)
-    raise TimeoutError(f"{CONSUMER} has not read the champion within {timeout:.0f} s")
+    raise TimeoutError(f"{CONSUMER} has not read champion {champion} within {timeout:.0f} s, but {read or 'none'}")
 
 
-def summarize(models: list[Retrained], served: int, folder: Folder, console: Console) -> int:
-    """Show the table; return 0 if what was better was promoted, what was worse refused, and the consumer knows."""
+def summarize(models: list[Retrained], folder: Folder, console: Console) -> int:
+    """Show the table; return 0 if what was better was promoted and what was worse refused."""
     console.rule("every model, and what became of it")
     console.print(table(models))
     latest = Folder(path=folder.path.parent / "latest")
     picture(models, folder.path / "accuracy.svg")
-    console.print(f"\n{CONSUMER} was told by the asset's event that champion {served} is in service")
+    console.print(f"\n{CONSUMER} was told by the asset's event that champion {models[-1].generation} is in service")
     console.print(f"[dim]the picture[/]        {latest.shown}/accuracy.svg")
     console.print(f"[dim]the champion[/]       {latest.shown}/jobs/claims/default/digits/champion/current.json")
     console.print(f"[dim]what arrived[/]       {latest.shown}/incoming")
-    is_as_told = [model.is_promoted for model in models] == [True, True, False, True]
-    return 0 if is_as_told and served == models[-1].generation else 1
+    return 0 if [model.is_promoted for model in models] == [True, True, False, True] else 1
 
 
 def parse_args() -> argparse.Namespace:
