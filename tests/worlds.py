@@ -68,7 +68,7 @@ class World:
     async def run(self, manifest: Manifest, *, is_held: bool = False) -> tuple[JobRef, list[Observation]]:
         """Submit a job and return all that was observed until it ended; one that is held goes on once it is watched."""
         ref = await self.submit(manifest)
-        return ref, await self.observe(ref, self._releasing(has_ended) if is_held else has_ended)
+        return ref, await self.observe(ref, self.releasing(has_ended) if is_held else has_ended)
 
     async def observe(self, ref: JobRef, until: Callable[[Observation], bool]) -> list[Observation]:
         """Return the observations up to the first one of which `until` holds."""
@@ -123,12 +123,14 @@ class World:
         for ref in self.refs:
             await self.gone(ref)
 
-    def _releasing(self, until: Callable[[Observation], bool]) -> Callable[[Observation], bool]:
-        """Return the same question, which releases the job when it is first seen to run."""
+    def releasing(
+        self, until: Callable[[Observation], bool], *, when: Callable[[Observation], bool] | None = None
+    ) -> Callable[[Observation], bool]:
+        """Return the same question, which releases the job when it is first seen to run, or in another state."""
         releases = iter([self.release])
 
         def asked(observation: Observation) -> bool:
-            if is_running(observation) and (release := next(releases, None)):
+            if (when or is_running)(observation) and (release := next(releases, None)):
                 release()
             return until(observation)
 

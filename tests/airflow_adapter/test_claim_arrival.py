@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_adapter.triggerer import SOON
 from airflow_adapter.watching import StandInState, confirm, fired, running
 from ptjob_provider.airflow import arrival_watch, claim_arrival
 from ptjob_provider.airflow.claim_arrival import ClaimArrivalTrigger
@@ -66,7 +67,7 @@ async def taken(runner: TriggerRunner, count: int) -> list[Any]:
 
 async def remembered(store: StandInState, count: int) -> None:
     """Return when the watermark has so many batches."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON):
         while len(Watermark.from_pages([*store.values.values()])) != count:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
 

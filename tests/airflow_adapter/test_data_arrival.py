@@ -309,6 +309,7 @@ async def test_nothing_is_announced_while_the_watermark_cannot_be_read(source: P
         values.is_away = True
         drop(source, "two")
         await triggerer.until(2)
+        await until(lambda: "cannot be written to Airflow" in said())
         values.is_away = False
         await until(lambda: said().count("answers again") == 2)
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from airflow_adapter.stand_ins import ListLogger
 from ptjob_provider.airflow.tasklog.pulse import Pulse
 from ptjob_provider.airflow.tasklog.sink import CONTINUES, MAX_RECORD, MAX_WAITING, TOLD_LATE, TaskLog
 from ptjob_provider.core.logs import LogCursor, LogLine
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def line(number: int, text: str | None = None, *, at: str = "2026-11-20T10:00:00Z", continues: bool = False) -> LogLine:
@@ -28,8 +32,9 @@ async def test_a_line_that_comes_alone_is_a_record_at_once() -> None:
     assert log.cursor == line(0).cursor
 
 
-async def test_lines_that_come_fast_are_all_there_once_in_few_records() -> None:
+async def test_lines_that_come_fast_are_all_there_once_in_few_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """The logger stops the loop of all jobs with each record."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__MAX_LOG_RECORDS_PER_SECOND", "100")
     logger = ListLogger()
     log = TaskLog(logger)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.jobs.triggerer_job_runner import TriggerRunner
 
+from airflow_adapter.triggerer import SOON
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -52,7 +54,7 @@ async def running(trigger: BaseEventTrigger) -> AsyncIterator[TriggerRunner]:
 
 async def fired(runner: TriggerRunner, count: int) -> list[Any]:
     """Return the first events that are on their way to the database."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON):
         while len(runner.events) < count:  # noqa: ASYNC110 - the runner tells nobody
             await asyncio.sleep(0.01)
     return [runner.events.popleft() for _ in range(count)]

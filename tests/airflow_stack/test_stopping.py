@@ -78,7 +78,7 @@ def test_clearing_a_task_stops_its_job_before_the_next_attempt_begins(lab: Lab, 
 def test_execution_timeout_stops_the_job_and_is_retried_as_a_new_attempt(lab: Lab, mode: str) -> None:
     """The limit holds while deferred, too; the first line says what happened; nothing runs on."""
     task = lab.start(f"{mode}_timeout", "wait_for", "never", workers=2)
-    task.wait_for_line("tick 0001")
+    until(lambda: all(task.xcom(f"job_{key}") for key in ("name", "namespace", "uid")), what="the job")
     ref = task.ref
 
     until(lambda: not runs(ref), what="the job's end")

@@ -79,7 +79,12 @@ def started(cluster: Cluster, namespace: str) -> str | None:
 
 
 def two_replicas(namespace: str) -> dict[str, Any]:
-    """Return a job whose own containers are as restricted as can be."""
+    """Return a job whose own containers are as restricted as can be.
+
+    Its master ends once its worker has reached it: the worker waits for its name, which it has only while it runs.
+    """
+    listen, ask = "nc -l -p 9999 -w 240", 'until nc "$MASTER_ADDR" 9999; do sleep 0.2; done'
+    script = f'if [ "$RANK" = 0 ]; then {listen}; else {ask}; fi </dev/null'
     security = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -87,7 +92,7 @@ def two_replicas(namespace: str) -> dict[str, Any]:
         "runAsUser": 1000,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    container = {"name": "pytorch", "image": INIT_IMAGE, "command": ["sleep", "1"], "securityContext": security}
+    container = {"name": "pytorch", "image": INIT_IMAGE, "command": ["sh", "-c", script], "securityContext": security}
     replica = {"replicas": 1, "restartPolicy": "Never", "template": {"spec": {"containers": [container]}}}
     return {
         "apiVersion": "kubeflow.org/v1",

@@ -11,6 +11,7 @@ from ptjob_provider.core.local import LocalBackend
 from worlds import STATE, condition, has_ended, held, is_running, terminations
 
 if TYPE_CHECKING:
+    from ptjob_provider.core.backend import Observation
     from worlds import World
 
 SLEEP = "import time; time.sleep(600)"
@@ -55,10 +56,13 @@ async def test_what_still_runs_after_the_end_can_be_stopped(world: World) -> Non
 @pytest.mark.parametrize(("policy", "left"), [("Running", {"clean-worker-0"}), ("All", set())])
 async def test_the_clean_pod_policy_is_kept_at_the_end(world: World, policy: str, left: set[str]) -> None:
     """Running deletes what runs, All deletes every pod; the terminations were seen before."""
-    manifest = world.job("clean", SLEEP, "import sys; sys.exit(3)", cleanPodPolicy=policy)
+    manifest = world.job("clean", SLEEP, held("import sys; sys.exit(3)"), cleanPodPolicy=policy, **STATE)
     ref = await world.submit(manifest)
 
-    seen = await world.observe(ref, lambda one: has_ended(one) and {p["metadata"]["name"] for p in one.pods} == left)
+    def is_clean(one: Observation) -> bool:
+        return has_ended(one) and {p["metadata"]["name"] for p in one.pods} == left
+
+    seen = await world.observe(ref, world.releasing(is_clean))
 
     assert terminations(seen, "clean-worker-0")[-1]["exitCode"] == 3
     assert terminations(seen, "clean-master-0")
@@ -111,10 +115,11 @@ async def test_without_a_master_all_workers_have_to_succeed(world: World) -> Non
     ref = await world.submit(world.job("workers", worker=program, workers=2, **STATE))
 
     half = await world.observe(ref, lambda one: {p["status"]["phase"] for p in one.pods} == {"Succeeded", "Running"})
+    half += await world.observe(ref, lambda one: condition(one.job, "Running") is not None)
     world.release()
     seen = await world.observe(ref, has_ended)
 
-    assert condition(half[-1].job, "Running")
+    assert {p["status"]["phase"] for p in half[-1].pods} == {"Succeeded", "Running"}
     assert (
         condition(seen[-1].job, "Succeeded")["message"] == f"PyTorchJob {ref.namespace}/workers successfully completed."
     )
@@ -134,12 +139,15 @@ async def test_an_elastic_job_has_succeeded_with_its_first_worker(world: World) 
 
 async def test_an_init_container_runs_first(world: World) -> None:
     """The others start when it has succeeded."""
-    init = {"name": "wait", "image": world.image, "command": ["sh", "-c", "sleep 0.5; date +%s.%N > /shared/done"]}
-    mounts = [{"name": "shared", "mountPath": "/shared"}]
-    pod = {"initContainers": [{**init, "volumeMounts": mounts}], "volumes": [{"name": "shared", "emptyDir": {}}]}
-    ref, seen = await world.run(
+    script = "until [ -e /state/go ]; do sleep 0.05; done; date +%s.%N > /shared/done"
+    mounts = [{"name": "shared", "mountPath": "/shared"}, *STATE["container"]["volumeMounts"]]
+    init = {"name": "wait", "image": world.image, "command": ["sh", "-c", script], "volumeMounts": mounts}
+    pod = {"initContainers": [init], "volumes": [{"name": "shared", "emptyDir": {}}, *STATE["pod"]["volumes"]]}
+    ref = await world.submit(
         world.job("init", ["sh", "-c", "cat /shared/done; echo ready"], pod=pod, container={"volumeMounts": mounts})
     )
+
+    seen = await world.observe(ref, world.releasing(has_ended, when=lambda one: bool(one.pods)))
 
     assert (await world.text(ref, "init-master-0"))[-1] == "ready"
     assert condition(seen[-1].job, "Succeeded")

@@ -67,9 +67,10 @@ async def test_a_program_that_is_missing_is_waited_for_with_the_reason(world: Wo
 
 async def test_the_backoff_limit_ends_a_crash_loop(world: World) -> None:
     """So many restarts, then Failed, with the operator's words."""
-    ref, seen = await world.run(
-        world.job("limit", "raise SystemExit(4)", policy="OnFailure", backoffLimit=2, cleanPodPolicy="Running")
-    )
+    program = held("raise SystemExit(4)")
+    manifest = world.job("limit", program, policy="OnFailure", backoffLimit=2, cleanPodPolicy="Running", **STATE)
+
+    ref, seen = await world.run(manifest, is_held=True)
 
     failed = condition(seen[-1].job, "Failed")
     assert failed["message"] == "Job limit has failed because it has reached the specified backoff limit"

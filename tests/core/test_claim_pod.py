@@ -86,7 +86,7 @@ async def test_what_ended_instead_of_waiting_is_told_by_its_end() -> None:
 
 async def test_what_was_never_seen_is_told_as_well() -> None:
     """The API server was too slow for the time that there was."""
-    said, _ = await refusal(SILENT, timeout=0.3, attempts=1)
+    said, _ = await refusal(SILENT)
 
     assert "does not run yet; " in said
     assert "[ptjob] probe_timeout gives it longer than 0.2 s" in said

@@ -152,7 +152,7 @@ async def test_what_ended_instead_of_showing_is_told_with_its_last_lines() -> No
 async def test_what_was_never_seen_is_told_as_well() -> None:
     """The API server was too slow for the time that there was."""
     script = ((200, {}), pods(), (200, {}), SILENT)
-    async with stand_in_api_server(*script) as server, lease(server.config(timeout=0.3, attempts=1)) as client:
+    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
         with pytest.raises(ClusterError, match="does not listen yet"):
             await enter(client, nobodys(timeout=0.1))
 

@@ -258,7 +258,8 @@ def test_a_session_of_arenas_guide_does_the_same_here(
     if guide == CHINESE:
         assert "training-data" in said["data list"]
         assert said["top job"].splitlines()[1].split()[0] == job
-        assert re.search(r"http://[\d.]+:\d+/", said[f"get {job}"])
+        by_node, by_name = r"[\d.]+:\d+", rf"{job}-tensorboard\.{people.namespace}\.svc:\d+"  # until it has a node
+        assert re.search(f"http://({by_node}|{by_name})/", said[f"get {job}"])
     assert person.ptjob("delete", job).stdout.endswith("is deleted; its claims are as they were\n")
 
 

@@ -88,7 +88,7 @@ async def test_a_pod_gets_all_that_it_asks_for(cluster: Cluster, namespace: str,
                 node_selector={name: "this"}, affinity=where, tolerations=[stands],
             )  # fmt: skip
             more = {"container_resources": {"limits": {HCA: 2}}}
-            limits = Limits(queue_timeout=5)
+            limits = Limits(queue_timeout=20)
             wants, _ = await run(cluster, namespace, "wants", image=digits_image, limits=limits, **more)
             pods = cluster.kubectl.list("pods", namespace=namespace)
     finally:

@@ -143,7 +143,8 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(
     there = ("--namespace", terminal.namespace)
     written = ("logs", "curves-master-0", *there, "--ignore-errors")
     wait_until("its events", lambda: "written" in terminal.cluster.kubectl(*written), timeout=PATIENCE)
-    terminal.cluster.kubectl("rollout", "status", "deployment/curves-tensorboard", *there, f"--timeout={PATIENCE}s")
+    ready = ("rollout", "status", "deployment/curves-tensorboard", *there, f"--timeout={PATIENCE}s")
+    terminal.cluster.kubectl(*ready, timeout=PATIENCE + 10)
 
     shown = address_by_node(terminal, "curves")
     (listed,) = json.loads(terminal.ptjob("list", "-o", "json").stdout)

@@ -27,6 +27,7 @@ def training(**more: Any) -> PyTorchJobOperator:
         "active_deadline_seconds": "{{ dag_run.conf.get('active_deadline_seconds') }}",
         "volumes": ["runs:/claim"],
         "env": {"WORK": "/claim"},
+        "termination_grace_period_seconds": 1,
         "retry_delay": timedelta(seconds=1),
     }
     return PyTorchJobOperator(**{**fields, **more})
