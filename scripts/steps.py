@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 
-_MOST_OF_A_MESSAGE = 600
-"""Characters of why a test failed that the summary has."""
+_MOST_OF_A_MESSAGE = 600, 600
+"""Characters of why a test failed that the summary has: from its beginning, and from its end."""
+
+_SAID = "E  "
+"""What pytest's report puts before each line of why; the `message` beside it has the first lines only."""
 
 
 @dataclass
@@ -135,14 +138,21 @@ def _failures(report: Path) -> list[str]:
     cases = ET.parse(report).getroot().iter("testcase")  # noqa: S314 - our own pytest wrote it
     found = [(case, case.find("failure") if case.find("error") is None else case.find("error")) for case in cases]
     return [
-        f"FAILED {case.get('classname')}::{case.get('name')}: {_shortened(why.get('message') or '')}"
+        f"FAILED {case.get('classname')}::{case.get('name')}: {_shortened(_why(why))}"
         for case, why in found
         if why is not None
     ]
 
 
+def _why(failure: ET.Element) -> str:
+    said = [line for line in (failure.text or "").splitlines() if line.startswith(_SAID)]
+    return "\n".join(line.removeprefix(_SAID) for line in said) or failure.get("message") or ""
+
+
 def _shortened(message: str) -> str:
-    return " | ".join(line.strip() for line in message.splitlines() if line.strip())[:_MOST_OF_A_MESSAGE]
+    whole = " | ".join(line.strip() for line in message.splitlines() if line.strip())
+    first, last = _MOST_OF_A_MESSAGE
+    return whole if len(whole) <= first + last else f"{whole[:first]} … {whole[-last:]}"
 
 
 def _counts(report: Path) -> Counter[str]:
