@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _PAGE = 100
+_MOST_OF_AN_ANSWER = 500
 FINAL_RUN_STATES = frozenset({"success", "failed"})
 FINAL_TASK_STATES = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 
@@ -55,7 +56,7 @@ class AirflowApi:
         """Return the JSON of `/api/v2/<path>`.
 
         Raises:
-            httpx.HTTPStatusError: Airflow refused; 404 is one of these.
+            httpx.HTTPStatusError: Airflow refused, with its words; 404 is one of these.
         """
         return self._json("GET", path, params=query)
 
@@ -216,7 +217,11 @@ class AirflowApi:
         return task["try_number"] > attempt or task["state"] in FINAL_TASK_STATES | {"up_for_retry"}
 
     def _json(self, method: str, path: str, **rest: Any) -> Any:
-        return self._request(method, path, **rest).raise_for_status().json()
+        answer = self._request(method, path, **rest)
+        if answer.is_error:
+            why = f"{method} {answer.url}: {answer.status_code} {answer.text[:_MOST_OF_AN_ANSWER]}"
+            raise httpx.HTTPStatusError(why, request=answer.request, response=answer)
+        return answer.json()
 
     def _request(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **rest: Any
