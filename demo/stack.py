@@ -95,6 +95,11 @@ class Stack:
     def __getitem__(self, name: str) -> Component:
         return self.components[name]
 
+    @property
+    def database_url(self) -> str:
+        """Where Airflow's database is, for SQLAlchemy; it may have a password."""
+        return self.env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
+
     def component(self, name: str, *, label: str = "") -> Component:
         """Describe one more component, not started; `label` names a second one of the same sort (`triggerer-2`)."""
         argv = [str(self.config.python), "-m", "airflow", name]

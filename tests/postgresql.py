@@ -77,6 +77,22 @@ def database(tell: Callable[[str], None] = lambda _: None) -> Iterator[str]:
             _stop(process)
 
 
+@contextlib.contextmanager
+def database_if_possible(tell: Callable[[str], None]) -> Iterator[str]:
+    """Have one where this machine can; elsewhere an empty text, and Airflow keeps what it knows in a file.
+
+    Airflow 3.3.2 on SQLite holds itself up now and then: what a button does is logged from the event loop of its API
+    server, which waits there for a thread that has written and needs the loop to commit. The lock's time-out ends it,
+    and the button's request with 500 (twice in 120 tasks that were marked).
+    """
+    if reason := unmet():
+        tell(f"Airflow is on SQLite: {reason}")
+        yield ""
+        return
+    with database(tell) as address:
+        yield address
+
+
 @dataclass(frozen=True)
 class Server:
     """One server: its programs, and the folder that is its own."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import sqlalchemy as sa
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -17,25 +18,33 @@ def files_with(folder: Path, text: str) -> list[Path]:
     return [path for path in files if text.encode() in _content(path)]
 
 
-def tables_with(database: Path, text: str) -> list[str]:
+def tables_with(database_url: str, text: str) -> list[str]:
     """Return the tables of Airflow's database that contain the text in any column."""
-    with closing(_opened(database)) as connection:
-        tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
-    return [table for table in tables if text in str(rows_of(database, table))]
+    with _opened(database_url) as connection:
+        tables = sa.inspect(connection).get_table_names()
+        return [table for table in tables if text in str(_rows(connection, table))]
 
 
-def rows_of(database: Path, table: str) -> list[tuple[Any, ...]]:
+def rows_of(database_url: str, table: str) -> list[tuple[Any, ...]]:
     """Return all rows of one table."""
-    with closing(_opened(database)) as connection:
-        return connection.execute(f'select * from "{table}"').fetchall()  # noqa: S608 - Airflow's own names
+    with _opened(database_url) as connection:
+        return _rows(connection, table)
+
+
+def _rows(connection: sa.Connection, table: str) -> list[tuple[Any, ...]]:
+    """Return them as they are kept; PostgreSQL's driver gives bytes as views of memory, whose text says nothing."""
+    found = connection.execute(sa.text(f'select * from "{table}"'))  # noqa: S608 - Airflow's own names
+    return [tuple(bytes(value) if isinstance(value, memoryview) else value for value in row) for row in found]
+
+
+@contextlib.contextmanager
+def _opened(database_url: str) -> Iterator[sa.Connection]:
+    engine = sa.create_engine(database_url, poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        yield connection
 
 
 def _content(path: Path) -> bytes:
     with contextlib.suppress(FileNotFoundError):
         return path.read_bytes()
     return b""
-
-
-def _opened(database: Path) -> sqlite3.Connection:
-    """Open it to read, and wait for whoever writes as long as Airflow's own components do."""
-    return sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=60)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import code_servers
+import postgresql
 import rbac
 from cluster.sync_image import SYNC
 from cluster.tenants import namespace_in, service_account
@@ -151,7 +152,11 @@ def lab(
     shutil.copytree(HERE / "dags", root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "dags" / "digits_handover.py", root / "dags")
     cluster, repositories = trained, tmp_path_factory.mktemp("code")
-    with namespace_in(cluster) as namespace, code_servers.digits(repositories, Net.of(cluster)) as code:
+    with (
+        namespace_in(cluster) as namespace,
+        code_servers.digits(repositories, Net.of(cluster)) as code,
+        postgresql.database_if_possible(tell) as address,
+    ):
         kubeconfig = service_account(cluster, namespace, [*rbac.rules_of_kinds(), *rbac.tensorboard_rules()])
         Tenant(cluster, namespace).claim("digits")
         hidden = secrets_of(kubeconfig)
@@ -159,6 +164,7 @@ def lab(
         config = StackConfig(
             home=root / "home",
             dags=root / "dags",
+            database_url=address,
             settings={
                 **settings(kubeconfig, namespace, probe_image=digits_image),
                 "AIRFLOW__PTJOB__SYNC_IMAGE": SYNC.ensure(cluster, tell),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import postgresql
 import rbac
 from airflow_cluster.conftest import HERE, PATIENCE, settings
 from cluster.tenants import namespace_in, service_account
@@ -16,7 +17,7 @@ from demo.stack import Stack, StackConfig
 from task_run import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from cluster.boot import Cluster
@@ -39,20 +40,22 @@ def tenant(cluster: Cluster) -> Iterator[Tenant]:
 
 
 @pytest.fixture
-def stack(cluster: Cluster, tenant: Tenant, tmp_path: Path) -> Iterator[Stack]:
+def stack(cluster: Cluster, tenant: Tenant, tmp_path: Path, tell: Callable[[str], None]) -> Iterator[Stack]:
     """Have an Airflow whose connection may do in the namespace what the documentation says."""
     dags = tmp_path / "dags"
     shutil.copytree(HERE / "arrival_dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
     access = service_account(cluster, tenant.namespace, rbac.rules())
-    config = StackConfig(
-        home=tmp_path / "home",
-        dags=dags,
-        settings=settings(access, tenant.namespace, probe_image="none") | IMPATIENCE,
-        paused_at_creation=False,
-    )
-    with Stack(config) as stack:
-        stack.api.wait_for_dag("arrivals")
-        yield stack
+    with postgresql.database_if_possible(tell) as address:
+        config = StackConfig(
+            home=tmp_path / "home",
+            dags=dags,
+            database_url=address,
+            settings=settings(access, tenant.namespace, probe_image="none") | IMPATIENCE,
+            paused_at_creation=False,
+        )
+        with Stack(config) as stack:
+            stack.api.wait_for_dag("arrivals")
+            yield stack
 
 
 def told(stack: Stack) -> list[dict[str, Any]]:

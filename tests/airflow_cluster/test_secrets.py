@@ -33,13 +33,13 @@ def places_with(lab: Lab, text: str) -> set[str]:
     """Return the folders of Airflow's home, the tables and the kinds of objects where the text is found."""
     home = lab.stack.config.home
     folders = {path.relative_to(home).parts[0] for path in files_with(home, text)}
-    return folders | set(tables_with(home / "airflow.db", text)) | kinds_with(lab, text)
+    return folders | set(tables_with(lab.stack.database_url, text)) | kinds_with(lab, text)
 
 
 def test_a_secret_that_a_program_keeps_is_found_nowhere(lab: Lab, runs: dict[str, TaskRun]) -> None:
     """The value of a secret reference, afterwards; while deferred the token of the connection is not there, too."""
     task = runs["keeps-secret"]
-    database = lab.stack.config.home / "airflow.db"
+    database = lab.stack.database_url
     task.wait("deferred", timeout=PATIENCE)
     task.wait_for_line(f"a canary of {len(lab.secrets.canary)} characters", timeout=PATIENCE)
     triggers = [row for row in rows_of(database, "trigger") if task.ref.uid in str(row)]

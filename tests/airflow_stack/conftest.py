@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+import postgresql
 from demo.stack import Stack, StackConfig
 from installed import ROOT
 from task_run import TaskRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 HERE = Path(__file__).parent
 CANARY = "canary-8f14e45fceea167a"
@@ -47,15 +48,16 @@ class Lab:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory: pytest.TempPathFactory, tell: Callable[[str], None]) -> Iterator[Lab]:
     """Start the stack, and end everything of it and of its jobs."""
-    with lab_in(tmp_path_factory.mktemp("airflow")) as lab:
+    root = tmp_path_factory.mktemp("airflow")
+    with postgresql.database_if_possible(tell) as address, lab_in(root, database_url=address) as lab:
         yield lab
 
 
 @contextlib.contextmanager
-def lab_in(root: Path, *, database_url: str = "", **more: str) -> Iterator[Lab]:
-    """Have a stack with these further options of Airflow's; nothing of it or of its jobs runs afterwards."""
+def lab_in(root: Path, *, database_url: str, **more: str) -> Iterator[Lab]:
+    """Have a stack on this database, with these further options; nothing of it or of its jobs runs afterwards."""
     try:
         with Stack(_config(root, database_url, more)) as stack:
             for dag_id in ("wait_0", "defer_mapped", "fire_and_forget", "ptjob_maintenance"):

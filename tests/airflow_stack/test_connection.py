@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import postgresql
 from cluster.tenants import namespace_in
 from demo.stack import Stack, StackConfig
 from task_run import TaskRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cluster.boot import Cluster
 
@@ -37,18 +38,19 @@ for conn_id, seconds in {"in_database": 5, "on_workers": 600}.items():
 
 
 @pytest.fixture(scope="module")
-def stack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, tell: Callable[[str], None]) -> Iterator[Stack]:
     """Start Airflow with two connections to the cluster: one in its database, one in its workers' environment."""
     root = tmp_path_factory.mktemp("connections")
     (root / "dags").mkdir()
     (root / "dags" / "connections.py").write_text(DAGS)
-    config = StackConfig(
-        home=root / "home",
-        dags=root / "dags",
-        settings={"AIRFLOW__PTJOB__BACKEND": "kubernetes"},
-        paused_at_creation=False,
-    )
-    with namespace_in(cluster) as namespace:
+    with postgresql.database_if_possible(tell) as address, namespace_in(cluster) as namespace:
+        config = StackConfig(
+            home=root / "home",
+            dags=root / "dags",
+            database_url=address,
+            settings={"AIRFLOW__PTJOB__BACKEND": "kubernetes"},
+            paused_at_creation=False,
+        )
         extra = {"kube_config": cluster.layout.kubeconfig.read_text(), "namespace": namespace}
         connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
         stack = Stack(config)

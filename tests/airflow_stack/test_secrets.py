@@ -23,7 +23,7 @@ def test_a_secret_is_in_no_log_xcom_rendered_field_trigger_row_or_state_file(lab
     waiting[1].wait("deferred")
     for task in waiting:
         task.wait_for_line("tick 0000")
-    database = lab.stack.config.home / "airflow.db"
+    database = lab.stack.database_url
     while_deferred = tables_with(database, CANARY)
     triggers = rows_of(database, "trigger")
 
@@ -56,7 +56,7 @@ def test_a_secret_in_a_programs_last_words_is_told_to_nobody(lab: Lab) -> None:
         assert "ValueError: the token *** is refused" in task.errors()[0]
     assert [CANARY in job.read_text() for job in jobs] == [False, False]
     assert files_with(lab.stack.config.home, CANARY) == []
-    assert tables_with(lab.stack.config.home / "airflow.db", CANARY) == []
+    assert tables_with(lab.stack.database_url, CANARY) == []
 
 
 def kept_files_with(folder: Path, text: str) -> list[Path]:
