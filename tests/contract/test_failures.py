@@ -147,12 +147,14 @@ async def test_an_init_container_runs_first(world: World) -> None:
         world.job("init", ["sh", "-c", "cat /shared/done; echo ready"], pod=pod, container={"volumeMounts": mounts})
     )
 
-    seen = await world.observe(ref, world.releasing(has_ended, when=lambda one: bool(one.pods)))
+    def phases(one: Observation) -> list[str]:
+        return [pod["status"]["phase"] for pod in one.pods if "initContainerStatuses" in pod["status"]]
+
+    seen = await world.observe(ref, world.releasing(has_ended, when=lambda one: bool(phases(one))))
 
     assert (await world.text(ref, "init-master-0"))[-1] == "ready"
     assert condition(seen[-1].job, "Succeeded")
-    waiting = [pod["status"]["phase"] for one in seen for pod in one.pods if "initContainerStatuses" in pod["status"]]
-    assert waiting[0] == "Pending"
+    assert next(phase for one in seen for phase in phases(one)) == "Pending"
 
 
 async def test_an_init_container_that_fails_fails_the_pod(world: World) -> None:

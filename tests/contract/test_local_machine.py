@@ -24,7 +24,7 @@ from ptjob_provider.core.local.files import JobFiles
 from ptjob_provider.core.local.lost import is_supervised
 from ptjob_provider.core.local.processes import ProcessId
 from ptjob_provider.core.outputs import ResolvedOutput, ResolvedOutputs
-from worlds import PATIENCE, World, condition, has_ended, is_running, terminations
+from worlds import PATIENCE, STATE, World, condition, has_ended, held, is_running, terminations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -631,11 +631,14 @@ async def test_a_config_map_is_mounted_as_files(machine: Callable[..., World]) -
 
 
 async def test_twenty_jobs_at_once(machine: Callable[..., World]) -> None:
-    """All succeed, each with a port of its own."""
+    """All succeed, each with a port of its own: none has ended, and given its own back, before the last has one."""
     world = machine()
-    program = "import os, time; print(os.environ['MASTER_PORT']); time.sleep(1)"
-    refs = await asyncio.gather(*(world.submit(world.job(f"many-{number}", program)) for number in range(20)))
+    program = f"import os; print(os.environ['MASTER_PORT'])\n{held()}"
+    jobs = [world.job(f"many-{number}", program, **STATE) for number in range(20)]
+    refs = await asyncio.gather(*(world.submit(job) for job in jobs))
+    await asyncio.gather(*(world.observe(ref, is_running) for ref in refs))
 
+    world.release()
     seen = await asyncio.gather(*(world.observe(ref, has_ended) for ref in refs))
 
     ports = [(await world.text(ref, f"{ref.name}-master-0"))[0] for ref in refs]
