@@ -1,14 +1,21 @@
-"""What a job's supervisor tells of its processes where the disk does not take it."""
+"""What a job's supervisor tells of its processes where the disk does not take it, or where it stands still itself."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import signal
+import time
 from typing import TYPE_CHECKING
 
+import pytest
+
+from ptjob_provider.core.local import metering
 from ptjob_provider.core.local.files import JobFiles
-from ptjob_provider.core.local.metering import Meter, told
+from ptjob_provider.core.local.metering import Load, Meter, told
+from ptjob_provider.core.local.processes import ProcessId
+from ptjob_provider.core.measured import Use
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,3 +53,38 @@ def test_what_is_told_is_told_again(tmp_path: Path) -> None:
     Meter("uid", files).look([("uses-master-0", "p")])
 
     assert told(files)["uses-master-0"].samples == 1
+
+
+@pytest.mark.parametrize("looks", [("after", ""), ("", "before")])
+def test_who_stands_still_while_looking_sees_no_core_that_is_not_there(
+    looks: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was used meanwhile belongs to that time: after the first reading of a counter, or before the second.
+
+    The process is a stand-in that uses one core all the time; a patch stands still where a machine may.
+    """
+    files, stands_still = JobFiles(tmp_path), iter(looks)
+
+    def read(_: int) -> list[bytes]:
+        when = next(stands_still)
+        time.sleep(0.5 if when == "before" else 0.0)
+        used = int(time.monotonic() * os.sysconf("SC_CLK_TCK"))
+        time.sleep(0.5 if when == "after" else 0.0)
+        return [b"0"] * 11 + [str(used).encode()] + [b"0"] * 12
+
+    monkeypatch.setattr(metering, "_stat", read)
+    monkeypatch.setattr(metering.processes, "marked", lambda *_, **__: [ProcessId.of(os.getpid())])
+    meter = Meter("uid", files)
+    while told(files).get("uses-master-0", Use()).samples < 2:
+        meter.look([("uses-master-0", "p")])
+        time.sleep(0.01)
+
+    assert 0 < (told(files)["uses-master-0"].peak_cpu or 0) < 1.1
+
+
+def test_cores_are_counted_over_the_longest_time_between_two_looks() -> None:
+    """From before the first until after the second."""
+    first, second = Load(seconds=1.0, began=10.0, ended=11.0), Load(seconds=3.0, began=13.0, ended=14.0)
+
+    assert second.cores_since(first) == 0.5
+    assert first.cores_since(second) == 0.0

@@ -42,25 +42,37 @@ class Load:
         memory: bytes that are resident now.
         highest: the most that were of one of them alone, at whatever moment.
         written: bytes sent to disks, those of their ended children included; None where the kernel does not say.
+        began: before the seconds were read, by the monotonic clock: whoever reads may stand still at any moment.
+        ended: after they were read.
     """
 
     seconds: float = 0.0
     memory: int = 0
     highest: int = 0
     written: int | None = None
+    began: float = 0.0
+    ended: float = 0.0
 
     @classmethod
     def of(cls, pod: str, among: Iterable[ProcessId] | None = None) -> Self:
         """Read that of a pod's processes, which carry a mark that begins so."""
         pids = [process.pid for process in processes.marked(pod, among=among)]
+        began = time.monotonic()
         stats = [fields for pid in pids if (fields := _stat(pid))]
+        ended = time.monotonic()
         known = [count for pid in pids if (count := _number(pid, "io", "write_bytes:")) is not None]
         return cls(
             seconds=sum(int(ticks) for fields in stats for ticks in fields[11:15]) / _TICKS,
             memory=sum(int(fields[21]) for fields in stats) * _PAGE,
             highest=max((_number(pid, "status", "VmHWM:") or 0 for pid in pids), default=0) * _KIBIBYTE,
             written=sum(known) if known else None,
+            began=began,
+            ended=ended,
         )
+
+    def cores_since(self, before: Self) -> float:
+        """Return how many cores were used since an earlier look: never more than were."""
+        return max(0.0, self.seconds - before.seconds) / (self.ended - before.began)
 
 
 @dataclass
@@ -75,7 +87,7 @@ class Meter:
     job: str
     files: JobFiles
     _uses: dict[str, tuple[str, Use]] = field(default_factory=dict)
-    _before: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _before: dict[str, Load] = field(default_factory=dict)
     _pause: float = _PAUSES[0]
     _due: float = 0.0
 
@@ -99,10 +111,9 @@ class Meter:
         write_json(self.files.usage, {name: use.to_dict() for name, use in of_pods(self._uses.values()).items()})
 
     def _take(self, replica: str, uid: str, load: Load) -> None:
-        now = time.monotonic()
-        seconds, at = self._before.get(uid, (load.seconds, now))
-        cpu = max(0.0, load.seconds - seconds) / (now - at) if now > at else None
-        self._before[uid] = load.seconds, now
+        before = self._before.get(uid)
+        cpu = load.cores_since(before) if before else None
+        self._before[uid] = load
         _, use = self._uses.get(uid, (replica, Use()))
         memory = max(load.memory, load.highest)
         self._uses[uid] = replica, use.seen({"cpu": cpu, "memory": memory, "disk": load.written})

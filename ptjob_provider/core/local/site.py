@@ -96,7 +96,7 @@ class LocalSite:
         ref = JobRef.of(job)
         async with aclosing(LocalBackend(self._config).watch(ref)) as watch:
             pods = {pod["metadata"]["name"]: pod for pod in (await anext(watch)).pods}
-        before = {name: _load(ref, pod).seconds for name, pod in pods.items()}
+        before = {name: _load(ref, pod) for name, pod in pods.items()}
         await asyncio.sleep(_INTERVAL)
         return Usage(replicas=[_use(ref, each.name, pods, before) for each in kinds.replicas(job)])
 
@@ -249,7 +249,7 @@ def _before_training(files: JobFiles) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def _use(ref: JobRef, name: str, pods: dict[str, Manifest], before: dict[str, float]) -> ReplicaUse:
+def _use(ref: JobRef, name: str, pods: dict[str, Manifest], before: dict[str, Load]) -> ReplicaUse:
     pod = pods.get(name)
     if pod is None:
         return ReplicaUse(replica=name)
@@ -262,7 +262,7 @@ def _use(ref: JobRef, name: str, pods: dict[str, Manifest], before: dict[str, fl
         node=socket.gethostname(),
         phase=phase,
         gpus=count_gpus(pod),
-        cpu=max(0.0, load.seconds - before[name]) / _INTERVAL,
+        cpu=load.cores_since(before[name]),
         memory=load.memory,
         disk=load.written,
     )
