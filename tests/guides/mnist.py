@@ -66,6 +66,7 @@ def train(args: argparse.Namespace, ranks: together.Ranks) -> None:
     report.close()
     together.agree("parameters", network.parameter_hash(model), ranks, otherwise="gradients were not exchanged")
     print(f"\naccuracy={network.score(model, held_out, ranks.device).accuracy:.4f}", flush=True)
+    together.mean(0.0, 1, ranks)  # all have said it before rank 0 ends, and with it the job
 
 
 def images_of(args: argparse.Namespace) -> TensorDataset:
