@@ -352,7 +352,7 @@ def test_programs_get_a_jobs_events_with_it(ended: Machine) -> None:
 
 
 def completed(*words: str, **variables: str) -> list[str]:
-    """Return what a shell is offered for the last word of a command line."""
+    """Return what a shell is offered for the last word of a command line, which here may take longer."""
     environment = {
         "PATH": os.defpath,
         "_PTJOB_COMPLETE": "bash_complete",
@@ -360,7 +360,8 @@ def completed(*words: str, **variables: str) -> list[str]:
         "COMP_CWORD": str(len(words)),
         **variables,
     }
-    command = [sys.executable, "-c", "from ptjob_provider.cli import main; main(prog_name='ptjob')"]
+    program = "from ptjob_provider.cli import completing, main; completing._PATIENCE = 60; main(prog_name='ptjob')"
+    command = [sys.executable, "-c", program]
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     return [line.removeprefix("plain,") for line in printed.split()]
 

@@ -600,7 +600,7 @@ async def test_a_log_that_cannot_be_read_never_decides_the_verdict() -> None:
 
 async def test_a_log_that_never_ends_is_not_waited_for_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last timestamp is said."""
-    monkeypatch.setattr("ptjob_provider.core.runner._DRAIN_TIMEOUT", 0.05)  # 30 s of waiting would test nothing more
+    monkeypatch.setattr("ptjob_provider.core.runner._DRAIN_TIMEOUT", 0.5)  # 30 s of waiting would test nothing more
     backend, sink = ScriptedBackend(), ListSink()
     backend.worlds = [Observation(job=job("Succeeded"))]
     backend.lines, backend.log_hangs = written("one"), True
