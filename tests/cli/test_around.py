@@ -52,16 +52,18 @@ def test_cards_that_are_lent_are_counted(machine: Machine, monkeypatch: pytest.M
 
 
 def test_a_replica_that_works_is_seen_to_work(machine: Machine) -> None:
-    """Each one's share of the processor, and its memory, measured now."""
+    """Each one's share of the processor, and its memory, measured now: as soon as both had a share in half a second."""
     name = machine.submit("busy", BUSY)
     machine.wait_for_line(name, "begun")
 
-    told = json.loads(machine.ptjob("top", "job", name, "-o", "json").stdout)
+    told = [{"cpu": 0.0}]
+    while not all(use["cpu"] > 0.05 for use in told):
+        told = json.loads(machine.ptjob("top", "job", name, "-o", "json").stdout)
     got = machine.ptjob("get", name).output
     shown = machine.ptjob("top", "job", name).output
 
     assert [use["replica"] for use in told] == ["busy-master-0", "busy-worker-0"]
-    assert all(use["cpu"] > 0.05 and use["memory"] > 2**20 for use in told)
+    assert all(0.05 < use["cpu"] < 1.1 and use["memory"] > 2**20 for use in told)
     assert "busy-worker-0" in shown
     assert all(use["peak_cpu"] >= use["cpu"] and use["peak_memory"] >= use["memory"] for use in told)
     assert "PEAK MEMORY" in got
