@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 def files_with(folder: Path, text: str) -> list[Path]:
     """Return the files below the folder that contain the text; one that is removed meanwhile contains none."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return [path for path in files if text.encode() in _content(path)]
+    walked = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)  # folders may go, too
+    return [path for path in walked if path.is_file() and text.encode() in _content(path)]
 
 
 def tables_with(database_url: str, text: str) -> list[str]:

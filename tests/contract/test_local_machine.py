@@ -668,8 +668,9 @@ def output(path: str) -> ResolvedOutput:
 
 
 def files_with(text: str, *roots: Path) -> list[str]:
-    """Return the regular files below the roots that contain the text."""
-    found = [path for root in roots for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+    """Return the regular files below the roots that contain the text; folders of other jobs may go meanwhile."""
+    walked = (Path(parent, name) for root in roots for parent, _, names in os.walk(root) for name in names)
+    found = [path for path in walked if path.is_file() and not path.is_symlink()]
     return [str(path) for path in found if text.encode() in content(path)]
 
 
