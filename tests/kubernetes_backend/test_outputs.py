@@ -275,7 +275,7 @@ def test_whoever_is_cancelled_while_looking_leaves_no_pod(cluster: Cluster, name
 
     async def stopped() -> None:
         looking = asyncio.create_task(inspected(cluster, finished, ResolvedOutputs(model=MODEL), QUICK))
-        await asyncio.to_thread(wait_until, "the probe pod", lambda: probes(cluster, finished), timeout=PATIENCE)
+        await asyncio.to_thread(until_it_is_there, cluster, finished)
         looking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await looking
@@ -293,7 +293,7 @@ def test_the_probe_goes_with_its_job(cluster: Cluster, namespace: str, digits_im
 
     async def deleted() -> OutputReport:
         looking = asyncio.create_task(inspected(cluster, finished, ResolvedOutputs(model=MODEL), QUICK))
-        await asyncio.to_thread(wait_until, "the probe pod", lambda: probes(cluster, finished), timeout=PATIENCE)
+        await asyncio.to_thread(until_it_is_there, cluster, finished)
         await asyncio.to_thread(cluster.kubectl, "delete", "pytorchjob", "train", "--namespace", namespace)
         return await looking
 
@@ -301,6 +301,10 @@ def test_the_probe_goes_with_its_job(cluster: Cluster, namespace: str, digits_im
         asyncio.run(deleted())
 
     assert (volume / "model.pt").stat().st_size == LARGE
+
+
+def until_it_is_there(cluster: Cluster, finished: Manifest) -> None:
+    wait_until("the probe pod", lambda: probes(cluster, finished) or None, timeout=PATIENCE)
 
 
 def test_credentials_that_may_not_create_pods_are_told(cluster: Cluster, namespace: str, digits_image: str) -> None:
