@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cluster.shell import bare_environment, run
+from cluster.shell import ClusterFailed, bare_environment, run, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,23 @@ class Kubectl:
         """
         env = bare_environment(self.kubeconfig.parent, KUBECONFIG=str(self.kubeconfig))
         return run([self.program, *words], stdin=stdin, env=env, timeout=timeout)
+
+    def let_end(self, pod: str, *words: str, namespace: str) -> None:
+        """Run in a pod what makes its program end; a container that is over takes the command's answer with it.
+
+        Raises:
+            ClusterFailed: it was not done, and the pod goes on.
+        """
+        try:
+            self("exec", pod, "--namespace", namespace, "--", *words)
+        except ClusterFailed:
+            wait_until(f"the end of {pod} or its answer", lambda: self._is_over(pod, namespace=namespace), timeout=30)
+
+    def _is_over(self, pod: str, *, namespace: str) -> bool:
+        """Whether a container of the pod has ended, or the pod is gone."""
+        found = self("get", "pod", pod, "--namespace", namespace, "--ignore-not-found", "--output", "json")
+        statuses = json.loads(found)["status"].get("containerStatuses", ()) if found else ()
+        return not found or any("terminated" in each["state"] for each in statuses)
 
     def apply(self, *objects: Mapping[str, Any]) -> None:
         """Have these objects in the cluster, as they are."""

@@ -177,7 +177,7 @@ class Lab:
     def release(self, ref: JobRef) -> None:
         """Let a training that waits end well."""
         self.wait_for_pod(ref, "Running")
-        self.cluster.kubectl("exec", "-n", self.namespace, f"{ref.name}-master-0", "--", "touch", GO)
+        self.cluster.kubectl.let_end(f"{ref.name}-master-0", "touch", GO, namespace=self.namespace)
 
     def ever_submitted(self, run: str) -> set[str]:
         """Return the uids of all jobs that a run has ever had, also of those that nobody else has seen."""

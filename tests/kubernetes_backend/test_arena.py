@@ -188,7 +188,7 @@ def test_ptjob_handles_arenas_jobs(people: People) -> None:
     shown_by_arena = people.arena("get", "theirs")
     worker = people.ptjob("logs", "theirs", "--type", "pytorchjob", "-i", "theirs-worker-0", "-t", "1").stdout
     for pod in ("theirs-master-0", "theirs-worker-0"):
-        people.cluster.kubectl("exec", pod, "-n", people.namespace, "--", "touch", "/tmp/go")  # noqa: S108 - in a pod
+        people.cluster.kubectl.let_end(pod, "touch", "/tmp/go", namespace=people.namespace)  # noqa: S108 - in a pod
     followed = people.ptjob("follow", "theirs")
     untouched = people.cluster.kubectl.get("pytorchjob", "theirs", namespace=people.namespace)
     adopted = people.ptjob("follow", "theirs", "--adopt")

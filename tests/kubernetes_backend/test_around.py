@@ -185,8 +185,8 @@ async def followed_until_measured(terminal: Terminal, name: str) -> Conclusion:
     while len(await backend.usage(submission.ref)) < len(submission.ranks):  # noqa: ASYNC110 - the port has no event
         await asyncio.sleep(0.2)
     for replica in submission.ranks:
-        words = ("exec", "--namespace", terminal.namespace, replica, "--", "sh", "-c", ": > /go")
-        await asyncio.to_thread(terminal.cluster.kubectl, *words)
+        let_end = terminal.cluster.kubectl.let_end
+        await asyncio.to_thread(let_end, replica, "sh", "-c", ": > /go", namespace=terminal.namespace)
     return await following
 
 

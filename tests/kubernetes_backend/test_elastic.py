@@ -64,7 +64,7 @@ async def test_an_elastic_job_grows_while_it_is_followed(cluster: Cluster, names
         await asyncio.to_thread(cluster.kubectl, "scale", "pytorchjob", name, "--replicas=2", *there)
         await asyncio.to_thread(wait_until, "a second one", lambda: runs("worker-1"), timeout=PATIENCE)
         seen = await look(backend, namespace, name)
-        await asyncio.to_thread(cluster.kubectl, "exec", f"{name}-worker-0", *there, "--", "touch", GO)
+        await asyncio.to_thread(cluster.kubectl.let_end, f"{name}-worker-0", "touch", GO, namespace=namespace)
         conclusion = await asyncio.wait_for(following, PATIENCE)
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion

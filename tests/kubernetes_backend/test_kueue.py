@@ -122,7 +122,7 @@ async def let_end(queues: Cluster, backend: KubernetesBackend, submission: Submi
     ref = submission.ref
     pod = await running(backend, submission)
     again = await submit(backend, ref.namespace, ref.name.rpartition("-")[0], ref.kind, gpus=1)
-    await asyncio.to_thread(queues.kubectl, "exec", pod, "--namespace", ref.namespace, "--", *END)
+    await asyncio.to_thread(queues.kubectl.let_end, pod, *END, namespace=ref.namespace)
     return again
 
 

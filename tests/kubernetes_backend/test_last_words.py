@@ -37,13 +37,13 @@ async def test_a_worker_that_dies_and_comes_back_is_heard(cluster: Cluster, name
     programs = (["sh", "-c", WAITS], ["sh", "-c", DIES_ONCE])
     manifest = Tenant(cluster, namespace).prepare(world.job("heard", *programs, policy="OnFailure", **STATE))
     submission = await ensure_submitted(backend, TrainingJob.parse(manifest=manifest), owner=OWNER, store=MemoryStore())
-    release = ("exec", submission.rank0, "--namespace", namespace, "--", "touch", "/state/go")
 
     async with asyncio.timeout(2 * PATIENCE):
         following = asyncio.create_task(follow(backend, submission, sink=sink))
         while not last_words(sink) and not following.done():  # noqa: ASYNC110 - the sink tells nobody
             await asyncio.sleep(0.1)
-        await asyncio.to_thread(cluster.kubectl, *release)
+        release = partial(cluster.kubectl.let_end, submission.rank0, "touch", "/state/go", namespace=namespace)
+        await asyncio.to_thread(release)
         conclusion = await following
 
     heard = last_words(sink)

@@ -261,7 +261,7 @@ async def test_logs_beyond_the_limit_of_streams_are_whole_and_advance(
     readers += [Reader(world, await world.submit(job)) for job in jobs[1:]]
     for reader in readers:
         await reader.has(1)
-    cluster.kubectl("exec", "turn-0-master-0", "--namespace", world.namespace, "--", "touch", "/tmp/go")  # noqa: S108
+    cluster.kubectl.let_end("turn-0-master-0", "touch", "/tmp/go", namespace=world.namespace)  # noqa: S108 - in a pod
     await readers[0].end()
     early = [len(reader.lines) for reader in readers]
     for reader in readers:

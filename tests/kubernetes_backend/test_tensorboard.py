@@ -161,7 +161,7 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(
     assert listed["tensorboard_url"] == shown
     assert shown.rstrip("/") in said, said
 
-    terminal.cluster.kubectl("exec", "curves-master-0", *there, "--", "sh", "-c", "kill 1")
+    terminal.cluster.kubectl.let_end("curves-master-0", "sh", "-c", "kill 1", namespace=terminal.namespace)
     followed = terminal.ptjob("follow", "curves")
     assert followed.exit_code == 0, followed.output
     assert json.loads(terminal.ptjob("get", "curves", "-o", "json").stdout)["tensorboard_url"] is None
@@ -196,7 +196,7 @@ def test_a_tensorboard_stands_beside_a_trainjob(
     assert list(seen.values()) == [{"loss": {"displayName": "", "description": ""}}], seen
     assert (ended[0], beside) == (0, []), ended
     (rank0,) = [name for name in names(terminal, "pods") if name.startswith("curves-node-0-0-")]
-    terminal.cluster.kubectl("exec", rank0, "--namespace", namespace, "--", "sh", "-c", "kill 1")
+    terminal.cluster.kubectl.let_end(rank0, "sh", "-c", "kill 1", namespace=namespace)
     followed = terminal.ptjob("follow", "curves")
     assert followed.exit_code == 0, followed.output
     assert json.loads(terminal.ptjob("get", "curves", "-o", "json").stdout)["tensorboard_url"] is None

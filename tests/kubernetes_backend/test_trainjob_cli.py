@@ -58,7 +58,7 @@ def test_every_command_handles_it(terminal: Terminal) -> None:
     events = terminal.ptjob("events", "digits", "-o", "json")
     of_a_pod = terminal.cluster.kubectl.get("pod", pods[0], namespace=terminal.namespace)["spec"]
     for pod in pods:
-        terminal.cluster.kubectl("exec", pod, "--namespace", terminal.namespace, "--", "touch", "/tmp/go")  # noqa: S108
+        terminal.cluster.kubectl.let_end(pod, "touch", "/tmp/go", namespace=terminal.namespace)  # noqa: S108 - in a pod
     followed = terminal.ptjob("follow", "digits")
     other = terminal.ptjob("logs", "digits", "-i", "node-0-1")
     said += [listed, shown, events, followed, other, terminal.ptjob("delete", "digits")]
