@@ -6,14 +6,14 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from worlds import STATE, condition, has_ended, is_running
+from worlds import STATE, condition, has_ended, held, is_running
 
 if TYPE_CHECKING:
     from worlds import World
 
 PRINT = "import json, os; print(json.dumps(dict(os.environ)))"
 HERE = "; import pathlib; pathlib.Path('/state', os.environ['RANK']).touch()"
-UNTIL_WORKERS = "; import pathlib, time; [time.sleep(0.1) for _ in range(900) if not pathlib.Path('/state/2').exists()]"
+UNTIL_WORKERS = "\n" + held(until="2")
 """On a cluster a worker waits for its master's name before it begins: a master that has ended has none."""
 
 MASTER = {"PYTHONUNBUFFERED", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_NODE_RANK", "PET_MASTER_ADDR"}

@@ -147,11 +147,11 @@ async def test_following_ends_when_the_job_is_deleted(world: World) -> None:
 
 async def test_a_log_can_be_read_after_the_end(world: World) -> None:
     """From any replica, as often as one likes."""
-    wait = "import pathlib, time; [time.sleep(0.1) for _ in range(900) if not pathlib.Path('/state/w').exists()]"
     worker = "import pathlib; print('w'); pathlib.Path('/state/w').touch()"
     pod = {"volumes": [{"name": "s", "persistentVolumeClaim": {"claimName": "s"}}]}
     container = {"volumeMounts": [{"name": "s", "mountPath": "/state"}]}
-    ref, _ = await world.run(world.job("after", f"print('m'); {wait}", worker, pod=pod, container=container))
+    master = f"print('m')\n{held(until='w')}"
+    ref, _ = await world.run(world.job("after", master, worker, pod=pod, container=container))
 
     assert await world.text(ref, "after-master-0") == await world.text(ref, "after-master-0") == ["m"]
     assert await world.text(ref, "after-worker-0") == ["w"]
