@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PATIENCE = 120.0
 """Seconds after which a test says what it waited for in vain."""
 
+OVER = {"Succeeded", "Failed"}
+"""The phases of a pod that has ended."""
+
 STATE: dict[str, Any] = {
     "container": {"volumeMounts": [{"name": "state", "mountPath": "/state"}]},
     "pod": {"volumes": [{"name": "state", "persistentVolumeClaim": {"claimName": "state"}}]},
@@ -65,10 +68,12 @@ class World:
         self.refs.append(ref)
         return ref
 
-    async def run(self, manifest: Manifest, *, is_held: bool = False) -> tuple[JobRef, list[Observation]]:
+    async def run(
+        self, manifest: Manifest, *, is_held: bool = False, until: Callable[[Observation], bool] | None = None
+    ) -> tuple[JobRef, list[Observation]]:
         """Submit a job and return all that was observed until it ended; one that is held goes on once it is watched."""
-        ref = await self.submit(manifest)
-        return ref, await self.observe(ref, self.releasing(has_ended) if is_held else has_ended)
+        ref, until = await self.submit(manifest), until or has_ended
+        return ref, await self.observe(ref, self.releasing(until) if is_held else until)
 
     async def observe(self, ref: JobRef, until: Callable[[Observation], bool]) -> list[Observation]:
         """Return the observations up to the first one of which `until` holds."""
@@ -206,6 +211,16 @@ def types(job: Manifest | None) -> list[tuple[str, str]]:
 def has_ended(observation: Observation) -> bool:
     """Whether the job has an end."""
     return observation.job is not None and kinds.read_status(observation.job).phase.is_terminal
+
+
+def has_ended_with(*pods: str) -> Callable[[Observation], bool]:
+    """Hold when the job has an end and these pods, too: news of both comes over two connections."""
+
+    def asked(observation: Observation) -> bool:
+        over = {each["metadata"]["name"] for each in observation.pods if each["status"]["phase"] in OVER}
+        return has_ended(observation) and over >= {*pods}
+
+    return asked
 
 
 def is_running(observation: Observation, *, replicas: int = 1) -> bool:

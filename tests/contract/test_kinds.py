@@ -41,7 +41,7 @@ async def test_a_job_whose_replicas_succeed_has_succeeded(kinded: Kinded) -> Non
     world = kinded.world
     ref, first, _ = await kinded.submit("ok", WHO)
 
-    seen = await world.observe(ref, has_ended)
+    seen = await world.observe(ref, lambda one: has_ended(one) and bool(exits([one], first)))
 
     status = kinds.read_status(await world.backend.get(ref.kind, ref.namespace, ref.name))
     assert status.phase is JobPhase.SUCCEEDED

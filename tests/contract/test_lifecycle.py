@@ -9,7 +9,7 @@ import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobNotFound
 from ptjob_provider.core.identity import JobRef
-from worlds import STATE, condition, has_ended, held, is_running, terminations, types
+from worlds import STATE, condition, has_ended, has_ended_with, held, is_running, terminations, types
 
 if TYPE_CHECKING:
     from worlds import World
@@ -27,7 +27,7 @@ async def test_a_job_whose_master_succeeds_has_succeeded(world: World) -> None:
 
     seen = await world.observe(ref, lambda one: condition(one.job, "Running") is not None)
     world.release()
-    seen += await world.observe(ref, has_ended)
+    seen += await world.observe(ref, has_ended_with("ok-master-0"))
 
     job = await world.backend.get("PyTorchJob", world.namespace, "ok")
     assert JobRef.of(job) == ref

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.errors import JobNotFound
-from worlds import STATE, condition, has_ended, held, is_running, terminations, types
+from worlds import STATE, condition, has_ended, has_ended_with, held, is_running, terminations, types
 
 if TYPE_CHECKING:
     from ptjob_provider.core.backend import Observation
@@ -29,7 +29,7 @@ async def test_on_failure_restarts_in_place_until_it_succeeds(world: World) -> N
     """The pod stays, its restarts are counted, the job runs on, and every end was seen."""
     manifest = world.job("retry", FAIL_TWICE.format(code=1), policy="OnFailure", **STATE)
 
-    ref, seen = await world.run(manifest, is_held=True)
+    ref, seen = await world.run(manifest, is_held=True, until=has_ended_with("retry-master-0"))
 
     assert condition(seen[-1].job, "Succeeded")
     assert [end["exitCode"] for end in terminations(seen, "retry-master-0")] == [1, 1, 0]
@@ -91,7 +91,7 @@ async def test_exit_code_makes_a_new_pod_after_a_signal(world: World) -> None:
     """A code of 128 or more is retried in a new pod of the same name, and the job says Restarting meanwhile."""
     manifest = world.job("fresh", FAIL_TWICE.format(code=138), policy="ExitCode", **STATE)
 
-    ref, seen = await world.run(manifest, is_held=True)
+    ref, seen = await world.run(manifest, is_held=True, until=has_ended_with("fresh-master-0"))
 
     assert condition(seen[-1].job, "Succeeded")
     assert [end["exitCode"] for end in terminations(seen, "fresh-master-0")] == [138, 138, 0]
