@@ -75,6 +75,15 @@ def world(make_world: Callable[..., World]) -> World:
     return make_world()
 
 
+@pytest.fixture
+def _punctual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a status waited for that a busy node tells late: streams are counted, and a reader would open another one.
+
+    A patch of the clock, for a node cannot be told to hurry; that a stream is opened again is other tests' subject.
+    """
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.podlog.replica._LATE", 60.0)
+
+
 class Reader:
     """Follows one replica's log in a task of its own."""
 
@@ -110,6 +119,7 @@ class Reader:
                 self.lines.append(line)
 
 
+@pytest.mark.usefixtures("_punctual")
 async def test_a_quiet_job_costs_one_stream_and_one_look_at_its_end(world: World, proxy: FaultProxy) -> None:
     """Whatever it writes, and however long it is silent; its unfinished last line is read too."""
     ref = await world.submit(counting(world, "quiet", count=3, pause=6.0, then="printf last"))
@@ -246,6 +256,7 @@ async def test_runs_that_nobody_could_read_are_told_with_their_time(world: World
     assert len(reader.notices) == 1
 
 
+@pytest.mark.usefixtures("_punctual")
 async def test_logs_beyond_the_limit_of_streams_are_whole_and_advance(
     make_world: Callable[..., World], proxy: FaultProxy, cluster: Cluster
 ) -> None:
