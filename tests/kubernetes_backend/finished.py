@@ -26,7 +26,8 @@ MODEL = ResolvedOutput(
     uri="pvc://data/out/model.pt", claim="data", path="out/model.pt", container_path="/data/model.pt"
 )
 TFEVENTS = ResolvedOutput(uri="pvc://data/out/tb", claim="data", path="out/tb", container_path="/data/tb")
-QUICK = ProbeOptions(timeout=60)
+PATIENT = ProbeOptions(timeout=PATIENCE)
+"""For looks that end by themselves: on a busy machine a pod may take a minute to start."""
 
 
 def claim(namespace: str, *modes: str) -> Manifest:
@@ -107,7 +108,7 @@ def look(
     *,
     model: ResolvedOutput | None = MODEL,
     tfevents: ResolvedOutput | None = None,
-    options: ProbeOptions = QUICK,
+    options: ProbeOptions = PATIENT,
     kubeconfig: Path | None = None,
 ) -> OutputReport:
     """Look at the outputs as the back-end does, and see that no pod of it is left."""

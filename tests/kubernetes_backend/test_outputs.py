@@ -17,7 +17,7 @@ from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.finished import (
     MODEL,
-    QUICK,
+    PATIENT,
     TFEVENTS,
     began,
     digest,
@@ -142,7 +142,7 @@ def test_an_image_without_python_is_named_and_another_image_helps(
 
     with pytest.raises(OutputsNotVerified) as caught:
         look(cluster, finished)
-    report = look(cluster, finished, options=ProbeOptions(image=digits_image, timeout=60))
+    report = look(cluster, finished, options=replace(PATIENT, image=digits_image))
 
     assert 'exec: "python3": executable file not found' in str(caught.value)
     assert "set `[ptjob] probe_image` to an image that has Python 3" in str(caught.value)
@@ -164,9 +164,9 @@ def test_a_retry_only_verifies(cluster: Cluster, namespace: str, digits_image: s
             submission = await ensure_submitted(backend, wanted, owner=OWNER, store=store)
             return submission, await follow(backend, submission, sink=ListSink())
 
-    first, unverified = asyncio.run(tried(QUICK))
+    first, unverified = asyncio.run(tried(PATIENT))
     trained = digest(volume / "model.pt")
-    second, verified = asyncio.run(tried(replace(QUICK, image=digits_image)))
+    second, verified = asyncio.run(tried(replace(PATIENT, image=digits_image)))
 
     assert unverified.outcome is Outcome.UNVERIFIED
     assert (second.ref, second.adopted) == (first.ref, True)
@@ -237,7 +237,7 @@ def fill_quota(cluster: Cluster, namespace: str) -> None:
 
 
 async def look_while_quota_is_freed(cluster: Cluster, finished: Manifest) -> OutputReport:
-    looking = asyncio.create_task(inspected(cluster, finished, ResolvedOutputs(model=MODEL), QUICK))
+    looking = asyncio.create_task(inspected(cluster, finished, ResolvedOutputs(model=MODEL), PATIENT))
     await asyncio.sleep(2)
     namespace = finished["metadata"]["namespace"]
     await asyncio.to_thread(cluster.kubectl, "delete", "resourcequota", "full", "--namespace", namespace)
@@ -274,7 +274,7 @@ def test_whoever_is_cancelled_while_looking_leaves_no_pod(cluster: Cluster, name
     os.truncate(volume / "model.pt", LARGE)
 
     async def stopped() -> None:
-        looking = asyncio.create_task(inspected(cluster, finished, ResolvedOutputs(model=MODEL), QUICK))
+        looking = asyncio.create_task(inspected(cluster, finished, ResolvedOutputs(model=MODEL), PATIENT))
         await asyncio.to_thread(until_it_is_there, cluster, finished)
         looking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -292,7 +292,7 @@ def test_the_probe_goes_with_its_job(cluster: Cluster, namespace: str, digits_im
     os.truncate(volume / "model.pt", LARGE)
 
     async def deleted() -> OutputReport:
-        looking = asyncio.create_task(inspected(cluster, finished, ResolvedOutputs(model=MODEL), QUICK))
+        looking = asyncio.create_task(inspected(cluster, finished, ResolvedOutputs(model=MODEL), PATIENT))
         await asyncio.to_thread(until_it_is_there, cluster, finished)
         await asyncio.to_thread(cluster.kubectl, "delete", "pytorchjob", "train", "--namespace", namespace)
         return await looking
