@@ -112,12 +112,16 @@ def task_fields(**replaced: str) -> dict[str, Any]:
     return {**fields, **{name: value for name, value in replaced.items() if name in fields}}
 
 
-def serve_code(folder: Path) -> Path:
-    """Make the guides' repository, whose `mnist.py` trains handwritten digits; return the folder to serve."""
+def serve_code(folder: Path, *, stays_until: str = "") -> Path:
+    """Make the guides' repository, whose `mnist.py` trains handwritten digits; return the folder to serve.
+
+    Its rank 0 stays for some seconds, or until there is a file of this name.
+    """
     programs = [Path(__file__).parent / "guides" / "mnist.py", *DIGITS.glob("*.py")]
     served = folder / "served"
     served.mkdir()
-    code_servers.plain_repository(served, "mnist-pytorch", {each.name: each.read_text() for each in programs})
+    stays = {"stays-until": stays_until} if stays_until else {}
+    code_servers.plain_repository(served, "mnist-pytorch", stays | {each.name: each.read_text() for each in programs})
     return served
 
 

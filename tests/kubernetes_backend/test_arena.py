@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from cluster_world import PATIENCE
 from guide_pages import DIGITS
 from ptjob_provider.cli import main
 from rbac import cluster_rules, optional_rules, rules, tensorboard_rules
+from worlds import OVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 SPEAKS = 'for n in 1 2 3; do echo "rank $RANK line $n"; done; until [ -e /tmp/go ]; do sleep 0.1; done'
+GO = "/tmp/go"  # noqa: S108 - in a pod
 SMALL = ("--cpu", "50m", "--memory", "32Mi", "--termination-grace-period-seconds", "1")
 
 
@@ -234,11 +237,11 @@ def test_a_session_of_arenas_guide_does_the_same_here(
     with (
         gpus(people.cluster, 3),
         rules_everywhere(people.cluster, people.namespace, cluster_rules()),
-        code_servers.http(serve_code(tmp_path), net) as served,
+        code_servers.http(serve_code(tmp_path, stays_until=GO), net) as served,
     ):
         for _, *line in session(guide, address=f"{served}/mnist-pytorch.git", image=digits_image):
             if line[0] == "logs" and "follow" not in said:
-                said["follow"] = person.ptjob("follow", line[1]).stdout
+                said["follow"] = followed(person, line[1])
             result = person.ptjob(*line)
             assert result.exit_code == 0, f"{line}: {result.output}"
             said.setdefault(" ".join(line), result.stdout)  # TensorBoard leaves a claim of one node when the job ends
@@ -261,6 +264,26 @@ def test_a_session_of_arenas_guide_does_the_same_here(
         by_node, by_name = r"[\d.]+:\d+", rf"{job}-tensorboard\.{people.namespace}\.svc:\d+"  # until it has a node
         assert re.search(f"http://({by_node}|{by_name})/", said[f"get {job}"])
     assert person.ptjob("delete", job).stdout.endswith("is deleted; its claims are as they were\n")
+
+
+def followed(people: People, job: str) -> str:
+    """Follow a job whose rank 0 stays until the cluster knows that the workers have ended; return what it said."""
+    with ThreadPoolExecutor(1) as threads:
+        releasing = threads.submit(let_rank0_end, people, job)
+        said = people.ptjob("follow", job).stdout
+        releasing.result()
+    return said
+
+
+def let_rank0_end(people: People, job: str) -> None:
+    selector = f"training.kubeflow.org/job-name={job},training.kubeflow.org/replica-type=worker"
+
+    def have_ended() -> bool:
+        pods = people.cluster.kubectl.list("pods", namespace=people.namespace, selector=selector)
+        return bool(pods) and all(pod["status"].get("phase") in OVER for pod in pods)
+
+    wait_until("the workers' ends", have_ended, timeout=600)
+    people.cluster.kubectl.let_end(f"{job}-master-0", "sh", "-c", f": > {GO}", namespace=people.namespace)
 
 
 def have_data(people: People, image: str, folder: Path) -> None:
