@@ -64,9 +64,14 @@ class Terminal:
         self.cluster.kubectl("exec", pod, "--namespace", self.namespace, "--", "touch", "/tmp/go")  # noqa: S108 - in a pod
 
     def lines_of(self, pod: str) -> None:
-        """Return when a replica that speaks has said its lines."""
+        """Return when a replica that speaks has said its lines; its pod says that it runs a moment after its log."""
         words = ("logs", pod, "--namespace", self.namespace)
         wait_until("its lines", lambda: "line 3" in self.cluster.kubectl(*words), timeout=PATIENCE)
+        wait_until(f"{pod} to say that it runs", lambda: self._runs(pod), timeout=PATIENCE)
+
+    def _runs(self, pod: str) -> bool:
+        found = self.cluster.kubectl.get("pod", pod, namespace=self.namespace)
+        return bool(found["status"].get("phase") == "Running")
 
     def pods(self) -> list[str]:
         """Return the names of all pods that have ever been made and are there."""
