@@ -137,8 +137,13 @@ class Cluster:
         return last_lines(path.read_text(errors="replace")) if path.exists() else ""
 
     def volume(self, claim: str, *, namespace: str = "default") -> Path:
-        """Return the folder of this machine that a bound claim's volume is; it is made for root alone (0750)."""
-        name = self.kubectl.get("persistentvolumeclaim", claim, namespace=namespace)["spec"]["volumeName"]
+        """Return the folder of this machine that a claim's volume is, once it has one; made for root alone (0750)."""
+
+        def bound() -> str | None:
+            spec: dict[str, str] = self.kubectl.get("persistentvolumeclaim", claim, namespace=namespace)["spec"]
+            return spec.get("volumeName")
+
+        name = wait_until(f"the claim {namespace}/{claim} to be bound", bound, timeout=120)
         inside = Path(self.kubectl.get("persistentvolume", name)["spec"]["hostPath"]["path"])
         return self.layout.home / "tmp" / inside.relative_to("/tmp")  # noqa: S108 - the machine's own
 
