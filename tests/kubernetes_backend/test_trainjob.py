@@ -84,8 +84,11 @@ async def test_one_node_that_fails_is_named_with_its_last_lines(lab: Lab) -> Non
 
 
 async def test_a_crash_loop_is_found_in_the_pods(lab: Lab) -> None:
-    """The job's object says nothing at all while its container is started again and again."""
-    submission = await lab.submit("echo again; exit 5", workers=1)
+    """The job's object says nothing at all while its container is started again and again.
+
+    Each run lasts a second: the node forgets the first one's log as soon as it sees the second one's end.
+    """
+    submission = await lab.submit("echo again; sleep 1; exit 5", workers=1)
 
     conclusion = await lab.follow(submission, limits=Limits(crash_loop_limit=2))
 
