@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -268,21 +269,23 @@ def test_a_session_of_arenas_guide_does_the_same_here(
 
 def followed(people: People, job: str) -> str:
     """Follow a job whose rank 0 stays until the cluster knows that the workers have ended; return what it said."""
+    is_over = threading.Event()  # whatever it did
     with ThreadPoolExecutor(1) as threads:
-        releasing = threads.submit(let_rank0_end, people, job)
+        releasing = threads.submit(let_rank0_end, people, job, is_over)
         said = people.ptjob("follow", job).stdout
+        is_over.set()
         releasing.result()
     return said
 
 
-def let_rank0_end(people: People, job: str) -> None:
+def let_rank0_end(people: People, job: str, is_over: threading.Event) -> None:
     selector = f"training.kubeflow.org/job-name={job},training.kubeflow.org/replica-type=worker"
 
     def have_ended() -> bool:
         pods = people.cluster.kubectl.list("pods", namespace=people.namespace, selector=selector)
         return bool(pods) and all(pod["status"].get("phase") in OVER for pod in pods)
 
-    wait_until("the workers' ends", have_ended, timeout=600)
+    wait_until("the workers' ends", lambda: is_over.is_set() or have_ended(), timeout=600)
     people.cluster.kubectl.let_end(f"{job}-master-0", "sh", "-c", f": > {GO}", namespace=people.namespace)
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import pytest
@@ -219,7 +220,8 @@ def test_what_stands_beside_a_job_goes_with_it(
     assert submitted.exit_code == 0, submitted.output
 
     shown = json.loads(terminal.ptjob("get", "paused", "-o", "json").stdout)["tensorboard_url"]
-    pods = terminal.cluster.kubectl.list("pods", namespace=terminal.namespace)
+    there = partial(terminal.cluster.kubectl.list, "pods", namespace=terminal.namespace)
+    pods = wait_until("its pod, which its Deployment has made", lambda: there() or None, timeout=PATIENCE)
     terminal.ptjob("delete", "paused")
 
     assert shown == f"http://paused-tensorboard.{terminal.namespace}.svc:6006/"
