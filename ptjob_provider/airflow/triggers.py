@@ -36,7 +36,7 @@ state success, but the task instance's state attribute is queued" (seen on 3.3.2
 trigger's begin: the worker has more to do after it has deferred, and how long that takes nobody says."""
 
 _ARRIVAL = 5.0
-"""Seconds that an event waits for the log to leave the process before it."""
+"""Seconds that an event waits for the log to leave the process before it, though nothing of it leaves."""
 
 
 class PyTorchJobTrigger(BaseTrigger):
@@ -105,7 +105,7 @@ class PyTorchJobTrigger(BaseTrigger):
             event = JobEvent(submission=submission, error=f"the trigger failed: {type(error).__name__}: {error}")
         if self._place is not None:
             await self._place.sink.written()
-            await ceilings.get().left(_ARRIVAL)
+            await ceilings.get().left(_ARRIVAL, while_it_moves=True)
         await self._let_the_worker_end(earliest)
         self._fired = True
         if self._place is not None:

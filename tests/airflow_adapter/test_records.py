@@ -178,6 +178,40 @@ async def test_a_way_out_that_nobody_reads_is_not_waited_for_longer_than_said(en
     assert not await ceiling.left(0.05)
 
 
+class StandInChannelThatDrains:
+    """Some of what was written leaves between any two looks at how much that is."""
+
+    def __init__(self, unsent: int) -> None:
+        self.held = unsent
+
+    def has_room(self) -> bool:
+        return True
+
+    def is_empty(self) -> bool:
+        return self.held <= 0
+
+    def unsent(self) -> int:
+        self.held -= 1
+        return self.held
+
+
+async def test_what_leaves_slowly_may_be_waited_for_as_long_as_it_takes() -> None:
+    """A slow triggerer reads a full socket for longer than anybody would wait for one that is stuck."""
+    channels = StandInChannelThatDrains(5), StandInChannelThatDrains(5)
+
+    assert await Ceiling(1000, channels[0]).left(0.01, while_it_moves=True)
+    assert not await Ceiling(1000, channels[1]).left(0.01)
+
+
+async def test_what_does_not_leave_at_all_is_given_up_although_it_was_waited_for_while_it_moves(ends: Ends) -> None:
+    """Nobody reads any more."""
+    ours, _ = ends
+    ceiling = Ceiling(1000, Channel())
+    ours.send(b"a record")
+
+    assert not await ceiling.left(0.05, while_it_moves=True)
+
+
 def test_a_socket_that_nobody_ever_reads_holds_nobody_up_for_good(ends: Ends) -> None:
     """Another library's, say; logs go on after a while."""
     ours, _ = ends

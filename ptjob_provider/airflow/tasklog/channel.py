@@ -63,7 +63,11 @@ class Channel:
 
     def is_empty(self) -> bool:
         """Whether everything that was written has been read."""
-        return not any(way.unsent() for way in self._ways)
+        return not self.unsent()
+
+    def unsent(self) -> int:
+        """Return how much that was written has not been read yet, as the kernel counts it."""
+        return sum(way.unsent() for way in self._ways)
 
     def _is_open(self, way: _Way) -> bool:
         unsent = way.unsent()
