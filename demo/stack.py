@@ -69,11 +69,16 @@ class StackConfig:
 
 
 class Stack:
-    """api-server, scheduler, dag-processor and triggerer of one home; a context manager that stops all of them."""
+    """api-server, scheduler, dag-processor and triggerer of one home; a context manager that stops all of them.
+
+    A free port is reserved until they are stopped: its API server binds it half a minute after it was chosen, and again
+    whenever it is started anew.
+    """
 
     def __init__(self, config: StackConfig) -> None:
         self.config = config
-        self.port = config.port or free_port()
+        self._reservation = PortReservation()
+        self.port = config.port or self._reservation.port
         self.url = f"http://127.0.0.1:{self.port}"
         self.env = environment(config, self.port)
         self.api = AirflowApi(self.url)
@@ -141,6 +146,7 @@ class Stack:
         for component in last:
             component.stop()
         self.api.close()
+        self._reservation.close()
         pid_file(self.config.home).unlink(missing_ok=True)
 
     def airflow(self, *args: str, timeout: float = 300) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from cluster import debian
 from cluster.shell import ClusterFailed, bare_environment, last_lines, run, wait_until, write
 from demo.processes import end_processes, session_processes
-from demo.stack import free_port
+from ptjob_provider.core.local.devices import PortReservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,6 +75,7 @@ def database(tell: Callable[[str], None] = lambda _: None) -> Iterator[str]:
             yield server.address
         finally:
             _stop(process)
+            server.reservation.close()
 
 
 @contextlib.contextmanager
@@ -95,12 +96,17 @@ def database_if_possible(tell: Callable[[str], None]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Server:
-    """One server: its programs, and the folder that is its own."""
+    """One server: its programs, the folder that is its own, and the port that is reserved until it has ended."""
 
     programs: Path
     folder: Path
-    port: int = field(default_factory=free_port)
+    reservation: PortReservation = field(default_factory=PortReservation)
     password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+    @property
+    def port(self) -> int:
+        """Where it listens; others draw their ports while its files are made."""
+        return self.reservation.port
 
     @property
     def address(self) -> str:

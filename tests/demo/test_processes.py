@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -13,7 +14,8 @@ import psutil
 import pytest
 
 from demo.processes import Component, end_processes, session_processes
-from demo.stack import kept_secret, pid_file, stop_leftovers
+from demo.stack import Stack, StackConfig, free_port, kept_secret, pid_file, stop_leftovers
+from ptjob_provider.core.local import devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -158,3 +160,18 @@ def test_a_homes_secret_is_drawn_once_and_only_its_owner_may_read_it(tmp_path: P
     assert kept_secret(tmp_path) == secret
     assert len(secret) >= 64
     assert (tmp_path / "secret").stat().st_mode & 0o077 == 0
+
+
+def test_the_port_of_a_stack_is_nobody_elses_before_it_is_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database is migrated meanwhile, and others draw their ports."""
+    stack = Stack(StackConfig(home=tmp_path / "home", dags=tmp_path))
+    draws, draw = [stack.port], random.randint
+    monkeypatch.setattr(devices.random, "randint", lambda *between: draws.pop() if draws else draw(*between))
+
+    found = free_port()
+
+    stack.stop()
+    assert draws == []
+    assert found != stack.port
