@@ -61,9 +61,11 @@ def database(tell: Callable[[str], None] = lambda _: None) -> Iterator[str]:
     Raises:
         ClusterFailed: it could not be installed or did not start; with the end of what it said.
     """
-    if programs() is None:
+    with debian.alone():
+        found = programs()
+    if found is None:
         debian.install((PACKAGE,), tell)
-    found = programs()
+        found = programs()
     if found is None:
         raise ClusterFailed(f"the package {PACKAGE} brought no initdb")
     with tempfile.TemporaryDirectory(prefix="ptjob-postgresql-") as folder:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cluster.shell import ClusterFailed, run
+from cluster.shell import ClusterFailed, locked, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
+
+LOCK = Path(tempfile.gettempdir()) / "ptjob-debian-packages.lock"
 
 NODE_PACKAGES = (
     "bash-static",
@@ -52,6 +57,22 @@ def install(packages: Iterable[str], tell: Callable[[str], None]) -> None:
         return
     if os.geteuid() != 0:
         raise ClusterFailed(f"Debian packages are missing: {' '.join(names)}. Install them, or run this as root.")
+    with alone():
+        if names := missing(packages):  # another may have been at it
+            _install(names, tell)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Let one process at a time install, or look at what is installed: a program is there before it is configured.
+
+    Whoever is not root installs nothing, and waits for nobody.
+    """
+    with locked(LOCK) if os.geteuid() == 0 else contextlib.nullcontext():
+        yield
+
+
+def _install(names: Iterable[str], tell: Callable[[str], None]) -> None:
     tell(f"installing Debian packages: {' '.join(names)}")
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     run(["apt-get", "update", "--quiet"], env=env, timeout=300)
