@@ -60,7 +60,7 @@ def lab_in(root: Path, *, database_url: str, **more: str) -> Iterator[Lab]:
     """Have a stack on this database, with these further options; nothing of it or of its jobs runs afterwards."""
     try:
         with Stack(_config(root, database_url, more)) as stack:
-            for dag_id in ("wait_0", "defer_mapped", "fire_and_forget", "ptjob_maintenance"):
+            for dag_id in ("fire_and_forget", "mapped_consume", "ptjob_maintenance"):  # the last one of each file
                 stack.api.wait_for_dag(dag_id)
             stack.api.unpause("ptjob_maintenance")
             lab = Lab(stack, root / "jobs")
@@ -98,9 +98,6 @@ def _config(root: Path, database_url: str, more: Mapping[str, str]) -> StackConf
 
 def _end_jobs(root: Path) -> None:
     for process in psutil.process_iter():
-        try:
-            started_here = any(str(root) in word for word in process.cmdline())
-        except psutil.Error:
-            continue
-        if started_here and process.pid != os.getpid():
-            process.kill()
+        with contextlib.suppress(psutil.Error):  # the others end with what was killed first
+            if process.pid != os.getpid() and any(str(root) in word for word in process.cmdline()):
+                process.kill()
