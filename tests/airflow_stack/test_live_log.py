@@ -46,6 +46,7 @@ def test_every_line_of_a_fast_and_ugly_log_is_there_exactly_once_and_in_order(la
     task = lab.start(f"{mode}_0", "lines", str(LINES))
 
     assert task.wait() == "success"
+    task.wait_for_line("rank 0 finished")  # a supervisor tells of a success before it has read the rest of a long log
 
     lines = task.lines()
     assert [line for line in lines if line.startswith("line ")] == [
