@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import threading
 from typing import Any
 
 from airflow.sdk.execution_time.comms import GetTaskStates, GetXCom, SetXCom
 
+from ptjob_provider.airflow import awake
+
 WORKER_PATIENCE = 3.0
-"""Seconds that a worker waits for an answer: SIGKILL follows a user's kill after five; the job is deleted before."""
+"""Seconds that a worker waits for an answer: SIGKILL follows a user's kill after five; the job is deleted before. Where
+no answer comes the job is kept."""
 
 TRIGGER_PATIENCE = 5.0
-
-STEP = 0.25
-"""Seconds between two looks whether there is an answer to where a task stands; each counts as so many, however long it
-took: a machine that was frozen meanwhile is given the time to answer, for whoever gets none keeps the job."""
 
 FIRST_PATIENCE = 60.0
 """The same for what a fresh triggerer may be asked first: its API took 20 s to start on a busy machine."""
@@ -42,7 +40,7 @@ async def state_from_worker(ti: Any) -> str | None:
 
     threading.Thread(target=ask, name="ptjob-ask-state", daemon=True).start()
     try:
-        return _state(await _within(WORKER_PATIENCE, answer), ti)
+        return _state(await awake.within(WORKER_PATIENCE, answer), ti)
     except TimeoutError:
         return None
 
@@ -51,7 +49,7 @@ async def state_from_trigger(ti: Any) -> str | None:
     """Return the task instance's state as Airflow has it now; None if there was no answer in time."""
     try:
         asked = asyncio.ensure_future(_comms().asend(_question(ti)))
-        return _state(await _within(TRIGGER_PATIENCE, asked), ti)
+        return _state(await awake.within(TRIGGER_PATIENCE, asked), ti)
     except Exception:  # noqa: BLE001 - any failure is no answer
         return None
 
@@ -95,21 +93,6 @@ def _comms() -> Any:
     from airflow.sdk.execution_time import task_runner  # noqa: PLC0415 - set anew for every process
 
     return getattr(task_runner, "SUPERVISOR_COMMS", None)
-
-
-async def _within(patience: float, answer: asyncio.Future[Any]) -> Any:
-    """Return the answer.
-
-    Raises:
-        TimeoutError: it did not come in so many seconds, of those in which this process ran.
-    """
-    try:
-        for _ in range(math.ceil(patience / STEP)):
-            if (await asyncio.wait({answer}, timeout=STEP))[0]:
-                return answer.result()
-    finally:
-        answer.cancel()
-    raise TimeoutError
 
 
 def _give(answer: asyncio.Future[Any], found: Any) -> None:

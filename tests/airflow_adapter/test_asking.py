@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_adapter.stand_ins import StandInTaskInstance
-from ptjob_provider.airflow import asking
+from ptjob_provider.airflow import asking, awake
 
 if TYPE_CHECKING:
     from airflow_adapter.stand_ins import FakeComms
@@ -20,7 +20,7 @@ def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real ones would show nothing more."""
     monkeypatch.setattr(asking, "WORKER_PATIENCE", 0.5)
     monkeypatch.setattr(asking, "TRIGGER_PATIENCE", 0.5)
-    monkeypatch.setattr(asking, "STEP", 0.005)
+    monkeypatch.setattr(awake, "STEP", 0.005)
 
 
 async def test_a_worker_that_was_frozen_waits_for_the_answer_afterwards(comms: FakeComms) -> None:
