@@ -70,6 +70,23 @@ class FakeComms:
         raise AssertionError(f"the adapter is not known to ask for {type(message).__name__}")
 
 
+class StandInChannelThatDrains:
+    """Some of what was written leaves between any two looks at how much that is."""
+
+    def __init__(self, unsent: int) -> None:
+        self.held = unsent
+
+    def has_room(self) -> bool:
+        return True
+
+    def is_empty(self) -> bool:
+        return self.held <= 0
+
+    def unsent(self) -> int:
+        self.held -= 1
+        return self.held
+
+
 @dataclass
 class StandInTaskInstance:
     """What the adapter uses of Airflow's task instance."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_adapter.stand_ins import StandInChannelThatDrains
 from ptjob_provider.airflow.config import max_log_records_per_second
 from ptjob_provider.airflow.tasklog import channel
 from ptjob_provider.airflow.tasklog.channel import Channel
@@ -176,23 +177,6 @@ async def test_a_way_out_that_nobody_reads_is_not_waited_for_longer_than_said(en
     ours.send(b"a record")
 
     assert not await ceiling.left(0.05)
-
-
-class StandInChannelThatDrains:
-    """Some of what was written leaves between any two looks at how much that is."""
-
-    def __init__(self, unsent: int) -> None:
-        self.held = unsent
-
-    def has_room(self) -> bool:
-        return True
-
-    def is_empty(self) -> bool:
-        return self.held <= 0
-
-    def unsent(self) -> int:
-        self.held -= 1
-        return self.held
 
 
 async def test_what_leaves_slowly_may_be_waited_for_as_long_as_it_takes() -> None:

@@ -7,15 +7,17 @@ import contextlib
 import json
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, job_object
+from airflow_adapter.stand_ins import ListLogger, StandInChannelThatDrains, StandInTaskInstance, context, job_object
 from ptjob_provider.airflow.event import JobEvent, TriggerFailed
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.tasklog import keeping, pulse
 from ptjob_provider.airflow.tasklog.keeping import CURSOR_KEY
+from ptjob_provider.airflow.tasklog.records import Ceiling
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Outcome
@@ -585,6 +587,21 @@ async def test_a_log_that_began_long_after_the_deferral_has_no_reader_that_is_no
     await fired(made)
 
     assert log_of(made) == ["line 1", "line 2"]
+
+
+async def test_an_event_waits_for_its_log_as_long_as_some_of_it_leaves(
+    backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow drops what is on its way when the event comes, and a slow triggerer takes long to read it."""
+    channel = StandInChannelThatDrains(5)
+    ceiling = Ceiling(1000, channel)
+    monkeypatch.setattr("ptjob_provider.airflow.triggers.ceilings", SimpleNamespace(get=lambda: ceiling))
+    monkeypatch.setattr("ptjob_provider.airflow.triggers._ARRIVAL", 0.01)  # seconds would show nothing more
+    show(backend, "Succeeded")
+
+    await fired(trigger())
+
+    assert channel.is_empty()
 
 
 async def test_a_short_deferral_is_not_ended_before_the_workers_own_end(
