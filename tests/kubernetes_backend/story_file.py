@@ -79,8 +79,83 @@ def _shared(found: Any, known: dict[str, Any]) -> Any:
     return known.setdefault(text, parts) if len(text) > _WORTH_SHARING else parts
 
 
+_STATE = {"running", "terminated", "waiting"}
+_CONTAINER = {"name": None, "restartCount": None, "state": _STATE, "lastState": _STATE}
+_POD: Any = {
+    "metadata": {
+        "name",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "labels",
+    },
+    "spec": {
+        "containers": {"name"},
+        "initContainers": {"name", "restartPolicy"},
+        "nodeName": None,
+        "restartPolicy": None,
+    },
+    "status": {
+        "phase": None,
+        "reason": None,
+        "message": None,
+        "conditions": {"type", "status", "reason", "message"},
+        "containerStatuses": _CONTAINER,
+        "initContainerStatuses": _CONTAINER,
+    },
+}
+_EVENT: Any = {
+    "metadata": {"name"},
+    "involvedObject": {"kind", "name", "uid"},
+    "reason": None,
+    "message": None,
+    "lastTimestamp": None,
+    "eventTime": None,
+    "series": None,
+}
+"""The fields of pods and events that the package reads; a set or None keeps all that is below a name."""
+
+
+def reduced(story: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the story with those fields of status, pods and events that are read, and only the controllers' labels."""
+    job, looks = dict(story["job"]), [dict(look) for look in story["seen"]]
+    for told in (job, *looks):
+        if "status" in told:
+            told["status"] = _without(told["status"], {"replicaStatuses", "lastUpdateTime"})
+    for look in looks:
+        for key, fields in (("pods", _POD), ("events", _EVENT)):
+            if key in look:
+                look[key] = _kept(look[key], fields)
+        for pod in look.get("pods", ()):
+            labels = pod["metadata"].get("labels", {})
+            pod["metadata"]["labels"] = {name: labels[name] for name in labels if _is_a_controllers(name)}
+    return {**story, "job": job, "seen": looks}
+
+
+def _kept(found: Any, fields: Any) -> Any:
+    if fields is None:
+        return found
+    if isinstance(found, list):
+        return [_kept(each, fields) for each in found]
+    below = fields if isinstance(fields, dict) else dict.fromkeys(fields)
+    return {name: _kept(value, below[name]) for name, value in found.items() if name in below}
+
+
+def _without(found: Any, names: set[str]) -> Any:
+    if isinstance(found, list):
+        return [_without(each, names) for each in found]
+    if not isinstance(found, dict):
+        return found
+    return {name: _without(value, names) for name, value in found.items() if name not in names}
+
+
+def _is_a_controllers(label: str) -> bool:
+    return "/" in label and not label.startswith("ptjob-provider/")
+
+
 def write(name: str, about: str, story: Mapping[str, Any]) -> None:
     """Write a story, with what it is about as its first line."""
     comment = textwrap.fill(about, 118, initial_indent="# ", subsequent_indent="# ")
-    body = yaml.dump(_shared(dict(story), {}), Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
+    body = yaml.dump(_shared(reduced(story), {}), Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
     (DATA / f"{name}.yaml").write_text(f"{comment}\n{body}")
