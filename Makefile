@@ -37,9 +37,15 @@ pipelines: env-kfp ## compile what a release ships for Kubeflow Pipelines into d
 	@mkdir -p dist/pipelines
 	@.venv-kfp/bin/python scripts/compile_pipelines.py dist/pipelines
 
-.PHONY: test
-test: env ## everything that must hold: formatting, types, import contracts, all tests in both environments
-	@.venv/bin/python scripts/check.py
+.PHONY: test test-all test-group
+test: env ## formatting, types, import contracts and the tests of every part; GROUP=faults adds a group's (CONTRIBUTING.md)
+	@.venv/bin/python scripts/check.py $(GROUP)
+
+test-all: env ## the same with the tests of all groups
+	@.venv/bin/python scripts/check.py all
+
+test-group: env ## the tests of a group alone: GROUP=queues
+	@.venv/bin/python scripts/check.py --only $(GROUP)
 
 .PHONY: lint
 lint: env-airflow ## the part of `make test` that takes seconds
@@ -66,6 +72,15 @@ bench-triggerer: env-airflow ## 10,000 deferred tasks in one real triggerer for 
 bench-watcher: env-airflow ## what watching 10,000 files costs, ours beside others', into docs/data-arrival.md (FILES=1000: only prints)
 	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.watcher $(if $(FILES),--files=$(FILES),--write)
 
+.PHONY: mutants
+mutants: env-airflow env-kfp ## plant the faults of tests/mutants.toml; each must be caught by the test that it names (goes on where it stopped)
+	@.venv/bin/python scripts/mutants.py $(FAULTS)
+	@.venv-kfp/bin/python scripts/mutants.py $(FAULTS)
+
+.PHONY: soak-tests
+soak-tests: env-airflow ## tests that measure (latency, CPU, accuracy), and a whole Airflow whose parts are struck: no gate
+	@.venv/bin/python scripts/check.py --soak
+
 .PHONY: soak
 soak: env-airflow ## 1,000 random fault schedules between the jobs and that Kubernetes; goes on where it was interrupted
 	@PYTHONPATH=tests:. .venv/bin/python -m faults --soak $(if $(COUNT),--count $(COUNT)) $(if $(MINUTES),--minutes $(MINUTES))
@@ -91,4 +106,4 @@ constraints: ## compile constraints/*.txt anew from pyproject.toml
 
 .PHONY: clean
 clean: ## remove what the words above have made in this folder
-	rm -rf .venv .venv-kfp .venv-kfp-oldest .venv-bench .demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .venv-kfp .venv-kfp-oldest .venv-bench .demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .test-times.jsonl dist

@@ -1,35 +1,43 @@
 """Everything that must hold; what `make test` runs.
 
-A failed step does not keep the others from running. What mostly computes, what mostly waits for a whole Airflow and
-what mostly waits for pods run beside each other, with each line marked. The last line counts the tests of all steps;
-the exit code is 0 only if every step was good.
+Lanes of steps run beside each other, with each line marked: what mostly computes, what mostly waits for a whole
+Airflow, what mostly waits for pods, and the builds that the others need. A failed step does not keep the others from
+running. The last line counts the tests of all steps; the exit code is 0 only if every step was good.
+
+The tests of a group (`GROUPS`) are only run where it is asked for: `make test GROUPS=queues`, `make test-all`. CI runs
+one group after `make test`, chosen by what has changed (`group_of_change`).
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import held_cluster
+from promises import unproved
 from steps import ROOT, Step, run, run_beside, summary
 
 BIN = ROOT / ".venv" / "bin"
-PYTEST = (str(BIN / "python"), "-m", "pytest", "-q")
-PYTEST_KFP = (str(ROOT / ".venv-kfp" / "bin" / "python"), "-m", "pytest", "-q")
-PYTEST_KFP_OLDEST = (str(ROOT / ".venv-kfp-oldest" / "bin" / "python"), "-m", "pytest", "-q")
+SLOWEST = ("--durations=5", "--durations-min=10")
+WITHOUT_SOAK = "not soak"
+PYTEST = (str(BIN / "python"), "-m", "pytest", "-q", *SLOWEST, "-m", WITHOUT_SOAK)
+PYTEST_KFP = (str(ROOT / ".venv-kfp" / "bin" / "python"), *PYTEST[1:])
+PYTEST_KFP_OLDEST = (str(ROOT / ".venv-kfp-oldest" / "bin" / "python"), *PYTEST[1:])
 COVERAGE = (str(BIN / "python"), "-m", "coverage")
 MEASURED = ("--cov", "--cov-report=")
 
-WITHOUT_CLUSTER = ("-m", "not cluster")
-ON_CLUSTER = ("-m", "cluster")
+WITHOUT_CLUSTER = ("-m", f"not cluster and {WITHOUT_SOAK}")
+ON_CLUSTER = ("-m", f"cluster and {WITHOUT_SOAK}")
 
 EITHER_ENVIRONMENT = ("tests/core", "tests/contract", "tests/cli")
-"""Need neither Airflow nor PyTorch, so they run in both environments, in one of them with coverage."""
+"""Need neither Airflow nor PyTorch."""
 
 ONLY_KFP = ("tests/kfp_adapter",)
-"""What needs Kubeflow Pipelines, and is tried with the oldest and the newest that is supported."""
+"""What needs Kubeflow Pipelines."""
 
 ONLY_CLUSTER = (
     "tests/cluster",
@@ -40,11 +48,47 @@ ONLY_CLUSTER = (
 )
 """What is only about the Kubernetes that `tests/cluster` builds and boots; other folders use it too."""
 
-WITH_STACK = ("tests/airflow_stack", "tests/demo", "tests/retraining")
+STACK = "tests/airflow_stack"
 """What starts a whole Airflow, and waits for it most of the time."""
 
 SPECS = "tests/kubernetes_backend/test_specs.py"
 """Asks the cluster's server ten thousand times and computes meanwhile; the other tests there mostly wait for pods."""
+
+NEEDS_S3 = ("tests/airflow_adapter/test_data_arrival_s3.py", "tests/digits/test_arrived.py")
+"""Run with a real S3 server; the stack's `test_data_arrival.py` does, too."""
+
+_BACKEND = "tests/kubernetes_backend"
+
+GROUPS = {
+    "queues": (f"{_BACKEND}/test_kueue.py", f"{_BACKEND}/test_arena.py", f"{_BACKEND}/test_metrics_server.py"),
+    "kinds": (
+        f"{_BACKEND}/test_elastic.py",
+        f"{_BACKEND}/test_guides.py",
+        f"{_BACKEND}/test_old_operator.py",
+        f"{_BACKEND}/test_pytorchtrainingjob.py",
+        f"{_BACKEND}/test_trainjob_cli.py",
+        f"{_BACKEND}/test_trainjob_code.py",
+        f"{_BACKEND}/test_trainjob_fields.py",
+        f"{_BACKEND}/test_trainjob_outputs.py",
+    ),
+    "second-cluster": ("tests/cluster", f"{_BACKEND}/test_crashes.py", f"{_BACKEND}/test_hardened.py"),
+    "demos": ("tests/demo", "tests/retraining", "tests/examples"),
+    "images": ("tests/docker", "tests/wheel", "tests/kfp_cluster/test_image.py"),
+    "faults": ("tests/faults", "tests/kfp_cluster/test_strikes.py"),
+    "oldest-kfp": ONLY_KFP,
+}
+"""Tests that are not part of every run: what only some changes can break, and what takes long."""
+
+CHANGED = {
+    "queues": ("kueue", "arena", "metering", "usage", "metrics"),
+    "kinds": ("core/kinds", "trainjob", "t9k", "runtimes", "from-"),
+    "second-cluster": ("tests/cluster", "probe", "pod_start"),
+    "demos": ("demo/", "dags/", "arrival", "ledger", "retrain", "docker/digits"),
+    "images": ("docker/", "pyproject.toml", "constraints/"),
+    "faults": ("kubernetes/board", "kubernetes/client", "podlog", "runner", "submission", "tests/faults"),
+    "oldest-kfp": ("ptjob_provider/kfp", "constraints/kfp"),
+}
+"""Parts of the paths that each group is about; see `group_of_change`."""
 
 PURE = (
     "arrival",
@@ -55,6 +99,7 @@ PURE = (
     "errors",
     "handover",
     "identity",
+    "installation_id",
     "kinds",
     "known",
     "kubernetes/board/owners",
@@ -89,35 +134,104 @@ PURE = (
     "status",
     "tensorboard",
     "try_note",
+    "versions",
     "wire",
 )
 """Modules and packages of the core that decide and do nothing else: every branch is tested."""
 
 BACKEND_COVERAGE = 85
 
+_A_SESSION = 4 * 3600
+"""Seconds before the newest commit within which a commit counts as not yet tested."""
+
 
 def main(arguments: list[str]) -> int:
     """Run the steps and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lint", action="store_true", help="only what reads the code")
+    parser.add_argument("--soak", action="store_true", help="only tests that measure, or that strike for long")
+    parser.add_argument("--only", action="store_true", help="only the groups")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help="what to run besides")
+    said = parser.parse_args(arguments)
+    groups = _groups(said.groups)
     with tempfile.TemporaryDirectory(prefix="ptjob-check-") as folder:
         scratch = Path(folder)
-        steps = run(lint_steps(), scratch) if arguments == ["--lint"] else run_everything(scratch)
-    print(f"\n── summary\n{summary(steps)}", flush=True)
-    return 0 if all(step.is_good for step in steps) else 1
+        if said.lint:
+            steps = run(lint_steps(), scratch)
+        elif said.soak:
+            steps = run([Step("soak", (*PYTEST[:-1], "soak"), is_test=True)], scratch)
+        else:
+            steps = run_everything(scratch, groups, only=said.only)
+    missing = [] if said.lint or said.soak else unproved(steps, [*groups, *([] if said.only else [""])])
+    print("\n── summary", *missing, summary(steps), sep="\n", flush=True)
+    is_complete = not missing or not held_cluster.is_required()
+    return 0 if is_complete and all(step.is_good for step in steps) else 1
 
 
-def run_everything(scratch: Path) -> list[Step]:
+def _groups(words: list[str]) -> list[str]:
+    if "all" in words:
+        return [*GROUPS]
+    chosen = [group_of_change() if word == "by-change" else word for word in words]
+    if unknown := [word for word in chosen if word not in GROUPS]:
+        raise SystemExit(f"no such group: {', '.join(unknown)}; allowed: {', '.join(GROUPS)}, all, by-change")
+    for group in chosen:
+        print(f"── group {group}: {' '.join(GROUPS[group])}", flush=True)
+    return chosen
+
+
+def group_of_change() -> str:
+    """Return the group that most of the newest commits' files are about; one of several, or of all, in turns."""
+    newest, number = _git("log", "-1", "--format=%ct"), int(_git("rev-list", "--count", "HEAD"))
+    base = _git("rev-list", "-1", f"--before={int(newest) - _A_SESSION}", "HEAD")
+    changed = _git("diff", "--name-only", base, "HEAD").splitlines() if base else []
+    files = {group: sum(any(part in path for part in parts) for path in changed) for group, parts in CHANGED.items()}
+    candidates = [group for group, count in files.items() if count == max(files.values())]
+    return candidates[number % len(candidates)]
+
+
+def _git(*words: str) -> str:
+    command = ("/usr/bin/env", "git", *words)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def run_everything(scratch: Path, groups: list[str], *, only: bool = False) -> list[Step]:
     """Run all steps, with the cluster up, once, for those that use it; return them."""
-    preparing = preparing_step()
-    done = run([*lint_steps(), preparing], scratch)
-    with_cluster = preparing.code == 0
-    lanes = {"machine": machine_steps(), "stack": stack_steps()}
-    if with_cluster:
-        lanes["machine"].append(Step("specs on the cluster", PYTEST, is_test=True, folders=(SPECS,)))
-        lanes["stack"] += undemanding_steps()
-        lanes["cluster"] = cluster_steps()
-    with held_cluster.held() if with_cluster else contextlib.nullcontext():
+    builds = Builds()
+    with contextlib.ExitStack() as stack:
+        builds.programs.then = lambda: stack.enter_context(held_cluster.held())
+        lanes = {"builds": builds.steps(groups), "machine": [], "stack": [], "cluster": []}
+        measured: list[Step] = []
+        if not only:
+            lanes["machine"] += machine_steps(builds)
+            lanes["stack"] += stack_steps(builds)
+            lanes["cluster"] += cluster_steps(builds)
+            measured = cluster_coverage_steps(scratch, builds)
+        for lane, step in group_steps(groups, builds):
+            lanes[lane].append(step)
+        done = run([] if only else lint_steps(), scratch)
         done += run_beside(lanes, scratch)
-    return [*done, *run(cluster_coverage_steps(scratch) if with_cluster else [], scratch)]
+    return [*done, *run(measured, scratch)]
+
+
+class Builds:
+    """The steps that build what others need; minutes the first time, then nothing."""
+
+    def __init__(self) -> None:
+        self.programs = _build("the cluster's programs", "prepare")
+        self.images = _build("images", "prepare-images")
+        self.s3 = _build("the S3 server", "prepare-s3")
+        self.arena = _build("Arena", "prepare-arena")
+        self.queues = _build("Kueue, metrics server", "prepare-queues")
+
+    def steps(self, groups: list[str]) -> list[Step]:
+        """Return those that are needed, in the order in which they are run."""
+        wanted = [self.programs, self.images, self.arena, self.s3]
+        return [*wanted, self.queues] if "queues" in groups else wanted
+
+
+def _build(name: str, word: str) -> Step:
+    allowed = {0} if held_cluster.is_required() else {0, held_cluster.UNMET}
+    return Step(name, held_cluster.command(word), is_good_with=frozenset(allowed))
 
 
 def lint_steps() -> list[Step]:
@@ -130,63 +244,107 @@ def lint_steps() -> list[Step]:
     ]
 
 
-def preparing_step() -> Step:
-    """Return the step that builds what the test cluster runs: minutes the first time, then nothing."""
-    allowed = {0} if held_cluster.is_required() else {0, held_cluster.UNMET}
-    return Step("what the test cluster runs", held_cluster.command("prepare"), is_good_with=frozenset(allowed))
-
-
-def machine_steps() -> list[Step]:
+def machine_steps(builds: Builds) -> list[Step]:
     """Return the steps that run the code here; tests that ask for the cluster are skipped where there is none."""
-    elsewhere = (*EITHER_ENVIRONMENT, *ONLY_KFP, *ONLY_CLUSTER, *WITH_STACK)
-    rest = tuple(f"--ignore={folder}" for folder in elsewhere)
+    of_groups = [path for paths in GROUPS.values() for path in paths]
+    elsewhere = (*EITHER_ENVIRONMENT, *ONLY_KFP, *ONLY_CLUSTER, STACK, *NEEDS_S3, *of_groups)
+    rest = tuple(f"--ignore={folder}" for folder in dict.fromkeys(elsewhere))
     pure = [f"{name}{end}" for name in PURE for end in (".py", "/*")]
     return [
-        Step("core beside kfp", (*PYTEST_KFP, *WITHOUT_CLUSTER), is_test=True, folders=EITHER_ENVIRONMENT),
-        Step("core beside Airflow", (*PYTEST, *WITHOUT_CLUSTER, *MEASURED), is_test=True, folders=EITHER_ENVIRONMENT),
+        Step("core", (*PYTEST, *WITHOUT_CLUSTER, *MEASURED), is_test=True, folders=EITHER_ENVIRONMENT),
         Step("every branch of the pure modules", covered(100, *pure)),
         Step("coverage of local", covered(BACKEND_COVERAGE, "local/*")),
         Step("Kubeflow Pipelines", PYTEST_KFP, is_test=True, folders=ONLY_KFP),
-        Step("the oldest Kubeflow Pipelines", PYTEST_KFP_OLDEST, is_test=True, folders=ONLY_KFP),
-        Step("adapters, examples, images", (*PYTEST, *rest), is_test=True),
+        Step("adapters, examples", (*PYTEST, *rest), is_test=True),
+        Step("data in a bucket", PYTEST, is_test=True, folders=NEEDS_S3, needs=builds.s3),
+        Step("specs on the cluster", PYTEST, is_test=True, folders=(SPECS,), needs=builds.images),
     ]
 
 
-def stack_steps() -> list[Step]:
-    """Return the steps that start a whole Airflow; tests that ask for the cluster are skipped where there is none."""
-    return [Step("a whole Airflow", PYTEST, is_test=True, folders=WITH_STACK)]
-
-
-def undemanding_steps() -> list[Step]:
-    """Return the steps on the cluster whose pods ask for no cores: others need all of the node's."""
-    command = (*PYTEST, *ON_CLUSTER, *MEASURED)
+def stack_steps(builds: Builds) -> list[Step]:
+    """Return the steps that start a whole Airflow, and those on the cluster whose pods ask for no cores."""
+    arrival = f"{STACK}/test_data_arrival.py"
+    contract = (*PYTEST, *ON_CLUSTER, *MEASURED)
     return [
-        Step("the contract on the cluster", command, is_test=True, folders=EITHER_ENVIRONMENT, measures="contract"),
-        Step("faults on the way to the cluster", PYTEST, is_test=True, folders=("tests/faults",)),
+        Step("a whole Airflow", (*PYTEST, f"--ignore={arrival}"), is_test=True, folders=(STACK,)),
+        Step("data that arrives at a whole Airflow", PYTEST, is_test=True, folders=(arrival,), needs=builds.s3),
+        Step(
+            "the contract on the cluster",
+            contract,
+            is_test=True,
+            folders=EITHER_ENVIRONMENT,
+            measures="contract",
+            needs=builds.images,
+        ),
     ]
 
 
-def cluster_steps() -> list[Step]:
+def cluster_steps(builds: Builds) -> list[Step]:
     """Return the steps that run code on the cluster: most of their time they wait for pods."""
-    cluster = Step("the cluster itself", PYTEST, is_test=True, folders=("tests/cluster",))
-    airflow = Step("Airflow on the cluster", PYTEST, is_test=True, folders=("tests/airflow_cluster",))
-    pipelines = Step("Kubeflow Pipelines on the cluster", PYTEST_KFP, is_test=True, folders=("tests/kfp_cluster",))
-    backend = Step(
-        "the back-end on the cluster",
-        (*PYTEST, *MEASURED, f"--ignore={SPECS}"),
-        is_test=True,
-        folders=("tests/kubernetes_backend",),
-        measures="backend",
-    )
-    return [backend, cluster, airflow, pipelines]
+    of_groups = tuple(f"--ignore={path}" for paths in GROUPS.values() for path in paths)
+    return [
+        Step(
+            "the back-end on the cluster",
+            (*PYTEST, *MEASURED, *of_groups, f"--ignore={SPECS}"),
+            is_test=True,
+            folders=(_BACKEND,),
+            measures="backend",
+            needs=builds.arena,
+        ),
+        Step("Airflow on the cluster", PYTEST, is_test=True, folders=("tests/airflow_cluster",), needs=builds.images),
+        Step(
+            "Kubeflow Pipelines on the cluster",
+            (*PYTEST_KFP, *of_groups),
+            is_test=True,
+            folders=("tests/kfp_cluster",),
+            needs=builds.images,
+        ),
+    ]
 
 
-def cluster_coverage_steps(scratch: Path) -> list[Step]:
+def group_steps(groups: list[str], builds: Builds) -> list[tuple[str, Step]]:
+    """Return the steps of the groups, each with the lane that it belongs to."""
+    steps = {
+        "queues": [("cluster", _group("queues", needs=builds.queues))],
+        "kinds": [("cluster", _group("kinds", needs=builds.images))],
+        "second-cluster": [("cluster", _group("second-cluster", needs=builds.images))],
+        "demos": [("stack", _group("demos"))],
+        "images": [
+            ("machine", _group("images", folders=GROUPS["images"][:2])),
+            ("cluster", _group("images", PYTEST_KFP, folders=GROUPS["images"][2:], needs=builds.images)),
+        ],
+        "faults": [
+            ("stack", _group("faults", folders=GROUPS["faults"][:1], needs=builds.images)),
+            ("cluster", _group("faults", PYTEST_KFP, folders=GROUPS["faults"][1:], needs=builds.images)),
+        ],
+        "oldest-kfp": [("machine", _group("oldest-kfp", PYTEST_KFP_OLDEST))],
+    }
+    return [step for group in groups for step in steps[group]]
+
+
+def _group(
+    name: str,
+    command: tuple[str, ...] = PYTEST,
+    *,
+    folders: tuple[str, ...] | None = None,
+    needs: Step | None = None,
+) -> Step:
+    folders = folders or GROUPS[name]
+    return Step(f"group {name}: {folders[0]} …", command, is_test=True, folders=folders, needs=needs)
+
+
+def cluster_coverage_steps(scratch: Path, builds: Builds) -> list[Step]:
     """Return the steps that put together what was measured on the cluster."""
     files = tuple(str(scratch / name) for name in ("contract", "backend"))
+    combine = (*COVERAGE, "combine", "--quiet", *files)
     return [
-        Step("what was measured on the cluster", (*COVERAGE, "combine", "--quiet", *files), measures="cluster"),
-        Step("coverage of kubernetes", covered(BACKEND_COVERAGE, "kubernetes/*"), measures="cluster"),
+        Step("what was measured on the cluster", combine, measures="cluster", needs=builds.images),
+        Step(
+            "coverage of kubernetes",
+            covered(BACKEND_COVERAGE, "kubernetes/*"),
+            measures="cluster",
+            needs=builds.images,
+        ),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
@@ -11,17 +12,22 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import held_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 
 _MOST_OF_A_MESSAGE = 600, 600
 """Characters of why a test failed that the summary has: from its beginning, and from its end."""
+
+_TIMES = ROOT / ".test-times.jsonl"
+"""What each test and fixture of the last run took, with its step; the summary shows the slowest."""
+
+_SLOWEST = 12
 
 _SAID = "E  "
 """What pytest's report puts before each line of why; the `message` beside it has the first lines only."""
@@ -38,6 +44,12 @@ class Step:
         folders: what is tested; those that do not exist are left out.
         measures: the file below the scratch folder that coverage is written to.
         is_good_with: the exit codes that are no failure.
+        needs: the step of another lane that must have ended well before this one begins. Without it this step is not
+            run, and ends as that one did.
+        then: called after it ended well, before those that need it begin.
+        code: the exit code, once it has ended.
+        seconds: wall-clock time.
+        cpu_seconds: user and system time of the command and of the processes that it waited for.
     """
 
     name: str
@@ -46,10 +58,15 @@ class Step:
     folders: tuple[str, ...] = ()
     measures: str = "coverage"
     is_good_with: frozenset[int] = frozenset({0})
+    needs: Step | None = None
+    then: Callable[[], object] | None = None
     code: int | None = None
     seconds: float = 0
+    cpu_seconds: float = 0
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+    times: list[dict[str, Any]] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
 
     @property
     def is_good(self) -> bool:
@@ -57,16 +74,40 @@ class Step:
         return self.code in self.is_good_with
 
     def run(self, scratch: Path, *, lane: str = "") -> None:
-        """Run it and write down how it went; its output goes to ours, each line marked with the lane."""
+        """Run it once what it needs has ended, and record how it went; each line of output is marked with the lane."""
+        try:
+            if self._has_what_it_needs():
+                self._run(scratch, lane)
+                if self.then is not None and self.code == 0:
+                    self.then()
+        except BaseException:
+            self.code = 1
+            raise
+        finally:
+            self.ended.set()
+
+    def _has_what_it_needs(self) -> bool:
+        if self.needs is None:
+            return True
+        self.needs.ended.wait()
+        if self.needs.code == 0:
+            return True
+        print(f"\n── {self.name}: left out, for this did not end well: {self.needs.name}", flush=True)
+        self.code, self.is_good_with = self.needs.code, self.needs.is_good_with
+        return False
+
+    def _run(self, scratch: Path, lane: str) -> None:
         print(f"\n── {self.name}", flush=True)
         report = scratch / f"{self.name.replace(' ', '-')}.xml"
         folders = [folder for folder in self.folders if (ROOT / folder).exists()]
         command = [*self.command, *folders, *([f"--junitxml={report}"] if self.is_test else [])]
+        times = report.with_suffix(".jsonl")
         started = time.monotonic()
-        self.code = _run(command, _environment(scratch / self.measures), lane)
+        self.code, self.cpu_seconds = _run(command, _environment(scratch / self.measures, times), lane)
         self.seconds = time.monotonic() - started
         if self.is_test:
-            self.counts, self.failures = _counts(report), _failures(report)
+            self.times = _times(times)
+            self.counts, self.failures = _counts(report), _failures(report, self.times)
 
 
 def run(steps: Sequence[Step], scratch: Path) -> list[Step]:
@@ -96,26 +137,41 @@ def run_beside(lanes: Mapping[str, Sequence[Step]], scratch: Path) -> list[Step]
 
 def summary(steps: Sequence[Step]) -> str:
     """Say how each step went and which tests failed; the last line counts the tests of all steps."""
-    lines = [f"{'ok    ' if step.is_good else 'FAILED'} {step.seconds:7.1f} s  {step.name}" for step in steps]
+    lines = [
+        f"{'ok    ' if step.is_good else 'FAILED'} {step.seconds:7.1f} s, CPU {step.cpu_seconds:7.1f} s  {step.name}"
+        for step in steps
+    ]
     total = sum((step.counts for step in steps), Counter[str]())
     if not any(step.is_test for step in steps):
         return "\n".join(lines)
     skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
     failures = [each for step in steps for each in step.failures]
-    return "\n".join([*lines, "", *failures, f"{total['passed']} passed, {total['failed']} failed{skipped}"])
+    last = f"{total['passed']} passed, {total['failed']} failed{skipped}"
+    return "\n".join([*lines, "", *_slowest(steps), "", *failures, last])
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str], lane: str) -> int:
-    if not lane:
-        return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
-    streams = subprocess.PIPE, subprocess.STDOUT
+def _slowest(steps: Sequence[Step]) -> list[str]:
+    """Keep what everything took in a file, and return the tests and fixtures that took most as lines."""
+    ended = [{"step": step.name, **each} for step in steps for each in step.times if "wall" in each]
+    _TIMES.write_text("".join(f"{json.dumps(each)}\n" for each in ended))
+    most = sorted(ended, key=lambda each: -each["wall"])[:_SLOWEST]
+    named = [each.get("test") or f"fixture {each['fixture']}" for each in most]
+    rows = [f"{each['wall']:7.1f} s, CPU {each['cpu']:7.1f} s  {name}" for each, name in zip(most, named, strict=True)]
+    return [f"slowest of {len(ended)}, all in {_TIMES.name}:", *rows]
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], lane: str) -> tuple[int, float]:
+    """Run a command; return its exit code and the CPU seconds of all processes that it, or they, waited for."""
+    streams = (subprocess.PIPE, subprocess.STDOUT) if lane else (None, None)
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=streams[0], stderr=streams[1]) as process:
-        assert process.stdout is not None  # noqa: S101 - it was asked for
         relay = threading.Thread(target=_relay, args=(process.stdout, lane), daemon=True)
-        relay.start()
-        code = process.wait()
-        relay.join(timeout=5)  # what it has left running may keep the pipe open
-    return code
+        if lane:
+            relay.start()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if lane:
+            relay.join(timeout=5)  # what it has left running may keep the pipe open
+    return process.returncode, used.ru_utime + used.ru_stime
 
 
 def _relay(lines: IO[bytes], lane: str) -> None:
@@ -123,18 +179,23 @@ def _relay(lines: IO[bytes], lane: str) -> None:
         print(f"{lane:>8} │ {line.decode(errors='replace')}", end="", flush=True)
 
 
-def _environment(measures: Path) -> dict[str, str]:
+def _environment(measures: Path, times: Path) -> dict[str, str]:
     ours = ("AIRFLOW", "PTJOB_")
     outside = {
         name: value for name, value in os.environ.items() if name == held_cluster.REQUIRED or not name.startswith(ours)
     }
-    return {**outside, "COVERAGE_FILE": str(measures), "PYTHONUNBUFFERED": "1"}
+    return {**outside, "COVERAGE_FILE": str(measures), "PTJOB_TIMES": str(times), "PYTHONUNBUFFERED": "1"}
 
 
-def _failures(report: Path) -> list[str]:
+def _times(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def _failures(report: Path, times: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return each failed test with the beginning of why; a log that is cut from above ends with them."""
     if not report.exists():
-        return []
+        last = next((each["began"] for each in reversed(times) if "began" in each), "the first test")
+        return [f"FAILED {last}: pytest did not get over it (a time-out, or the process ended)"]
     cases = ET.parse(report).getroot().iter("testcase")  # noqa: S314 - our own pytest wrote it
     found = [(case, case.find("failure") if case.find("error") is None else case.find("error")) for case in cases]
     return [

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from cluster import binaries, boot, sync_image, training_image
+from cluster import binaries, boot, step_image, sync_image, training_image
 from cluster.boot import Cluster
 from cluster.layout import Layout
 from cluster.shell import ClusterFailed, Progress
@@ -56,12 +56,30 @@ def down(cluster: Cluster) -> None:
 
 
 def prepare(cluster: Cluster) -> None:
-    """Install and build everything, images and the S3 server of other tests too; start nothing."""
+    """Install and build the cluster's programs; start nothing."""
+    cluster.prepare(Progress())
+
+
+def prepare_images(cluster: Cluster) -> None:
+    """Build the images that tests put into the cluster; start nothing."""
     tell = Progress()
-    cluster.prepare(tell)
-    cluster.programs.build(tell, [binaries.MINIO])
-    training_image.DIGITS.build(cluster.layout, tell)
-    sync_image.SYNC.build(cluster.layout, tell)
+    for image in (training_image.DIGITS, sync_image.SYNC, step_image.STEP):
+        image.build(cluster.layout, tell)
+
+
+def prepare_s3(cluster: Cluster) -> None:
+    """Build the S3 server, which tests start beside the cluster."""
+    cluster.programs.build(Progress(), [binaries.MINIO])
+
+
+def prepare_arena(cluster: Cluster) -> None:
+    """Build Arena's command line, which tests speak to the cluster with."""
+    cluster.programs.build(Progress(), [binaries.ARENA])
+
+
+def prepare_queues(cluster: Cluster) -> None:
+    """Build what only some tests put into the cluster: Kueue, the metrics server."""
+    cluster.programs.build(Progress(), [binaries.KUEUE, binaries.METRICS_SERVER])
 
 
 def hold(cluster: Cluster) -> None:
@@ -122,6 +140,10 @@ WORDS: dict[str, Callable[[Cluster], None]] = {
     "down": down,
     "status": status,
     "prepare": prepare,
+    "prepare-images": prepare_images,
+    "prepare-s3": prepare_s3,
+    "prepare-arena": prepare_arena,
+    "prepare-queues": prepare_queues,
     "images": images,
     "hold": hold,
 }

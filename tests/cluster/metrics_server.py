@@ -28,8 +28,11 @@ _PATCH = [
     {"op": "replace", "path": f"{_SERVER}/resources", "value": {}},
     {"op": "replace", "path": f"{_SERVER}/readinessProbe/initialDelaySeconds", "value": 1},
     {"op": "replace", "path": f"{_SERVER}/readinessProbe/periodSeconds", "value": 1},
+    {"op": "add", "path": f"{_SERVER}/readinessProbe/timeoutSeconds", "value": 30},
+    {"op": "remove", "path": f"{_SERVER}/livenessProbe"},
 ]
-"""The kubelet's certificate is of the cluster's own authority, of which this server is not told."""
+"""The kubelet's certificate is of the cluster's own authority, of which this server is not told. A busy machine is no
+reason to restart the server: its liveness probe gives it one second."""
 
 
 @contextlib.contextmanager

@@ -1,0 +1,83 @@
+"""What replicas use, by a real metrics server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster import metrics_server
+from cluster.images import INIT_IMAGE
+from cluster.layout import NODE
+from cluster.shell import wait_until
+from cluster.tenants import service_account
+from cluster_world import PATIENCE, config_of
+from fakes import ListSink
+from kubernetes_backend.terminal import terminal_of
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.submission import Submission
+from rbac import optional_rules, rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+    from kubernetes_backend.terminal import Terminal
+    from ptjob_provider.core.conclusion import Conclusion
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+
+def test_what_replicas_use_is_told_by_a_metrics_server(
+    cluster: Cluster, namespace: str, tmp_path: Path, tell: Callable[[str], None]
+) -> None:
+    """A real one: cores and memory of each replica, now and in the result; null where nothing was measured.
+
+    Whoever reads the job later reads the same.
+    """
+    account = service_account(cluster, namespace, [*rules(), *optional_rules()])
+    person = replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
+    busy = "until [ -e /go ]; do :; done"
+
+    def is_measured() -> bool:
+        told = json.loads(person.ptjob("top", "job", "busy", "-o", "json").stdout)
+        return all(use["cpu"] and use["cpu"] > 0.02 and use["memory"] and use["node"] == NODE for use in told)
+
+    with metrics_server.serving(cluster, tell):
+        person.ptjob("submit", "--name", "busy", "--image", INIT_IMAGE, "--workers", "2", "--cpu", "200m", busy)
+        wait_until("both to be measured", is_measured, timeout=PATIENCE)
+        shown = person.ptjob("top", "job", "busy")
+        conclusion = asyncio.run(asyncio.wait_for(followed_until_measured(person, "busy"), PATIENCE))
+        got = json.loads(person.ptjob("get", "busy", "-o", "json").stdout)
+        told = json.loads(person.ptjob("top", "job", "busy", "-o", "json").stdout)
+
+    assert "busy-worker-0" in shown.output
+    assert shown.stderr == ""
+    assert [row.split()[-1] for row in shown.output.splitlines()[1:]] == ["-", "-"]
+    assert conclusion.result is not None
+    replicas = conclusion.result["usage"]["replicas"]
+    assert set(replicas) == {"busy-master-0", "busy-worker-0"}
+    for use in replicas.values():
+        assert 0.02 < use["peak_cpu"] < 0.5
+        assert use["peak_memory"] > 0
+        assert use["disk"] is None
+    assert all(use["peak_memory"] >= replicas[use["replica"]]["peak_memory"] for use in told)
+    assert got["usage"] == conclusion.result["usage"]
+
+
+async def followed_until_measured(terminal: Terminal, name: str) -> Conclusion:
+    """Follow a job as its task does, until what it uses is known; then let it end."""
+    backend = KubernetesBackend(replace(config_of(terminal.kubeconfig), usage_interval=1.0))
+    submission = Submission.of(await backend.get("PyTorchJob", terminal.namespace, name))
+    following = asyncio.create_task(follow(backend, submission, sink=ListSink()))
+    while len(await backend.usage(submission.ref)) < len(submission.ranks):  # noqa: ASYNC110 - the port has no event
+        await asyncio.sleep(0.2)
+    for replica in submission.ranks:
+        let_end = terminal.cluster.kubectl.let_end
+        await asyncio.to_thread(let_end, replica, "sh", "-c", ": > /go", namespace=terminal.namespace)
+    return await following

@@ -1,0 +1,77 @@
+"""Writes how each test ended, and what it and each slow fixture took, to the file that PTJOB_TIMES names (JSON lines).
+
+A line with `began` is written before each test: where a time-out or a crash ended pytest itself, the last one names
+the test that did it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+WORTH_A_LINE = 0.5
+"""Seconds; of fixtures that take less nothing is written."""
+
+
+class Timings:
+    """The plugin; `conftest.py` registers it where the file is named."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._outcome = ""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Write when the test begins, and what it took with its fixtures."""
+        self._write(began=item.nodeid)
+        self._outcome = "passed"
+        with self._measured(0.0, test=item.nodeid):
+            return (yield)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the outcome of a test from that of its phases."""
+        if report.outcome != "passed":
+            self._outcome = report.outcome
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+        """Write what a fixture took until it was there, with the fixtures that it asked for."""
+        with self._measured(WORTH_A_LINE, fixture=f"{fixturedef.baseid}::{fixturedef.argname}"):
+            return (yield)
+
+    @contextmanager
+    def _measured(self, least: float, **what: str) -> Iterator[None]:
+        began, used = time.monotonic(), _cpu()
+        try:
+            yield
+        finally:
+            wall = time.monotonic() - began
+            if wall >= least:
+                ended = {"outcome": self._outcome} if "test" in what else {}
+                self._write(**what, **ended, wall=round(wall, 3), cpu=round(_cpu() - used, 3))
+
+    def _write(self, **line: Any) -> None:
+        with self._file.open("a") as lines:
+            lines.write(json.dumps(line) + "\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure where the file is named."""
+    if file := os.environ.get("PTJOB_TIMES"):
+        config.pluginmanager.register(Timings(Path(file)))
+
+
+def _cpu() -> float:
+    """Return the CPU seconds of this process and of those it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
