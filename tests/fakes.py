@@ -7,7 +7,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobAlreadyExists, JobNotFound, KindNotServed
-from ptjob_provider.core.identity import JobRef, Manifest
+from ptjob_provider.core.identity import OWNER_ANNOTATION, JobRef, Manifest, owner_annotation
 from ptjob_provider.core.kinds import KINDS
 from ptjob_provider.core.outputs import OutputReport, ResolvedOutputs
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.attempts import AttemptRecord
     from ptjob_provider.core.backend import Observation
+    from ptjob_provider.core.identity import Owner
     from ptjob_provider.core.logs import LogCursor, LogLine
     from ptjob_provider.core.measured import Use
 
@@ -35,6 +36,7 @@ class ScriptedBackend:
         told: why the job waits, for who asks.
         uses: what its replicas were measured to use.
         report: what is found at the declared outputs, or the error that looking gives.
+        refusals: by verb, the errors that the next requests end with.
     """
 
     def __init__(self) -> None:
@@ -50,6 +52,7 @@ class ScriptedBackend:
         self.get_error: ClusterError | None = None
         self.log_hangs = False
         self.report: OutputReport | Exception = OutputReport(model=None, tfevents=None)
+        self.refusals: dict[str, list[Exception]] = {}
         self.told: list[Manifest] = []
         self.asked_why = 0
         self.uses: dict[str, Use] = {}
@@ -95,6 +98,7 @@ class ScriptedBackend:
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """Return the object or raise JobNotFound."""
+        self._refuse("get")
         if self.get_error:
             raise self.get_error
         try:
@@ -104,6 +108,7 @@ class ScriptedBackend:
 
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
         """Return every job of the namespace that carries the labels."""
+        self._refuse("list")
         wanted = labels.items()
         return [
             job
@@ -113,6 +118,7 @@ class ScriptedBackend:
 
     async def watch(self, ref: JobRef) -> AsyncIterator[Observation]:
         """Show the scripted worlds, then nothing more; who asks again sees the last one at once."""
+        self._refuse("watch")
         await asyncio.sleep(self.seconds_to_first_world)
         for world in self.worlds[self.shown :] or self.worlds[-1:]:
             self.shown += 1
@@ -131,6 +137,7 @@ class ScriptedBackend:
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
     ) -> AsyncIterator[LogLine]:
         """Yield the scripted lines after the cursor."""
+        self._refuse("logs")
         if self.log_error:
             raise self.log_error
         for line in self.lines:
@@ -146,18 +153,24 @@ class ScriptedBackend:
         for waiting in self.waiting:
             waiting.set()
 
+    def _refuse(self, verb: str) -> None:
+        if errors := self.refusals.get(verb):
+            raise errors.pop(0)
+
     async def _until_end(self) -> None:
         self.waiting.append(asyncio.Event())
         await self.waiting[-1].wait()
 
     async def patch(self, ref: JobRef, change: Manifest) -> None:
         """Remember the change."""
+        self._refuse("patch")
         if self.patch_error:
             raise self.patch_error
         self.patches.append(change)
 
     async def delete(self, ref: JobRef) -> None:
         """Remove the job if the uid is its."""
+        self._refuse("delete")
         self.deleted.append(ref)
         key = (ref.namespace, ref.name)
         if key in self.jobs and self.jobs[key]["metadata"]["uid"] == ref.uid:
@@ -165,6 +178,7 @@ class ScriptedBackend:
 
     async def pods_gone(self, ref: JobRef) -> bool:
         """Say no as often as the script wants."""
+        self._refuse("pods_gone")
         self.pods_stay -= 1
         return self.pods_stay < 0
 
@@ -179,6 +193,23 @@ class ScriptedBackend:
         if isinstance(self.report, Exception):
             raise self.report
         return self.report
+
+
+class BackendWithTakenNames(ScriptedBackend):
+    """The first names that are asked for are somebody else's, as after a collision of hashes."""
+
+    def __init__(self, whose: Owner, taken: int) -> None:
+        super().__init__()
+        self.whose = whose
+        self.taken = taken
+
+    async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
+        """Have the other's job there first, as long as there are names to take."""
+        if self.taken:
+            self.taken -= 1
+            theirs = {OWNER_ANNOTATION: owner_annotation(self.whose, 1)}
+            await super().submit({**manifest, "metadata": {**manifest["metadata"], "annotations": theirs}})
+        return await super().submit(manifest, secret=secret)
 
 
 class MemoryStore:

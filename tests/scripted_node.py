@@ -62,6 +62,8 @@ class ScriptedNode:
         changes: what the status tells of by and by, one after the other; all of it at last.
         is_late: whether nothing is told of the pod before it is asked for.
         has_ended: whether the job has succeeded; one whose pod is gone has.
+        is_gone: whether the job was deleted.
+        shows_runs: whether the pod was seen to run.
         forgets: whether the node has only the last run any more, and the status tells of no other.
         removes: the same, before the status says so.
         refusals: for each request in turn: what is raised, or served instead of the log.
@@ -75,6 +77,8 @@ class ScriptedNode:
     told: int = 0
     is_late: bool = False
     has_ended: bool = False
+    is_gone: bool = False
+    shows_runs: bool = True
     forgets: bool = False
     removes: bool = False
     refusals: list[Exception | bytes | None] = field(default_factory=list)
@@ -124,7 +128,7 @@ class ScriptedNode:
         return {
             "metadata": {"uid": self.uid, "name": REPLICA, "creationTimestamp": at(0)},
             "spec": {"restartPolicy": "OnFailure"},
-            "status": {"phase": phase, "startTime": _whole(0), "containerStatuses": [status]},
+            "status": {"phase": phase, "startTime": _whole(0), "containerStatuses": [status] * self.shows_runs},
         }
 
     def last_state(self, uid: str) -> Manifest | None:
@@ -135,8 +139,10 @@ class ScriptedNode:
         status = {"name": "pytorch", "restartCount": len(known) - 1, "state": _state(known[-1], is_over=True), **last}
         return {"metadata": {"uid": uid}, "status": {"containerStatuses": [status]}} if is_known else None
 
-    async def job(self) -> Manifest:
+    async def job(self) -> Manifest | None:
         """Return a job that runs, or has succeeded with its pod gone."""
+        if self.is_gone:
+            return None
         is_over = self.uid is None or self.has_ended
         return {**JOB, "status": {"conditions": [{"type": "Succeeded" if is_over else "Running", "status": "True"}]}}
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ptjob_provider.core.identity import INTENT_ANNOTATION, SPEC_HASH_ANNOTATION, is_owned_by
+from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +30,8 @@ class AttemptRecord:
         namespace: where it was created.
         uid: the object's uid; None while the create is not known to have happened (an open intent).
         ended: the attempt was concluded as failed; the next try starts a new one.
-        clear_number: changes each time that a person clears the task; a record with another number is history.
+        clear_number: a record with another number is history: a person has cleared the task since.
+        delivered_by: the try that handed on the success of the attempt's job; 0 if none has.
         kind: of the object.
         first_started_at: RFC 3339; when the first attempt since the last clear was created. Outputs must not be older.
     """
@@ -42,6 +44,7 @@ class AttemptRecord:
     clear_number: int = 0
     first_started_at: str | None = None
     kind: str = "PyTorchJob"
+    delivered_by: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields for the store."""
@@ -49,8 +52,8 @@ class AttemptRecord:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned."""
-        return cls(**fields)
+        """Rebuild what `to_dict` returned, in this version or another."""
+        return cls(**known_fields(cls, fields))
 
 
 class AttemptStore(Protocol):
@@ -81,6 +84,15 @@ def plan(record: AttemptRecord | None, *, clear_number: int) -> Plan:
     if record.ended or record.clear_number != clear_number:
         return Plan.REPLACE
     return Plan.RESUME
+
+
+def is_delivered(record: AttemptRecord | None, *, tries_before_clear: int) -> bool:
+    """Return whether the success of the recorded attempt was handed on before the task was cleared.
+
+    A clear may leave `clear_number` as it is. A finished job that was delivered before it is history; a live one is
+    adopted all the same, for a number of tries is no reason to stop it.
+    """
+    return record is not None and 0 < record.delivered_by <= tries_before_clear
 
 
 class Claim(StrEnum):

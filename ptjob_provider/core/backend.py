@@ -64,7 +64,7 @@ class Backend(Protocol):
         """Create the Secret of a job that is there, unless it has it: a create may have been cut short before.
 
         Raises:
-            PermissionDenied: it may not be created, or not be looked at.
+            PermissionDenied: it may not be created.
         """
 
     async def ensure_tensorboard(self, ref: JobRef) -> str:

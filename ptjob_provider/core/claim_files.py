@@ -6,6 +6,7 @@ newer. A copy is a tar archive on a stream; what is unpacked stays below the fol
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import tarfile
@@ -90,10 +91,12 @@ def _check_there(place: Path) -> None:
 
 
 def _write(source: IO[bytes] | None, target: Path) -> None:
-    """Write a file so that nobody reads half of it."""
+    """Write a file so that nobody reads half of it; a link in the way is replaced and not followed."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.unfinished")
-    with unfinished.open("wb") as file:
+    with contextlib.suppress(FileNotFoundError):
+        unfinished.unlink()
+    with unfinished.open("xb") as file:
         while source is not None and (piece := source.read(_PIECE)):
             file.write(piece)
     unfinished.replace(target)

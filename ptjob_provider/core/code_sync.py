@@ -15,6 +15,7 @@ import json
 import os
 import pwd
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -90,11 +91,15 @@ class Asked:
         self.environ = environ
 
     def text(self, *names: str) -> str:
-        """Return the first of these settings that says something, `GIT_SYNC_NAME` before `GITSYNC_NAME`."""
+        """Return the first of these settings that is not empty, `GIT_SYNC_NAME` before `GITSYNC_NAME`.
+
+        Raises:
+            SyncFailed: its value is not allowed.
+        """
         for name in names:
-            for prefix in ("GIT_SYNC_", "GITSYNC_"):
-                if found := self.environ.get(prefix + name, "").strip():
-                    return found
+            for variable in (f"GIT_SYNC_{name}", f"GITSYNC_{name}"):
+                if found := self.environ.get(variable, "").strip():
+                    return _accepted(variable, found)
         return ""
 
     @property
@@ -138,6 +143,21 @@ class Asked:
         file = self.text("PASSWORD_FILE")
         password = Path(file).read_text().strip() if file else self.text("PASSWORD")
         return self.text("USERNAME"), password
+
+
+def refusal(variable: str, value: str) -> str:
+    """Return what is allowed instead of a variable's value; "" if the value is allowed, or the variable unknown."""
+    setting = re.sub("^GIT_?SYNC_", "", variable)
+    if setting in {"DEST", "LINK"} and value.strip() and not is_folder_name(value.strip()):
+        return "allowed: the name of one folder, which is made in the root of the code"
+    if setting in {"BRANCH", "REF", "REV"} and value.strip().startswith("-"):
+        return "allowed: the name of a branch, a tag or a commit"
+    return ""
+
+
+def is_folder_name(name: str) -> bool:
+    """Return whether the name is one component of a path, and leads nowhere else."""
+    return name not in {"", ".", ".."} and "/" not in name
 
 
 def main(environ: Mapping[str, str]) -> int:
@@ -185,17 +205,42 @@ def _git(asked: Asked, folder: Path) -> dict[str, str]:
     url = asked.text("REPO")
     if not url or url.startswith("-"):
         raise SyncFailed("GIT_SYNC_REPO names no repository")
-    target = asked.root / (asked.text("DEST", "LINK") or repository_name(url))
-    shutil.rmtree(target, ignore_errors=True)  # what an earlier run of this container has left
-    target.mkdir(parents=True)
+    target = _emptied(asked.root.resolve() / (asked.text("DEST", "LINK") or _folder_of(url)))
     git = _Git(target, _git_environment(asked, url, folder), asked.timeout)
     git("init", "--quiet")
-    git("remote", "add", "origin", url)
+    git("remote", "add", "--", "origin", url)
     _checkout(git, asked)
     if (submodules := asked.text("SUBMODULES") or "recursive") != "off":
         recursive = ["--recursive"] if submodules == "recursive" else []
         git("submodule", "--quiet", "update", "--init", *recursive, *_depth(asked.depth))
     return {"git_revision": git("rev-parse", "HEAD").strip(), "path": str(target), "source": url}
+
+
+def _emptied(folder: Path) -> Path:
+    """Return the folder without what an earlier run of this container has left; a link is removed, not followed."""
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _folder_of(url: str) -> str:
+    """Return the name of the folder that the code of this repository comes in.
+
+    Raises:
+        SyncFailed: the address ends in none.
+    """
+    name = repository_name(url)
+    if not is_folder_name(name):
+        raise SyncFailed(f"GIT_SYNC_REPO: {url!r} is not allowed; allowed: an address that ends in a folder's name")
+    return name
+
+
+def _accepted(variable: str, value: str) -> str:
+    if allowed := refusal(variable, value):
+        raise SyncFailed(f"{variable}: {value!r} is not allowed; {allowed}")
+    return value
 
 
 def _checkout(git: _Git, asked: Asked) -> None:
@@ -206,7 +251,7 @@ def _checkout(git: _Git, asked: Asked) -> None:
         return
     wanted = asked.revision or asked.branch or "HEAD"
     try:
-        git(*fetch, *_depth(asked.depth), "origin", wanted)
+        git(*fetch, *_depth(asked.depth), "--end-of-options", "origin", wanted)
     except SyncFailed as error:
         if not asked.revision or error.temporary or re.search(_LASTING, str(error)):
             raise
@@ -266,7 +311,7 @@ def _git_environment(asked: Asked, url: str, folder: Path) -> dict[str, str]:
     own = {"SYNC_USER": user or unquote(parts.username or "") or "git", "SYNC_PASS": password, "HOME": str(folder)}
     found = {**asked.environ, **own, **numbered, "GIT_CONFIG_COUNT": str(len(settings)), "GIT_TERMINAL_PROMPT": "0"}
     if re.match(_IS_SSH, url) and parts.scheme not in {"http", "https", "git", "file"}:
-        found |= {"GIT_SSH_COMMAND": " ".join(_ssh(asked, folder)), **_account(asked.environ, folder)}
+        found |= {"GIT_SSH_COMMAND": shlex.join(_ssh(asked, folder)), **_account(asked.environ, folder)}
     return found
 
 
@@ -281,7 +326,7 @@ def _rsync(asked: Asked, folder: Path) -> dict[str, str]:
     environ = {**asked.environ, "HOME": str(folder)}
     words = ["rsync", "--recursive", "--links", "--perms", "--times", "--timeout=60"]
     if "::" not in source and not source.startswith(("rsync://", "/", ".")):
-        words.append(f"--rsh={' '.join(_ssh(asked, folder))}")
+        words.append(f"--rsh={shlex.join(_ssh(asked, folder))}")
         environ |= _account(asked.environ, folder)
     _run([*words, "--", source, f"{asked.root}/"], environ, asked.timeout)
     path = asked.root if source.endswith("/") else asked.root / re.split(r"[/:]", source)[-1]

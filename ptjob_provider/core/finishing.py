@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterError, JobNotFound
-from ptjob_provider.core.identity import JobRef, is_owned_by
+from ptjob_provider.core.errors import ClusterError, JobNotFound, PTJobError
+from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, JobRef, is_owned_by, unfollowed_since
 from ptjob_provider.core.spec.literals import word
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
@@ -43,13 +44,22 @@ class OnFinishAction(StrEnum):
         return self is OnFinishAction.DELETE_JOB or (self is OnFinishAction.DELETE_SUCCEEDED_JOB and succeeded)
 
 
-async def delete_if_unfinished(backend: Backend, ref: JobRef) -> bool:
-    """Delete a job that still runs or waits, and say whether there was one; a finished one is kept with its story."""
+async def delete_if_unfinished(backend: Backend, ref: JobRef, *, unless_left_since: datetime | None = None) -> bool:
+    """Delete a job that still runs or waits, and say whether there was one; a finished one is kept with its story.
+
+    Args:
+        backend: where it is.
+        ref: the job.
+        unless_left_since: keep one that a last try has left running at this instant or later, see `leave_running`.
+    """
     try:
         found = await backend.get(ref.kind, ref.namespace, ref.name)
     except JobNotFound:
         return False
     if JobRef.of(found) != ref or kinds.read_status(found).phase.is_terminal:
+        return False
+    left_at = unfollowed_since(found)
+    if unless_left_since is not None and left_at is not None and left_at >= unless_left_since:
         return False
     await backend.delete(ref)
     return True
@@ -90,6 +100,37 @@ async def abandon(backend: Backend, owner: Owner, store: AttemptStore, *, ref: J
     except ClusterError as error:
         return f"the job may still run and could not be deleted: {error}"
     return ""
+
+
+async def leave_running(backend: Backend, owner: Owner, store: AttemptStore, *, ref: JobRef | None = None) -> str:
+    """Mark the unfinished job that could not be followed, and return what becomes of it as a sentence; "" for nothing.
+
+    Nothing is known to be wrong with the job, so it is not stopped; the orphan search spares what is marked for long.
+
+    Args:
+        backend: where it is.
+        owner: whose it is.
+        store: of the last try, which tells of the job if `ref` is not known.
+        ref: the job.
+    """
+    record = store.load()
+    name = str(ref) if ref else f"{record.namespace}/{record.name}" if record else "the job"
+    try:
+        ref = ref or await known_job(backend, owner, store)
+        if ref is None:
+            return ""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        await backend.patch(ref, {"metadata": {"annotations": {UNFOLLOWED_ANNOTATION: now}}})
+        if kinds.read_status(await backend.get(ref.kind, ref.namespace, ref.name)).phase.is_terminal:
+            return ""
+    except JobNotFound:
+        return ""
+    except PTJobError as error:
+        return (
+            f"{name} may still run, and could not be marked for the orphan search to spare it ({error}): it may be "
+            "stopped by the next search. Look at it: ptjob get; end it: ptjob delete"
+        )
+    return f"{ref} was left running. Look at it: ptjob get {ref.name}; end it: ptjob delete {ref.name}"
 
 
 async def what_stays(backend: Backend, submission: Submission) -> str:

@@ -33,29 +33,39 @@ S = TypeVar("S", bound=Source)
 class Mailbox:
     """Says that there is news; the state itself is its owner's."""
 
-    __slots__ = ("_changed", "error", "version")
+    __slots__ = ("_changed", "error", "refused", "version")
 
     def __init__(self) -> None:
         self.version = 0
         self.error: BaseException | None = None
+        self.refused: BaseException | None = None
         self._changed: asyncio.Event | None = None
 
     def ring(self) -> None:
         """Say that something has changed."""
         self.version += 1
-        if self._changed is not None:
-            self._changed.set()
+        self._wake()
 
     def fail(self, error: BaseException) -> None:
         """Have it raised in everybody who waits, now and later."""
         self.error = error
         self.ring()
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Return when it holds, or raise what the source failed with."""
+    def refuse(self, error: BaseException | None) -> None:
+        """Have it raised in everybody who waits, as long as there is no news because of it; None: news comes again."""
+        self.refused = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+
+    async def until(self, holds: Callable[[], bool], *, though_refused: bool = False) -> None:
+        """Return when it holds, or raise what the source failed with, or what keeps news away unless that is borne."""
         while not holds():
-            if self.error is not None:
-                raise self.error
+            error = self.error or (None if though_refused else self.refused)
+            if error is not None:
+                raise error.with_traceback(None)  # it may be raised many times: each would add its frames
             self._changed = self._changed or asyncio.Event()
             self._changed.clear()
             await self._changed.wait()

@@ -11,9 +11,11 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +37,8 @@ INTENT_ANNOTATION = f"{PREFIX}/intent"
 OUTPUTS_ANNOTATION = f"{PREFIX}/outputs"
 RECORD_ANNOTATION = f"{PREFIX}/record"
 OVERDUE_ANNOTATION = f"{PREFIX}/overdue"
+UNFOLLOWED_ANNOTATION = f"{PREFIX}/unfollowed-since"
+"""RFC 3339; when the last try gave up following a job that runs on."""
 REPORT_ANNOTATION = f"{PREFIX}/report"
 DIAGNOSIS_ANNOTATION = f"{PREFIX}/diagnosis"
 USAGE_ANNOTATION = f"{PREFIX}/usage"
@@ -43,7 +47,13 @@ TRY_ANNOTATION = f"{PREFIX}/try"
 TRY_LABEL = f"{PREFIX}/try-of"
 
 MAX_NAME = 49
-_HASH_LENGTH = 8
+_HASH_LENGTH = 12
+"""48 bits: of 70,000 jobs of one stem two have the same name with a chance of one to 100,000; then one of them is the
+next attempt."""
+
+SHORTEST_NAME = _HASH_LENGTH + 2
+"""One readable letter, a dash and the hash."""
+
 _MAX_LABEL = 63
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
@@ -66,8 +76,8 @@ class JobRef:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, str]) -> Self:
-        """Rebuild what `to_dict` returned; a missing or unknown key raises TypeError."""
-        return cls(**fields)
+        """Rebuild what `to_dict` returned; a missing key raises TypeError."""
+        return cls(**known_fields(cls, fields))
 
     @classmethod
     def of(cls, obj: Mapping[str, Any]) -> Self:
@@ -76,12 +86,32 @@ class JobRef:
         return cls(kind=obj["kind"], namespace=meta["namespace"], name=meta["name"], uid=meta["uid"])
 
 
+@dataclass(frozen=True)
+class Instance:
+    """An installation of an orchestrator, as its jobs name it.
+
+    Attributes:
+        name: on its new jobs.
+        aliases: on its other ones, if there are any: two processes may have made an id each at the same moment.
+    """
+
+    name: str
+    aliases: frozenset[str] = frozenset()
+
+    def __contains__(self, name: str) -> bool:
+        return name == self.name or name in self.aliases
+
+    def __str__(self) -> str:
+        return self.name
+
+
 @dataclass(frozen=True, kw_only=True)
 class Owner:
     """Who asked for a job: an installation of an orchestrator and its ids for the task instance or step.
 
     Attributes:
         instance: tells two installations apart that share a namespace.
+        aliases: of the installation, see `Instance`.
         ids: for Airflow dag_id, task_id, run_id, map_index; part of the object's name.
         labels: more ids that are told on the object and its pods but do not name it, such as try_number.
         reference: to an object of the job's namespace whose end removes the job; None: nothing in the cluster owns it.
@@ -90,6 +120,7 @@ class Owner:
     instance: str
     ids: Mapping[str, str]
     labels: Mapping[str, str]
+    aliases: frozenset[str] = frozenset()
     reference: Reference | None = None
 
 
@@ -100,7 +131,7 @@ def object_name(stem: str, owner: Owner, attempt: int, *, longest: int = MAX_NAM
         stem: the readable beginning.
         owner: whose it is.
         attempt: 1 for the first.
-        longest: where a kind's pods need shorter names than that.
+        longest: where a kind's pods need shorter names than that; at least SHORTEST_NAME.
 
     Raises:
         InvalidSpec: the stem cannot begin a DNS-1035 label (the webhook's rule for PyTorchJob).
@@ -172,10 +203,20 @@ def owner_in(obj: Mapping[str, Any]) -> Owner:
     return Owner(instance=instance, ids=ids, labels=tries)
 
 
+def unfollowed_since(obj: Mapping[str, Any]) -> datetime | None:
+    """Return when the last try gave up following a job that ran on; None if none did."""
+    text = (obj["metadata"].get("annotations") or {}).get(UNFOLLOWED_ANNOTATION, "")
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
 def is_owned_by(obj: Mapping[str, Any], owner: Owner) -> bool:
     """Whether an object was created for this owner, in whichever attempt."""
     claimed = owner_in(obj)
-    return (claimed.instance, claimed.ids) == (owner.instance, dict(owner.ids))
+    return claimed.instance in Instance(owner.instance, owner.aliases) and claimed.ids == dict(owner.ids)
 
 
 def attempt_of(obj: Mapping[str, Any]) -> int:

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
+from ptjob_provider.core.versions import known_fields
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -51,8 +53,8 @@ class LogCursor:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned; a missing or unknown key raises TypeError."""
-        return cls(**fields)
+        """Rebuild what `to_dict` returned; a missing key raises TypeError."""
+        return cls(**known_fields(cls, fields))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,7 +23,7 @@ async def find_job(backend: Backend, namespace: str, name: str, *, kind: str | N
 
     Raises:
         JobNotFound: there is none; the text says which kinds may not be looked at.
-        PermissionDenied: of the one kind that is asked for, or of every kind.
+        PermissionDenied: of the one kind that is asked for, or of every kind that is served.
         InvalidSpec: no such kind is known here.
     """
     if kind is not None:
@@ -39,9 +39,10 @@ async def find_job(backend: Backend, namespace: str, name: str, *, kind: str | N
             if error.code != HTTPStatus.NOT_FOUND:
                 raise
             missing.append(error)
-    if not missing:
+    said = [error for error in missing if isinstance(error, JobNotFound)]
+    if denied and not said:
         raise denied[0]
-    first = next((error for error in missing if isinstance(error, JobNotFound)), missing[0])
+    first = (said or missing)[0]
     unseen = f"; not looked at: {'; '.join(map(str, denied))}" if denied else ""
     raise JobNotFound(f"{first}{unseen}", code=404, reason="NotFound") from first
 

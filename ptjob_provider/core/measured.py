@@ -1,4 +1,4 @@
-"""What replicas were measured to use while somebody looked: the most at once, and all that they have moved. Pure.
+"""What replicas were measured to use while somebody looked: the most at once, and all that they have written. Pure.
 
 Who measures, and how often, is a back-end's business. A peak between two looks is not seen, so every figure is at least
 what it says.
@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core.identity import USAGE_ANNOTATION
+from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,51 +31,35 @@ class Use:
     Attributes:
         peak_cpu: the most cores at once.
         peak_memory: the most bytes at once.
-        received: bytes from the network.
-        sent: bytes to the network.
-        disk: bytes written; on a cluster what the kubelet counts as the pod's own, which volumes are not.
+        disk: bytes written; on one machine only.
         samples: how many looks that rests on.
     """
 
     peak_cpu: float | None = None
     peak_memory: int | None = None
-    received: int | None = None
-    sent: int | None = None
     disk: int | None = None
     samples: int = 0
 
     def seen(self, measured: Mapping[str, Any]) -> Use:
-        """Add a look at the same pod: `cpu`, `memory`, `received`, `sent` and `disk`, as far as they are known."""
+        """Add a look at the same pod: `cpu`, `memory` and `disk`, as far as they are known."""
         now = Use(
-            peak_cpu=measured.get("cpu"),
-            peak_memory=measured.get("memory"),
-            received=measured.get("received"),
-            sent=measured.get("sent"),
-            disk=measured.get("disk"),
-            samples=1,
+            peak_cpu=measured.get("cpu"), peak_memory=measured.get("memory"), disk=measured.get("disk"), samples=1
         )
         return replace(self.also(now), samples=self.samples + 1)
 
     def also(self, other: Use) -> Use:
-        """Add what somebody else saw of the same pod: of counters that only grow, the later is the larger."""
+        """Add what somebody else saw of the same pod: what is written only grows."""
         return Use(
             peak_cpu=_most(self.peak_cpu, other.peak_cpu),
             peak_memory=_most(self.peak_memory, other.peak_memory),
-            received=_most(self.received, other.received),
-            sent=_most(self.sent, other.sent),
             disk=_most(self.disk, other.disk),
             samples=max(self.samples, other.samples),
         )
 
     def then(self, other: Use) -> Use:
-        """Add what the next pod of the replica used: what both have moved counts together."""
-        return replace(
-            self.also(other),
-            received=_sum(self.received, other.received),
-            sent=_sum(self.sent, other.sent),
-            disk=_sum(self.disk, other.disk),
-            samples=self.samples + other.samples,
-        )
+        """Add what the next pod of the replica used: what both have written counts together."""
+        samples = self.samples + other.samples
+        return replace(self.also(other), disk=_sum(self.disk, other.disk), samples=samples)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields."""
@@ -117,7 +102,7 @@ def stored_in(job: Manifest) -> dict[str, Use]:
     """Return what is noted on a job; nothing if that cannot be read."""
     text = (job["metadata"].get("annotations") or {}).get(USAGE_ANNOTATION) or "{}"
     try:
-        return {str(name): Use(**fields) for name, fields in json.loads(text).items()}
+        return {str(name): Use(**known_fields(Use, fields)) for name, fields in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError):
         return {}
 

@@ -9,6 +9,7 @@ import contextlib
 import json
 import math
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,11 +82,23 @@ class Options:
         Raises:
             InvalidSpec: it is neither 0 nor a number of seconds.
         """
-        text = self.text("usage_interval")
-        with contextlib.suppress(ValueError):
-            if 0 <= (found := float(text)) < math.inf:
-                return found
-        raise InvalidSpec.of(self.title("usage_interval"), text, "seconds, or 0 for never")
+        return self._seconds("usage_interval", "seconds, or 0 for never")
+
+    def api_error_timeout(self) -> float:
+        """Return the seconds for which requests about a job may be refused.
+
+        Raises:
+            InvalidSpec: it is neither 0 nor a number of seconds.
+        """
+        return self._seconds("api_error_timeout", "seconds, 0 or more")
+
+    def orphan_grace(self) -> timedelta:
+        """Return how long the orphan search leaves a job alone that could not be followed any more.
+
+        Raises:
+            InvalidSpec: it is neither 0 nor a number of seconds.
+        """
+        return timedelta(seconds=self._seconds("orphan_grace", "seconds, 0 or more"))
 
     def sync_image(self) -> str:
         """Return what fetches the code of jobs that name no image for it."""
@@ -118,6 +131,13 @@ class Options:
             config_maps=self._tables("local_config_maps"),
             environment=base_environment(environ),
         )
+
+    def _seconds(self, name: str, allowed: str) -> float:
+        text = self.text(name)
+        with contextlib.suppress(ValueError):
+            if 0 <= (found := float(text)) < math.inf:
+                return found
+        raise InvalidSpec.of(self.title(name), text, allowed)
 
     def _path(self, name: str) -> Path | None:
         text = self.text(name)

@@ -11,7 +11,8 @@ marked while no triggerer runs, leaves its job behind; whoever looks later finds
     no answer                  -                               left alone, and told as such
 
 Left alone as well: jobs of another installation, of no task of Airflow, younger than the grace, and what their creator
-wants to go on (`LeaveRunning`). Of a job that has ended only the replicas that still run are stopped.
+wants to go on (`LeaveRunning`). One whose last try could not follow it any more, so that nothing is known to be wrong
+with it, is left alone for a longer grace. Of a job that has ended only the replicas that still run are stopped.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterError
-from ptjob_provider.core.identity import MANAGED_LABEL, PREFIX, JobRef, Manifest, owner_in
+from ptjob_provider.core.errors import ClusterError, PTJobError
+from ptjob_provider.core.identity import MANAGED_LABEL, PREFIX, Instance, JobRef, Manifest, owner_in, unfollowed_since
 from ptjob_provider.core.lookup import list_jobs
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 GRACE = timedelta(minutes=10)
 """A job may exist for a moment before Airflow's API says that its task waits."""
+
+UNFOLLOWED_GRACE = timedelta(days=1)
+"""A job that could not be followed any more goes on for so long, unless an installation says otherwise."""
 
 WAITING_STATES = frozenset(
     {"running", "deferred", "queued", "scheduled", "up_for_retry", "up_for_reschedule", "restarting"}
@@ -66,6 +70,7 @@ class LiveJob:
         phase: what its object says.
         created_at: when.
         leave_running: one of `LeaveRunning`, or "".
+        unfollowed_since: when the last try gave up following it; None if none did.
     """
 
     ref: JobRef
@@ -74,6 +79,7 @@ class LiveJob:
     phase: JobPhase
     created_at: datetime
     leave_running: str = ""
+    unfollowed_since: datetime | None = None
 
     @classmethod
     def of(cls, job: Manifest) -> LiveJob:
@@ -86,6 +92,7 @@ class LiveJob:
             phase=kinds.read_status(job).phase,
             created_at=datetime.fromisoformat(meta["creationTimestamp"]),
             leave_running=(meta.get("annotations") or {}).get(LEAVE_RUNNING_ANNOTATION, ""),
+            unfollowed_since=unfollowed_since(job),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,15 +156,23 @@ async def live_jobs(backend: Backend, namespace: str) -> list[LiveJob]:
     return [LiveJob.of(job) for job in found if await _uses_something(backend, job)]
 
 
-def suspects(jobs: Sequence[LiveJob], *, instance: str, grace: timedelta, now: datetime) -> list[LiveJob]:
+def suspects(
+    jobs: Sequence[LiveJob],
+    *,
+    instance: Instance,
+    grace: timedelta,
+    now: datetime,
+    unfollowed_grace: timedelta = UNFOLLOWED_GRACE,
+) -> list[LiveJob]:
     """Return the jobs of this installation's tasks that are old enough to ask about."""
     return [
         job
         for job in jobs
-        if job.instance == instance
+        if job.instance in instance
         and job.owner.keys() >= _AIRFLOW_IDS
         and now - job.created_at >= grace
         and not job.is_left_by_wish
+        and (job.unfollowed_since is None or now - job.unfollowed_since >= unfollowed_grace)
     ]
 
 
@@ -182,8 +197,9 @@ async def sweep(
     waiters: Waiters,
     *,
     namespace: str,
-    instance: str,
+    instance: Instance,
     grace: timedelta = GRACE,
+    unfollowed_grace: timedelta = UNFOLLOWED_GRACE,
     stop: bool = False,
     now: datetime | None = None,
 ) -> AsyncIterator[Finding]:
@@ -192,7 +208,8 @@ async def sweep(
     What goes wrong with one job is told with it, and the next one is looked at.
     """
     jobs = await live_jobs(backend, namespace)
-    for job in suspects(jobs, instance=instance, grace=grace, now=now or datetime.now(UTC)):
+    now = now or datetime.now(UTC)
+    for job in suspects(jobs, instance=instance, grace=grace, now=now, unfollowed_grace=unfollowed_grace):
         finding = await _judge(waiters, job, jobs)
         if finding is not None:
             yield await _stopped(backend, finding) if stop and finding.why else finding
@@ -223,6 +240,6 @@ async def _stopped(backend: Backend, finding: Finding) -> Finding:
             await backend.patch(ref, change)
         else:
             await backend.delete(ref)
-    except ClusterError as error:
+    except PTJobError as error:
         return replace(finding, error=f"it could not be stopped: {error}")
     return replace(finding, stopped=True)

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
+from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -90,8 +91,8 @@ class ResolvedOutput:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, str]) -> Self:
-        """Rebuild what `to_dict` returned; a missing or unknown key raises TypeError."""
-        return cls(**fields)
+        """Rebuild what `to_dict` returned; a missing key raises TypeError."""
+        return cls(**known_fields(cls, fields))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,8 @@ class ResolvedOutputs:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Rebuild what `to_dict` returned; an absent output was not declared."""
-        return cls(**{name: value and ResolvedOutput.from_dict(value) for name, value in fields.items()})
+        known = known_fields(cls, fields)
+        return cls(**{name: value and ResolvedOutput.from_dict(value) for name, value in known.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +148,8 @@ class OutputFacts:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Read one part of `probe`'s report; an unknown key raises TypeError."""
-        return cls(**fields)
+        """Read one part of `probe`'s report."""
+        return cls(**known_fields(cls, fields))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +166,8 @@ class OutputReport:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Read what `probe` wrote, or rebuild what `to_dict` returned."""
-        return cls(**{name: value and OutputFacts.from_dict(value) for name, value in fields.items()})
+        known = known_fields(cls, fields)
+        return cls(**{name: value and OutputFacts.from_dict(value) for name, value in known.items()})
 
 
 def report_text(report: OutputReport) -> str:

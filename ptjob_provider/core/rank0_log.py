@@ -8,11 +8,12 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from ptjob_provider.core.errors import ClusterError
+from ptjob_provider.core.errors import PTJobError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ptjob_provider.core.api_errors import ApiErrors
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.diagnosis import Diagnosis
     from ptjob_provider.core.identity import JobRef
@@ -46,6 +47,7 @@ class Rank0Log:
         backend: where the job is.
         submission: which job.
         sink: takes the lines.
+        errors: waits out refusals.
         start: the last line that a sink has had before, or what finds it once the log is read.
         mask: takes known secrets out of what is kept.
 
@@ -55,11 +57,19 @@ class Rank0Log:
     """
 
     def __init__(
-        self, backend: Backend, submission: Submission, *, sink: Sink, start: Start, mask: Callable[[str], str]
+        self,
+        backend: Backend,
+        submission: Submission,
+        *,
+        sink: Sink,
+        errors: ApiErrors,
+        start: Start,
+        mask: Callable[[str], str],
     ) -> None:
         self._backend = backend
         self._submission = submission
         self._sink = sink
+        self._errors = errors
         self._start = start
         self._mask = mask
         self._reading: asyncio.Task[None] | None = None
@@ -96,21 +106,23 @@ class Rank0Log:
         self.cursor = await self._start() if callable(self._start) else self._start
         self._knows_place = True
         submission = self._submission
+        logs = self._errors.stream(lambda: self._backend.logs(submission.ref, submission.rank0, since=self.cursor))
         try:
-            async for line in self._backend.logs(submission.ref, submission.rank0, since=self.cursor):
-                self._sink.line(line)
-                self.cursor = line.cursor
-                if not line.notice:
-                    self.tail.append(self._mask(line.text)[:TAIL_WIDTH])
-                await self._sink.room()
-        except ClusterError as error:
+            async with contextlib.aclosing(logs):
+                async for line in logs:
+                    self._sink.line(line)
+                    self.cursor = line.cursor
+                    if not line.notice:
+                        self.tail.append(self._mask(line.text)[:TAIL_WIDTH])
+                    await self._sink.room()
+        except PTJobError as error:
             self._sink.notice(f"{submission.ref}: rank 0's log cannot be read any more: {error}")
 
 
 async def last_lines(backend: Backend, ref: JobRef, replica: str, *, mask: Callable[[str], str]) -> tuple[str, ...]:
     """Return the last lines of any replica, masked, for the diagnosis; as many as can be read."""
     last: deque[str] = deque(maxlen=TAIL_LINES)
-    with contextlib.suppress(ClusterError):
+    with contextlib.suppress(PTJobError):
         async for line in backend.logs(ref, replica, follow=False):
             if not line.notice:
                 last.append(mask(line.text)[:TAIL_WIDTH])
@@ -135,6 +147,6 @@ async def catch_up(backend: Backend, submission: Submission, *, sink: Sink, curs
         async for line in backend.logs(submission.ref, submission.rank0, since=cursor, follow=False):
             sink.line(line)
             await sink.room()
-    except ClusterError as error:
+    except PTJobError as error:
         last = f"the last line that was read is of {cursor.timestamp}" if cursor else "no line had been read"
         sink.notice(f"{submission.ref}: the rest of rank 0's log cannot be read any more ({error}); {last}")

@@ -10,13 +10,14 @@ earlier try has noted tells it where the job is gone.
     failed, and a retry may help                the next attempt       the next attempt
     failed, and a retry cannot help             tells it once more     the next attempt
     succeeded, its outputs found wanting        tells it once more     the next attempt
+    either of the two, and no try has told it   tells it               tells it
     its job is gone; noted: a retry may help    the next attempt       the next attempt
     its job is gone; noted: it cannot help      tells it once more     the next attempt
     its job is gone; noted: succeeded           hands on its result    the next attempt
     its job is gone, replicas of it run on      the next attempt, once nothing of them runs
 
-A repeated try is one that the orchestrator made by itself; any other was asked for by a person, who may have corrected
-something.
+A repeated try is one that the orchestrator made by itself, and knows it; any other was asked for by a person, who may
+have corrected something, or takes the place of a try that was lost: then nobody has read yet how the job ended.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core import kinds
 from ptjob_provider.core.attempts import AttemptRecord
 from ptjob_provider.core.diagnosis import Diagnosis
-from ptjob_provider.core.identity import REPORT_ANNOTATION, JobRef, attempt_of, is_owned_by, owner_selector
+from ptjob_provider.core.identity import (
+    REPORT_ANNOTATION,
+    TRY_ANNOTATION,
+    JobRef,
+    attempt_of,
+    is_owned_by,
+    owner_selector,
+)
 from ptjob_provider.core.lookup import list_jobs
 from ptjob_provider.core.outputs import problems, read_report
 from ptjob_provider.core.status import JobPhase, parse_instant
@@ -38,6 +46,10 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Manifest, Owner
+
+
+TOLD = "told"
+"""Written on a job, as its TRY_ANNOTATION, by a try that is about to tell that it has failed."""
 
 
 class RecalledAttempts:
@@ -128,7 +140,7 @@ def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:
         namespace=ref.namespace,
         uid=ref.uid,
         kind=ref.kind,
-        ended=_is_settled(job) and (not is_repeated or _retry_may_help(job)),
+        ended=_is_settled(job) and (_retry_may_help(job) or not (is_repeated or _is_untold(job))),
         first_started_at=job["metadata"]["creationTimestamp"],
     )
 
@@ -137,6 +149,10 @@ def _is_settled(job: Manifest) -> bool:
     """Whether nothing good can come of this job any more."""
     phase = kinds.read_status(job).phase
     return phase is JobPhase.FAILED or (phase is JobPhase.SUCCEEDED and _is_wanting(job))
+
+
+def _is_untold(job: Manifest) -> bool:
+    return (job["metadata"].get("annotations") or {}).get(TRY_ANNOTATION) != TOLD
 
 
 def _retry_may_help(job: Manifest) -> bool:

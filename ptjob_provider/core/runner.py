@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import beside, leftovers, measured, recorder
 from ptjob_provider.core import diagnosis as diagnoses
+from ptjob_provider.core.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.conclusion import Conclusion, Outcome, summarize
 from ptjob_provider.core.diagnosis import Diagnosis, Limits
 from ptjob_provider.core.errors import ClusterError, OutputsNotVerified
@@ -76,6 +77,7 @@ async def follow(
     hands_off: bool = False,
     curves: bool = False,
     mask: Callable[[str], str] = str,
+    api_error_timeout: float = TIMEOUT,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Conclusion:
     """Wait until the job has ended, and say how; cancelling leaves it as it is.
@@ -94,12 +96,18 @@ async def follow(
         hands_off: somebody else's job: it is neither changed nor stopped, and its outputs are not looked at.
         curves: have the points of the scalars in the result, not only their last values.
         mask: takes known secrets out of what programs said, before that is quoted, shortened or written on the job.
+        api_error_timeout: seconds for which requests about the job may be refused without a break.
         clock: the wall clock.
+
+    Raises:
+        ClusterUnavailable: they were refused for longer; the job is as it was.
     """
+    errors = ApiErrors(str(submission.ref), sink.notice, timeout=api_error_timeout)
     follower = _Follower(
         backend=backend,
         sink=sink,
-        log=Rank0Log(backend, submission, sink=sink, start=cursor, mask=mask),
+        errors=errors,
+        log=Rank0Log(backend, submission, sink=sink, errors=errors, start=cursor, mask=mask),
         deadline=deadline,
         limits=limits or Limits(),
         keep_running_pods=keep_running_pods or hands_off,
@@ -127,6 +135,7 @@ class _Follower:
 
     backend: Backend
     sink: Sink
+    errors: ApiErrors
     log: Rank0Log
     deadline: datetime | None
     limits: Limits
@@ -149,8 +158,7 @@ class _Follower:
     async def run(self) -> Conclusion:
         try:
             # The watch stays open: what the back-end knows of the job by it need not be asked for at the end.
-            watching = beside.watched(self.backend, self.ref, hands_off=self.hands_off)
-            async with contextlib.aclosing(watching) as watch:
+            async with contextlib.aclosing(self.errors.stream(self._watch)) as watch:
                 end = await self._until_end(watch)
                 if end.stop:
                     why = await with_last_lines(self.backend, self.ref, end.diagnosis, mask=self.mask)
@@ -161,12 +169,15 @@ class _Follower:
             await self.log.end()
         return await self._conclude(end)
 
+    def _watch(self) -> AsyncGenerator[Observation, None]:
+        return beside.watched(self.backend, self.ref, hands_off=self.hands_off)
+
     async def _settle(self, end: _End) -> None:
         """Have nothing run any more, and all of the log and of the pods' ends told."""
         if end.stop:
-            await leftovers.delete(self.backend, self.ref, self.sink)
+            await leftovers.delete(self.backend, self.ref, self.sink, self.errors)
         elif not self.keep_running_pods and not self.known.deleted:
-            await leftovers.stop(self.backend, self.ref, self.sink)
+            await leftovers.stop(self.backend, self.ref, self.sink, self.errors)
         if self.known.has_begun:
             await self.log.drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT)
             if end.outcome is Outcome.FAILED and not end.stop:
@@ -294,10 +305,10 @@ class _Follower:
     async def _look_again(self) -> None:
         """See how the other replicas ended: the one whose end was seen first may only have followed the real cause."""
         waited = 0.0
-        while waited < _SETTLE_TIMEOUT and not await leftovers.are_gone(self.backend, self.ref):
+        while waited < _SETTLE_TIMEOUT and not await leftovers.are_gone(self.backend, self.ref, self.errors):
             await asyncio.sleep(_SETTLE_INTERVAL)
             waited += _SETTLE_INTERVAL
-        async with contextlib.aclosing(self.backend.watch(self.ref)) as watch:
+        async with contextlib.aclosing(self.errors.stream(lambda: self.backend.watch(self.ref))) as watch:
             seen = await anext(watch)
         if seen.job is not None:
             await self._take(seen)

@@ -68,9 +68,7 @@ class ReplicaUse:
         gpus: it has been given.
         cpu: cores.
         memory: bytes of its working set.
-        received: bytes, since it began.
-        sent: the same.
-        disk: bytes that it has written; on a cluster outside of volumes.
+        disk: bytes that it has written; on one machine only.
     """
 
     replica: str
@@ -79,8 +77,6 @@ class ReplicaUse:
     gpus: int = 0
     cpu: float | None = None
     memory: int | None = None
-    received: int | None = None
-    sent: int | None = None
     disk: int | None = None
 
     def to_dict(self) -> dict[str, Any]:

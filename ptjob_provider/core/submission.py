@@ -9,13 +9,21 @@ What is found decides (each row has a test):
     nothing        ours, finished             the next attempt is created
     nothing        ours, of this very try     adopted: it has ended before the answer to its create came
     nothing        ours, being deleted        waited for until nothing of it runs, then the next attempt is created
-    nothing        somebody else's            JobAlreadyExists that says whose
+    nothing        somebody else's            the next attempt is created, under another name
+    nothing        somebody else's, and the   JobAlreadyExists that says whose
+                   name is given exactly
     open intent    nothing                    the create never arrived: it is repeated
     open intent    ours                       the create did arrive: adopted, finished or not
+    open intent    somebody else's            the next attempt is created
     uid            that uid                   adopted, finished or not
+    delivered      that uid, live             adopted (a task that only submits)
+    delivered      that uid, finished         it is stopped, the next attempt created
     uid            nothing, or another uid    the job is gone: the next attempt is created
     ended          whatever                   the old job is stopped, its pods waited for, the next attempt created
     cleared        whatever                   the same
+    uid            that uid, somebody else's  nothing is stopped, the next attempt is created
+
+"Delivered" is an attempt whose success a try has handed on before the task was cleared; see `attempts.is_delivered`.
 """
 
 from __future__ import annotations
@@ -29,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from ptjob_provider.core import attempts, kinds
+from ptjob_provider.core.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.attempts import AttemptRecord, Claim, Plan
 from ptjob_provider.core.errors import (
     ClusterUnavailable,
@@ -37,11 +46,20 @@ from ptjob_provider.core.errors import (
     JobNotFound,
     KindNotServed,
 )
-from ptjob_provider.core.identity import INTENT_ANNOTATION, OUTPUTS_ANNOTATION, JobRef, Manifest, Owner, attempt_of
+from ptjob_provider.core.identity import (
+    INTENT_ANNOTATION,
+    OUTPUTS_ANNOTATION,
+    JobRef,
+    Manifest,
+    Owner,
+    attempt_of,
+    owner_in,
+)
 from ptjob_provider.core.kinds import code
 from ptjob_provider.core.outputs import CLOCK_SKEW, ResolvedOutputs
 from ptjob_provider.core.stopping import STOP_TIMEOUT, stop_and_wait
 from ptjob_provider.core.tensorboard import url_of
+from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -54,6 +72,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _STOP_INTERVAL = 0.2
+
+_MOST_NAMES = 5
+"""Names of attempts that may be taken by others before one call gives up: so many are no collision of hashes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +91,7 @@ class Submission:
         outputs: what the job was told to write, and where.
         first_started_at: RFC 3339; outputs must not be older.
         tensorboard_url: where the TensorBoard beside it is reached; "" if there is none, or nobody has looked.
+        instance: the installation that created it, "" if it does not say.
     """
 
     ref: JobRef
@@ -81,6 +103,7 @@ class Submission:
     outputs: ResolvedOutputs
     first_started_at: str
     tensorboard_url: str = ""
+    instance: str = ""
 
     @property
     def rank0(self) -> str:
@@ -110,19 +133,20 @@ class Submission:
             outputs=ResolvedOutputs.from_dict(json.loads(declared) if declared else {}),
             first_started_at=since or meta["creationTimestamp"],
             tensorboard_url=url_of(job),
+            instance=owner_in(job).instance,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields for a trigger or another process."""
-        names = ("attempt", "adopted", "spec_changed", "first_started_at", "tensorboard_url")
+        names = ("attempt", "adopted", "spec_changed", "first_started_at", "tensorboard_url", "instance")
         plain = {name: getattr(self, name) for name in names}
         maps = {"ranks": dict(self.ranks), "gpus_of": dict(self.gpus_of)}
         return {**plain, **maps, "ref": self.ref.to_dict(), "outputs": self.outputs.to_dict()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned."""
-        values = dict(fields)
+        """Rebuild what `to_dict` returned, in this version or another."""
+        values = known_fields(cls, fields)
         ref, outputs = JobRef.from_dict(values.pop("ref")), ResolvedOutputs.from_dict(values.pop("outputs"))
         return cls(ref=ref, outputs=outputs, **values)
 
@@ -134,17 +158,20 @@ async def ensure_submitted(
     owner: Owner,
     store: AttemptStore,
     clear_number: int = 0,
+    tries_before_clear: int = 0,
     exact_name: bool = False,
     installation: Installation | None = None,
+    api_error_timeout: float = TIMEOUT,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Submission:
     """Create the job or adopt the one that is there, as the module's table says; safe to repeat after any failure.
 
-    The record is saved before the create, so that whoever comes after a kill knows what may exist.
+    The record is saved before the create, so that whoever comes after a kill knows what may exist. A refusal of the
+    create is final; one of a question about a job that may exist is waited out for `api_error_timeout` seconds.
 
     Raises:
         InvalidSpec, UnsupportedByBackend: nothing was started.
-        JobAlreadyExists: the name belongs to somebody else.
+        JobAlreadyExists: the name, which was given exactly, belongs to somebody else; or those of five attempts do.
         ClusterUnavailable: no answer, or the old attempt's pods did not go in time; a retry goes on from here.
     """
     submitter = _Submitter(
@@ -153,8 +180,10 @@ async def ensure_submitted(
         owner=owner,
         store=store,
         clear_number=clear_number,
+        tries_before_clear=tries_before_clear,
         exact_name=exact_name,
         installation=installation,
+        api_error_timeout=api_error_timeout,
         sleep=sleep,
         record=store.load(),
     )
@@ -166,13 +195,15 @@ class _Submitter:
     """One call of `ensure_submitted`.
 
     Attributes:
-        record: what the store held when this try began.
+        record: what the store held when this try began; None if its finished job is nobody's any more.
         first_started_at: when the first attempt since the last clear was created, once that is known.
         spec_hash: of the specification that is asked for now; all attempts have the same.
         kind: that the job is made as.
         not_made: why it is of none of the kinds before that.
         intent: tells what this call has created from what was there under the same name.
         rendered: what was made of the specification, by kind and attempt.
+        taken: how many names were somebody else's.
+        secret_name: the name by which the job that is adopted refers to its Secret.
     """
 
     backend: Backend
@@ -180,8 +211,10 @@ class _Submitter:
     owner: Owner
     store: AttemptStore
     clear_number: int
+    tries_before_clear: int
     exact_name: bool
     installation: Installation | None
+    api_error_timeout: float
     sleep: Callable[[float], Awaitable[None]]
     record: AttemptRecord | None
     first_started_at: str | None = None
@@ -190,13 +223,16 @@ class _Submitter:
     not_made: list[str] = field(default_factory=list)
     intent: str = field(default_factory=lambda: uuid4().hex)
     rendered: dict[tuple[str, int], kinds.Rendered] = field(default_factory=dict)
+    taken: int = 0
+    secret_name: str = ""
 
     async def run(self) -> Submission:
         """Have the job, and all that it needs; a try before this one may have come no further than the job itself."""
         submission = await self._submitted()
         rendered = self._render(submission.attempt)
         if submission.adopted and rendered.secret is not None:
-            await self.backend.give_secret(submission.ref, rendered.secret)
+            _, secret = code.with_secret_named({}, rendered.secret, self.secret_name)
+            await self.backend.give_secret(submission.ref, secret)
         for change in () if submission.spec_changed else rendered.changes:
             logger.warning("%s: %s", submission.ref, change)
         return submission
@@ -206,13 +242,16 @@ class _Submitter:
         first = self._render(1)  # a wrong specification ends here, before anything is stopped or created
         self.spec_hash = first.spec_hash
         plan = attempts.plan(self.record, clear_number=self.clear_number)
-        if self.record is None or plan is Plan.START:
+        record = self.record
+        if record is None or plan is Plan.START:
             return await self._start(1, first)
-        if self.record.clear_number == self.clear_number:
-            self.first_started_at = self.record.first_started_at
+        if attempts.is_delivered(record, tries_before_clear=self.tries_before_clear):
+            self.record = None
+        elif record.clear_number == self.clear_number:
+            self.first_started_at = record.first_started_at
         if plan is Plan.RESUME:
-            return await self._resume(self.record)
-        return await self._replace(self.record)
+            return await self._resume(record)
+        return await self._replace(record)
 
     async def _resume(self, record: AttemptRecord) -> Submission:
         found = await self._find(record.kind, record.namespace, record.name)
@@ -226,7 +265,7 @@ class _Submitter:
         found = await self._find(record.kind, record.namespace, record.name)
         if found is not None and self._claim(found) is not Claim.FOREIGN:
             await self._stop(JobRef.of(found))
-        elif record.uid is not None:
+        elif record.uid is not None and (found is None or found["metadata"]["uid"] != record.uid):
             ref = JobRef(kind=record.kind, namespace=record.namespace, name=record.name, uid=record.uid)
             await self._stop(ref)
         return await self._start(record.attempt + 1)
@@ -248,7 +287,7 @@ class _Submitter:
                 raise
             return self._adopt(found)
         try:
-            created = await self.backend.get(ref.kind, ref.namespace, ref.name)
+            created = await self._get(ref.kind, ref.namespace, ref.name)
         except JobNotFound as error:
             raise JobNotFound(f"{ref} was deleted as soon as it was created") from error
         return self._adopt(created, adopted=False)
@@ -275,21 +314,37 @@ class _Submitter:
             )
         claim = self._claim(found)
         if claim is Claim.FOREIGN:
-            raise JobAlreadyExists(
-                f"{meta['namespace']}/{meta['name']}: the name belongs to a job that this task did not create; "
-                "delete that job or choose another name",
-                code=409,
-                reason="AlreadyExists",
-            )
+            self._pass_over(found)
+            return await self._start(attempt + 1)
         if claim is Claim.ADOPT:
             return self._adopt(found)
         if self.exact_name or found["metadata"].get("deletionTimestamp"):
             await self._stop(JobRef.of(found))
         return await self._start(attempt + 1)
 
+    def _pass_over(self, found: Manifest) -> None:
+        """Leave somebody else's job alone, and say so.
+
+        Raises:
+            JobAlreadyExists: no attempt of this call gets another name.
+        """
+        self.taken += 1
+        text = (
+            f"{JobRef.of(found)}: the name belongs to a {found['kind']} that this task did not create: {_whose(found)}"
+        )
+        if self.exact_name:
+            advice = "choose another name, or have whoever it belongs to delete that job"
+        elif self.taken == _MOST_NAMES:
+            advice = f"the names of the {self.taken - 1} attempts before it are taken, too; choose another name"
+        else:
+            logger.warning("%s; the next attempt has another name", text)
+            return
+        raise JobAlreadyExists(f"{text}; {advice}", code=409, reason="AlreadyExists")
+
     async def _stop(self, ref: JobRef) -> None:
         """Stop a job; where the next one gets the same name, wait until the name is free."""
-        await stop_and_wait(self.backend, ref, sleep=self.sleep)
+        errors = self._errors(ref.namespace, ref.name)
+        await errors.answer(lambda: stop_and_wait(self.backend, ref, sleep=self.sleep), though_away=False)
         waited = 0.0
         while self.exact_name and (found := await self._find(ref.kind, ref.namespace, ref.name)):
             if JobRef.of(found) != ref:
@@ -304,10 +359,12 @@ class _Submitter:
         return attempts.claim(found, phase=phase, owner=self.owner, record=self.record, intent=self.intent)
 
     def _adopt(self, found: Manifest, *, adopted: bool = True) -> Submission:
-        created_at = found["metadata"]["creationTimestamp"]
+        meta = found["metadata"]
+        self.secret_name = code.secret_name(meta["name"], (meta.get("annotations") or {}).get(INTENT_ANNOTATION, ""))
+        created_at = meta["creationTimestamp"]
         self.first_started_at = self.first_started_at or created_at
         submission = Submission.of(found, adopted=adopted, spec_hash=self.spec_hash, since=self.first_started_at)
-        self._save(submission.attempt, found["metadata"], uid=submission.ref.uid)
+        self._save(submission.attempt, meta, uid=submission.ref.uid)
         return submission
 
     def _save(self, attempt: int, meta: Mapping[str, Any], *, uid: str | None) -> None:
@@ -342,22 +399,42 @@ class _Submitter:
 
     async def _find(self, kind: str, namespace: str, name: str) -> Manifest | None:
         try:
-            return await self.backend.get(kind, namespace, name)
+            return await self._get(kind, namespace, name)
         except JobNotFound:
             return None
+
+    async def _get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """Return a job that exists, or may."""
+        errors = self._errors(namespace, name)
+        return await errors.answer(lambda: self.backend.get(kind, namespace, name), though_away=False)
+
+    def _errors(self, namespace: str, name: str) -> ApiErrors:
+        return ApiErrors(f"{namespace}/{name}", logger.warning, timeout=self.api_error_timeout)
 
     def _render(self, attempt: int) -> kinds.Rendered:
         """Return the job as it is submitted; made once, for an installation's own code may have a part in it."""
         found = self.rendered.get((self.kind, attempt))
         if found is None:
-            found = self.rendered[self.kind, attempt] = kinds.named(self.kind).render(
+            found = kinds.named(self.kind).render(
                 self.job,
                 owner=self.owner,
                 attempt=attempt,
                 exact_name=self.exact_name,
                 installation=self.installation,
             )
+            if found.secret is not None:
+                name = code.secret_name(found.manifest["metadata"]["name"], self.intent)
+                manifest, secret = code.with_secret_named(found.manifest, found.secret, name)
+                found = replace(found, manifest=manifest, secret=secret)
+            self.rendered[self.kind, attempt] = found
         return found
+
+
+def _whose(found: Manifest) -> str:
+    owner = owner_in(found)
+    if not owner.instance:
+        return "it does not say who did"
+    return f"it was created for {', '.join(f'{key}={value}' for key, value in owner.ids.items())} of {owner.instance!r}"
 
 
 async def with_tensorboard(backend: Backend, submission: Submission, job: TrainingJob) -> Submission:
@@ -381,6 +458,13 @@ async def inspect_outputs(backend: Backend, submission: Submission, *, curves: b
         return None
     since = datetime.fromisoformat(submission.first_started_at) - CLOCK_SKEW
     return await backend.inspect_outputs(submission.ref, outputs, since=since, curves=curves)
+
+
+def deliver_attempt(store: AttemptStore, *, by_try: int) -> None:
+    """Note which try hands on the success of the recorded attempt: after a clear its finished job is history."""
+    record = store.load()
+    if record is not None:
+        store.save(replace(record, delivered_by=by_try))
 
 
 def conclude_attempt(store: AttemptStore) -> None:

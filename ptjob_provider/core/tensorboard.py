@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
+from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +39,8 @@ class TensorBoardPlan:
         """Return what a job's object tells; None if it asks for none, or somebody has changed it beyond reading."""
         text = (job["metadata"].get("annotations") or {}).get(TENSORBOARD_ANNOTATION)
         try:
-            return cls(**json.loads(text)) if text else None
-        except (ValueError, TypeError):
+            return cls(**known_fields(cls, json.loads(text))) if text else None
+        except (ValueError, TypeError, AttributeError):
             return None
 
     @property

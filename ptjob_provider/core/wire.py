@@ -11,8 +11,11 @@ from typing import Any
 
 
 def is_model(value: object) -> bool:
-    """Whether the value is an object of a Kubernetes client, such as a V1Volume."""
-    return hasattr(value, "openapi_types") and hasattr(value, "attribute_map") and not isinstance(value, type)
+    """Return whether the value is an object of a Kubernetes client, such as a V1Volume.
+
+    The class decides: an item of a pipeline's loop has an attribute of any name (kfp's `LoopParameterArgument`).
+    """
+    return hasattr(type(value), "openapi_types") and hasattr(type(value), "attribute_map")
 
 
 def to_wire(value: Any) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ptjob_provider.core.attempts import AttemptRecord, Claim, Plan, claim, plan, spec_changed
+from ptjob_provider.core.attempts import AttemptRecord, Claim, Plan, claim, is_delivered, plan, spec_changed
 from ptjob_provider.core.identity import Owner, owner_annotation
 from ptjob_provider.core.status import JobPhase
 
@@ -39,6 +40,25 @@ def test_a_concluded_or_cleared_attempt_is_replaced() -> None:
 
     assert plan(ended, clear_number=3) is Plan.REPLACE
     assert plan(RECORD, clear_number=4) is Plan.REPLACE
+
+
+@pytest.mark.parametrize(
+    ("delivered_by", "tries_before_clear", "expected"),
+    [(0, 0, False), (0, 3, False), (1, 0, False), (2, 1, False), (1, 1, True), (1, 2, True), (1, -1, False)],
+)
+def test_what_a_try_before_the_last_clear_handed_on_is_history(
+    delivered_by: int, tries_before_clear: int, *, expected: bool
+) -> None:
+    """What a try since then handed on is not: Airflow may not have heard of it."""
+    record = replace(RECORD, delivered_by=delivered_by)
+
+    assert is_delivered(record, tries_before_clear=tries_before_clear) is expected
+    assert not is_delivered(None, tries_before_clear=tries_before_clear)
+
+
+def test_a_record_without_the_later_fields_is_read() -> None:
+    """An older version saved it."""
+    assert not AttemptRecord.from_dict({"attempt": 1, "name": "digits-1", "namespace": "team"}).delivered_by
 
 
 @pytest.mark.parametrize("phase", [JobPhase.PENDING, JobPhase.RUNNING, JobPhase.SUSPENDED])
@@ -83,6 +103,13 @@ def test_a_changed_specification_is_noticed() -> None:
     assert not spec_changed(found(), "abc")
     assert spec_changed(found(), "abd")
     assert spec_changed({"metadata": {}}, "abc")
+
+
+def test_a_record_of_an_older_version_means_what_it_meant_then() -> None:
+    """Its create may not have arrived, nobody had cleared the task, and one kind was known."""
+    record = AttemptRecord.from_dict({"attempt": 2, "name": "digits-1", "namespace": "team"})
+
+    assert (record.uid, record.ended, record.clear_number, record.kind) == (None, False, 0, "PyTorchJob")
 
 
 def test_a_record_survives_its_way_through_the_store() -> None:

@@ -25,7 +25,7 @@ from ptjob_provider.core.kubernetes.checkup import (
 )
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.controllers import KUEUE, TRAINING_OPERATOR, controller_check
-from rbac import rules_in
+from rbac import DOCS, rules_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,6 +108,21 @@ def test_what_a_tensorboard_takes_is_what_its_role_gives() -> None:
         *("missing: deployments create", "missing: services create", "missing: pods/portforward create")
     ]
     assert checks[-1].advice == "if it is wanted: the Role of docs/kubernetes-tensorboard-role.yaml"
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in DOCS.glob("kube*.yaml")))
+def test_no_documented_role_reaches_beyond_the_namespaces_jobs(file: str) -> None:
+    """In the whole cluster they list, and nothing else; nobody gets wildcards, nodes, or a list of Secrets.
+
+    Who may `get` `nodes/proxy` runs commands in any pod through its kubelet.
+    """
+    every = rules(file, "Role") | rules(file, "ClusterRole")
+
+    assert {verb for _, _, verb in rules(file, "ClusterRole")} <= {"list"}
+    assert {"nodes/proxy", "serviceaccounts/token", "pods/attach"}.isdisjoint(resource for _, resource, _ in every)
+    assert "*" not in {part for right in every for part in right}
+    assert not {("", "secrets", verb) for verb in ("list", "watch", "patch", "update")} & every
+    assert {"rbac.authorization.k8s.io", "impersonate"}.isdisjoint(part for right in every for part in right)
 
 
 def test_missing_rights_are_named_in_one_line_and_useful_ones_each() -> None:

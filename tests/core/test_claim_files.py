@@ -85,6 +85,19 @@ def test_an_archive_cannot_write_elsewhere(root: Path) -> None:
         claim_files.unpack(archive(("a", b""), kind=tarfile.SYMTYPE), root, root.resolve(), "a")
 
 
+def test_a_link_in_the_place_of_what_is_unfinished_is_not_followed(root: Path, tmp_path: Path) -> None:
+    """Whoever writes to the claim cannot have the copy of somebody else written elsewhere."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"kept")
+    (root / "a.unfinished").symlink_to(elsewhere)
+
+    claim_files.unpack(archive(("a", b"new")), root, root.resolve(), "a")
+
+    assert elsewhere.read_bytes() == b"kept"
+    assert (root / "a").read_bytes() == b"new"
+    assert not (root / "a").is_symlink()
+
+
 def test_what_is_not_there_is_named(root: Path) -> None:
     """Before anything is written."""
     for act in (claim_files.listed, lambda place: claim_files.pack(place, io.BytesIO())):

@@ -1,4 +1,4 @@
-"""What nodes have, pods take and kubelets measure."""
+"""What nodes have, pods take and the metrics API measures."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pytest
 
 from ptjob_provider.core.kubernetes.usage import (
     ListReader,
-    asked_in,
     figures_of,
     from_metrics,
-    from_summary,
     nodes_in_use,
     replica_use,
 )
@@ -89,56 +87,55 @@ def test_a_replica_is_told_with_what_is_measured_of_it() -> None:
     assert replica_use("x", None, {}).to_dict()["cpu"] is None
 
 
+def item(name: str = "p", *, at: str = "2026-11-20T12:00:00Z", containers: Any = ()) -> dict[str, Any]:
+    """Return a PodMetrics of namespace ml."""
+    return {"metadata": {"name": name, "namespace": "ml"}, "timestamp": at, "containers": containers}
+
+
+def started(at: str | None) -> dict[str, Any]:
+    """Return the pod p of namespace ml, which the kubelet has begun then; None: it has not yet."""
+    return {"metadata": {"name": "p", "namespace": "ml"}, "status": {"startTime": at} if at else {}}
+
+
+NOON = started("2026-11-20T12:00:00Z")
+
+
 def test_the_metrics_api_says_cores_and_bytes() -> None:
     """Of all containers of a pod together."""
     usage = [{"usage": {"cpu": "250m", "memory": "64Mi"}}, {"usage": {"cpu": "1000000n", "memory": "1Mi"}}]
 
-    assert from_metrics([{"metadata": {"name": "p", "namespace": "ml"}, "containers": usage}]) == {
-        ("ml", "p", ""): {"cpu": 0.251, "memory": 65 * 2**20}
-    }
+    assert figures_of(NOON, from_metrics([item(containers=usage)])) == {"cpu": 0.251, "memory": 65 * 2**20}
 
 
-def test_what_the_metrics_api_leaves_out_is_not_known() -> None:
-    """A pod whose containers are not counted yet, or of which it says half; what has no name is nobody's."""
-    meta = {"name": "p", "namespace": "ml"}
-    half = [{"usage": {"cpu": "1"}}, {"usage": None}]
+def test_what_was_not_measured_is_left_out_and_no_zero() -> None:
+    """A pod whose containers are not counted yet, or of which half is reported; what has no name is nobody's.
 
-    assert from_metrics([{"metadata": meta, "containers": None}]) == {("ml", "p", ""): {"cpu": None, "memory": None}}
-    assert from_metrics([{"metadata": meta, "containers": half}]) == {("ml", "p", ""): {"cpu": 1.0, "memory": None}}
-    assert from_metrics([{"containers": half}, {"metadata": {"name": "p"}}]) == {}
+    No process has no memory; one that only waits has no core.
+    """
+    half, idle = [{"usage": {"cpu": "1"}}, {"usage": None}], [{"usage": {"cpu": "0", "memory": "0"}}]
 
-
-def test_a_kubelet_says_network_and_disk_too() -> None:
-    """What it does not measure is not known."""
-    full = {
-        "podRef": {"name": "p", "namespace": "ml"},
-        "cpu": {"usageNanoCores": 500_000_000},
-        "memory": {"workingSetBytes": 1024},
-        "network": {"rxBytes": 10, "txBytes": 20},
-        "ephemeral-storage": {"usedBytes": 30},
-    }
-    young = {"podRef": {"name": "p", "namespace": "other"}}
-
-    found = from_summary([full, young])
-
-    assert found == {
-        ("ml", "p", ""): {"cpu": 0.5, "memory": 1024, "received": 10, "sent": 20, "disk": 30},
-        ("other", "p", ""): dict.fromkeys(("cpu", "memory", "received", "sent", "disk")),
-    }
-    assert from_summary([]) == {}
-    assert from_summary([{"podRef": None}, {"cpu": {}}]) == {}
-    assert from_summary([young | {"cpu": {"usageNanoCores": "1"}, "memory": None}]).keys() == {("other", "p", "")}
+    assert from_metrics([item(containers=None), {"containers": half}, {"metadata": {"name": "p"}}]) == {}
+    assert figures_of(NOON, from_metrics([item(containers=half)])) == {"cpu": 1.0}
+    assert figures_of(NOON, from_metrics([item(containers=idle)])) == {"cpu": 0.0}
+    assert figures_of(NOON, {}) == {}
 
 
-def test_what_an_earlier_pod_of_the_name_used_is_not_the_next_ones() -> None:
-    """A kubelet still tells of it for a while; the metrics API knows names only, and kubelets of old tell no uid."""
-    now = {"metadata": {"name": "p", "namespace": "ml", "uid": "second"}}
-    earlier = from_summary([{"podRef": {"name": "p", "namespace": "ml", "uid": "first"}, "network": {"rxBytes": 9}}])
-    by_name = from_metrics([{"metadata": {"name": "p", "namespace": "ml"}, "containers": []}])
+@pytest.mark.parametrize(
+    ("at", "began", "is_its_own"),
+    [
+        ("2026-11-20T12:00:00Z", "2026-11-20T12:00:00Z", True),
+        ("2026-11-20T11:59:59Z", "2026-11-20T12:00:00Z", False),
+        ("", "2026-11-20T12:00:00Z", True),
+        ("2026-11-20T12:00:00Z", None, True),
+    ],
+)
+def test_what_an_earlier_pod_of_the_name_used_is_not_the_next_ones(
+    at: str, began: str | None, *, is_its_own: bool
+) -> None:
+    """The metrics API knows names only; the time of a figure tells whose it is, where it has one."""
+    measured = from_metrics([item(at=at, containers=[{"usage": {"cpu": "1"}}])])
 
-    assert figures_of(now, earlier) is None
-    assert figures_of(now, earlier | by_name) == {"cpu": None, "memory": None}
-    assert figures_of({"metadata": now["metadata"] | {"uid": "first"}}, earlier)["received"] == 9  # type: ignore[index]
+    assert bool(figures_of(started(began), measured)) == is_its_own
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
@@ -160,28 +157,6 @@ def test_a_list_that_is_not_there_has_nothing() -> None:
     assert list(ListReader("pods").feed(b'{"node": {}}')) == []
     assert list(ListReader("pods").feed(b'{"pods": [{"a": ')) == []
     assert list(ListReader("pods").feed(b'{"pods": []}')) == []
-
-
-@pytest.mark.parametrize(
-    ("nodes", "kubelets", "metrics", "asked"),
-    [
-        (["a"], True, True, ([["a"], ["a"]], False)),
-        (["a", "b"], True, True, ([["a", "b"], ["b", "a"]], False)),
-        (["a", "b", "c"], True, True, ([["a"], ["b"]], True)),
-        (["a", "b", "c"], True, False, ([["a", "b"], ["c", "a"]], False)),
-        (["a", "b", "c"], False, True, ([[], []], True)),
-        (["a"], False, False, ([[], []], False)),
-        ([], True, True, ([[], []], True)),
-    ],
-)
-def test_a_look_is_two_requests_at_most(
-    nodes: list[str], *, kubelets: bool, metrics: bool, asked: tuple[list[list[str]], bool]
-) -> None:
-    """Whoever may be asked, and however many nodes there are; those that are too many take turns."""
-    turns = [asked_in(number, nodes, kubelets=kubelets, metrics=metrics) for number in range(2)]
-
-    assert ([found for found, _ in turns], turns[0][1]) == asked
-    assert all(len(found) + wants_metrics <= 2 for found, wants_metrics in turns)
 
 
 def test_a_check_leaves_as_plain_values() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds.code import SYNC_IMAGE, variables_of, with_prefix
 from ptjob_provider.core.spec import Installation
 from rendered import container, mounted, over, pod, render, variables
@@ -68,6 +69,27 @@ def test_variables_for_the_sync_container_are_its_own() -> None:
     assert (told(manifest)["GIT_SYNC_ROOT"], told(manifest)["GIT_SYNC_REPO"]) == ("/ptjob-code", HTTPS)
     assert (told(manifest)["GIT_SYNC_DEST"], told(manifest, "Worker")["GIT_SYNC_DEST"]) == ("mnist", "other")
     assert told(render(code=HTTPS, env={"GIT_SYNC_BRANCH": "old"}).manifest)["GIT_SYNC_BRANCH"] == "old"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("GIT_SYNC_DEST", "/data", "the name of one folder"),
+        ("GITSYNC_LINK", "../mnist", "the name of one folder"),
+        ("GIT_SYNC_DEST", " .. ", "the name of one folder"),
+        ("GIT_SYNC_BRANCH", "--upload-pack=x", "the name of a branch"),
+        ("GITSYNC_REF", "-x", "the name of a branch"),
+        ("GIT_SYNC_REV", "--x", "the name of a branch"),
+    ],
+)
+def test_a_variable_that_would_lead_astray_is_refused(name: str, value: str, words: str) -> None:
+    """Whoever's image fetches the code; where the value is somewhere else, our program looks at it."""
+    with pytest.raises(InvalidSpec, match=rf"env\[{name}\]: .*{words}"):
+        render(code=HTTPS, env={name: value})
+
+    with pytest.raises(InvalidSpec, match=rf"env\[{name}\]"):
+        render(workers=2, code=HTTPS, worker={"env": {name: value}})
+    render(code=HTTPS, env={name: {"secret": "hub", "key": "place"}})
 
 
 def test_without_code_nothing_is_moved() -> None:

@@ -203,6 +203,75 @@ def test_what_is_not_there_is_said(settings: dict[str, str], words: str, url: st
     assert words in found.said.splitlines()[-1]
 
 
+@pytest.mark.parametrize("name", ["GIT_SYNC_DEST", "GITSYNC_LINK"])
+@pytest.mark.parametrize("place", ["ELSEWHERE", "../elsewhere", "mnist/../../elsewhere", "..", ".", "below/mnist"])
+def test_the_code_goes_into_one_folder_of_its_root(name: str, place: str, url: str, tmp_path: Path) -> None:
+    """Any other place is refused before a file of it is touched."""
+    kept = tmp_path / "elsewhere" / "data.csv"
+    kept.parent.mkdir()
+    kept.write_text("1,2\n")
+    beside = tmp_path / "code" / "beside"
+    beside.mkdir(parents=True)
+
+    found = sync(tmp_path, GIT_SYNC_REPO=url, **{name: place.replace("ELSEWHERE", str(kept.parent))})
+
+    assert found.code == 1, found.said
+    assert f"{name}: " in found.said.splitlines()[-1]
+    assert "the name of one folder" in found.said
+    assert (kept.read_text(), beside.is_dir()) == ("1,2\n", True)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:9/..", "http://127.0.0.1:9/...git", "git@127.0.0.1:.", "git@127.0.0.1:../"]
+)
+def test_an_address_that_names_no_folder_is_refused(address: str, tmp_path: Path) -> None:
+    """The code's folder has its name: `..` would be the folder that holds the root."""
+    kept = tmp_path / "data.csv"
+    kept.write_text("1,2\n")
+
+    found = sync(tmp_path, GIT_SYNC_REPO=address)
+
+    assert found.code == 1, found.said
+    assert "ends in a folder's name" in found.said
+    assert kept.read_text() == "1,2\n"
+
+
+def test_a_link_in_the_codes_place_is_replaced_and_not_followed(url: str, tmp_path: Path) -> None:
+    """What it leads to belongs to somebody else; a file in that place is in the way of nothing either."""
+    kept = tmp_path / "elsewhere" / "data.csv"
+    kept.parent.mkdir()
+    kept.write_text("1,2\n")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "mnist").symlink_to(kept.parent)
+    (tmp_path / "code" / "file").write_text("")
+
+    found = sync(tmp_path, GIT_SYNC_REPO=url)
+    over_a_file = sync(tmp_path, GIT_SYNC_REPO=url, GIT_SYNC_DEST="file")
+
+    assert (found.code, found.program, over_a_file.code) == (0, "print('v2')\n", 0), found.said + over_a_file.said
+    assert sorted(kept.parent.iterdir()) == [kept]
+
+
+@pytest.mark.parametrize("name", ["GIT_SYNC_BRANCH", "GITSYNC_REF", "GIT_SYNC_REV"])
+def test_a_revision_is_no_option_of_git(name: str, url: str, tmp_path: Path) -> None:
+    """Some of them name a program that git runs."""
+    found = sync(tmp_path, GIT_SYNC_REPO=url, **{name: "--upload-pack=true"})
+
+    assert found.code == 1, found.said
+    assert f"{name}: " in found.said.splitlines()[-1]
+    assert "the name of a branch, a tag or a commit" in found.said
+
+
+def test_a_path_is_one_word_for_the_shell_that_calls_ssh(ssh: Ssh, repository: Repository, tmp_path: Path) -> None:
+    """Git hands its ssh command to a shell; a file's name runs nothing there."""
+    ran = tmp_path / "ran"
+    named = {**secret(tmp_path, ssh), "GIT_SSH_KNOWN_HOSTS_FILE": f"nowhere; touch {ran};"}
+
+    found = sync(tmp_path, GIT_SYNC_REPO=ssh.url(repository.path), **named)
+
+    assert (found.code, ran.exists()) == (1, False), found.said
+
+
 def test_a_server_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
     """As often as is asked for; the exit code says that a retry may help."""
     found = sync(tmp_path, GIT_SYNC_REPO="http://127.0.0.1:9/x.git", GIT_SYNC_MAX_SYNC_FAILURES="1")

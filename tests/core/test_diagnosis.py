@@ -76,6 +76,15 @@ class TestRoot:
 
         assert (found.replica, found.cause) == (WORKER, Cause.PYTHON_EXCEPTION)
 
+    def test_a_disruption_is_a_reason_although_it_stopped_the_pod(self) -> None:
+        """A drained node's pod is deleted, too; its peers only lose the connection, here a second before its end."""
+        found = judged(
+            end(MASTER, at=60, message=LOST),
+            end(WORKER, 143, at=61, stopped=True, disruption="EvictionByEvictionAPI: Eviction API: evicting"),
+        )
+
+        assert (found.replica, found.cause, found.collateral) == (WORKER, Cause.EVICTED, (MASTER,))
+
     def test_a_kill_after_the_failure_is_the_clean_up(self) -> None:
         """A replica that ignores SIGTERM is killed at the end of its grace."""
         found = judged(end(MASTER, 1, at=60, message=VALUE_ERROR), end(WORKER, 137, at=90))

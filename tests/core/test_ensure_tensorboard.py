@@ -77,6 +77,16 @@ async def test_both_objects_are_made_and_their_address_is_noted() -> None:
     assert requests == ["GET digits", "GET runs", "POST services", "POST deployments", "GET pods", "PATCH digits"]
 
 
+async def test_the_address_is_noted_on_the_job_that_was_meant_or_on_none() -> None:
+    """Another one may have the name by then; the server compares the uid."""
+    script = stated(job(), SHARED, SERVICE, {}, PODS, {})
+    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+        await ensure_tensorboard(client, JobRef.of(job()))
+
+    assert server.requests[-1].startswith("PATCH ")
+    assert server.bodies[-1]["metadata"].get("uid") == "u-1"
+
+
 async def test_what_is_there_is_not_made_again() -> None:
     """Its own objects are taken as they are; with an address on the job nothing is asked."""
     url, requests = await asked(job(), SHARED, TAKEN, SERVICE, TAKEN, SERVICE, PODS, {})

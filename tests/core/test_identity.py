@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import (
-    MAX_NAME,
+    Instance,
     JobRef,
     Owner,
     attempt_of,
@@ -19,6 +20,7 @@ from ptjob_provider.core.identity import (
     label_value,
     object_name,
     owner_annotation,
+    owner_in,
     owner_key,
     owner_labels,
     owner_selector,
@@ -60,12 +62,18 @@ def test_another_attempt_has_another_name() -> None:
     assert object_name("digits", OWNER, 1) != object_name("digits", OWNER, 2)
 
 
+def test_a_name_ends_in_48_bits_of_hash() -> None:
+    """Of 70,000 jobs of one stem two have the same name with a chance of one to 100,000."""
+    assert re.fullmatch(r"digits-[0-9a-f]{12}", object_name("digits", OWNER, 1))
+
+
 @given(st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True), st.integers(min_value=1, max_value=10**6))
+@example("d" * 63, 1)
 def test_every_name_leaves_room_for_the_names_of_pods_and_services(stem: str, attempt: int) -> None:
     """Whatever the stem, the name is a DNS-1035 label of at most 49 characters."""
     name = object_name(stem, OWNER, attempt)
 
-    assert len(name) <= MAX_NAME
+    assert len(name) <= 49
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
 
 
@@ -78,13 +86,13 @@ def test_a_name_that_the_webhook_would_refuse_is_refused_before(name: str) -> No
 
 def test_labels_are_those_that_kubectl_arena_and_airflow_users_select_by() -> None:
     """KubernetesPodOperator's keys, ours, the two of Arena, and the one of guides to the PyTorch operator."""
-    labels = owner_labels("digits-12345678", OWNER, 3)
+    labels = owner_labels("digits-123456789abc", OWNER, 3)
 
     assert labels["dag_id"] == "digits"
     assert labels["try_number"] == "2"
     assert labels["ptjob-provider/attempt"] == "3"
-    assert (labels["app"], labels["release"]) == ("pytorchjob", "digits-12345678")
-    assert labels["pytorch_job_name"] == "digits-12345678"
+    assert (labels["app"], labels["release"]) == ("pytorchjob", "digits-123456789abc")
+    assert labels["pytorch_job_name"] == "digits-123456789abc"
 
 
 def test_an_owner_is_told_from_all_others_by_one_label() -> None:
@@ -119,10 +127,30 @@ def test_an_object_is_owned_whatever_its_attempt() -> None:
     assert is_owned_by(obj(owner_annotation(OWNER, 7)), OWNER)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [Owner(instance="staging", ids=IDS, labels={}), Owner(instance="prod", ids=IDS | {"map_index": "0"}, labels={})],
+)
+def test_an_object_of_another_owner_is_somebody_elses(other: Owner) -> None:
+    """Also where only the installation differs: two of them may run the same DAG in one namespace."""
+    assert not is_owned_by(obj(owner_annotation(other, 1)), OWNER)
+
+
 @pytest.mark.parametrize("annotation", [None, "", "{", "[]", '{"instance": "prod", "ids": {}}', '{"instance": "x"}'])
 def test_an_object_without_our_ids_is_somebody_elses(annotation: str | None) -> None:
     """Neither a missing nor a broken annotation makes a job ours."""
     assert not is_owned_by(obj(annotation), OWNER)
+
+
+def test_an_installation_owns_what_any_of_its_ids_has_made() -> None:
+    """Two of its workers may have made one each, at the same moment; new objects have the first."""
+    instance = Instance("a1", frozenset({"b2"}))
+    both = replace(OWNER, instance=instance.name, aliases=instance.aliases)
+    made = [obj(owner_annotation(replace(OWNER, instance=name), 1)) for name in ("a1", "b2", "c3", "")]
+
+    assert [is_owned_by(each, both) for each in made] == [True, True, False, False]
+    assert (str(instance), "b2" in instance, "c3" in instance, "" in instance) == ("a1", True, False, False)
+    assert owner_in(obj(owner_annotation(both, 1))).instance == "a1"
 
 
 def test_the_attempt_is_read_from_the_label() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tenacity import AsyncRetrying, RetryCallState
 
 from api_server_stand_in import RESET, SILENT, StandInApiServer, stand_in_api_server
 from ptjob_provider.core.errors import (
@@ -18,7 +20,7 @@ from ptjob_provider.core.errors import (
     PermissionDenied,
 )
 from ptjob_provider.core.kubernetes import ClusterConfig, paths
-from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.client import Refused, _pause, lease
 from ptjob_provider.core.kubernetes.failures import Refusal
 
 if TYPE_CHECKING:
@@ -39,6 +41,23 @@ async def test_a_request_is_tried_again_after_a_bad_moment(bad: object) -> None:
     assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize("refusal", [401, 403, 400])
+async def test_a_create_that_is_refused_behind_one_without_an_answer_may_have_arrived(refusal: int) -> None:
+    """Its job may be there: whoever asked looks for it, and a retry may help. A single refusal is final."""
+    script = [RESET, *[(refusal, {"kind": "Status", "message": "not now"})] * 2]
+    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+        with pytest.raises(ClusterUnavailable, match=r"not now.+may have been done"):
+            await client.post(paths.jobs("PyTorchJob", "team"), {})
+
+
+async def test_a_create_whose_name_is_taken_behind_one_without_an_answer_is_told_so() -> None:
+    """It is most likely our own."""
+    taken = (409, {"kind": "Status", "reason": "AlreadyExists", "message": "taken"})
+    async with stand_in_api_server(RESET, taken) as server, lease(server.config()) as client:
+        with pytest.raises(JobAlreadyExists):
+            await client.post(paths.jobs("PyTorchJob", "team"), {})
+
+
 async def test_a_server_that_asks_for_patience_gets_it() -> None:
     """`Retry-After` is obeyed, also where our own pause would be shorter."""
     async with stand_in_api_server((429, 1)) as server, lease(server.config()) as client:
@@ -46,6 +65,16 @@ async def test_a_server_that_asks_for_patience_gets_it() -> None:
         await client.get(PODS)
 
     assert time.monotonic() - began >= 1.0
+
+
+def test_the_pause_that_a_server_asks_for_is_kept_up_to_a_minute() -> None:
+    """It knows better than we do when it will answer; an hour is what a gateway says by mistake."""
+    state = RetryCallState(AsyncRetrying(), None, (), {})
+    for asked, kept in ((7.0, 7.0), (3600.0, 60.0)):
+        refused = Refused(Refusal(code=429, retry_after=asked))
+        state.set_exception((Refused, refused, None))
+
+        assert _pause(state) == kept
 
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
@@ -86,6 +115,30 @@ async def test_every_verb_says_what_it_asked(verb: str) -> None:
     async with stand_in_api_server(refusal) as server, lease(server.config()) as client:
         with pytest.raises(PermissionDenied, match=rf"{words[verb]} pods team/one: not you \(403\)"):
             await _call(client, verb)
+
+
+async def test_a_refused_credential_is_loaded_anew_once() -> None:
+    """A token may have been renewed since; one that is refused again is refused."""
+    refused = (401, {"kind": "Status", "code": 401, "message": "Unauthorized"})
+    async with stand_in_api_server(refused) as server, lease(server.config()) as client:
+        (answer,) = await asyncio.gather(client.get(PODS), return_exceptions=True)
+    async with stand_in_api_server(refused, refused) as other, lease(other.config()) as client:
+        (refusal,) = await asyncio.gather(client.get(PODS), return_exceptions=True)
+
+    assert isinstance(answer, dict)
+    assert isinstance(refusal, PermissionDenied)
+    assert (len(server.requests), len(other.requests)) == (2, 2)
+
+
+async def test_each_configuration_has_a_client_of_its_own() -> None:
+    """Equal ones share one: two connections of Airflow may lead to two clusters, or to one with two credentials."""
+    async with (
+        lease(ClusterConfig(kube_config="{}")) as one,
+        lease(ClusterConfig(kube_config="{}")) as same,
+        lease(ClusterConfig(kube_config="{ }")) as other,
+    ):
+        assert one is same
+        assert one is not other
 
 
 async def test_a_list_of_many_pages_is_one_list() -> None:
@@ -131,11 +184,31 @@ def test_a_refusal_becomes_the_cores_word_for_it(
     assert type(Refusal(code=code, reason=reason, **more).error("read x")) is becomes
 
 
-def test_an_answer_that_is_no_status_is_quoted() -> None:
-    """A proxy in between has its own words."""
-    refusal = Refusal.read(502, b"<html>bad gateway</html>", "soon")
+@pytest.mark.parametrize("code", [400, 422])
+async def test_a_question_that_is_found_wrong_says_nothing_about_a_job(code: int) -> None:
+    """A gateway answers so; where an object was sent, it is the object that is wrong."""
+    async with stand_in_api_server(*[(code, {"kind": "Status"})] * 2) as server, lease(server.config()) as client:
+        with pytest.raises(ClusterError):
+            await client.get(PODS)
+        with pytest.raises(InvalidSpec):
+            await client.post(PODS, {})
 
-    assert "bad gateway" in str(refusal.error("read x"))
+
+@pytest.mark.parametrize("answer", [{"error": "login first"}, {"kind": "Pod", "metadata": {}}, {"metadata": "no"}])
+async def test_an_answer_that_is_not_kubernetes_is_a_refusal(answer: dict[str, Any]) -> None:
+    """A gateway has put its own words there, behind a status of success."""
+    async with stand_in_api_server(*[(200, answer)] * 2) as server, lease(server.config()) as client:
+        with pytest.raises(ClusterError, match="is not Kubernetes'"):
+            await client.object(paths.pods("team", "one"))
+        with pytest.raises(ClusterError, match="is not Kubernetes'"):
+            await client.items(PODS)
+
+
+def test_an_answer_that_is_no_status_is_quoted() -> None:
+    """A proxy in between has its own words; a page of them is one line."""
+    refusal = Refusal.read(502, b"<html>\n<h1>bad\r\n gateway</h1>\n</html>", "soon")
+
+    assert "read x: <html> <h1>bad gateway</h1> </html> (502)" in str(refusal.error("read x"))
     assert refusal.retry_after is None
 
 

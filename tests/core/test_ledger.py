@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.ledger import (
     LIST_LIMIT,
     Batch,
@@ -37,18 +37,18 @@ def test_an_event_of_a_trigger_tells_of_its_batches() -> None:
     """Airflow wraps what a trigger fires."""
     extra = {"from_trigger": True, "payload": {"source": "s3://in", "batches": [FIELDS, {"id": "b2", "uri": "s3://2"}]}}
 
-    assert batches_of(extra) == [Batch(**FIELDS), Batch(id="b2", uri="s3://2")]
+    assert batches_of(extra) == ([Batch(**FIELDS), Batch(id="b2", uri="s3://2")], [])
 
 
 def test_an_event_of_a_task_tells_of_its_batches() -> None:
     """Whoever writes an asset's event has them at the top."""
-    assert batches_of({"batches": [FIELDS]}) == [Batch(**FIELDS)]
+    assert batches_of({"batches": [FIELDS]}) == ([Batch(**FIELDS)], [])
 
 
 @pytest.mark.parametrize("extra", [None, {}, {"payload": "done"}, {"payload": {"rows": 3}}, {"batches": "b1"}])
 def test_an_event_may_be_about_something_else(extra: Any) -> None:
     """It is no error: an asset has other writers."""
-    assert batches_of(extra) is None
+    assert batches_of(extra) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -61,18 +61,36 @@ def test_an_event_may_be_about_something_else(extra: Any) -> None:
         ({"files": -1}, "batch.files"),
         ({"bytes": "12"}, "batch.bytes"),
         ({"bytes": True}, "batch.bytes"),
+        ({"bytes": 2**63}, r"batch.bytes: 9223372036854775808 is not allowed; allowed: a whole number from 0 to 2\^63"),
+        ({"files": 2**63}, "batch.files"),
+        ({"modified": "m" * 41}, "batch.modified"),
+        ({"modified": 7}, "batch.modified"),
+        ({"modified": "2026\0"}, r"batch.modified: '2026\\x00' is not allowed"),
+        ({"id": "b1\0"}, "batch.id"),
+        ({"uri": "s3://in/\udcff"}, r"batch.uri: 's3://in/\\udcff' is not allowed"),
     ],
 )
-def test_what_is_no_batch_is_refused_by_its_field(change: dict[str, Any], named: str) -> None:
-    """The text names it."""
-    with pytest.raises(InvalidSpec, match=named):
-        batches_of({"batches": [{**FIELDS, **change}]})
+def test_what_is_no_batch_is_told_by_its_field_beside_the_others(change: dict[str, Any], named: str) -> None:
+    """What a database cannot keep is no batch; those of the same event are taken all the same."""
+    found, wrong = batches_of({"batches": [{**FIELDS, **change}, FIELDS]})
+
+    assert found == [Batch(**FIELDS)]
+    assert len(wrong) == 1
+    assert re.match(named, wrong[0])
 
 
-def test_a_batch_that_is_no_map_is_refused() -> None:
+def test_a_batch_that_is_no_map_is_told() -> None:
     """As well."""
-    with pytest.raises(InvalidSpec, match="a map with id and uri"):
-        batches_of({"batches": ["b1"]})
+    assert batches_of({"batches": ["b1"]}) == ([], ["batch: 'b1' is not allowed; allowed: a map with id and uri"])
+
+
+def test_sums_of_sizes_stay_numbers_that_every_reader_keeps() -> None:
+    """The result goes through an encoding whose whole numbers have 64 bits."""
+    huge = [Batch(id=f"b{number}", uri=f"s3://in/{number}", bytes=2**63 - 1) for number in range(3)]
+
+    told = Handover(earlier=[], new=huge).to_dict()
+
+    assert (told["bytes"], told["new_bytes"]) == (2**63 - 1, 2**63 - 1)
 
 
 def test_a_batch_is_json_and_back() -> None:

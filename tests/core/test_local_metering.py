@@ -34,6 +34,13 @@ def no_room() -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handled)
 
 
+@pytest.fixture
+def _is_the_pods_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this process measured as the one of every pod."""
+    monkeypatch.setattr(metering.processes, "marked", lambda *_, **__: [ProcessId.of(os.getpid())])
+
+
+@pytest.mark.usefixtures("_is_the_pods_process")
 def test_a_disk_that_is_full_costs_a_look_and_not_the_job(tmp_path: Path) -> None:
     """Nothing is raised into the supervisor's loop, and nothing is left lying on that disk."""
     files = JobFiles(tmp_path)
@@ -46,6 +53,7 @@ def test_a_disk_that_is_full_costs_a_look_and_not_the_job(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("_is_the_pods_process")
 def test_what_is_told_is_told_again(tmp_path: Path) -> None:
     """Of each replica that ran at a look."""
     files = JobFiles(tmp_path)
@@ -55,6 +63,16 @@ def test_what_is_told_is_told_again(tmp_path: Path) -> None:
     assert told(files)["uses-master-0"].samples == 1
 
 
+def test_a_pod_without_a_process_is_not_measured(tmp_path: Path) -> None:
+    """One whose processes have ended, or have not begun, used nothing that anybody measured: no sample, and no zero."""
+    files = JobFiles(tmp_path)
+
+    Meter("uid", files).look([("uses-master-0", "p")])
+
+    assert told(files) == {}
+
+
+@pytest.mark.usefixtures("_is_the_pods_process")
 @pytest.mark.parametrize("looks", [("after", ""), ("", "before")])
 def test_who_stands_still_while_looking_sees_no_core_that_is_not_there(
     looks: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -70,10 +88,9 @@ def test_who_stands_still_while_looking_sees_no_core_that_is_not_there(
         time.sleep(0.5 if when == "before" else 0.0)
         used = int(time.monotonic() * os.sysconf("SC_CLK_TCK"))
         time.sleep(0.5 if when == "after" else 0.0)
-        return [b"0"] * 11 + [str(used).encode()] + [b"0"] * 12
+        return [b"0"] * 11 + [str(used).encode()] + [b"1"] * 12
 
     monkeypatch.setattr(metering, "_stat", read)
-    monkeypatch.setattr(metering.processes, "marked", lambda *_, **__: [ProcessId.of(os.getpid())])
     meter = Meter("uid", files)
     while told(files).get("uses-master-0", Use()).samples < 2:
         meter.look([("uses-master-0", "p")])
@@ -87,4 +104,11 @@ def test_cores_are_counted_over_the_longest_time_between_two_looks() -> None:
     first, second = Load(seconds=1.0, began=10.0, ended=11.0), Load(seconds=3.0, began=13.0, ended=14.0)
 
     assert second.cores_since(first) == 0.5
-    assert first.cores_since(second) == 0.0
+    assert second.cores_since(None) is None
+
+
+def test_what_processes_took_along_at_their_end_is_not_known() -> None:
+    """Those that run now have used less than those that ran before: nothing was measured between the two looks."""
+    before, now = Load(seconds=3.0, began=10.0, ended=11.0), Load(seconds=1.0, began=13.0, ended=14.0)
+
+    assert now.cores_since(before) is None

@@ -76,6 +76,8 @@ async def test_a_job_is_found_under_the_first_kind_that_has_it(
         ({"TrainJob": NOT_SERVED}, JobNotFound, "PyTorchJob team/digits not found"),
         ({"TrainJob": DENIED}, JobNotFound, "not looked at: read trainjobs: may not"),
         ({"PyTorchJob": DENIED, "TrainJob": DENIED, "PyTorchTrainingJob": DENIED}, PermissionDenied, "may not"),
+        ({"PyTorchJob": DENIED, "TrainJob": NOT_SERVED, "PyTorchTrainingJob": NOT_SERVED}, PermissionDenied, "may not"),
+        (dict.fromkeys(("PyTorchJob", "TrainJob", "PyTorchTrainingJob"), NOT_SERVED), JobNotFound, "not"),
         ({"PyTorchJob": AWAY}, ClusterUnavailable, "no answer"),
     ],
 )

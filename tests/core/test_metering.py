@@ -1,10 +1,9 @@
-"""What is asked about the use of replicas, and how often. A stand-in answers: it counts, and refuses on demand."""
+"""What the metrics API is asked about the use of replicas, and how often. A stand-in answers, and refuses on demand."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -19,7 +18,6 @@ from ptjob_provider.core.kubernetes.board.metering import Metering
 from ptjob_provider.core.kubernetes.board.world import World
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.site import ClusterSite
-from ptjob_provider.core.kubernetes.usage import asked_in
 from ptjob_provider.core.measured import Use
 
 if TYPE_CHECKING:
@@ -27,12 +25,11 @@ if TYPE_CHECKING:
 
 INTERVAL = 0.05
 OURS = {"labelSelector": "owner"}
-KUBELET, OTHER = (f"/api/v1/nodes/{node}/proxy/stats/summary" for node in "no")
 METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods?labelSelector=owner"
 """Of the board's pods, not of the whole namespace's."""
 
 
-def running(name: str, *, node: str = "n", phase: str = "Running") -> World:
+def running(name: str, *, phase: str = "Running") -> World:
     """Return the world of a job whose one pod runs."""
     world = World(JobRef(kind="PyTorchJob", namespace="team", name=name, uid=f"uid-{name}"))
     condition = {"type": "Running", "status": "True", "lastTransitionTime": "2026-11-20T12:00:00Z"}
@@ -45,15 +42,14 @@ def running(name: str, *, node: str = "n", phase: str = "Running") -> World:
         }
     )
     meta = {"name": f"{name}-master-0", "namespace": "team", "uid": f"pod-{name}"}
-    world.show_pod({"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": phase}})
+    world.show_pod({"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": phase}})
     return world
 
 
-def summary(name: str, received: int) -> dict[str, Any]:
-    """Return what a kubelet says of the pod of that job."""
-    memory = {"workingSetBytes": 2**20}
-    pod = {"podRef": {"name": f"{name}-master-0", "namespace": "team"}, "memory": memory}
-    return {"pods": [pod | {"network": {"rxBytes": received, "txBytes": 1}}]}
+def metrics(name: str, **used: str) -> dict[str, Any]:
+    """Return what the metrics API reports of the pod of that job."""
+    item = {"metadata": {"name": f"{name}-master-0", "namespace": "team"}, "containers": [{"usage": used}]}
+    return {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "items": [item]}
 
 
 async def looked(stand_in: StandInApiServer, *worlds: World, requests: int) -> list[str]:
@@ -75,107 +71,59 @@ async def looked(stand_in: StandInApiServer, *worlds: World, requests: int) -> l
 
 
 async def test_a_thousand_jobs_cost_what_one_costs() -> None:
-    """One request a round, for the one node on which they all run."""
+    """One request a round, for the pods of all of them; no kubelet is asked."""
     async with stand_in_api_server() as stand_in:
         asked = await looked(stand_in, *(running(f"j{n}") for n in range(1000)), requests=1)
 
-    assert set(asked) == {"/api/v1/nodes/n/proxy/stats/summary"}
+    assert set(asked) == {METRICS}
     assert len(asked) < 10
 
 
 async def test_what_is_told_is_the_replicas_use() -> None:
-    """The most of all rounds, by the replica's name."""
+    """The most of all rounds, by the replica's name; null where nothing was measured."""
     world = running("digits")
+    first, second = metrics("digits", cpu="500m", memory="1Mi"), metrics("digits", cpu="250m", memory="2Mi")
 
-    async with stand_in_api_server((200, summary("digits", 10)), (200, summary("digits", 30))) as stand_in:
-        await looked(stand_in, world, requests=2)
+    async with stand_in_api_server((200, first), (200, second), (200, {"items": []})) as stand_in:
+        await looked(stand_in, world, requests=3)
 
     (use,) = world.used().values()
     assert list(world.used()) == ["digits-master-0"]
-    assert use == Use(peak_memory=2**20, received=30, sent=1, samples=2)
+    assert use == Use(peak_cpu=0.5, peak_memory=2 * 2**20, disk=None, samples=2)
 
 
-async def test_where_nobody_may_be_asked_it_is_asked_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Two requests in a board's life, and a line for who debugs; the job loses nothing."""
-    caplog.set_level(logging.DEBUG, logger="ptjob_provider")
-    world = running("digits")
+async def test_where_nothing_is_measured_nothing_is_told() -> None:
+    """No sample, and no zero: neither of a pod that was not measured yet, nor of an earlier one of its name."""
+    world, later = running("digits"), running("later")
+    world.show_pod({**world.running[0], "status": {"phase": "Running", "startTime": "2026-11-20T12:00:30Z"}})
+    nothing, zero = metrics("later"), metrics("later", memory="0")
+    earlier = metrics("digits", cpu="1", memory="1Mi")
+    earlier["items"][0]["timestamp"] = "2026-11-20T12:00:10Z"
 
-    async with stand_in_api_server(403, 403) as stand_in:
-        asked = await looked(stand_in, world, requests=2)
+    async with stand_in_api_server((200, earlier), (200, nothing), (200, zero)) as stand_in:
+        await looked(stand_in, world, later, requests=3)
 
-    assert asked == [KUBELET, METRICS]
-    assert world.used() == {}
-    told = [record for record in caplog.records if "will not tell" in record.message]
-    assert [record.levelno for record in told] == [logging.DEBUG, logging.DEBUG]
-
-
-async def test_a_server_that_is_away_is_asked_once_a_round() -> None:
-    """Not six times, as one that matters is, nor is the other whom it leaves to answer; both are asked again."""
-    async with stand_in_api_server(*[503] * 100) as stand_in:
-        asked = await looked(stand_in, running("digits"), requests=4)
-
-    for came in (stand_in.came_at[::2], stand_in.came_at[1::2]):
-        assert min(later - earlier for earlier, later in pairwise(came)) > INTERVAL / 2
-    assert (set(asked[::2]), set(asked[1::2])) == ({KUBELET}, {METRICS})
-
-
-def metrics(name: str) -> dict[str, Any]:
-    """Return what the metrics API says of the pod of that job."""
-    item = {"metadata": {"name": f"{name}-master-0", "namespace": "team"}}
-    usage = [{"usage": {"cpu": "500m", "memory": "1Mi"}}]
-    return {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "items": [item | {"containers": usage}]}
+    assert (world.used(), later.used()) == ({}, {})
 
 
 @pytest.mark.parametrize("bad", [403, 404, 503])
-async def test_where_a_kubelet_says_nothing_the_metrics_api_tells_in_the_same_look(bad: int) -> None:
-    """A job that ends before the next look has figures, too; no second kubelet is asked, two requests are enough."""
-    worlds = [running("one", node="n"), running("two", node="o")]
+async def test_a_refusal_costs_a_look_and_nothing_else(bad: int) -> None:
+    """One request a round, not six as one that matters; a right that comes back, or a server, is used."""
+    world = running("digits")
 
-    async with stand_in_api_server(bad, (200, metrics("two"))) as stand_in:
-        asked = await looked(stand_in, *worlds, requests=2)
+    async with stand_in_api_server(bad, bad, (200, metrics("digits", memory="1Mi"))) as stand_in:
+        await looked(stand_in, world, requests=4)
 
-    assert asked[:2] == [KUBELET, METRICS]
-    assert worlds[1].used()["two-master-0"].peak_cpu == 0.5
-
-
-async def test_kubelets_that_may_not_be_asked_are_asked_once() -> None:
-    """One of them speaks for all."""
-    worlds = [running("one", node="n"), running("two", node="o")]
-
-    async with stand_in_api_server(403) as stand_in:
-        asked = await looked(stand_in, *worlds, requests=3)
-
-    assert asked[0] == KUBELET
-    assert set(asked[1:]) == {METRICS}
-
-
-async def test_of_two_kubelets_the_one_that_answers_not_is_asked_first_in_turn() -> None:
-    """So that the metrics API tells of its pods in every second look; a node that has gone is no refusal."""
-    worlds = [running("one", node="n"), running("two", node="o")]
-
-    async with stand_in_api_server(200, 404, 404, (200, metrics("two"))) as stand_in:
-        asked = await looked(stand_in, *worlds, requests=4)
-
-    assert asked[:4] == [KUBELET, OTHER, OTHER, METRICS]
-    assert worlds[1].used()["two-master-0"].peak_cpu == 0.5
-
-
-async def test_a_node_that_has_gone_does_not_keep_the_other_from_being_asked() -> None:
-    """Also where there is no metrics API."""
-    worlds = [running("one", node="n"), running("two", node="o")]
-
-    async with stand_in_api_server(404, 403, 404, (200, summary("one", 30))) as stand_in:
-        asked = await looked(stand_in, *worlds, requests=4)
-
-    assert asked[:4] == [KUBELET, METRICS, OTHER, KUBELET]
-    assert worlds[0].used()["one-master-0"].received == 30
+    assert min(later - earlier for earlier, later in pairwise(stand_in.came_at)) > INTERVAL / 2
+    assert world.used()["digits-master-0"].peak_memory == 2**20
 
 
 ODD = [
-    {"pods": [{"podRef": None}, {"memory": {"workingSetBytes": 1}}]},
-    {"pods": ["digits-master-0"]},
-    {"pods": [{"podRef": "digits-master-0"}]},
-    {"pods": [{"podRef": {"name": "digits-master-0", "namespace": "team"}, "memory": {"workingSetBytes": "many"}}]},
+    {"items": ["digits-master-0"]},
+    {"items": [{"metadata": "digits-master-0"}]},
+    {"items": [{"metadata": {"name": "digits-master-0", "namespace": "team"}, "containers": 3}]},
+    metrics("digits", memory="many"),
+    metrics("digits", cpu="1e999999999"),
 ]
 
 
@@ -184,21 +132,10 @@ async def test_an_odd_answer_costs_a_look_and_nothing_else(odd: dict[str, Any]) 
     """The next one is read."""
     world = running("digits")
 
-    async with stand_in_api_server((200, odd), (200, summary("digits", 30))) as stand_in:
+    async with stand_in_api_server((200, odd), (200, metrics("digits", memory="1Mi"))) as stand_in:
         await looked(stand_in, world, requests=2)
 
-    assert world.used()["digits-master-0"].received == 30
-
-
-async def test_kubelets_take_turns_beside_the_metrics_api() -> None:
-    """Two requests a round, however many nodes there are."""
-    worlds = [running(f"j{n}", node=f"n{n}") for n in range(4)]
-
-    async with stand_in_api_server() as stand_in:
-        asked = await looked(stand_in, *worlds, requests=8)
-
-    assert asked[:8:2] == [METRICS] * 4
-    assert [path.split("/")[4] for path in asked[1:8:2]] == ["n0", "n1", "n2", "n3"]
+    assert world.used()["digits-master-0"].peak_memory == 2**20
 
 
 async def test_nothing_is_asked_while_nothing_runs() -> None:
@@ -244,16 +181,14 @@ def test_an_interval_is_a_time() -> None:
         ClusterConfig(usage_interval=-1)
 
 
-async def test_a_metrics_server_that_gives_its_list_no_version_is_read() -> None:
-    """As the usual one does; `ptjob top job` asks it where kubelets may not be asked, for the job's pods alone."""
+def digits() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a job of one replica, and the list with its pod."""
     template = {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}
-    meta = {"name": "digits", "namespace": "team", "uid": "uid-digits"}
-    specs = {"Master": {"replicas": 1, "template": template}}
     job = {
         "kind": "PyTorchJob",
         "apiVersion": "kubeflow.org/v1",
-        "metadata": meta,
-        "spec": {"pytorchReplicaSpecs": specs},
+        "metadata": {"name": "digits", "namespace": "team", "uid": "uid-digits"},
+        "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": template}}},
     }
     owner = {"kind": "PyTorchJob", "name": "digits", "uid": "uid-digits", "controller": True}
     pod = {
@@ -261,12 +196,14 @@ async def test_a_metrics_server_that_gives_its_list_no_version_is_read() -> None
         "spec": {"nodeName": "n", **template["spec"]},
         "status": {"phase": "Running"},
     }
-    pods = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [pod]}
-    usage = [{"name": "pytorch", "usage": {"cpu": "250m", "memory": "64Mi"}}]
-    measured = {"metadata": {"name": "digits-master-0", "namespace": "team"}, "containers": usage}
-    metrics = {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": [measured]}
+    return job, {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [pod]}
 
-    async with stand_in_api_server((200, pods), 403, (200, metrics)) as stand_in:
+
+async def test_a_metrics_server_that_gives_its_list_no_version_is_read() -> None:
+    """As the usual one does; `ptjob top job` asks it for the job's pods alone."""
+    job, pods = digits()
+
+    async with stand_in_api_server((200, pods), (200, metrics("digits", cpu="250m", memory="64Mi"))) as stand_in:
         found = await ClusterSite(stand_in.config()).usage(job)
         path, _, query = stand_in.requests[-1].split()[1].partition("?")
 
@@ -274,13 +211,23 @@ async def test_a_metrics_server_that_gives_its_list_no_version_is_read() -> None
     assert parse_qs(query) == {"labelSelector": ["training.kubeflow.org/job-name=digits"]}
     assert found.unknown == ""
     [use] = found.replicas
-    assert (use.replica, use.cpu, use.memory) == ("digits-master-0", 0.25, 64 * 2**20)
+    assert (use.replica, use.cpu, use.memory, use.disk) == ("digits-master-0", 0.25, 64 * 2**20, None)
+
+
+@pytest.mark.parametrize("bad", [403, 404, 503])
+async def test_who_looks_once_does_not_wait_for_a_metrics_api_that_does_not_answer(bad: int) -> None:
+    """It is asked once; the replica is told without figures, and why."""
+    job, pods = digits()
+
+    async with stand_in_api_server((200, pods), *[bad] * 6) as stand_in:
+        found = await ClusterSite(stand_in.config(attempts=6)).usage(job)
+
+    assert len(stand_in.requests) == 2
+    assert "docs/kubernetes-optional.yaml" in found.unknown
+    [use] = found.replicas
+    assert (use.replica, use.node, use.cpu, use.memory) == ("digits-master-0", "n", None, None)
 
 
 def test_the_default_keeps_to_the_requests_that_waiting_may_cost() -> None:
     """120 an hour, of which the watches need up to 60."""
-    looks = 3600 / ClusterConfig().usage_interval
-    nodes = [f"n{number}" for number in range(1000)]
-    asked, metrics = asked_in(0, nodes, kubelets=True, metrics=True)
-
-    assert looks * (len(asked) + metrics) <= 60
+    assert 3600 / ClusterConfig().usage_interval <= 60

@@ -10,7 +10,7 @@ import pytest
 
 from fakes import ScriptedBackend, finished
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
-from ptjob_provider.core.identity import MANAGED_LABEL, OWNER_ANNOTATION
+from ptjob_provider.core.identity import MANAGED_LABEL, OWNER_ANNOTATION, UNFOLLOWED_ANNOTATION, Instance
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.orphans import LEAVE_RUNNING_ANNOTATION, Finding, sweep
 
@@ -72,7 +72,7 @@ async def swept(
 ) -> list[Finding]:
     """Return what one sweep of the namespace finds."""
     waiters = ScriptedWaiters(state)
-    sweeping = sweep(backend, waiters, namespace="team", instance="prod", stop=stop, now=NOW)
+    sweeping = sweep(backend, waiters, namespace="team", instance=Instance("prod"), stop=stop, now=NOW)
     return [finding async for finding in sweeping]
 
 
@@ -121,24 +121,28 @@ async def test_looking_stops_nothing() -> None:
     "left",
     [
         job(owner={**OURS, "instance": "staging"}),
+        job(labels={}),
         job(owner={"instance": "prod", "ids": {"run": "4711", "task": "train"}}),
         job(owner="{spoilt"),
         job(owner="[1]"),
         job(age=9),
         job(deletionTimestamp="2026-11-20T11:59:00Z"),
         job(annotations={LEAVE_RUNNING_ANNOTATION: "job"}),
+        job(age=60 * 48, annotations={UNFOLLOWED_ANNOTATION: (NOW - timedelta(hours=23)).isoformat()}),
         finished(job(clean_pod_policy="Running")),
         finished(job(clean_pod_policy="All"), "Failed"),
         finished(job(annotations={LEAVE_RUNNING_ANNOTATION: "pods"}), "Failed"),
     ],
     ids=[
         "another installation's",
+        "a copy of a job of ours, without our label",
         "a pipeline's",
         "an owner that cannot be read",
         "an owner that is no map",
         "younger than the grace",
         "being deleted",
         "only submitted by its task",
+        "left running by a last try that could not follow it",
         "succeeded",
         "failed",
         "failed, and its pods are wanted",
@@ -151,6 +155,14 @@ async def test_what_is_not_nobodys_is_left_alone(left: Manifest) -> None:
 
     assert await swept(backend, None) == []
     assert (backend.deleted, backend.patches) == ([], [])
+
+
+@pytest.mark.parametrize("mark", [(NOW - timedelta(hours=25)).isoformat(), "2026-11-18T10:00:00", "spoilt", ""])
+async def test_a_job_that_could_not_be_followed_is_not_spared_for_ever(mark: str) -> None:
+    """After a day; and a mark that is none does not count."""
+    backend = holding(job(age=60 * 72, annotations={UNFOLLOWED_ANNOTATION: mark}))
+
+    assert [finding.stopped for finding in await swept(backend)] == [True]
 
 
 async def test_replicas_that_a_failed_job_left_running_are_stopped_and_its_story_stays() -> None:
@@ -181,6 +193,13 @@ async def test_a_job_of_a_task_that_waits_for_a_later_one_is_stopped() -> None:
 
     assert (finding.job.ref.name, finding.why) == ("first", "its task waits for the later job second")
     assert [name for _, name in backend.jobs] == ["second"]
+
+
+async def test_a_later_job_of_another_installation_is_none_that_the_task_waits_for() -> None:
+    """Its ids may be the same, as where an installation was copied."""
+    theirs = job("second", age=60, owner={**OURS, "instance": "staging"})
+
+    assert await swept(holding(job("first", age=90), theirs), "running") == []
 
 
 async def test_jobs_of_two_mapped_tasks_are_not_taken_for_one_anothers() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes.podlog import LogStreams, ReplicaLog, patience
 from ptjob_provider.core.logs import LogCursor
@@ -346,6 +346,23 @@ async def test_a_run_that_the_node_has_removed_is_told(since: LogCursor | None, 
     ]
 
 
+async def test_a_run_that_was_removed_while_its_log_was_refused_is_told() -> None:
+    """A line of the next run was told as its; whoever reads on behind that cannot know whether it was read. Once."""
+    node = ScriptedNode(runs=[run(2.0), run(5.0, began=4)], told=1, refusals=[None, PermissionDenied("no", code=403)])
+    async with aclosing(log_of(node).follow(None)) as lines:
+        first = await anext(lines)
+        with pytest.raises(PermissionDenied):
+            await anext(lines)
+    node.forgets = True
+
+    (notice,) = await followed(node, first.cursor)
+    after = await followed(node, notice.cursor)
+
+    assert first.text == "at 5.0"
+    assert f"between {at(0)[:19]}Z and {at(4)[:19]}Z, if anything, was gone" in notice.text
+    assert after == []
+
+
 async def test_a_pod_that_is_told_after_its_jobs_end_is_read() -> None:
     """Pods are watched over another connection than jobs, which may be the one that is opened again."""
     node = ScriptedNode(runs=[run(2.0, 3.0)], is_late=True, has_ended=True)
@@ -409,6 +426,33 @@ async def test_a_look_outlasts_a_short_absence_of_the_server(failures: int, is_r
         found = []
 
     assert found == (["at 2.0"] if is_read else [])
+
+
+@pytest.mark.parametrize(("refusals", "is_read"), [(1, True), (2, False)])
+async def test_a_look_at_a_log_that_is_said_not_to_be_there_is_made_again(refusals: int, is_read: bool) -> None:  # noqa: FBT001
+    """A gateway may have said it; whoever looks hears that it is gone, and is not left to believe that it was empty."""
+    node = ScriptedNode(runs=[run(2.0)], refusals=[InvalidSpec("not there")] * refusals)
+
+    try:
+        found = [line.text async for line in log_of(node).snapshot(None)]
+    except JobNotFound as error:
+        found = [str(error)]
+
+    assert found == (["at 2.0"] if is_read else [f"team/{REPLICA}: not there"])
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_log_of_a_job_that_was_deleted_before_it_was_seen_to_run_is_not_called_empty(*, is_gone: bool) -> None:
+    """Its pod may have run meanwhile; that of a job that is there has not begun."""
+    node = ScriptedNode(runs=[run(2.0)], is_gone=is_gone)
+    node.shows_runs = False
+
+    try:
+        found = [line.text async for line in log_of(node).snapshot(None)]
+    except JobNotFound as error:
+        found = [str(error)]
+
+    assert found == ([f"team/{REPLICA}: the job is gone, and its log with it, if there was one"] if is_gone else [])
 
 
 async def test_a_rest_that_is_refused_for_good_is_told() -> None:

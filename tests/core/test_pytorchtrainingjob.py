@@ -64,9 +64,10 @@ GUIDES: Manifest = {
 """What the form of the tutorial makes."""
 
 
-def rendered(installation: Installation | None = None, **given: Any) -> Manifest:
+def rendered(installation: Installation | None = None, *, exact_name: bool = False, **given: Any) -> Manifest:
     """Return the object of a job's first attempt."""
-    return t9k.render(TrainingJob.parse(**given), owner=OWNER, attempt=1, installation=installation).manifest
+    job = TrainingJob.parse(**given)
+    return t9k.render(job, owner=OWNER, attempt=1, exact_name=exact_name, installation=installation).manifest
 
 
 def first(manifest: Manifest) -> Manifest:
@@ -293,6 +294,21 @@ def test_the_last_role_grows_and_shrinks() -> None:
     assert [role["replicas"] for role in found["spec"]["replicaSpecs"]] == [1, 4]
     with pytest.raises(InvalidSpec, match=r"^workers: 1 "):
         rendered(manifest=manifest, workers=1)
+
+
+def test_a_name_leaves_room_for_the_longest_role_and_a_role_for_a_name() -> None:
+    """The names of pods have at most 63 characters; of the job's own, one letter and its hash are the least."""
+    role = GUIDES["spec"]["replicaSpecs"][0]
+
+    def named(kind: str, **how: Any) -> str:
+        specs = [{**role, "type": "worker"}, {**role, "type": kind, "replicas": 11}]
+        found = rendered(name="digits", manifest={**GUIDES, "spec": {**GUIDES["spec"], "replicaSpecs": specs}}, **how)
+        return str(found["metadata"]["name"])
+
+    assert len(f"{named('r' * 39)}-xxxxx-{'r' * 39}-10") == 63
+    with pytest.raises(InvalidSpec, match=r"^spec\.replicaSpecs\.type: 'r{40}' .*at most 39 characters"):
+        named("r" * 40)
+    assert named("r" * 40, exact_name=True) == "digits"
 
 
 def test_the_installation_is_under_every_job() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,9 +11,9 @@ import pytest
 from fakes import ScriptedBackend, finished
 from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
-from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, REPORT_ANNOTATION, Owner
+from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, REPORT_ANNOTATION, TRY_ANNOTATION, Owner
 from ptjob_provider.core.outputs import OutputFacts, OutputReport, report_text
-from ptjob_provider.core.recall import recall
+from ptjob_provider.core.recall import TOLD, recall
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase, JobStatus
 from ptjob_provider.core.submission import Submission, ensure_submitted
@@ -72,15 +73,28 @@ async def test_jobs_of_others_are_not_recalled() -> None:
     assert (await submit(backend, owner=OTHER)).ref != first.ref
 
 
+async def test_jobs_of_another_installation_with_the_same_ids_are_not_recalled() -> None:
+    """No label tells whose installation a job is of; a job that is recalled may be stopped."""
+    backend = ScriptedBackend()
+    theirs = await submit(backend, owner=replace(OWNER, instance="staging"))
+
+    ours = await submit(backend)
+
+    assert (ours.attempt, ours.adopted, backend.deleted) == (1, False, [])
+    assert ours.ref != theirs.ref
+
+
 @pytest.mark.parametrize(
     ("phase", "notes", "repeated", "otherwise"),
     [
         ("Succeeded", {}, 1, 1),
         ("Succeeded", {REPORT_ANNOTATION: THERE}, 1, 1),
-        ("Succeeded", {REPORT_ANNOTATION: MISSING}, 1, 2),
+        ("Succeeded", {REPORT_ANNOTATION: MISSING}, 1, 1),
+        ("Succeeded", {REPORT_ANNOTATION: MISSING, TRY_ANNOTATION: TOLD}, 1, 2),
         ("Failed", {}, 2, 2),
         ("Failed", {DIAGNOSIS_ANNOTATION: FOR_NOW}, 2, 2),
-        ("Failed", {DIAGNOSIS_ANNOTATION: FOR_GOOD}, 1, 2),
+        ("Failed", {DIAGNOSIS_ANNOTATION: FOR_GOOD}, 1, 1),
+        ("Failed", {DIAGNOSIS_ANNOTATION: FOR_GOOD, TRY_ANNOTATION: TOLD}, 1, 2),
     ],
 )
 async def test_what_became_of_the_newest_job_decides(
@@ -177,6 +191,38 @@ async def test_an_attempt_after_the_one_that_was_noted_counts() -> None:
     record = third.load()
     assert record is not None
     assert (record.attempt, record.uid, record.ended) == (2, second.ref.uid, False)
+
+
+async def test_a_note_of_the_newest_attempt_counts_although_an_older_job_is_still_there() -> None:
+    """What could not help then is not tried again because the attempt before it could have been."""
+    backend = ScriptedBackend()
+    first = await submit(backend)
+    key = (first.ref.namespace, first.ref.name)
+    old = backend.jobs[key] = ended(backend.jobs[key], "Failed", {})
+    second = await submit(backend)
+    await backend.delete(second.ref)
+    backend.jobs[key] = old
+    noted = note(second, Outcome.FAILED, Cause.CONFIG)
+
+    store = await recall(backend, "team", OWNER, is_repeated=True, notes=[noted.to_text()])
+
+    assert store.told == noted
+
+
+async def test_a_note_is_not_told_of_a_later_job_that_is_being_deleted() -> None:
+    """It is about one job, whatever becomes of the next one."""
+    backend = ScriptedBackend()
+    first = await submit(backend)
+    key = (first.ref.namespace, first.ref.name)
+    backend.jobs[key] = ended(backend.jobs[key], "Failed", {})
+    second = await submit(backend)
+    backend.jobs["team", second.ref.name]["metadata"]["deletionTimestamp"] = "2026-11-20T10:06:00Z"
+
+    store = await recall(
+        backend, "team", OWNER, is_repeated=True, notes=[note(first, Outcome.FAILED, Cause.CONFIG).to_text()]
+    )
+
+    assert store.told is None
 
 
 async def test_replicas_of_a_job_that_is_gone_are_waited_for() -> None:

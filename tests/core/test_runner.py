@@ -17,6 +17,7 @@ from ptjob_provider.core.conclusion import Conclusion, Outcome, deadline_after, 
 from ptjob_provider.core.diagnosis import Cause, Limits
 from ptjob_provider.core.errors import (
     ClusterError,
+    ClusterUnavailable,
     JobDeleted,
     JobFailed,
     JobTimedOut,
@@ -152,7 +153,7 @@ async def test_a_job_that_succeeds_is_followed_with_its_log() -> None:
     assert conclusion.cursor == backend.lines[-1].cursor
 
 
-USED = {MASTER: Use(peak_cpu=1.5, peak_memory=10, received=20, sent=30, disk=40, samples=2)}
+USED = {MASTER: Use(peak_cpu=1.5, peak_memory=10, disk=40, samples=2)}
 
 
 @pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
@@ -194,8 +195,6 @@ async def test_what_was_used_so_far_is_noted_when_a_container_ends() -> None:
     assert again.result["usage"]["replicas"][MASTER] == {
         "peak_cpu": 1.5,
         "peak_memory": 99,
-        "received": 20,
-        "sent": 30,
         "disk": 40,
         "samples": 2,
     }
@@ -272,9 +271,30 @@ async def test_replicas_that_cannot_be_stopped_are_said() -> None:
     backend.worlds = [Observation(job=job("Failed"))]
     backend.pods_stay, backend.patch_error = 1, ClusterError("forbidden", code=403)
 
-    await follow(backend, submission(), sink=sink)
+    await follow(backend, submission(), sink=sink, api_error_timeout=0)
 
-    assert any("could not be stopped (forbidden)" in text for text in sink.notices)
+    assert any("could not be stopped" in text and "forbidden" in text for text in sink.notices)
+
+
+async def test_a_server_that_is_away_at_the_jobs_end_is_asked_until_it_answers() -> None:
+    """What it does not say is not guessed: replicas that are gone are not stopped, and the training is not lost."""
+
+    class Away(ScriptedBackend):
+        silences = 2
+
+        async def pods_gone(self, ref: JobRef) -> bool:
+            self.silences -= 1
+            if self.silences >= 0:
+                raise ClusterUnavailable("no answer", retry_after=0.01)
+            return True
+
+    backend = Away()
+    backend.worlds = [Observation(job=job("Succeeded"))]
+
+    conclusion = await follow(backend, submission(), sink=ListSink())
+
+    assert (conclusion.outcome, backend.silences) == (Outcome.SUCCEEDED, -1)
+    assert not any("spec" in change for change in backend.patches)
 
 
 async def test_terminations_are_kept_on_the_job_when_they_happen() -> None:
@@ -380,6 +400,19 @@ async def test_a_deadline_stops_the_job_and_tells_the_last_lines() -> None:
     assert conclusion.status.phase is JobPhase.FAILED
     with pytest.raises(JobTimedOut, match=r"(?s)^team/digits.*waiting for rank 1"):
         raise_for(submission().ref, conclusion)
+
+
+async def test_the_last_lines_at_a_deadline_are_those_of_the_replica_that_ran() -> None:
+    """They are read before the job is deleted, and its log with it."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Running"), pods=[pod(WORKER, RUNS)])]
+    backend.lines = written("waiting for rank 0")
+
+    conclusion = await follow(backend, submission(), sink=ListSink(), deadline=NOON, clock=lambda: NOON)
+
+    assert conclusion.diagnosis is not None
+    assert (conclusion.diagnosis.replica, conclusion.diagnosis.tail_of) == (WORKER, "")
+    assert conclusion.diagnosis.log_tail == ("waiting for rank 0",)
 
 
 async def test_a_job_that_succeeded_while_nobody_followed_is_no_timeout() -> None:
@@ -564,6 +597,7 @@ async def test_outputs_that_nobody_could_look_at_are_another_error() -> None:
 
     conclusion = await follow(backend, submission(model=True), sink=ListSink())
 
+    assert conclusion.outcome is Outcome.UNVERIFIED
     with pytest.raises(
         OutputsNotVerified, match=r"could not be looked at: the node is gone.*not train again"
     ) as caught:
@@ -592,10 +626,10 @@ async def test_a_log_that_cannot_be_read_never_decides_the_verdict() -> None:
     backend.worlds = [Observation(job=job("Succeeded"))]
     backend.log_error = ClusterError("pods/log forbidden", code=403)
 
-    conclusion = await follow(backend, submission(), sink=sink)
+    conclusion = await follow(backend, submission(), sink=sink, api_error_timeout=0)
 
     assert conclusion.outcome is Outcome.SUCCEEDED
-    assert any("cannot be read any more: pods/log forbidden" in text for text in sink.notices)
+    assert any("cannot be read any more" in text and "pods/log forbidden" in text for text in sink.notices)
 
 
 async def test_a_log_that_never_ends_is_not_waited_for_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:

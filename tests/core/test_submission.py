@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fakes import MemoryStore, ScriptedBackend, finished
+from fakes import BackendWithTakenNames, MemoryStore, ScriptedBackend, finished
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlreadyExists, JobNotFound, KindNotServed
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.stopping import stop_and_wait
-from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted, with_tensorboard
+from ptjob_provider.core.submission import (
+    Submission,
+    conclude_attempt,
+    deliver_attempt,
+    ensure_submitted,
+    with_tensorboard,
+)
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
@@ -28,11 +34,18 @@ async def no_wait(_: float) -> None:
 
 
 async def submit(
-    backend: ScriptedBackend, store: MemoryStore, *, clear_number: int = 0, exact_name: bool = False,
-    job: TrainingJob = JOB, owner: Owner = OWNER,
+    backend: ScriptedBackend, store: MemoryStore, *, clear_number: int = 0, tries_before_clear: int = 0,
+    exact_name: bool = False, job: TrainingJob = JOB, owner: Owner = OWNER,
 ) -> Submission:  # fmt: skip
     return await ensure_submitted(
-        backend, job, owner=owner, store=store, clear_number=clear_number, exact_name=exact_name, sleep=no_wait
+        backend,
+        job,
+        owner=owner,
+        store=store,
+        clear_number=clear_number,
+        tries_before_clear=tries_before_clear,
+        exact_name=exact_name,
+        sleep=no_wait,
     )
 
 
@@ -154,15 +167,77 @@ async def test_our_dying_job_is_waited_for_before_the_next_attempt() -> None:
     assert (second.attempt, backend.pods_stay) == (2, -1)
 
 
-async def test_somebody_elses_job_is_left_alone() -> None:
-    """The error says what to do."""
+async def test_somebody_elses_job_of_a_name_that_was_given_literally_is_left_alone() -> None:
+    """The error says whose it is and what to do."""
     backend = ScriptedBackend()
     await submit(backend, MemoryStore(), owner=STRANGER, exact_name=True)
 
-    with pytest.raises(JobAlreadyExists, match=r"team/digits: .*did not create.*another name"):
+    with pytest.raises(
+        JobAlreadyExists, match=r"team/digits: .*did not create: .* of 'staging'; choose another name, or"
+    ):
         await submit(backend, MemoryStore(), exact_name=True)
 
+    assert (backend.created, backend.deleted) == (1, [])
+
+
+async def test_a_job_that_does_not_say_whose_it_is_is_left_alone() -> None:
+    """Somebody made it by hand, under a name that a task was given literally."""
+    backend = ScriptedBackend()
+    await submit(backend, MemoryStore(), exact_name=True)
+    del backend.jobs["team", "digits"]["metadata"]["annotations"]
+
+    with pytest.raises(JobAlreadyExists, match="did not create: it does not say who did"):
+        await submit(backend, MemoryStore(), exact_name=True)
+
+
+async def test_a_name_that_is_taken_leads_to_the_next_attempt() -> None:
+    """The stranger's job is left alone, and a later try finds the one that was made instead."""
+    backend, store = BackendWithTakenNames(STRANGER, 2), MemoryStore()
+
+    first = await submit(backend, store)
+    second = await submit(backend, store)
+
+    assert (first.attempt, first.adopted, backend.created) == (3, False, 3)
+    assert (second.ref, second.adopted, backend.created) == (first.ref, True, 3)
+    assert len(backend.jobs) == 3
     assert backend.deleted == []
+
+
+async def test_a_try_that_died_at_a_taken_name_goes_on_with_the_next_attempt() -> None:
+    """The record holds the intent to create what a stranger has created."""
+    backend, store = BackendWithTakenNames(STRANGER, 1), MemoryStore()
+    await submit(backend, store)
+    store.record = store.history[0]
+
+    again = await submit(backend, store)
+
+    assert (again.attempt, again.adopted, backend.created) == (2, True, 2)
+    assert backend.deleted == []
+
+
+async def test_names_that_are_all_taken_end_in_an_error_that_says_whose_they_are() -> None:
+    """Something is wrong that the next name does not mend."""
+    backend = BackendWithTakenNames(STRANGER, 100)
+
+    with pytest.raises(
+        JobAlreadyExists,
+        match=r"team/digits-\w{12}: the name belongs to a PyTorchJob that this task did not create: it was created for "
+        r"dag_id=d, map_index=-1, run_id=r, task_id=t of 'staging'; the names of the 4 attempts before it are",
+    ):
+        await submit(backend, MemoryStore())
+
+    assert (backend.created, backend.deleted) == (5, [])
+
+
+async def test_a_recorded_job_that_is_another_installations_is_not_stopped() -> None:
+    """Its record came with a copied database; the copy has an id of its own since."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store)
+
+    second = await submit(backend, store, owner=STRANGER)
+
+    assert (second.attempt, backend.created, backend.deleted) == (2, 2, [])
+    assert first.ref != second.ref
 
 
 async def test_an_intent_whose_create_never_arrived_is_repeated() -> None:
@@ -228,6 +303,18 @@ async def test_a_job_that_was_deleted_by_hand_is_replaced_by_the_next_attempt() 
     assert backend.deleted == [first.ref]
 
 
+async def test_a_job_that_was_made_again_under_the_recorded_name_is_not_the_recorded_one() -> None:
+    """Such as one that was put back from a backup: it is stopped, and the next attempt is made."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store)
+    backend.jobs["team", first.ref.name]["metadata"]["uid"] = "uid-of-a-backup"
+
+    second = await submit(backend, store)
+
+    assert (second.attempt, second.adopted) == (2, False)
+    assert [ref.uid for ref in backend.deleted] == ["uid-of-a-backup"]
+
+
 async def test_a_concluded_attempt_is_stopped_and_replaced() -> None:
     """The old pods are gone before the new job is created, and outputs may be as old as the first attempt."""
     backend, store = ScriptedBackend(), MemoryStore()
@@ -253,6 +340,23 @@ async def test_a_cleared_task_trains_anew_and_its_outputs_must_be_new() -> None:
     assert second.first_started_at > first.first_started_at
 
 
+@pytest.mark.parametrize(("is_finished", "tries_before_clear", "attempt"), [(True, 1, 2), (True, 0, 1), (False, 1, 1)])
+async def test_a_delivered_job_is_history_if_it_has_finished_and_the_task_was_cleared_since(
+    tries_before_clear: int, attempt: int, *, is_finished: bool
+) -> None:
+    """The clear has left the number as it was; a live job is never stopped for that."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store)
+    deliver_attempt(store, by_try=1)
+    if is_finished:
+        backend.jobs["team", first.ref.name] = finished(backend.jobs["team", first.ref.name])
+
+    second = await submit(backend, store, tries_before_clear=tries_before_clear)
+
+    assert (second.attempt, backend.created) == (attempt, attempt)
+    assert (second.first_started_at > first.first_started_at) is (attempt == 2)
+
+
 async def test_an_exact_name_is_kept_and_its_old_job_goes_first() -> None:
     """The same name again, once the old object and its pods are gone."""
     backend, store = ScriptedBackend(), MemoryStore()
@@ -262,6 +366,24 @@ async def test_an_exact_name_is_kept_and_its_old_job_goes_first() -> None:
     second = await submit(backend, store, exact_name=True)
 
     assert (first.ref.name, second.ref.name, second.ref.uid) == ("digits", "digits", "uid-2")
+
+
+async def test_an_exact_name_that_somebody_takes_while_it_becomes_free_is_refused() -> None:
+    """What is waited for is the end of this task's own job."""
+
+    class Taken(ScriptedBackend):
+        async def delete(self, ref: JobRef) -> None:
+            await super().delete(ref)
+            await submit(self, MemoryStore(), exact_name=True, owner=STRANGER)
+
+    backend, store = Taken(), MemoryStore()
+    await submit(backend, store, exact_name=True)
+    conclude_attempt(store)
+
+    with pytest.raises(JobAlreadyExists, match="'staging'"):
+        await submit(backend, store, exact_name=True)
+
+    assert [ref.uid for ref in backend.deleted] == ["uid-1"]
 
 
 async def test_an_exact_name_whose_finished_job_nobody_remembers_is_taken_over() -> None:
@@ -337,11 +459,12 @@ async def test_a_submission_survives_its_way_through_json() -> None:
     assert Submission.from_dict(submission.to_dict()) == submission
 
 
-def test_concluding_without_a_record_is_nothing() -> None:
+def test_concluding_or_delivering_without_a_record_is_nothing() -> None:
     """There may be no store."""
     store = MemoryStore()
 
     conclude_attempt(store)
+    deliver_attempt(store, by_try=1)
 
     assert store.record is None
 
@@ -364,6 +487,39 @@ async def test_a_job_gets_its_secret_also_where_its_create_was_cut_short(caplog:
     assert (first.adopted, second.adopted, again.ref) == (False, True, second.ref)
     assert caplog.text.count("the values of GIT_SYNC_PASSWORD, GIT_SYNC_USERNAME are in the Secret") == 1
     assert "tops3cret" not in caplog.text
+
+
+async def test_nobody_can_guess_what_a_jobs_secret_is_called() -> None:
+    """Else somebody may have made one of that name before; whoever adopts the job takes the name that it refers to."""
+    job = TrainingJob.parse(name="digits", namespace="team", image="digits:1", code="https://g/x.git", env=PRIVATE)
+    one, other = ScriptedBackend(), ScriptedBackend()
+    other.submits = ["lost"]
+
+    names = []
+    for server in (one, other):
+        submission = await submit(server, MemoryStore(), job=job)
+        again = await submit(server, MemoryStore(), job=job)
+        (made,) = server.jobs.values()
+        (told,) = kinds.secrets_in_env(made)
+        assert (submission.ref, submission.adopted, again.adopted) == (again.ref, server is other, True)
+        assert server.secrets[submission.ref.name]["metadata"]["name"] == told
+        names.append(told.removeprefix(submission.ref.name))
+
+    assert names[0] != names[1]
+    assert [len(each) for each in names] == [len("-code-") + 32] * 2
+
+
+async def test_a_secret_of_the_users_own_keeps_its_name() -> None:
+    """Also if it is called as a job's own might be."""
+    env = {**PRIVATE, "TOKEN": {"secret": "digits-code", "key": "token"}}
+    job = TrainingJob.parse(name="digits", namespace="team", image="digits:1", code="https://g/x.git", env=env)
+    backend = ScriptedBackend()
+
+    await submit(backend, MemoryStore(), job=job, exact_name=True)
+
+    (made,) = backend.jobs.values()
+    assert kinds.secrets_in_env(made)["digits-code"] == {"token"}
+    assert len(kinds.secrets_in_env(made)) == 2
 
 
 async def test_a_job_gets_its_tensorboard_when_it_is_known_and_not_before() -> None:
@@ -465,3 +621,17 @@ async def test_a_kind_that_cannot_say_it_is_passed_over() -> None:
 
     assert submission.ref.kind == "PyTorchTrainingJob"
     assert submission.rank0 == f"{submission.ref.name}-worker-0"
+
+
+async def test_a_strangers_job_under_the_recorded_name_is_not_stopped() -> None:
+    """Ours has gone, and somebody else has taken its name meanwhile."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store, exact_name=True)
+    conclude_attempt(store)
+    del backend.jobs["team", "digits"]
+    await submit(backend, MemoryStore(), owner=STRANGER, exact_name=True)
+
+    with pytest.raises(JobAlreadyExists):
+        await submit(backend, store, exact_name=True)
+
+    assert set(backend.deleted) <= {first.ref}

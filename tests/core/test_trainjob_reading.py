@@ -58,6 +58,29 @@ def test_the_true_condition_decides_and_else_the_ready_nodes(found: Manifest, ph
     assert (status.finished_at is not None) is phase.is_terminal
 
 
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize(
+    ("reason", "phase", "deciding"),
+    [
+        ("DeadlineExceeded", JobPhase.FAILED, "DeadlineExceeded"),
+        ("TrainingRuntimeNotSupported", JobPhase.SUCCEEDED, "AllJobsCompleted"),
+    ],
+)
+def test_of_a_job_that_is_complete_and_failed_the_condition_that_came_first_decides(
+    reason: str, phase: JobPhase, deciding: str, *, is_reversed: bool
+) -> None:
+    """Whatever their order in the list: Trainer looks at no deadline of a complete job, and at nothing else after it.
+
+    Past the deadline the JobSet may complete while it is being deleted, and Trainer keeps both. Any other Failed comes
+    after Complete, such as when Trainer begins anew without the runtime, and goes again.
+    """
+    both = [("Failed", "True", reason), ("Complete", "True", "AllJobsCompleted")]
+
+    status = trainjob.read_status(job(*(reversed(both) if is_reversed else both)))
+
+    assert (status.phase, status.reason) == (phase, deciding)
+
+
 def test_a_job_has_started_when_it_was_made_or_resumed() -> None:
     """That is what its own deadline counts from; while it is suspended it has not."""
     starts = [

@@ -177,6 +177,17 @@ def test_a_name_leaves_room_for_what_jobset_adds() -> None:
         assert len(f"{name}-node-0-{workers - 1}-xxxxx") == 63 - (49 + 14 + len(str(workers - 1)) < 63)
 
 
+def test_a_name_leaves_room_for_the_steps_that_fetch_data_and_model() -> None:
+    """Trainer has them run as `dataset-initializer` and `model-initializer`, in the same JobSet."""
+    initializer = {"dataset": {"storageUri": "hf://tatsu-lab/alpaca"}, "model": {"storageUri": "hf://meta-llama/x"}}
+    found = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "d" * 60}}
+    spec = {"runtimeRef": {"name": "torchtune-llama3.2-1b"}, "initializer": initializer}
+
+    name = rendered(manifest={**found, "spec": spec})["metadata"]["name"]
+
+    assert len(f"{name}-dataset-initializer-0-0-xxxxx") == 63
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

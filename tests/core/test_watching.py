@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import aclosing
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import pytest
+
 from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core.kubernetes import paths
-from ptjob_provider.core.kubernetes.board.watching import Mark, Watch
+from ptjob_provider.core.kubernetes.board.watching import Mark, Refused, Watch
 from ptjob_provider.core.kubernetes.client import lease
 
 if TYPE_CHECKING:
     from typing import Any
-
-    import pytest
 
     from api_server_stand_in import StandInApiServer
     from ptjob_provider.core.kubernetes.board.watching import News
@@ -32,6 +33,8 @@ def page(*uids: str, more: str = "") -> tuple[int, dict[str, Any]]:
 
 
 def said(each: News) -> str:
+    if isinstance(each, Refused):
+        return "Refused"
     return each.name if isinstance(each, Mark) else f"{type(each).__name__} {each.object['metadata']['uid']}"
 
 
@@ -42,11 +45,12 @@ async def news_until(watch: Watch, server: StandInApiServer, requests: int) -> l
     async def listen() -> None:
         async with aclosing(watch.news()) as news:
             async for each in news:
-                told.append(said(each))  # noqa: PERF401 - what came before it was cancelled counts
+                if each is not Mark.ANSWERED:
+                    told.append(said(each))  # noqa: PERF401 - what came before it was cancelled counts
 
     listening = asyncio.create_task(listen())
     async with asyncio.timeout(PATIENCE):
-        while len(server.requests) < requests:  # noqa: ASYNC110 - the stand-in tells nobody
+        while len(server.requests) < requests and not listening.done():  # noqa: ASYNC110 - the stand-in tells nobody
             await asyncio.sleep(0.01)
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
@@ -67,6 +71,30 @@ async def test_a_server_that_does_not_stream_lists_is_asked_page_by_page() -> No
     assert "resourceVersion=7" in server.requests[3]
 
 
+async def test_a_version_that_the_server_has_forgotten_is_listed_anew() -> None:
+    """It says so in the watch, as an event; what went meanwhile is told by its absence."""
+    forgotten = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
+    script = (REFUSED, page("a"), (200, json.dumps(forgotten) + "\n"), page("b"))
+    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+        told = await news_until(Watch(client, PODS), server, 5)
+
+    assert told == ["BEGIN", "BEGIN", "Present a", "COMPLETE", "BEGIN", "Present b", "COMPLETE"]
+    assert ["watch=true" in line for line in server.requests[1:5]] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("code", [400, 401, 403])
+async def test_a_watch_that_is_refused_is_told_of_and_opened_again(code: int) -> None:
+    """Whoever follows a job decides how long to bear it; a credential is loaded anew before it counts as refused."""
+    refusal = (code, {"kind": "Status", "code": code, "message": "not now"})
+    asked = [refusal, refusal] if code == 401 else [refusal]
+    async with stand_in_api_server(REFUSED, page("a"), *asked) as server, lease(server.config()) as client:
+        told = await news_until(Watch(client, PODS), server, 3 + len(asked))
+
+    assert told == ["BEGIN", "BEGIN", "Present a", "COMPLETE", "Refused"]
+    assert "watch=true&allowWatchBookmarks" in server.requests[-1]
+    assert "resourceVersion=7" in server.requests[-1]
+
+
 async def test_a_server_that_ends_every_watch_at_once_is_not_stormed() -> None:
     """The pauses grow: after the refusal, the list and the first watch, each is twice as long as the one before."""
     async with stand_in_api_server(REFUSED, page("a")) as server, lease(server.config()) as client:
@@ -75,6 +103,16 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_stormed() -> None:
     pauses = [later - earlier for earlier, later in pairwise(server.came_at[:6])]
     least = [0.1, 0.0, 0.25, 0.5, 1.0]  # the list is followed by its watch at once
     assert all(pause >= some for pause, some in zip(pauses, least, strict=True)), pauses
+
+
+@pytest.mark.parametrize("line", ["[]", "7", '{"type": "ADDED"}', '{"type": "ADDED", "object": {"metadata": {}}}'])
+async def test_a_line_that_is_no_event_is_a_refusal(line: str) -> None:
+    """A gateway has put its own words there; whoever follows is told, and the server is asked again."""
+    script = (REFUSED, page("a"), (200, f"{line}\n"))
+    async with stand_in_api_server(*script) as server, lease(server.config()) as client:
+        told = await news_until(Watch(client, PODS), server, 4)
+
+    assert told[-1] == "Refused"
 
 
 async def test_a_server_that_is_away_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -45,13 +45,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return Trained(ranks=run_ranks(TRAIN, *places), model=model, log_dir=log_dir, checkpoints=checkpoints)
 
 
-def test_two_ranks_train_a_model_that_knows_97_percent_of_the_held_out_digits(trained: Trained) -> None:
-    """The defaults are good enough, and what rank 0 says is what it wrote for TensorBoard."""
+def test_two_ranks_train_a_model_and_write_the_accuracy_that_rank_0_prints(trained: Trained) -> None:
     accuracy = float(trained.ranks[0].find(r"held-out accuracy (\S+) \("))
 
     assert [rank.code for rank in trained.ranks] == [0, 0]
-    assert accuracy >= 0.97
     assert points(trained.log_dir, "held_out/accuracy")[EPOCHS] == pytest.approx(accuracy, abs=1e-4)
+
+
+@pytest.mark.soak
+def test_the_model_knows_97_percent_of_the_held_out_digits(trained: Trained) -> None:
+    assert float(trained.ranks[0].find(r"held-out accuracy (\S+) \(")) >= 0.97
 
 
 def test_every_epoch_leaves_its_scalars_and_a_checkpoint(trained: Trained) -> None:

@@ -68,6 +68,15 @@ def test_a_batch_is_known_once(url: str, name: str) -> None:
         assert new(claim(store, "first")) == ["b1@1", "b2@1", "b3@1"]
 
 
+def test_whatever_is_a_batch_can_be_kept(url: str, name: str) -> None:
+    """The longest texts and the greatest numbers, as far as a batch may have them."""
+    fields = {"id": "💾" * 500, "uri": "é" * 2000, "files": 2**63 - 1, "bytes": 2**63 - 1, "modified": "m" * 40}
+    with LedgerStore(url, name) as store:
+        store.record([Batch.from_dict(fields)])
+
+        assert [each.to_dict() for each in claim(store, "first").handover.new] == [fields]
+
+
 def test_what_one_run_has_claimed_another_does_not_get(url: str, name: str) -> None:
     """While the first may still train; what arrives meanwhile is the second's, all together."""
     with LedgerStore(url, name) as store:

@@ -18,6 +18,9 @@ MARKER = "_SUCCESS"
 
 KEY_BYTES, STAMP_BYTES = 8, 6
 
+MOST = 2**53 - 1
+"""The greatest size of a batch that is told: sums of many stay in the 64 bits of what events are encoded with."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
@@ -123,6 +126,7 @@ def group(files: Iterable[StoredFile], rules: BatchRules, *, began: float) -> Li
             continue
         if each.trouble:
             unread[name] = each.trouble
+            del found.get(name, [])[1:]  # as it is not announced, what else it has is not kept in memory
         if rules.has_markers and each.path == f"{name}/{rules.marker}":
             markers[name] = not each.is_folder
         elif not each.is_folder and not _is_hidden(each.path):
@@ -151,7 +155,7 @@ def _batch(name: str, files: list[StoredFile], *, is_marked: bool) -> Batch:
     return Batch(
         name=name,
         files=len(files),
-        size=sum(each.size for each in files),
+        size=min(sum(each.size for each in files), MOST),
         modified=max(each.modified for each in files),
         key=hashlib.sha256(name.encode(errors="surrogateescape")).digest()[:KEY_BYTES],
         stamp=digest.digest()[:STAMP_BYTES],

@@ -12,7 +12,7 @@ import json
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.arrival.batches import KEY_BYTES, STAMP_BYTES, Batch
+from ptjob_provider.core.arrival.batches import KEY_BYTES, MOST, STAMP_BYTES, Batch
 from ptjob_provider.core.errors import InvalidSpec, one_of
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ ALLOWED = (
 )
 
 _FIELDS = ("path", "id", "files", "bytes", "modified")
+_LENGTHS = {"id": 500, "modified": 40}
+"""The most characters of each text."""
 
 
 def noted(annotations: Mapping[str, str], *, note: str, claim: str) -> tuple[list[Batch], dict[str, str]]:
@@ -74,7 +76,7 @@ def _batch(found: Any, claim: str) -> Batch:
     if spare := sorted(set(found) - set(_FIELDS)):
         raise InvalidSpec.of("its fields", spare[0], one_of(_FIELDS))
     path = _path(found["path"])
-    told = {field: _text(field, found) for field in ("id", "modified")}
+    told = {field: _text(field, found) for field in _LENGTHS}
     counts = {field: _count(field, found) for field in ("files", "bytes")}
     identity = (claim, path, told["id"])
     return Batch(
@@ -96,15 +98,17 @@ def _path(found: Any) -> str:
 
 def _text(field: str, found: Mapping[str, Any]) -> str:
     value = found.get(field, "")
-    if not isinstance(value, str):
-        raise InvalidSpec.of(f"its {field}", value, "allowed: a text")
+    if not isinstance(value, str) or not value.isprintable() or len(value) > _LENGTHS[field]:
+        raise InvalidSpec.of(
+            f"its {field}", value, f"allowed: a printable text of at most {_LENGTHS[field]} characters"
+        )
     return value
 
 
 def _count(field: str, found: Mapping[str, Any]) -> int:
     value = found.get(field, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidSpec.of(f"its {field}", value, "allowed: a whole number from 0")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
+        raise InvalidSpec.of(f"its {field}", value, "allowed: a whole number from 0 to 2^53 - 1")
     return value
 
 

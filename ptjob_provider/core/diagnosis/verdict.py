@@ -47,6 +47,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION
+from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -225,9 +226,10 @@ class Diagnosis:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned; an unknown key raises TypeError, an unknown cause ValueError."""
+        """Rebuild what `to_dict` returned; a cause that only another version knows is UNKNOWN, in that one's words."""
+        cause = Cause(fields["cause"]) if fields["cause"] in set(Cause) else Cause.UNKNOWN
         lists = {name: tuple(fields[name]) for name in ("collateral", "also_failed", "log_tail")}
-        return cls(**{**fields, **lists, "cause": Cause(fields["cause"])})
+        return cls(**{**known_fields(cls, fields), **lists, "cause": cause})
 
 
 def named(replica: str, ranks: Mapping[str, int]) -> str:

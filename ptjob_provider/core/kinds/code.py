@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider import __version__
 from ptjob_provider.core.code_sync import CONTAINER as SYNC_CONTAINER
-from ptjob_provider.core.code_sync import REPORT, RSYNC_SOURCE, repository_name
+from ptjob_provider.core.code_sync import REPORT, RSYNC_SOURCE, refusal, repository_name
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import MANAGED_LABEL
 from ptjob_provider.core.kinds.layers import named_over
 from ptjob_provider.core.kinds.podtemplate import find_container, map_container
@@ -55,9 +56,15 @@ def with_code(template: Manifest, code: CodeSource, *, image: str, container: st
         code: what is fetched.
         image: what fetches it, unless the code says otherwise.
         container: name of the training container.
+
+    Raises:
+        InvalidSpec: a variable for the sync container has a value that would lead it astray.
     """
     found = find_container(template, container)
     variables = [each for each in found.get("env") or [] if is_sync_variable(each["name"])]
+    for each in variables:
+        if allowed := refusal(each["name"], str(each.get("value") or "")):
+            raise InvalidSpec.of(f"env[{each['name']}]", each["value"], allowed)
     pod = template["spec"]
     sync = _container(code, variables, image=image, user=_user(pod, found, is_known=not code.image))
     volumes: list[Manifest] = [{"name": _VOLUME, "emptyDir": {}}]
@@ -199,9 +206,25 @@ def hidden(
     return found, secret_of(secret, values, namespace=namespace)
 
 
-def secret_name(job: str) -> str:
-    """Return the name of a job's Secret."""
-    return f"{job}-code"
+def secret_name(job: str, intent: str = "") -> str:
+    """Return the name of a job's Secret: with what tells the job from every other one, which nobody knows before."""
+    return f"{job}-code-{intent}" if intent else f"{job}-code"
+
+
+def with_secret_named(manifest: Manifest, secret: Manifest, name: str) -> tuple[Manifest, Manifest]:
+    """Return the job and its Secret, which has this name instead of its own."""
+    old, keys = secret["metadata"]["name"], secret["stringData"].keys()
+
+    def renamed(part: Any) -> Any:
+        if isinstance(part, list):
+            return [renamed(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        if part.get("name") == old and part.get("key") in keys:
+            return {**part, "name": name}
+        return {key: renamed(each) for key, each in part.items()}
+
+    return renamed(manifest), {**secret, "metadata": {**secret["metadata"], "name": name}}
 
 
 def secret_of(name: str, values: Mapping[str, str], *, namespace: str) -> Manifest | None:

@@ -97,7 +97,7 @@ class KubernetesBackend:
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """Return the job's object; see `Backend.get`."""
         async with lease(self._config) as client:
-            return await client.get(paths.jobs(kind, namespace, name))
+            return await client.object(paths.jobs(kind, namespace, name))
 
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
         """Return the objects with these labels; see `Backend.list`."""
@@ -144,6 +144,8 @@ class KubernetesBackend:
             except (ClusterError, InvalidSpec) as error:  # a uid that differs is 422 for custom resources, else 409
                 if not isinstance(error, JobNotFound) and await self._is_replaced(ref):
                     raise JobNotFound(f"{ref}: another job has the name now") from error
+                if "spec" not in ours and isinstance(error, InvalidSpec):  # an annotation is no wrong job
+                    raise ClusterError(str(error)) from error
                 raise
 
     async def _is_replaced(self, ref: JobRef) -> bool:

@@ -109,16 +109,14 @@ USEFUL: Sequence[Right] = (
     Right(group="", resource="configmaps", verb="create", what_for="`arena delete` of our jobs"),
     Right(group="", resource="persistentvolumeclaims", verb="create", what_for="`ptjob data create`"),
     Right(group="", resource="pods/exec", verb="create", what_for="`ptjob data ls` and `cp`"),
-    Right(group="metrics.k8s.io", resource="pods", verb="list", what_for="use of CPU and memory in `ptjob top job`"),
+    Right(
+        group="metrics.k8s.io",
+        resource="pods",
+        verb="list",
+        what_for="use of CPU and memory in `ptjob top job` and in results",
+    ),
     Right(group="", resource="nodes", verb="list", what_for="`ptjob top node`", is_cluster_wide=True),
     Right(group="", resource="pods", verb="list", what_for="what is taken in `ptjob top node`", is_cluster_wide=True),
-    Right(
-        group="",
-        resource="nodes/proxy",
-        verb="get",
-        what_for="network and disk in `ptjob top job`, and its figures where no metrics server runs",
-        is_cluster_wide=True,
-    ),
     Right(
         group="storage.k8s.io",
         resource="storageclasses",

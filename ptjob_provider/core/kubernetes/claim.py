@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.backend import Claim
 from ptjob_provider.core.hub import Mailbox, joined, open_keys
 from ptjob_provider.core.kubernetes import paths
-from ptjob_provider.core.kubernetes.board.watching import Gone, Mark, Present, Watch
+from ptjob_provider.core.kubernetes.board.watching import Gone, Mark, Present, Refused, Watch
 from ptjob_provider.core.kubernetes.client import lease
 
 if TYPE_CHECKING:
@@ -64,9 +64,11 @@ class ClaimBoard:
                         self._take(each)
                     elif isinstance(each, Gone):
                         self._lose(each.object["metadata"]["name"])
+                    elif isinstance(each, Refused):
+                        raise each.error
                     elif each is Mark.BEGIN:
                         untold = set(self._claims)
-                    else:
+                    elif each is Mark.COMPLETE:
                         self._complete(untold)
 
     def fail(self, error: BaseException) -> None:

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import aiohttp
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.kubernetes.access import Access
 from ptjob_provider.core.kubernetes.connection import Connection
 from ptjob_provider.core.kubernetes.failures import Refusal
@@ -47,7 +48,9 @@ METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """How to ask for objects without their spec and status."""
 
+_QUOTED = 200
 _UNAUTHORIZED = 401
+_WRITES = {"POST", "PATCH"}
 
 
 class Refused(Exception):
@@ -89,21 +92,40 @@ class Client:
         """Return an object or a list."""
         return await self._request("GET", path, query=query, accept=accept)
 
+    async def object(self, path: str) -> Manifest:
+        """Return one object.
+
+        Raises:
+            ClusterError: the answer is none, as a gateway's may be.
+        """
+        found = await self.get(path)
+        if not (found.get("kind") and isinstance(meta := found.get("metadata"), dict) and meta.get("uid")):
+            raise _strange(path, found)
+        return found
+
     async def items(self, path: str, **query: str) -> list[Manifest]:
         """Return all objects of a collection, each with its kind as a `get` has it."""
         return [each async for page in self.pages(path, **query) for each in page.items]
 
     async def pages(self, path: str, *, accept: str = _JSON, **query: str) -> AsyncGenerator[Page, None]:
-        """Yield the same page by page."""
+        """Yield the same page by page.
+
+        Raises:
+            ClusterError: an answer is no list, as a gateway's may be.
+        """
         asked = {**query, "limit": str(_PAGE)}
         while True:
             page = await self.get(path, accept=accept, **asked)
-            shared = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
-            items = [{**shared, **each} for each in page.get("items") or ()]
-            yield Page(items=items, version=page["metadata"]["resourceVersion"])
-            if not page["metadata"].get("continue"):
+            try:
+                shared = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
+                items = [{**shared, **each} for each in page.get("items") or ()]
+                version, more = page["metadata"]["resourceVersion"], page["metadata"].get("continue")
+            except (KeyError, TypeError, AttributeError):
+                raise _strange(path, page) from None
+            yield Page(items=items, version=version)
+            if not more:
                 return
-            asked["continue"] = page["metadata"]["continue"]
+            asked["continue"] = more
 
     async def post(self, path: str, body: Manifest, **query: str) -> Manifest:
         """Create an object and return it as it is now.
@@ -182,12 +204,15 @@ class Client:
         trying = AsyncRetrying(
             stop=stop_after_attempt(self._attempts), wait=_pause, retry=retry_if_exception(_is_temporary), reraise=True
         )
+        is_again = False
         try:
             async for attempt in trying:
+                is_again = attempt.retry_state.attempt_number > 1
                 with attempt:
                     return await self._once(method, path, **how)
         except Refused as refused:
-            raise refused.refusal.error(described(method, path)) from refused
+            asked, is_unsure = described(method, path), is_again and method == "POST"
+            raise refused.refusal.error(asked, sent=method in _WRITES, is_unsure=is_unsure) from refused
         raise AssertionError("tenacity ends with a result or an exception")
 
     async def _once(self, method: str, path: str, **how: Any) -> Manifest:
@@ -300,6 +325,10 @@ def _parsed(data: bytes) -> Manifest:
     except ValueError:  # a gateway has cut it and ended it as if it were whole
         raise Refused(Refusal(code=0, reason="Truncated", message="the answer is not JSON")) from None
     return found if isinstance(found, dict) else {}
+
+
+def _strange(path: str, answer: Manifest) -> ClusterError:
+    return ClusterError(f"{described('GET', path)}: the answer is not Kubernetes': {json.dumps(answer)[:_QUOTED]}")
 
 
 @contextlib.contextmanager

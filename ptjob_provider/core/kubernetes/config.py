@@ -26,7 +26,7 @@ class ClusterConfig:
         max_log_streams: how many logs may be followed over a stream of their own at once, by all of an event loop; the
             others are read in turns.
         usage_interval: seconds between two looks at what the replicas of followed jobs use, all of them together; 0:
-            nobody looks. At two minutes a look is at most 60 requests an hour.
+            nobody looks. At two minutes that is 30 requests an hour.
         attempts: how often a request is tried; six, with the pauses between, outlast a restart of the API server.
     """
 

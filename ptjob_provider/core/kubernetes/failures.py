@@ -3,6 +3,7 @@
     status                      becomes               retried here
     -------------------------   -------------------   ------------
     400, 422                    InvalidSpec           no
+    400, 422, nothing was sent  ClusterError          no: it says nothing about a job, a gateway may have said it
     401, after a reload         PermissionDenied      once
     403                         PermissionDenied      no
     403, by a webhook           InvalidSpec           no: it has judged the object, not who asks
@@ -14,6 +15,7 @@
     409 otherwise               ClusterError          no: a precondition failed
     410                         ClusterError          no: the watch begins anew
     429, 5xx, no answer         ClusterUnavailable    yes
+    refused behind no answer    ClusterUnavailable    no: a create that was not answered may have arrived
     a certificate not trusted   ClusterError          no
 
 A quota and a missing permission have the same code and reason; there the text has to decide.
@@ -47,6 +49,8 @@ _JUDGED = re.compile(r'admission webhook "[^"]+" denied the request')
 
 _LONGEST = 2000
 
+_WRONG = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
@@ -75,7 +79,7 @@ class Refusal:
         return cls(
             code=code,
             reason=str(status.get("reason") or ""),
-            message=str(status.get("message") or body.decode("utf-8", "replace").strip())[:_LONGEST],
+            message=str(status.get("message") or " ".join(body.decode("utf-8", "replace").split()))[:_LONGEST],
             named=bool((status.get("details") or {}).get("name")),
             retry_after=float(retry_after) if retry_after and retry_after.isdecimal() else None,
         )
@@ -87,12 +91,21 @@ class Refusal:
         uncounted = self.code == HTTPStatus.FORBIDDEN and _QUOTA_UNCOUNTED in self.message
         return overloaded or uncounted or (self.code == 0 and not self.final)
 
-    def error(self, asked: str) -> PTJobError:
-        """Return the error for whoever asked; its text says what was asked, and what the server said."""
+    def error(self, asked: str, *, sent: bool = True, is_unsure: bool = False) -> PTJobError:
+        """Return the error for the caller; its text says what was asked, and what the server said.
+
+        Args:
+            asked: the request, see `paths.described`.
+            sent: whether it carried what the server may have found wrong: an object, or a stream's parameters.
+            is_unsure: whether the same create was sent before and not answered: there may be what it was to make.
+        """
         said = self.message or self.reason or "no answer"
         text = f"{asked}: {said}" + (f" ({self.code} {self.reason})".replace(" )", ")") if self.code else "")
         is_judged = self.code == HTTPStatus.FORBIDDEN and _JUDGED.match(self.message)
-        if is_judged or self.code in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
+        if is_unsure and not is_judged and self.code != HTTPStatus.CONFLICT:
+            text += "; it was sent before without an answer, and may have been done then"
+            return ClusterUnavailable(text, code=self.code, reason=self.reason, retry_after=self.retry_after)
+        if is_judged or (sent and self.code in _WRONG):
             return InvalidSpec(text)
         return _class_of(self)(text, code=self.code, reason=self.reason, retry_after=self.retry_after)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest, Reference
     from ptjob_provider.core.kubernetes.config import ClusterConfig
+
+
+_NODE_ANNOTATION = "workflows.argoproj.io/node-name"
+_TRY_OF_NODE = re.compile(r"\((\d+)\)$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +44,22 @@ class OwnPod:
         """Return the pod as an owner of other objects that holds up no deletion of it."""
         return {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": self.uid, "blockOwnerDeletion": False}
 
+    async def try_number(self) -> int | None:
+        """Return which try of its node Argo says that this pod is, 0 for the first; None if Argo makes no other one.
+
+        Raises:
+            ClusterError: the pod cannot be read.
+        """
+        found = _TRY_OF_NODE.search((await self._metadata()).get("annotations", {}).get(_NODE_ANNOTATION, ""))
+        return int(found[1]) if found else None
+
     async def controller(self) -> Reference | None:
         """Return what controls the pod, as an owner of other objects; None if nothing does.
 
         Raises:
             ClusterError: the pod cannot be read.
         """
-        async with lease(self.config) as client:
-            pod = await client.get(paths.pods(self.namespace, self.name))
-        for owner in pod["metadata"].get("ownerReferences") or ():
+        for owner in (await self._metadata()).get("ownerReferences") or ():
             if owner.get("controller"):
                 return {key: owner[key] for key in ("apiVersion", "kind", "name", "uid")} | {
                     "blockOwnerDeletion": False
@@ -91,3 +103,9 @@ class OwnPod:
         async with lease(self.config) as client:
             pods = await client.items(paths.pods(namespace), labelSelector=selector)
         return [pod for pod in pods if pod["status"].get("phase") not in ENDED]
+
+    async def _metadata(self) -> Manifest:
+        async with lease(self.config) as client:
+            pod = await client.get(paths.pods(self.namespace, self.name))
+        found: Manifest = pod["metadata"]
+        return found

@@ -77,11 +77,6 @@ def pod_metrics(namespace: str) -> str:
     return _path("/apis/metrics.k8s.io/v1beta1", namespace, "pods", "")
 
 
-def kubelet_summary(node: str) -> str:
-    """Return the path of what a node's kubelet measures of its pods."""
-    return f"/api/v1/nodes/{node}/proxy/stats/summary"
-
-
 def _path(root: str, namespace: str, plural: str, name: str) -> str:
     whole = f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
     return f"{whole}/{name}" if name else whole

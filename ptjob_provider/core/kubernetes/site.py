@@ -12,18 +12,19 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds.ours import QUEUE_LABEL
 from ptjob_provider.core.kinds.queue import as_event
 from ptjob_provider.core.kubernetes import paths, usage
-from ptjob_provider.core.kubernetes.board import Queues, untold
+from ptjob_provider.core.kubernetes.board import Queues, measured, untold
 from ptjob_provider.core.kubernetes.board.subjects import told_at
 from ptjob_provider.core.kubernetes.checkup import check_up
 from ptjob_provider.core.kubernetes.claim_pod import mounted
 from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.controllers import OPTIONAL
 from ptjob_provider.core.kubernetes.showing import shown
 from ptjob_provider.core.kubernetes.tensorboard import url_beside
 from ptjob_provider.core.logs import LineSplitter, LogCursor, LogLine, Piece
 from ptjob_provider.core.site import CLAIM_MODE, CLAIM_SIZE, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.claim_pod import ClaimPod
@@ -86,7 +87,7 @@ class ClusterSite:
             return usage.nodes_in_use(nodes, await client.items("/api/v1/pods"))
 
     async def usage(self, job: Manifest) -> Usage:
-        """Return what a job's pods use, from the metrics API, else from the kubelets; see `Site.usage`."""
+        """Return what a job's pods use, from the metrics API; see `Site.usage`."""
         ref = JobRef.of(job)
         async with lease(self._config) as client:
             kind = kinds.kind_of(job)
@@ -94,12 +95,18 @@ class ClusterSite:
             found = await client.items(paths.pods(ref.namespace), **of_job)
             replica_of = kinds.replica_of(job)
             pods = {replica_of(pod): pod for pod in found if kinds.is_pod_of(pod, ref)}
-            measured, unknown = await _measured(client, ref.namespace, pods.values(), of_job)
+            figures: usage.Measured = {}
+            unknown = ""
+            try:
+                figures = await measured(client, ref.namespace, of_job)
+            except PTJobError as error:
+                unknown = (
+                    f"what replicas use is unknown: {error}; it takes a metrics server, and the Role of {OPTIONAL}"
+                )
         uses = []
         for replica in kinds.replicas(job):
             pod = pods.get(replica.name)
-            figures = usage.figures_of(pod, measured) if pod else None
-            uses.append(usage.replica_use(replica.name, pod, figures or {}))
+            uses.append(usage.replica_use(replica.name, pod, usage.figures_of(pod, figures) if pod else {}))
         return Usage(replicas=uses, unknown=unknown)
 
     async def claims(self, namespace: str) -> Sequence[Manifest]:
@@ -145,36 +152,6 @@ class ClusterSite:
         """Return what jobs need of the cluster; see `Site.checks`."""
         async with lease(self._config) as client:
             return await check_up(client, namespace)
-
-
-async def _measured(
-    client: Client, namespace: str, pods: Iterable[Manifest], of_job: Mapping[str, str]
-) -> tuple[usage.Measured, str]:
-    """Return what is measured of each pod, and why there is not more.
-
-    Kubelets say everything, but take a right in the whole cluster; the metrics API says CPU and memory.
-
-    Args:
-        client: of the job's cluster.
-        namespace: of the job.
-        pods: of the job.
-        of_job: the query that selects them.
-    """
-    nodes = {pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
-    found: usage.Measured = {}
-    try:
-        for node in sorted(nodes):
-            found |= usage.from_summary((await client.get(paths.kubelet_summary(node))).get("pods") or ())
-    except PTJobError as error:
-        kubelets = str(error)
-    else:
-        return found, ""
-    try:
-        # not by pages: a metrics server has no versions
-        told = await client.get(paths.pod_metrics(namespace), **of_job)
-    except PTJobError as error:
-        return {}, f"nobody tells what is used: {kubelets}; {error}"
-    return usage.from_metrics(told.get("items") or ()), ""
 
 
 async def _job(client: Client, ref: JobRef) -> Manifest | None:

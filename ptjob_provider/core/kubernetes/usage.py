@@ -1,4 +1,4 @@
-"""What nodes have and pods take, read from their objects and from what kubelets measure. Pure."""
+"""Read what nodes have and pods use: from their objects, and from the metrics API. Pure."""
 
 from __future__ import annotations
 
@@ -19,20 +19,16 @@ if TYPE_CHECKING:
 
 _ROLE = "node-role.kubernetes.io/"
 _ENDED = {"Succeeded", "Failed"}
-_NANO = 1e9
-REQUESTS = 2
-"""How many requests one look may cost, however many jobs and nodes there are."""
+_LATER = "9999"
+"""The time of figures that have none: later than every pod's start."""
 
 _JSON = json.JSONDecoder()
 _BETWEEN = re.compile(r"\A[\s,]+")
 
 N = TypeVar("N", int, float)
 
-Measured = dict[tuple[str, str, str], dict[str, Any]]
-"""What is measured of pods: cpu, memory, received, sent, disk; None where it is not.
-
-By namespace, name and uid; "" where that is not told, as the metrics API never does.
-"""
+Measured = dict[tuple[str, str], dict[str, Any]]
+"""Cores (`cpu`) and bytes (`memory`) of pods by namespace and name, and when they were measured (`at`)."""
 
 
 def nodes_in_use(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[NodeUse]:
@@ -45,7 +41,7 @@ def nodes_in_use(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[No
 
 
 def replica_use(name: str, pod: Manifest | None, measured: Mapping[str, Any]) -> ReplicaUse:
-    """Return what one replica uses; `measured` are ReplicaUse's own fields, as far as they are known."""
+    """Return what one replica uses; `measured` holds `cpu` and `memory` as far as they are known."""
     if pod is None:
         return ReplicaUse(replica=name)
     phase = str(pod["status"].get("phase") or "")
@@ -53,47 +49,24 @@ def replica_use(name: str, pod: Manifest | None, measured: Mapping[str, Any]) ->
     return ReplicaUse(replica=name, node=pod["spec"].get("nodeName") or "", phase=phase, gpus=gpus, **measured)
 
 
-def asked_in(number: int, nodes: Sequence[str], *, kubelets: bool, metrics: bool) -> tuple[list[str], bool]:
-    """Return which kubelets are asked in a round, in this order, and whether the metrics API is beforehand.
-
-    That is two requests at most. Where the kubelets are too many for that, they take turns: what they count of the
-    network only grows, so what was seen late is not lost, and the metrics API tells CPU and memory of everybody
-    meanwhile. The first of few changes, too: one that does not answer leaves a request for the metrics API.
-
-    Args:
-        number: of the round.
-        nodes: those on which something runs.
-        kubelets: whether they may be asked.
-        metrics: whether the metrics API may be.
-    """
-    if not kubelets or not nodes:
-        return [], metrics
-    if len(nodes) <= REQUESTS:
-        first = number % len(nodes)
-        return [*nodes[first:], *nodes[:first]], False
-    count = REQUESTS - metrics
-    return [nodes[(number * count + turn) % len(nodes)] for turn in range(count)], metrics
-
-
-def figures_of(pod: Manifest, measured: Measured) -> dict[str, Any] | None:
-    """Return what is measured of a pod; None if nothing is. What an earlier one of its name has used is not its own."""
-    meta = pod["metadata"]
-    place = (meta["namespace"], meta["name"])
-    return measured.get((*place, meta["uid"])) or measured.get((*place, ""))
+def figures_of(pod: Manifest, measured: Measured) -> dict[str, Any]:
+    """Return `cpu` and `memory` as far as they were measured; nothing of an earlier pod that had the same name."""
+    found = measured.get((pod["metadata"]["namespace"], pod["metadata"]["name"]), {})
+    if found.get("at", "") < (pod["status"].get("startTime") or ""):
+        return {}
+    return {name: value for name, value in found.items() if name != "at"}
 
 
 def from_metrics(items: Iterable[Manifest]) -> Measured:
-    """Return what metrics.k8s.io says of each pod: cores and bytes, as far as it says them."""
-    return {
-        place: {"cpu": _sum(item, "cpu", float), "memory": _sum(item, "memory", int)}
-        for item in items
-        if (place := _place(item.get("metadata")))
-    }
-
-
-def from_summary(pods: Iterable[Mapping[str, Any]]) -> Measured:
-    """Return what a kubelet says of each pod on its node, as far as it says it."""
-    return {place: _of_pod(pod) for pod in pods if (place := _place(pod.get("podRef")))}
+    """Return what metrics.k8s.io reports of each pod; pods of which it reports nothing are left out."""
+    found: Measured = {}
+    for item in items:
+        meta = item.get("metadata") or {}
+        uses = {"cpu": _sum(item, "cpu", float), "memory": _sum(item, "memory", int) or None}  # no process has 0 bytes
+        known = {name: value for name, value in uses.items() if value is not None}
+        if known and meta.get("namespace") and meta.get("name"):
+            found[meta["namespace"], meta["name"]] = {**known, "at": str(item.get("timestamp") or _LATER)}
+    return found
 
 
 class ListReader:
@@ -131,33 +104,11 @@ class ListReader:
         return found is not None
 
 
-def _place(named: Mapping[str, Any] | None) -> tuple[str, str, str] | None:
-    """Return whose figures they are; None where that is not said: nobody's."""
-    namespace, name, uid = ((named or {}).get(part) for part in ("namespace", "name", "uid"))
-    return (str(namespace), str(name), str(uid or "")) if namespace and name else None
-
-
 def _sum(item: Manifest, resource: str, number: type[N]) -> N | None:
     """Return what the containers of a pod use together; None where none of them says it."""
     uses = [each.get("usage") or {} for each in item.get("containers") or ()]
     told = [number(amount(use[resource])) for use in uses if resource in use]
     return sum(told, start=number()) if told else None
-
-
-def _of_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
-    nano = _count(pod.get("cpu"), "usageNanoCores")
-    return {
-        "cpu": None if nano is None else nano / _NANO,
-        "memory": _count(pod.get("memory"), "workingSetBytes"),
-        "received": _count(pod.get("network"), "rxBytes"),
-        "sent": _count(pod.get("network"), "txBytes"),
-        "disk": _count(pod.get("ephemeral-storage"), "usedBytes"),
-    }
-
-
-def _count(among: Mapping[str, Any] | None, name: str) -> int | None:
-    found = (among or {}).get(name)
-    return found if isinstance(found, int) else None
 
 
 def _node(node: Manifest, pods: Sequence[Manifest]) -> NodeUse:

@@ -10,8 +10,11 @@ from ptjob_provider.core.errors import InvalidSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_ID_LENGTH = 500
-_URI_LENGTH = 2000
+_LENGTHS = {"id": (1, 500), "uri": (1, 2000), "modified": (0, 40)}
+"""The fewest and the most characters of each text: as many as the ledger's tables have room for."""
+
+MOST = 2**63 - 1
+"""The greatest whole number that databases, and the encoding between Airflow's processes, have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,46 +40,56 @@ class Batch:
         """Read a batch of an event.
 
         Raises:
-            InvalidSpec: it has no id or no place, or says something that is none.
+            InvalidSpec: it has no id or no place, or says something that no ledger can keep.
         """
-        texts = {"id": _ID_LENGTH, "uri": _URI_LENGTH}
-        for name, limit in texts.items():
-            if not isinstance(found := fields.get(name), str) or not found or len(found) > limit:
-                raise InvalidSpec.of(f"batch.{name}", found, f"a text of 1 to {limit} characters")
-        counts = {name: _count(name, fields.get(name)) for name in ("files", "bytes")}
-        return cls(id=fields["id"], uri=fields["uri"], modified=str(fields.get("modified") or ""), **counts)
+        return cls(
+            id=_text("id", fields.get("id")),
+            uri=_text("uri", fields.get("uri")),
+            files=_count("files", fields.get("files")),
+            bytes=_count("bytes", fields.get("bytes")),
+            modified=_text("modified", fields.get("modified") or ""),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields."""
         return asdict(self)
 
 
-def batches_of(extra: Mapping[str, Any] | None) -> list[Batch] | None:
-    """Return the batches that an asset event tells of; None if it is not about batches.
+def batches_of(extra: Mapping[str, Any] | None) -> tuple[list[Batch], list[str]]:
+    """Return the batches that an asset event tells of, and what is wrong with those that are left out.
 
     Args:
         extra: the event's. Airflow puts what a trigger fires under `payload`; whoever else makes such an event, a task
-            or the API, has `batches` at the top.
-
-    Raises:
-        InvalidSpec: one of them is no batch.
+            or the API, has `batches` at the top. An event about something else has none.
     """
     told = (extra or {}).get("payload", extra)
-    found = told.get("batches") if isinstance(told, dict) else None
-    if not isinstance(found, list):
-        return None
-    return [_batch(each) for each in found]
+    listed = told.get("batches") if isinstance(told, dict) else None
+    found: list[Batch] = []
+    wrong: list[str] = []
+    for each in listed if isinstance(listed, list) else ():
+        try:
+            found.append(_batch(each))
+        except InvalidSpec as error:
+            wrong.append(str(error))
+    return found, wrong
 
 
 def _batch(fields: Any) -> Batch:
     if not isinstance(fields, dict):
-        raise InvalidSpec.of("batch", fields, "a map with id and uri")
+        raise InvalidSpec.of("batch", fields, "allowed: a map with id and uri")
     return Batch.from_dict(fields)
+
+
+def _text(name: str, found: Any) -> str:
+    least, most = _LENGTHS[name]
+    if not isinstance(found, str) or not found.isprintable() or not least <= len(found) <= most:
+        raise InvalidSpec.of(f"batch.{name}", found, f"allowed: a printable text of {least} to {most} characters")
+    return found
 
 
 def _count(name: str, found: Any) -> int | None:
     if found is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int) or found < 0:
-        raise InvalidSpec.of(f"batch.{name}", found, "a whole number from 0")
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= MOST:
+        raise InvalidSpec.of(f"batch.{name}", found, "allowed: a whole number from 0 to 2^63 - 1")
     return found

@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core.ledger.batch import MOST
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -86,4 +88,4 @@ def _joined(uris: list[str] | None) -> str | None:
 
 
 def _bytes(batches: Iterable[Batch]) -> int:
-    return sum(batch.bytes or 0 for batch in batches)
+    return min(sum(batch.bytes or 0 for batch in batches), MOST)

@@ -8,7 +8,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.local.files import locked
+from ptjob_provider.core.local.files import locked, make_private, private
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -31,7 +31,7 @@ class DevicePool:
         """Take so many devices, all or none; None if they are not free."""
         if wanted == 0:
             return ()
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_private(self._directory)
         with locked(self._directory / "pool.lock"):
             taken: dict[int, TextIOWrapper] = {}
             for number in range(self._count):
@@ -52,7 +52,7 @@ class DevicePool:
     def _try(self, number: int) -> TextIOWrapper | None:
         if number in self._held:
             return None
-        file = (self._directory / f"{number}.lock").open("a")
+        file = open(self._directory / f"{number}.lock", "a", opener=private)  # noqa: SIM115 - held beyond this
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -117,7 +117,7 @@ class Snapshots:
 
     def append(self, number: int, value: dict[str, Any]) -> None:
         """Write the state of this number, and forget states that every reader has had time to see."""
-        self.path.mkdir(exist_ok=True)
+        self.path.mkdir(mode=0o700, exist_ok=True)
         write_json(self._file(number), value)
         self._prune(number)
 
@@ -142,6 +142,18 @@ class Snapshots:
 
     def _file(self, number: int) -> Path:
         return self.path / f"{number:08}.json"
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory, and those that are missing above it, for this user alone; what is there stays as it is."""
+    if not directory.is_dir():
+        make_private(directory.parent)
+        directory.mkdir(mode=0o700, exist_ok=True)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file, as an `opener`; one that is made is for this user alone."""
+    return os.open(path, flags, 0o600)
 
 
 def read_json(path: Path) -> Any:
@@ -174,7 +186,7 @@ def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
-        with temporary.open("x") as file:
+        with open(temporary, "x", opener=private) as file:
             file.write(json.dumps(value, separators=(",", ":")))
             if durable:
                 file.flush()
@@ -192,7 +204,7 @@ def locked(path: Path) -> Iterator[None]:
     Raises:
         FileNotFoundError: its directory is gone.
     """
-    with path.open("a") as file:
+    with open(path, "a", opener=private) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

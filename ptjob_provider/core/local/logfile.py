@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core.local.files import make_private, private
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -24,8 +26,8 @@ class LogFile:
     """The log of one run of a container."""
 
     def __init__(self, path: Path, clock: Callable[[], int] = time.time_ns) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("wb")
+        make_private(path.parent)
+        self._file = open(path, "wb", opener=private)  # noqa: SIM115 - open as long as the container writes
         self._clock = clock
         self._last = 0
         self._open_line = b""

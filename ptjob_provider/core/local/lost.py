@@ -52,7 +52,7 @@ def settle(files: JobFiles, *, trash: Path) -> None:
 def remove_job(files: JobFiles, trash: Path | None = None) -> None:
     """Remove the job's directory at once, and then its content; its claims are elsewhere."""
     trash = trash or files.path.parents[2] / "trash"
-    trash.mkdir(exist_ok=True)
+    trash.mkdir(mode=0o700, exist_ok=True)
     grave = trash / f"{files.path.parent.name}.{files.path.name}.{datetime.now(UTC).timestamp()}"
     files.path.rename(grave)
     shutil.rmtree(grave, ignore_errors=True)

@@ -54,25 +54,33 @@ class Load:
     ended: float = 0.0
 
     @classmethod
-    def of(cls, pod: str, among: Iterable[ProcessId] | None = None) -> Self:
-        """Read that of a pod's processes, which carry a mark that begins so."""
+    def of(cls, pod: str, among: Iterable[ProcessId] | None = None) -> Self | None:
+        """Read that of a pod's processes, which carry a mark that begins so; None if it has none that lives."""
         pids = [process.pid for process in processes.marked(pod, among=among)]
         began = time.monotonic()
         stats = [fields for pid in pids if (fields := _stat(pid))]
         ended = time.monotonic()
+        memory = sum(int(fields[21]) for fields in stats) * _PAGE
+        if not memory:
+            return None
         known = [count for pid in pids if (count := _number(pid, "io", "write_bytes:")) is not None]
         return cls(
             seconds=sum(int(ticks) for fields in stats for ticks in fields[11:15]) / _TICKS,
-            memory=sum(int(fields[21]) for fields in stats) * _PAGE,
+            memory=memory,
             highest=max((_number(pid, "status", "VmHWM:") or 0 for pid in pids), default=0) * _KIBIBYTE,
             written=sum(known) if known else None,
             began=began,
             ended=ended,
         )
 
-    def cores_since(self, before: Self) -> float:
-        """Return how many cores were used since an earlier look: never more than were."""
-        return max(0.0, self.seconds - before.seconds) / (self.ended - before.began)
+    def cores_since(self, before: Self | None) -> float | None:
+        """Return how many cores were used since an earlier look: never more than were.
+
+        None without one, or where processes that have ended took more along than was used since.
+        """
+        if before is None or self.seconds < before.seconds:
+            return None
+        return (self.seconds - before.seconds) / (self.ended - before.began)
 
 
 @dataclass
@@ -105,14 +113,14 @@ class Meter:
     def _measure(self, running: Iterable[tuple[str, str]]) -> None:
         among = processes.descendants(os.getpid())
         for replica, uid in running:
-            self._take(replica, uid, Load.of(f"{self.job}/{uid}/", among))
+            if load := Load.of(f"{self.job}/{uid}/", among):
+                self._take(replica, uid, load)
         self._pause = min(2 * self._pause, _PAUSES[1])
         self._due = time.monotonic() + self._pause
         write_json(self.files.usage, {name: use.to_dict() for name, use in of_pods(self._uses.values()).items()})
 
     def _take(self, replica: str, uid: str, load: Load) -> None:
-        before = self._before.get(uid)
-        cpu = load.cores_since(before) if before else None
+        cpu = load.cores_since(self._before.get(uid))
         self._before[uid] = load
         _, use = self._uses.get(uid, (replica, Use()))
         memory = max(load.memory, load.highest)

@@ -125,7 +125,7 @@ class JobStore:
         jobs, marker = self.root.absolute() / "jobs", self.root / ".swept"
         if not jobs.is_dir() or time.time() - (marker.stat().st_mtime if marker.exists() else 0) < _SWEEP_INTERVAL:
             return
-        marker.touch()
+        marker.touch(mode=0o600)
         for directory in jobs.glob("*/*"):
             if not directory.name.startswith("."):
                 self.settle(JobFiles(directory))

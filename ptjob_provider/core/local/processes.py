@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from ptjob_provider.core.versions import known_fields
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -63,8 +65,8 @@ class ProcessId:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned."""
-        return cls(**fields)
+        """Rebuild what `to_dict` returned, in this version or another."""
+        return cls(**known_fields(cls, fields))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, NotThere, 
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds.podtemplate import count_gpus
 from ptjob_provider.core.local.backend import LocalBackend
-from ptjob_provider.core.local.files import read_json
+from ptjob_provider.core.local.files import make_private, read_json
 from ptjob_provider.core.local.follow import ReplicaLog
 from ptjob_provider.core.local.life import events_of
 from ptjob_provider.core.local.metering import Load
@@ -115,7 +115,8 @@ class LocalSite:
             quantity("--size", size)
         path = claim_directory(self._config.claims_of(namespace), name)
         try:
-            path.mkdir(parents=True)
+            make_private(path.parent)
+            path.mkdir(mode=0o700)
         except FileExistsError:
             raise JobAlreadyExists(f"{namespace}/{name}: there is such a claim: {path}", code=409) from None
         wishes = {
@@ -249,7 +250,7 @@ def _before_training(files: JobFiles) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def _use(ref: JobRef, name: str, pods: dict[str, Manifest], before: dict[str, Load]) -> ReplicaUse:
+def _use(ref: JobRef, name: str, pods: dict[str, Manifest], before: dict[str, Load | None]) -> ReplicaUse:
     pod = pods.get(name)
     if pod is None:
         return ReplicaUse(replica=name)
@@ -262,13 +263,13 @@ def _use(ref: JobRef, name: str, pods: dict[str, Manifest], before: dict[str, Lo
         node=socket.gethostname(),
         phase=phase,
         gpus=count_gpus(pod),
-        cpu=load.cores_since(before[name]),
-        memory=load.memory,
-        disk=load.written,
+        cpu=load.cores_since(before[name]) if load else None,
+        memory=load.memory if load else None,
+        disk=load.written if load else None,
     )
 
 
-def _load(ref: JobRef, pod: Manifest) -> Load:
+def _load(ref: JobRef, pod: Manifest) -> Load | None:
     return Load.of(f"{ref.uid}/{pod['metadata']['uid']}/")
 
 

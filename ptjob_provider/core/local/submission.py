@@ -26,7 +26,7 @@ from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlrea
 from ptjob_provider.core.identity import JobRef, Manifest
 from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND, validate
 from ptjob_provider.core.local.conditions import instant
-from ptjob_provider.core.local.files import JobFiles, write_json
+from ptjob_provider.core.local.files import JobFiles, make_private, write_json
 from ptjob_provider.core.local.plan import plan
 
 if TYPE_CHECKING:
@@ -94,11 +94,11 @@ def created(files: JobFiles, job: Manifest, notices: Sequence[Manifest]) -> Iter
         ClusterUnavailable: the directory cannot be made.
     """
     draft = JobFiles(files.path.with_name(f".{files.path.name}.{job['metadata']['uid']}"))
-    draft.path.mkdir(parents=True)
+    make_private(draft.path)
     lock = os.open(draft.supervisor_lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        draft.object_lock.touch()
+        draft.object_lock.touch(mode=0o600)
         write_json(draft.notices, notices)
         write_json(draft.object, job, durable=True)
         _take_name(draft.path, files.path, JobRef.of(job))

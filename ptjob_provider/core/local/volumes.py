@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.local.files import make_private
 from ptjob_provider.core.local.paths import Binding, normal
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def prepare(pod: Manifest, places: VolumePlaces, stores: Stores) -> None:
     """Make the pod's volumes: claims that were never used, empty directories, files of config maps and secrets."""
     for volume in volumes_of(pod["spec"]).values():
         directory = volume_directory(volume, places)
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private(directory)
         for kind in ("configMap", "secret"):
             if kind in volume:
                 _write_files(directory, volume[kind], stores.lookup_all(volume, f"volumes[{volume['name']}]"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from ptjob_provider.core.code_sync import is_folder_name, repository_name
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec import literals
 from ptjob_provider.core.spec.settings import parse_into, setting
@@ -41,6 +42,8 @@ def _address(pattern: str) -> literals.Reader[str]:
             )
         if not re.fullmatch(pattern, address):
             raise InvalidSpec.of(field, value, _ALLOWED)
+        if not is_folder_name(repository_name(address)):
+            raise InvalidSpec.of(field, value, "allowed: an address that ends in the name of a repository or a folder")
         return address
 
     return read

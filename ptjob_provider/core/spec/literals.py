@@ -44,7 +44,7 @@ class Word:
 
     def __call__(self, field: str, value: Any) -> str:
         """Return the word."""
-        if value not in self.allowed:
+        if not isinstance(value, str) or value not in self.allowed:
             raise InvalidSpec.of(field, value, one_of(self.allowed))
         return str(value)
 

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import MAX_NAME, SHORTEST_NAME
 from ptjob_provider.core.kinds import podtemplate
 from ptjob_provider.core.kinds.asked import pods_asked_for
 from ptjob_provider.core.kinds.metadata import check_labels, check_metadata
@@ -61,7 +62,7 @@ def render(
     installation = installation or Installation()
     this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
     asked = _asked(job, installation.template)
-    asked = with_name(asked, this, longest=_longest_name(asked))
+    asked = with_name(asked, this, longest=MAX_NAME if exact_name else _longest_name(asked))
     made = rendered(asked, with_code(_pods(asked), this), this, together=_with_templates)
     manifest = _with_tensorboard(made.manifest)
     check_metadata("metadata", manifest["metadata"])
@@ -69,8 +70,25 @@ def render(
 
 
 def _longest_name(asked: Manifest) -> int:
-    """Return how long the job's name may be, so that those of its pods are none too long."""
-    return _LONGEST_POD - max(len(f"{_DRAWN}{spec['type']}-{count(spec) - 1}") for spec in replica_specs(asked))
+    """Return how long the job's name may be, so that those of its pods are none too long.
+
+    Raises:
+        InvalidSpec: a role's type leaves no room for one.
+    """
+    specs = replica_specs(asked)
+    longest = max(specs, key=lambda spec: len(_ending(spec)))
+    room = _LONGEST_POD - len(_ending(longest))
+    if room < SHORTEST_NAME:
+        shorter = len(str(longest["type"])) - (SHORTEST_NAME - room)
+        raise InvalidSpec.of(
+            "spec.replicaSpecs.type", longest["type"], f"at most {shorter} characters: it is part of its pods' names"
+        )
+    return room
+
+
+def _ending(spec: Mapping[str, Any]) -> str:
+    """Return what the name of a role's last pod has behind the job's."""
+    return f"{_DRAWN}{spec['type']}-{count(spec) - 1}"
 
 
 def _pods(manifest: Manifest) -> list[Pods]:

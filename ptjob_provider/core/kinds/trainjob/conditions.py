@@ -18,6 +18,10 @@ _DECISIONS = (
 )
 """The first true one decides. A job that was resumed keeps `Suspended` as False, and that says nothing more."""
 
+_DEADLINE = "DeadlineExceeded"
+"""The one reason of `Failed` that Trainer keeps, also where the JobSet completes while it is being deleted for it: of a
+complete job it looks at no deadline. Beside `Complete`, any other reason came after it, and goes again."""
+
 
 def read_status(job: Mapping[str, Any]) -> JobStatus:
     """Derive the job's status from its object.
@@ -28,6 +32,8 @@ def read_status(job: Mapping[str, Any]) -> JobStatus:
     status = job.get("status") or {}
     conditions = {each["type"]: each for each in status.get("conditions") or []}
     true = {name: each for name, each in conditions.items() if each.get("status") == "True"}
+    if "Complete" in true and true.get("Failed", {}).get("reason") != _DEADLINE:
+        true.pop("Failed", None)
     name, phase = next((found for found in _DECISIONS if found[0] in true), ("", JobPhase.PENDING))
     if not name and _is_ready(status):
         phase = JobPhase.RUNNING

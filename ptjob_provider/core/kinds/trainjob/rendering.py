@@ -92,11 +92,16 @@ def render(
     installation = installation or Installation()
     this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
     asked = _asked(job, installation.template)
-    longest = _LONGEST_POD - len(f"-{STEP}-0-{_nodes(asked) - 1}{_DRAWN}")
-    asked = with_name(asked, this, longest=longest)
+    asked = with_name(asked, this, longest=_longest_name(asked))
     made = rendered(asked, [_pods(asked, this)], this, together=_with_template, finished=_told_rank(asked, job))
     check_metadata("metadata", made.manifest["metadata"])
     return made
+
+
+def _longest_name(asked: Manifest) -> int:
+    """Return how long the job's name may be: JobSet refuses one with which a pod of any step had too long a name."""
+    steps = [f"{part}-initializer" for part in asked["spec"].get("initializer") or ()]
+    return _LONGEST_POD - max(len(f"-{step}-0-{_nodes(asked) - 1}{_DRAWN}") for step in (STEP, *steps))
 
 
 def _pods(asked: Manifest, attempt: Attempt) -> Pods:

@@ -20,7 +20,7 @@ from ptjob_provider.core.kubernetes.board.metering import Metering
 from ptjob_provider.core.kubernetes.board.owners import Owners
 from ptjob_provider.core.kubernetes.board.reasons import Reasons
 from ptjob_provider.core.kubernetes.board.subjects import by_uid
-from ptjob_provider.core.kubernetes.board.watching import Gone, Mark, Present, Watch
+from ptjob_provider.core.kubernetes.board.watching import Gone, Mark, News, Present, Refused, Watch
 from ptjob_provider.core.kubernetes.board.world import World, packed, unpacked
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.status import JobPhase
@@ -38,6 +38,9 @@ _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _AT_ONCE = 50
 """How many followers are shown their job in one turn of the loop: each unpacks it, and thousands may begin at once."""
 
+_KEPT = 30.0
+"""Seconds that the world of a job is kept, after the server has refused to tell of it, for those who ask again."""
+
 _UNLABELLED_INTERVAL = 30.0
 """Seconds between looks at a job that has lost the label by which it was watched."""
 
@@ -50,6 +53,7 @@ class Board:
         self._keeps = selection.ours or bool(selection.name)
         self._box = Mailbox()
         self._complete: set[str] = set()
+        self._refused: set[str] = set()
         self._worlds: dict[str, World] = {}
         self._versions: dict[str, int] = {}
         self._jobs: dict[str, bytes] = {}
@@ -83,20 +87,24 @@ class Board:
 
     @asynccontextmanager
     async def following(self, ref: JobRef) -> AsyncIterator[World | None]:
-        """Give the job's world once all is known; None if the job is not one of the selection."""
-        await self._box.until(lambda: self._complete == {"jobs", "pods"})
+        """Give the job's world once all is known; None if the job is not one of the selection.
+
+        Raises:
+            PTJobError: the server refuses to tell; it is asked again here, and whoever asks again gets the same world.
+        """
+        await self._box.until(lambda: self._complete == {"jobs", "pods"} and not self._refused)
         world = self._worlds.get(ref.uid)
         if world is None:
             world = self._worlds[ref.uid] = World(ref, self._ask_for_pods)
             self._tasks.create_task(self._telling_followers(world, self._begin(world)))
         world.users += 1
         try:
-            await world.box.until(lambda: world.is_known or self._worlds.get(ref.uid) is not world)
+            await world.box.until(lambda: world.is_known or self._is_not_ours(world))
             yield world if world.is_known else None
         finally:
             world.users -= 1
-            if not world.users and self._worlds.get(ref.uid) is world:
-                self._end(world)
+            if not self._refused:
+                self._end_unused(world)
 
     def world(self, ref: JobRef) -> World | None:
         """Return the world of a job that is followed, once all is known."""
@@ -137,6 +145,15 @@ class Board:
             await self._ask_for_pods(world)
             self._take_job(job)
 
+    def _is_not_ours(self, world: World) -> bool:
+        """Return True if its job is outside the selection; False if the job could not be read."""
+        return self._worlds.get(world.ref.uid) is not world and world.box.error is None
+
+    def _end_unused(self, *worlds: World) -> None:
+        for world in worlds:
+            if not world.users and self._worlds.get(world.ref.uid) is world:
+                self._end(world)
+
     def _end(self, world: World) -> None:
         uid = world.ref.uid
         del self._worlds[uid]
@@ -156,7 +173,7 @@ class Board:
         """Return the job as the server has it; None if it is gone."""
         ref = world.ref
         try:
-            job = await self._until_answered(lambda: self._client.get(paths.jobs(ref.kind, ref.namespace, ref.name)))
+            job = await self._until_answered(lambda: self._client.object(paths.jobs(ref.kind, ref.namespace, ref.name)))
         except JobNotFound:
             return None
         return job if job["metadata"]["uid"] == ref.uid else None
@@ -175,6 +192,7 @@ class Board:
             await work
         except PTJobError as error:
             self._worlds.pop(world.ref.uid, None)
+            self._versions.pop(world.ref.uid, None)  # who asks again is to be shown the job
             self._drop(world)
             world.box.fail(error)
 
@@ -202,14 +220,17 @@ class Board:
         untold: set[str] = set()
         async with aclosing(Watch(self._client, path, self._selection.of_jobs).news()) as news:
             async for each in news:
+                self._see_whether_refused("jobs", each)
                 if isinstance(each, Present):
                     untold.discard(each.object["metadata"]["uid"])
                     self._take_job(each.object)
                 elif isinstance(each, Gone):
-                    self._lose_job(each.object["metadata"]["uid"])
+                    self._lose_job(each.object["metadata"]["uid"], is_told=True)
                 elif each is Mark.BEGIN:
                     untold = {*self._worlds, *self._jobs, *self._ended}
-                else:
+                elif each is Mark.RESTORED:
+                    self._versions.clear()
+                elif each is Mark.COMPLETE:
                     self._lose_jobs(untold)
                     self._is_complete("jobs")
 
@@ -227,6 +248,7 @@ class Board:
         elif self._is_kept(job):
             self._versions[uid] = version
             self._jobs[uid] = packed(_stripped(job))
+            self._ended.discard(uid)  # it has been set back
         elif self._keeps:
             self._forget(uid)
             self._ended.add(uid)
@@ -257,24 +279,30 @@ class Board:
         for uid in uids:
             self._lose_job(uid)
 
-    def _lose_job(self, uid: str) -> None:
+    def _lose_job(self, uid: str, *, is_told: bool = False) -> None:
+        """Forget a job that is not selected any more; whether it is gone is asked, unless the server has told."""
         world = self._worlds.get(uid)
         self._owners.forget(uid)
         self._forget(uid)
         self._ended.discard(uid)
-        if world is not None and self._selection.name:
+        if world is not None and is_told and self._selection.name:
             world.show_job(None)
         elif world is not None:
             self._tasks.create_task(self._telling_followers(world, self._verify(world)))
 
     async def _verify(self, world: World) -> None:
-        """See whether a job that is not selected any more is gone, or has only lost its label and is asked for now."""
+        """See whether a job that is not selected any more is gone, or has only lost its label and is asked for now.
+
+        One that was not listed may be there as well: a server may be behind.
+        """
         while self._worlds.get(world.ref.uid) is world:
             job = await self._asked(world)
             if job is None:
                 world.show_job(None)
                 return
             self._take_job(job)
+            if self._selection.has(job):
+                return
             await asyncio.sleep(_UNLABELLED_INTERVAL)
 
     def _forget(self, uid: str) -> None:
@@ -297,6 +325,7 @@ class Board:
         untold: dict[str, str] = {}
         async with aclosing(Watch(self._client, path, self._of_pods()).news()) as news:
             async for each in news:
+                self._see_whether_refused("pods", each)
                 if isinstance(each, Present):
                     untold.pop(each.object["metadata"]["uid"], None)
                     self._take_pod(each.object)
@@ -305,7 +334,9 @@ class Board:
                     self._lose_pod(self._owners.uid_of(each.object), _stripped(each.object))
                 elif each is Mark.BEGIN:
                     untold = self._known_pods()
-                else:
+                elif each is Mark.RESTORED:
+                    self._forget_versions_of_pods()
+                elif each is Mark.COMPLETE:
                     self._lose_pods(untold)
                     self._is_complete("pods")
 
@@ -326,7 +357,7 @@ class Board:
             return
         world = self._worlds.get(job)
         if world is not None:
-            world.show_pod(_stripped(pod))
+            world.show_pod(_stripped(pod), is_news=True)
             self._look_at(world)
         elif self._keeps and job not in self._ended:
             self._pods.setdefault(job, {})[pod["metadata"]["uid"]] = packed(_stripped(pod))
@@ -349,6 +380,28 @@ class Board:
         for pod, job in untold.items():
             last = self._worlds[job].pods.get(pod) if job in self._worlds else None
             self._lose_pod(job, last or {"metadata": {"uid": pod}})
+
+    def _forget_versions_of_pods(self) -> None:
+        for world in self._worlds.values():
+            world.forget_versions()
+
+    # --- both
+
+    def _see_whether_refused(self, part: str, news: News) -> None:
+        """Tell all who follow a job here when the server begins to refuse, and let them in again when it answers."""
+        if isinstance(news, Refused):
+            self._refused.add(part)
+            self._refuse(news.error)
+        elif part in self._refused and news is not Mark.BEGIN:
+            self._refused.discard(part)
+            if not self._refused:
+                self._refuse(None)
+                asyncio.get_running_loop().call_later(_KEPT, self._end_unused, *self._worlds.values())
+
+    def _refuse(self, error: PTJobError | None) -> None:
+        self._box.refuse(error)
+        for world in self._worlds.values():
+            world.box.refuse(error)
 
     def _is_complete(self, part: str) -> None:
         self._complete.add(part)

@@ -3,6 +3,10 @@
 The first state comes as a streaming list where the server has it (KEP-3157), else page by page. A watch is ended by
 the server after some minutes, by a proxy when it likes, and answers 410 when it has missed too much; then it is opened
 again from the last version that was seen, or everything is told anew. Bookmarks keep that version young.
+
+A server whose etcd was restored has forgotten that version. Some say that it is too large; Kubernetes 1.34 opens the
+watch and says nothing at all (tried), so that a silent one is doubted. Everything is told anew then, twice: that its
+versions are lower than those told before is known only at the end of the first list.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from enum import Enum, auto
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PTJobError
 from ptjob_provider.core.kubernetes.client import METADATA, METADATA_LIST
 
 if TYPE_CHECKING:
@@ -35,13 +39,20 @@ _WATCH_SECONDS = (300, 600)
 _SILENCE = 150.0
 """Seconds without a byte after which a watch is dead: the server sends a bookmark every minute."""
 
+_QUOTED = 200
 _SETTLED = 5.0
 """Seconds after which a watch that ends has not failed: one that ends sooner is opened again with pauses."""
+
+_DOUBT = 60.0
+"""Seconds for which open watches may say nothing, not even by bookmarks, before the server is asked its version."""
 
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 """Seconds between tries to reach a server that does not answer; the last one again and again."""
 
 _INITIAL_END = "k8s.io/initial-events-end"
+
+_AHEAD = "Too large resource version"
+"""In the server's text where a version is not known yet, or not any more: so it is in every version of Kubernetes."""
 
 
 class Mark(Enum):
@@ -51,6 +62,10 @@ class Mark(Enum):
     """Everything that is there is told from here on, whether it was told before or not."""
     COMPLETE = auto()
     """It has been told: what was not told since `BEGIN` is not there any more."""
+    ANSWERED = auto()
+    """The server has opened a watch."""
+    RESTORED = auto()
+    """The server was set back: what is told next counts although its versions are lower than those told before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +82,14 @@ class Gone:
     object: Manifest
 
 
-News = Mark | Present | Gone
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The server has refused to tell, and is asked again."""
+
+    error: PTJobError
+
+
+News = Mark | Present | Gone | Refused
 
 
 class Watch:
@@ -89,38 +111,63 @@ class Watch:
         self._of_watch = {"accept": METADATA} if metadata_only else {}
         self._selector = selector or {}
         self._version = ""
+        self._newest = 0
+        self._silence = 0.0
+        self._silent_since: float | None = None
         self._failures = 0
         self._said = ""
 
     async def news(self) -> AsyncGenerator[News, None]:
-        """Yield what is there, then what changes, without end.
-
-        Raises:
-            PermissionDenied, ClusterError: the server refuses for good. One that does not answer is asked again.
-        """
+        """Yield what is there, then what changes, without end: who refuses or does not answer is asked again."""
         while True:
-            opened, asked = time.monotonic(), None
+            opened, failure = time.monotonic(), None
             try:
                 async with aclosing(self._one_connection()) as news:
                     async for each in news:
                         self._say_that_it_works(each)
                         yield each
-                why = "ended by the server"
-            except ClusterUnavailable as error:
-                why, asked = str(error), error.retry_after
-            except ClusterError as error:
-                if error.code != HTTPStatus.GONE:
-                    raise
-                self._version, why = "", "its version is forgotten"
+            except PTJobError as error:
+                failure = error
+            self._count_silence()
+            if failure is not None and self._is_refused(failure):
+                yield Refused(failure)
             has_lasted = time.monotonic() - opened >= _SETTLED
             self._failures = 0 if has_lasted else self._failures + 1
+            asked = failure.retry_after if isinstance(failure, ClusterUnavailable) else None
             if not has_lasted or asked is not None:
-                await self._pause(why, asked)
+                await self._pause(str(failure or "ended by the server"), asked)
 
-    def _one_connection(self) -> AsyncGenerator[News, None]:
+    def _is_refused(self, failure: PTJobError) -> bool:
+        """Return True for a refusal; forget a version that the server does not know, so that all is listed anew."""
+        is_gone = isinstance(failure, ClusterError) and failure.code == HTTPStatus.GONE
+        is_away = isinstance(failure, ClusterUnavailable)
+        if is_gone or (is_away and _AHEAD in str(failure)):
+            self._version = ""
+        return not is_gone and not is_away
+
+    async def _one_connection(self) -> AsyncGenerator[News, None]:
+        if self._version and self._silence >= _DOUBT:
+            await self._see_whether_restored()
+        async with aclosing(self._from_where_it_was()) as news:
+            async for each in news:
+                yield each
+
+    def _from_where_it_was(self) -> AsyncGenerator[News, None]:
         if self._version:
             return self._changes(resourceVersion=self._version)
         return self._streamed_list() if self._client.streams_lists else self._paged_list()
+
+    async def _see_whether_restored(self) -> None:
+        found = await self._client.get(self._path, limit="1", **self._of_list, **self._selector)
+        version = str((found.get("metadata") or {}).get("resourceVersion"))
+        self._silence = 0.0
+        if version.isdecimal() and int(version) < int(self._version):
+            self._version = ""
+
+    def _count_silence(self) -> None:
+        if self._silent_since is not None:
+            self._silence += time.monotonic() - self._silent_since
+            self._silent_since = None
 
     async def _streamed_list(self) -> AsyncGenerator[News, None]:
         yield Mark.BEGIN
@@ -137,7 +184,10 @@ class Watch:
             for each in page.items:
                 yield Present(each)
             version = page.version
-        self._version = version
+        if self._was_restored(version):
+            yield Mark.RESTORED
+            return
+        self._go_on_from(version)
         yield Mark.COMPLETE
         async for change in self._changes(resourceVersion=version):
             yield change
@@ -145,17 +195,34 @@ class Watch:
     async def _changes(self, **since: str) -> AsyncGenerator[News, None]:
         is_complete = bool(self._version)
         async for event in self._events(since):
+            if event is None:
+                self._silent_since = time.monotonic()
+                yield Mark.ANSWERED
+                continue
+            self._silence, self._silent_since = 0.0, None
             seen, kind = event["object"], event["type"]
             meta = seen["metadata"]
             if kind == "BOOKMARK" and (meta.get("annotations") or {}).get(_INITIAL_END):
+                if self._was_restored(meta["resourceVersion"]):
+                    yield Mark.RESTORED
+                    return
                 is_complete = True
                 yield Mark.COMPLETE
             elif kind != "BOOKMARK":
                 yield Gone(seen) if kind == "DELETED" else Present(seen)
             if is_complete:
-                self._version = meta["resourceVersion"]
+                self._go_on_from(meta["resourceVersion"])
 
-    async def _events(self, since: Mapping[str, str]) -> AsyncGenerator[dict[str, Any], None]:
+    def _was_restored(self, version: str) -> bool:
+        """Return True if the collection is older than what was seen before, and count versions from it."""
+        before, self._newest = self._newest, int(version)
+        return self._newest < before
+
+    def _go_on_from(self, version: str) -> None:
+        self._version, self._newest = version, max(self._newest, int(version))
+
+    async def _events(self, since: Mapping[str, str]) -> AsyncGenerator[dict[str, Any] | None, None]:
+        """Yield None when the watch is open, then its events."""
         query = {
             **self._selector,
             **since,
@@ -164,6 +231,7 @@ class Watch:
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 - spreads load, keeps no secret
         }
         async with self._client.stream(self._path, silence=_SILENCE, **self._of_watch, **query) as chunks:
+            yield None
             async for line in _lines(chunks):
                 yield _checked(line, self._path)
 
@@ -175,7 +243,7 @@ class Watch:
         await asyncio.sleep(max(ours * random.uniform(0.5, 1.0), asked or 0.0))  # noqa: S311 - as above
 
     def _say_that_it_works(self, news: News) -> None:
-        if self._said and news is not Mark.BEGIN:
+        if self._said and news not in (Mark.BEGIN, Mark.RESTORED):
             logger.info("%s: is watched again", self._path)
             self._said = ""
 
@@ -194,8 +262,18 @@ def _checked(line: bytes, path: str) -> dict[str, Any]:
         event: dict[str, Any] = json.loads(line)
     except ValueError:
         raise ClusterUnavailable(f"{path}: the watch was cut within an event") from None
+    if not _is_event(event):
+        raise ClusterError(f"{path}: this is no event of a watch: {line[:_QUOTED].decode(errors='replace')}")
     if event["type"] != "ERROR":
         return event
     status = event["object"]
     code, text = status.get("code") or 0, f"{path}: the watch was ended: {status.get('message')}"
     raise ClusterError(text, code=code) if code == HTTPStatus.GONE else ClusterUnavailable(text, code=code)
+
+
+def _is_event(found: Any) -> bool:
+    """Return True if a line is a watch event; a gateway may have sent a page of its own."""
+    if not isinstance(found, dict) or not isinstance(found.get("object"), dict) or "type" not in found:
+        return False
+    meta = found["object"].get("metadata")
+    return found["type"] == "ERROR" or (isinstance(meta, dict) and str(meta.get("resourceVersion")).isdecimal())

@@ -103,12 +103,21 @@ class World:
         self.is_known = True
         self.box.ring()
 
-    def show_pod(self, pod: Manifest) -> None:
-        """Take a pod as it is now; what is known to be gone, or as it was later, stays."""
+    def show_pod(self, pod: Manifest, *, is_news: bool = False) -> None:
+        """Take a pod as it is now; what is known to be gone, or as it was later, stays.
+
+        Args:
+            pod: the object.
+            is_news: whether the watch tells it: a pod is back that was only not listed, by a server that was behind.
+        """
         uid = pod["metadata"]["uid"]
-        is_gone = any(uid == lost["metadata"]["uid"] for _, lost in self._gone or ())
-        if is_gone or _version(pod) < _version(self._pods.get(uid)):
+        lost = [gone for _, gone in self._gone or () if gone["metadata"]["uid"] == uid]
+        last = lost[-1] if lost else self._pods.get(uid)
+        if _version(pod) < _version(last) or (lost and not is_news):
             return
+        if self._gone is not None and lost:
+            others = [each for each in self._gone if each[1]["metadata"]["uid"] != uid]
+            self._gone = deque(others, maxlen=_REMEMBERED)
         self._pods[uid] = pod
         if self.is_known:
             self.box.ring()
@@ -120,6 +129,12 @@ class World:
         self._number_of_gone += 1
         self._gone.append((self._number_of_gone, pod))
         self.box.ring()
+
+    def forget_versions(self) -> None:
+        """Take what is told of pods next for the newest, whatever its version: the server was set back."""
+        self._gone = None
+        for pod in self._pods.values():
+            pod["metadata"].pop("resourceVersion", None)
 
     def show_events(self, events: Mapping[str, Manifest]) -> None:
         """Take the events that were found about the job and its pods: uid → event.
@@ -145,7 +160,7 @@ class World:
         """Yield what is there as soon as all of it is known, and again after each change; see `Backend.watch`.
 
         Raises:
-            ClusterError: the server refuses to let this be watched.
+            PTJobError: the server refuses to let this be watched; who reads logs goes on with what is known.
         """
         seen, told = -1, 0
         while True:
@@ -190,7 +205,7 @@ class World:
         before = self.box.version
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):  # `wait_for` may swallow a cancellation before Python 3.12
-                await self.box.until(lambda: self.box.version > before)
+                await self.box.until(lambda: self.box.version > before, though_refused=True)
 
     def used(self) -> dict[str, Use]:
         """Return what its replicas were measured to use since it is followed, by their names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
@@ -45,6 +46,12 @@ def is_skipped(read: LogCursor, last: Run | None, oldest: Run) -> bool:
     return True
 
 
+def is_mislabelled(read: LogCursor, run: Run) -> bool:
+    """Return True if the last line was reported for an earlier run although this one wrote it."""
+    is_earlier = read.pod_uid == run.pod_uid and read.restart_count < run.restart_count
+    return is_earlier and not run.began_after(read.timestamp)
+
+
 def rotated(replica: str, place: LogCursor, until: str) -> LogLine:
     """Say that the lines behind a place are not in the newest file any more, or may not be.
 
@@ -63,6 +70,19 @@ def skipped(replica: str, place: LogCursor, until: Run) -> LogLine:
     """Say that what came behind a place was removed before this run could be read."""
     is_same_pod = place.pod_uid == until.pod_uid
     return _gap(replica, place, until.started_at, _STARTED_AGAIN if is_same_pod else "its pod had been replaced")
+
+
+def mislabelled(replica: str, place: LogCursor, run: Run, begin: LogCursor) -> LogLine:
+    """Say that the run before this one may not have been read: the last line was told as its, and is this one's.
+
+    Args:
+        replica: whose log it is.
+        place: the place of that line.
+        run: the run that it belongs to.
+        begin: the beginning of the pod's log.
+    """
+    said = _gap(replica, begin, run.started_at, _STARTED_AGAIN, is_certain=False)
+    return replace(said, cursor=replace(place, restart_count=run.restart_count))
 
 
 def mistaken(replica: str, run: Run, until: str) -> LogLine:

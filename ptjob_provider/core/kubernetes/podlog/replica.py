@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterError
+from ptjob_provider.core.errors import ClusterError, JobNotFound
 from ptjob_provider.core.kubernetes.podlog import losses, runs
 from ptjob_provider.core.status import JobPhase
 
@@ -52,6 +52,11 @@ class Replica:
         with contextlib.suppress(ClusterError):
             await self._world.ask_for_pods()
         return await self.pod()
+
+    async def check_job(self) -> None:
+        """Raise JobNotFound if the job is gone: its pod may have run since it was seen last."""
+        if await self._world.job() is None:
+            raise JobNotFound(f"{self}: the job is gone, and its log with it, if there was one")
 
     async def change(self) -> None:
         """Return after the next change, or after a moment."""

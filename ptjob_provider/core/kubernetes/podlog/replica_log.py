@@ -46,6 +46,9 @@ _TRIES = 8
 _FEW_TRIES = 5
 """The same for whoever only wants to see what is there now: for some seconds."""
 
+_TRIES_OF_A_REFUSAL = 2
+"""The same where the answer is that there is no log: a gateway may have said it."""
+
 _PORTION = 1024 * 1024
 """Characters that are read at once where no stream is kept open; what is left comes with the next portion."""
 
@@ -104,7 +107,7 @@ class ReplicaLog:
         """Yield the lines after the cursor that are there now.
 
         Raises:
-            JobNotFound: the pod is gone, and its log with it.
+            JobNotFound: the pod is gone, and its log with it; or the job is, whose pod was not seen to run.
         """
         self._at.read = since
         pod = await self._replica.pod()
@@ -114,15 +117,16 @@ class ReplicaLog:
                 raise JobNotFound(f"{self._replica}: the pod is gone, and its log with it")
         run = self._replica.newest(pod)
         if pod is None or run is None:
+            await self._replica.check_job()
             return
         async for line in self._missed(pod, run):
             yield line
         try:
             async for line in self._read_now(run):
                 yield line
-        except (InvalidSpec, _AnotherRun):
-            return  # 400: the container never started, or its log was removed
-        except NodeRefused as refused:
+        except _AnotherRun:
+            return
+        except (InvalidSpec, NodeRefused) as refused:  # 400: its log was removed
             raise JobNotFound(f"{self._replica}: {refused}") from refused
 
     # --- one run
@@ -133,9 +137,10 @@ class ReplicaLog:
             try:
                 async for line in self._read_to_end(run):
                     yield line
-            except ClusterUnavailable:
+            except (ClusterUnavailable, InvalidSpec) as error:
                 self._patience.fails()
-                if self._patience.failures >= _FEW_TRIES:
+                tries = _FEW_TRIES if isinstance(error, ClusterUnavailable) else _TRIES_OF_A_REFUSAL
+                if self._patience.failures >= tries:
                     raise
                 await self._patience.pause()
             else:
@@ -234,10 +239,8 @@ class ReplicaLog:
         for line in self._never_told(pod):
             yield line
         before = runs.before(pod, run)
-        oldest = before or run
-        read = self._at.read or self._replica.start_of_pod(pod)
-        if losses.is_skipped(read, self._at.last, oldest):
-            yield losses.skipped(self._name, read, oldest)
+        for line in self._removed(pod, run, before):
+            yield line
         is_told = before is not None and self._at.is_told(before)
         if before is None or (is_told and not before.is_same(self._unchecked)):
             return
@@ -394,6 +397,15 @@ class ReplicaLog:
         unread, self._unchecked = losses.start_of_run(self._unchecked), None
         if reader.has_reached:
             yield replace(losses.skipped(self._name, unread, run), cursor=self._at.read)
+
+    def _removed(self, pod: Manifest, run: Run, before: Run | None) -> Iterator[LogLine]:
+        """Say that something was removed before the oldest run that the node keeps, or may have been."""
+        begin, oldest = self._replica.start_of_pod(pod), before or run
+        read = self._at.read or begin
+        if losses.is_skipped(read, self._at.last, oldest):
+            yield losses.skipped(self._name, read, oldest)
+        elif before is None and self._at.last is None and losses.is_mislabelled(read, run):
+            yield losses.mislabelled(self._name, read, run, begin)
 
     def _never_told(self, pod: Manifest | None) -> Iterator[LogLine]:
         """Say that a run was never read whose pod is gone, where lines of the next one had been told as its."""

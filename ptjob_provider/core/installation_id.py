@@ -1,0 +1,63 @@
+"""Read the ids of an Airflow installation from its Variables: one Variable for each id, and usually one id.
+
+The key has the id, so that all ids can be listed at once; two workers that make one at the same moment leave two, and
+both are the installation's for ever. The value says where the id was made: it is another place where the database has
+been copied, or where the installation has moved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ptjob_provider.core.identity import Instance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+KEY_PREFIX = "ptjob_instance_"
+
+DESCRIPTION = "Tells the training jobs of this Airflow from those of others (ptjob-provider). Only delete it in a copy."
+
+NO_ADDRESS = "an Airflow without [api] base_url"
+
+
+def instance_of(keys: Iterable[str]) -> Instance | None:
+    """Return whom the Variables' keys name; None if there is no id among them."""
+    ids = sorted(key.removeprefix(KEY_PREFIX) for key in keys if key.startswith(KEY_PREFIX))
+    return Instance(ids[0], frozenset(ids[1:])) if ids else None
+
+
+def origin_of(base_url: str, execution_api_url: str, namespace: str) -> str:
+    """Return where an installation is, as its workers see it; all that is known tells it from others."""
+    said = {
+        "[api] base_url": base_url,
+        "[core] execution_api_server_url": execution_api_url,
+        "the pods' namespace": namespace,
+    }
+    return ", ".join(f"{name} {text}" for name, text in said.items() if text) or NO_ADDRESS
+
+
+def names_host(origin: str, host: str) -> bool:
+    """Return whether one of an origin's addresses is on this host."""
+    return any(urlsplit(word.rstrip(",")).hostname == host for word in origin.split())
+
+
+def origin_mismatch(origins: Mapping[str, str], here: str) -> str:
+    """Return why the ids may be another installation's, and what to do, as text; "" if they were made here.
+
+    Args:
+        origins: each id's Variable: its key, and what it says about where it was made.
+        here: what it would say here.
+    """
+    others = {key: origin for key, origin in origins.items() if origin != here}
+    if not others:
+        return ""
+    renew = "; ".join(f"airflow variables delete {key}" for key in sorted(origins))
+    keep = "; ".join(f"airflow variables set {key} '{here}'" for key in sorted(others))
+    return (
+        f"the id that tells this Airflow's jobs from others' was made elsewhere: {min(others.values())}; here is "
+        f"{here}. If this database is a copy of another Airflow's, give it an id of its own before any of its tasks "
+        f"run: {renew}. If this is the Airflow that has always had the id: {keep}. Where workers see different "
+        "addresses, set [ptjob] instance"
+    )

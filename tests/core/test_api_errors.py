@@ -1,0 +1,185 @@
+"""Requests about a job that are refused for a while: waited out with two sentences, and never the job's end."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fakes import ListSink, ScriptedBackend
+from ptjob_provider.core import api_errors
+from ptjob_provider.core.api_errors import ApiErrors
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.conclusion import Outcome
+from ptjob_provider.core.errors import (
+    ClusterError,
+    ClusterUnavailable,
+    InvalidSpec,
+    JobNotFound,
+    PermissionDenied,
+    PTJobError,
+)
+from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.submission import Submission
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ptjob_provider.core.identity import Manifest
+
+FORBIDDEN = PermissionDenied('pods is forbidden: User "ptjob" cannot watch resource "pods" (403)', code=403)
+REFUSALS = [
+    FORBIDDEN,
+    PermissionDenied("Unauthorized (401)", code=401),
+    ClusterError("bad gateway configuration (400)", code=400),
+    ClusterError("404 page not found (404)", code=404),
+    ClusterError("Not Acceptable (406)", code=406),
+    ClusterError("Unsupported Media Type (415)", code=415),
+    InvalidSpec("the kubeconfig is being written"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_errors, "_PAUSE", (0.01, 0.01))
+
+
+def job(*conditions: str) -> Manifest:
+    """Return a job of one pod."""
+    said = {"status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-11-20T12:00:00Z"}
+    role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"namespace": "team", "name": "digits", "uid": "u", "creationTimestamp": "2026-11-20T12:00:00Z"},
+        "spec": {"pytorchReplicaSpecs": {"Master": role}},
+        "status": {"startTime": "2026-11-20T12:00:00Z", "conditions": [{"type": each, **said} for each in conditions]},
+    }
+
+
+def backend_with(*conditions: str) -> ScriptedBackend:
+    """Return a back-end that has the job, and rank 0's one line."""
+    backend = ScriptedBackend()
+    backend.jobs["team", "digits"] = job(*conditions)
+    backend.worlds = [Observation(job=backend.jobs["team", "digits"])]
+    at = "2026-11-20T12:00:01Z"
+    cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=at, ordinal=0)
+    backend.lines = [LogLine(text="one", timestamp=at, cursor=cursor)]
+    return backend
+
+
+async def followed(backend: ScriptedBackend, sink: ListSink, **how: Any) -> Any:
+    async with asyncio.timeout(30):
+        return await follow(backend, Submission.of(job()), sink=sink, **how)
+
+
+def about_refusals(sink: ListSink) -> list[str]:
+    return [text for text in sink.notices if "API server" in text]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=str)
+@pytest.mark.parametrize("verb", ["watch", "logs", "pods_gone"])
+async def test_a_passing_refusal_does_not_end_following(refusal: PTJobError, verb: str) -> None:
+    """It is said once when it begins, in the server's words and with how long it is borne, and once when it ends."""
+    backend, sink = backend_with("Failed"), ListSink()
+    backend.refusals[verb] = [refusal] * 4
+
+    conclusion = await followed(backend, sink, api_error_timeout=60)
+
+    assert conclusion.outcome is Outcome.FAILED
+    assert sink.lines == ["one"]
+    began, ended = about_refusals(sink)
+    assert str(refusal) in began
+    assert "up to 60 s" in began
+    assert "answers again" in ended
+    assert backend.deleted == []
+
+
+async def test_a_job_that_is_past_its_deadline_is_deleted_as_soon_as_that_is_allowed() -> None:
+    """A refused deletion is asked for again."""
+    backend, sink = backend_with("Running"), ListSink()
+    backend.refusals["delete"] = [FORBIDDEN] * 3
+
+    conclusion = await followed(backend, sink, deadline=datetime(2026, 11, 20, tzinfo=UTC))
+
+    assert conclusion.outcome is Outcome.TIMED_OUT
+    assert not backend.jobs
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=str)
+async def test_a_lasting_refusal_is_an_error_that_a_retry_may_mend(refusal: PTJobError) -> None:
+    """It says which job was left running, for how long it was refused, and what to look at."""
+    backend, sink = backend_with("Running"), ListSink()
+    backend.refusals["watch"] = [refusal] * 10_000
+
+    with pytest.raises(ClusterUnavailable, match=r"^team/digits: .*refused.* left as it is.*Role") as raised:
+        await followed(backend, sink, api_error_timeout=0.05)
+
+    assert str(refusal) in str(raised.value)
+    assert raised.value.retryable
+    assert len(about_refusals(sink)) == 1
+    assert backend.jobs
+
+
+async def test_what_is_written_on_the_job_may_be_refused() -> None:
+    """A gateway's 400 to an annotation says nothing about the job."""
+    backend, sink = backend_with("Succeeded"), ListSink()
+    backend.refusals["patch"] = [ClusterError("bad request", code=400)] * 10
+
+    assert (await followed(backend, sink)).outcome is Outcome.SUCCEEDED
+
+
+async def test_refusals_count_from_the_last_answer() -> None:
+    """A stream that was open in between was answered, whether it said anything or not."""
+    told: list[str] = []
+    errors = ApiErrors("team/digits", told.append, timeout=0.2)
+    opened = 0
+
+    async def silent() -> AsyncGenerator[int, None]:
+        nonlocal opened
+        opened += 1
+        await asyncio.sleep(0.05)
+        if opened <= 10:
+            raise FORBIDDEN
+        yield opened
+
+    assert [number async for number in errors.stream(silent)] == [11]
+    assert len([text for text in told if "answers again" in text]) == 10
+
+
+async def test_what_two_requests_are_refused_is_said_once() -> None:
+    """The sentence that it is over comes with the last of them."""
+    told: list[str] = []
+    errors = ApiErrors("team/digits", told.append, timeout=60)
+    refusals = {"one": 3, "two": 6}
+
+    async def ask(who: str) -> str:
+        if refusals[who]:
+            refusals[who] -= 1
+            raise FORBIDDEN
+        return who
+
+    assert await asyncio.gather(errors.answer(lambda: ask("one")), errors.answer(lambda: ask("two"))) == ["one", "two"]
+    assert len(told) == 2
+
+
+async def test_a_job_that_is_gone_is_no_refusal() -> None:
+    """Whoever asks is told at once."""
+    told: list[str] = []
+    errors = ApiErrors("team/digits", told.append)
+
+    async def gone() -> None:
+        raise JobNotFound("gone", code=404)
+
+    async def gone_stream() -> AsyncGenerator[None, None]:
+        raise JobNotFound("gone", code=404)
+        yield
+
+    with pytest.raises(JobNotFound):
+        await errors.answer(gone)
+    with pytest.raises(JobNotFound):
+        await anext(errors.stream(gone_stream))
+    assert told == []

@@ -1,0 +1,268 @@
+"""A board whose API server refuses for a while, was restored from a backup, or is behind: nothing it knows is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptjob_provider.core.errors import ClusterError, PermissionDenied, PTJobError
+from ptjob_provider.core.hub import open_keys, opened
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
+from ptjob_provider.core.kubernetes.board import followed
+from ptjob_provider.core.kubernetes.board.board import Board
+from ptjob_provider.core.status import JobPhase
+from stand_in_watches import FORBIDDEN, StandInCluster, job, pod, ref_of, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ptjob_provider.core.backend import Observation
+    from ptjob_provider.core.identity import JobRef
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> StandInCluster:
+    """A cluster with a running job."""
+    stand_in = StandInCluster()
+    stand_in.serve(monkeypatch)
+    stand_in.put("pytorchjobs", job("digits", "Running"))
+    stand_in.put("pods", pod("digits"))
+    return stand_in
+
+
+@pytest.fixture
+def backend() -> KubernetesBackend:
+    """What asks it."""
+    return KubernetesBackend(ClusterConfig())
+
+
+def phase(seen: Observation) -> JobPhase | None:
+    return pytorchjob.read_status(seen.job).phase if seen.job else None
+
+
+async def again(backend: KubernetesBackend, ref: JobRef) -> AsyncGenerator[Observation, None]:
+    """Watch as whoever asks again after each refusal."""
+    while True:
+        with suppress(PTJobError):
+            async with aclosing(backend.watch(ref)) as watch:
+                async for seen in watch:
+                    yield seen
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("plural", ["pytorchjobs", "pods"])
+async def test_a_refused_watch_is_opened_again_for_everybody_who_asks_again(
+    server: StandInCluster, backend: KubernetesBackend, plural: str
+) -> None:
+    """All who follow a job here hear the server's words, and see its end once it answers."""
+    server.put("pytorchjobs", job("other", "Running"))
+    refs = [ref_of(job("digits")), ref_of(job("other"))]
+    async with aclosing(backend.watch(refs[0])) as one, aclosing(backend.watch(refs[1])) as two:
+        await until(one, lambda seen: phase(seen) is JobPhase.RUNNING)
+        await until(two, lambda seen: phase(seen) is JobPhase.RUNNING)
+        server.refused["watch", plural] = ClusterError("not now", code=403)
+        server.cut()
+        for watch in (one, two):
+            with pytest.raises(ClusterError, match="not now"):
+                await until(watch, lambda _: False)
+        with pytest.raises(ClusterError, match="not now"):
+            await anext(backend.watch(refs[0]))
+        del server.refused["watch", plural]
+        for ref in refs:
+            server.put("pytorchjobs", job(ref.name, "Running", "Succeeded"))
+
+        for ref in refs:
+            async with aclosing(again(backend, ref)) as watch:
+                await until(watch, lambda seen: phase(seen) is JobPhase.SUCCEEDED)
+
+
+async def test_a_pod_that_went_while_the_watch_was_refused_is_told_with_its_last_state(
+    server: StandInCluster, backend: KubernetesBackend
+) -> None:
+    """The follower had left for a moment, as nobody told it anything."""
+    ref = ref_of(job("digits"))
+    async with aclosing(backend.watch(ref)) as watch:
+        await until(watch, lambda seen: bool(seen.pods))
+        server.refused["watch", "pods"] = FORBIDDEN
+        server.cut()
+        with pytest.raises(PermissionDenied):
+            await until(watch, lambda _: False)
+    server.put("pods", pod("digits", "Failed", code=7))
+    server.remove("pods", "digits-master-0")
+    del server.refused["watch", "pods"]
+
+    async with aclosing(again(backend, ref)) as watch:
+        seen = await until(watch, lambda seen: any(each["status"]["phase"] == "Failed" for each in seen.pods))
+
+    ended = seen.pods[0]["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert ended["exitCode"] == 7
+
+
+async def test_who_reads_a_log_goes_on_while_the_watch_is_refused(server: StandInCluster) -> None:
+    """Its stream is another request, and may be served."""
+    async with followed(ClusterConfig(), ref_of(job("digits"))) as world:
+        server.refused["watch", "pods"] = FORBIDDEN
+        server.cut()
+        with pytest.raises(PermissionDenied):
+            await asyncio.wait_for(world.box.until(lambda: False), 30)
+
+        await world.change(0.01)
+
+        assert await world.pod("digits-master-0")
+        assert await world.job()
+
+
+async def test_a_follower_who_gave_up_leaves_nothing_behind(
+    server: StandInCluster, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept for those who ask again is forgotten a while after the server has answered."""
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.board.board._KEPT", 0.05)
+    server.put("pytorchjobs", job("other", "Running"))
+    server.put("pytorchjobs", job("third", "Running"))
+    left, stays, third = (ref_of(job(name)) for name in ("digits", "other", "third"))
+    async with (
+        followed(ClusterConfig(), third),  # so that the other two share a board
+        aclosing(backend.watch(left)) as one,
+        followed(ClusterConfig(), stays) as kept,
+    ):
+        await until(one, lambda seen: phase(seen) is JobPhase.RUNNING)
+        server.refused["watch", "pytorchjobs"] = FORBIDDEN
+        server.cut()
+        with pytest.raises(PermissionDenied):
+            await until(one, lambda _: False)
+        del server.refused["watch", "pytorchjobs"]
+        (board,) = [found for key in open_keys() if isinstance(found := opened(key), Board) and len(found._worlds) == 2]
+
+        async with asyncio.timeout(30):
+            while kept.box.refused is not None or len(board._worlds) > 1:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+
+        assert set(board._worlds) == {stays.uid}
+
+
+async def test_a_job_that_may_not_be_read_is_shown_to_whoever_asks_again(
+    server: StandInCluster, backend: KubernetesBackend
+) -> None:
+    """It has ended, so that it is not kept, and is asked for by its name."""
+    server.put("pytorchjobs", job("other", "Running"))
+    server.put("pytorchjobs", job("digits", "Succeeded"))
+    async with followed(ClusterConfig(), ref_of(job("other"))), followed(ClusterConfig(), ref_of(job("third"))):
+        server.refused["list", "pods"] = FORBIDDEN
+        with pytest.raises(PermissionDenied):
+            await anext(backend.watch(ref_of(job("digits"))))
+        server.refused.clear()
+
+        async with aclosing(backend.watch(ref_of(job("digits")))) as watch:
+            await until(watch, lambda seen: phase(seen) is JobPhase.SUCCEEDED)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_after_a_restore_of_etcd_the_jobs_are_told_anew(
+    server: StandInCluster, backend: KubernetesBackend, *, beside: bool
+) -> None:
+    """Versions begin at lower numbers: what is told then is no older than what was known."""
+    ref = ref_of(job("digits"))
+    if beside:
+        server.put("pytorchjobs", job("other", "Running"))
+    backup = server.backup()
+    for _ in range(20):
+        server.put("pytorchjobs", job("digits", "Running", "Restarting"))
+        server.put("pods", pod("digits", "Failed", code=1))
+    others = [ref_of(job("other"))] if beside else []
+    async with aclosing(backend.watch(ref)) as watch:
+        for other in others:
+            async with aclosing(backend.watch(other)) as neighbour:
+                await until(neighbour, lambda seen: phase(seen) is JobPhase.RUNNING)
+        await until(watch, lambda seen: [each["status"]["phase"] for each in seen.pods] == ["Failed"])
+
+        server.restore(backup)
+        restored = await until(watch, lambda seen: [each["status"]["phase"] for each in seen.pods] == ["Running"])
+        server.put("pytorchjobs", job("digits", "Running", "Succeeded"))
+        await until(watch, lambda seen: phase(seen) is JobPhase.SUCCEEDED)
+
+    assert restored.job is not None
+    assert server.opened < 20
+
+
+async def test_a_server_that_is_mute_after_a_restore_is_found_out(
+    server: StandInCluster, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It opens a watch from a version that it has forgotten, and tells nothing: a healthy one sends bookmarks."""
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.board.watching._DOUBT", 0.0)
+    backup = server.backup()
+    for _ in range(20):
+        server.put("pytorchjobs", job("digits", "Running", "Restarting"))
+    async with aclosing(backend.watch(ref_of(job("digits")))) as watch:
+        await until(watch, lambda seen: bool(seen.job) and seen.job["metadata"]["resourceVersion"] == "22")
+
+        server.is_mute = True
+        server.restore(backup)
+        server.put("pytorchjobs", job("digits", "Running", "Succeeded"))
+        opened = server.opened
+        async with asyncio.timeout(30):
+            while server.opened < opened + 2:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.01)
+        server.cut()  # as the silence is given up
+        await until(watch, lambda seen: phase(seen) is JobPhase.SUCCEEDED)
+
+
+async def test_a_job_that_the_backup_does_not_have_is_gone(server: StandInCluster, backend: KubernetesBackend) -> None:
+    """Nobody waits for it for ever."""
+    backup = server.backup()
+    server.put("pytorchjobs", job("later", "Running"))
+    async with aclosing(backend.watch(ref_of(job("later")))) as watch:
+        await until(watch, lambda seen: phase(seen) is JobPhase.RUNNING)
+
+        server.restore(backup)
+
+        await until(watch, lambda seen: seen.job is None)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_a_job_that_a_server_which_is_behind_does_not_have_is_not_gone(
+    server: StandInCluster, backend: KubernetesBackend, *, beside: bool
+) -> None:
+    """It is asked for by its name before that is said."""
+    backup = server.backup()
+    server.put("pytorchjobs", job("later", "Running"))
+    others = [ref_of(job("digits"))] if beside else []
+    async with aclosing(backend.watch(ref_of(job("later")))) as watch:
+        for other in others:
+            async with aclosing(backend.watch(other)) as neighbour:
+                await until(neighbour, lambda seen: phase(seen) is JobPhase.RUNNING)
+        await until(watch, lambda seen: phase(seen) is JobPhase.RUNNING)
+
+        ending = asyncio.create_task(until(watch, lambda seen: phase(seen) is JobPhase.SUCCEEDED))
+        opened = server.opened
+        server.fall_behind(backup)
+        async with asyncio.timeout(30):
+            while server.opened < opened + 6:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+        server.put("pytorchjobs", job("later", "Running", "Succeeded"))
+        server.catch_up()
+
+        assert (await ending).job is not None
+
+
+async def test_a_pod_that_a_server_which_is_behind_did_not_have_comes_back(
+    server: StandInCluster, backend: KubernetesBackend
+) -> None:
+    """It was taken for gone, and its end is seen."""
+    server.remove("pods", "digits-master-0")
+    backup = server.backup()
+    later = {**pod("digits"), "metadata": {**pod("digits")["metadata"], "uid": "later"}}
+    server.put("pods", later)
+    async with aclosing(backend.watch(ref_of(job("digits")))) as watch:
+        await until(watch, lambda seen: len(seen.pods) == 1)
+
+        server.fall_behind(backup)
+        await until(watch, lambda seen: not seen.pods)
+        server.catch_up()
+
+        await until(watch, lambda seen: len(seen.pods) == 1)
+        server.put("pods", {**later, "status": pod("digits", "Failed", code=1)["status"]})
+        await until(watch, lambda seen: [each["status"]["phase"] for each in seen.pods] == ["Failed"])

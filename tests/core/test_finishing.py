@@ -1,0 +1,71 @@
+"""Which job a try that ends may stop: its own, proved by its owner and its uid, and no other of the same name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fakes import MemoryStore, ScriptedBackend, finished
+from ptjob_provider.core.attempts import AttemptRecord
+from ptjob_provider.core.finishing import OnFinishAction, abandon, act_on_finished, delete_if_unfinished, known_job
+from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.submission import ensure_submitted
+
+OWNER = Owner(instance="prod", ids={"dag_id": "d", "task_id": "t", "run_id": "r"}, labels={})
+STRANGER = Owner(instance="staging", ids=OWNER.ids, labels={})
+JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1")
+INTENT = AttemptRecord(attempt=1, name="digits", namespace="team")
+
+
+async def job_of(backend: ScriptedBackend, owner: Owner) -> JobRef:
+    submission = await ensure_submitted(backend, JOB, owner=owner, store=MemoryStore(), exact_name=True)
+    return submission.ref
+
+
+async def test_a_job_whose_create_was_under_way_is_known_by_its_owner() -> None:
+    """The record has its name and no uid yet."""
+    backend = ScriptedBackend()
+    ref = await job_of(backend, OWNER)
+
+    assert await known_job(backend, OWNER, MemoryStore(INTENT)) == ref
+
+
+async def test_a_strangers_job_under_the_recorded_name_is_not_ours_to_stop() -> None:
+    """A create that was refused because the name is taken leaves a record with that name."""
+    backend = ScriptedBackend()
+    await job_of(backend, STRANGER)
+
+    said = await abandon(backend, OWNER, MemoryStore(INTENT), why="no further try will wait for it")
+
+    assert (said, backend.deleted) == ("", [])
+
+
+async def test_another_job_of_the_same_owner_and_name_is_not_the_recorded_one() -> None:
+    """The uid decides: the recorded job has gone, and somebody else waits for this one."""
+    backend = ScriptedBackend()
+    await job_of(backend, OWNER)
+
+    assert await known_job(backend, OWNER, MemoryStore(replace(INTENT, uid="uid-9"))) is None
+
+
+@pytest.mark.parametrize("record", [None, replace(INTENT, ended=True)])
+async def test_an_attempt_that_has_ended_has_no_job_to_stop(record: AttemptRecord | None) -> None:
+    """Nor has a task that never began one."""
+    backend = ScriptedBackend()
+    await job_of(backend, OWNER)
+
+    assert await known_job(backend, OWNER, MemoryStore(record)) is None
+
+
+async def test_a_job_that_has_the_name_now_is_neither_stopped_nor_cleaned_up() -> None:
+    """A reference is to one uid; what was made after it under its name is another task's or another attempt's."""
+    backend = ScriptedBackend()
+    ref = replace(await job_of(backend, OWNER), uid="uid-before")
+
+    assert not await delete_if_unfinished(backend, ref)
+    backend.jobs["team", "digits"] = finished(backend.jobs["team", "digits"])
+    assert not await act_on_finished(backend, ref, OnFinishAction.DELETE_JOB, succeeded=True)
+
+    assert (backend.deleted, backend.patches) == ([], [])

@@ -1,0 +1,49 @@
+"""Which board a follower shares; the boards are stand-ins that know every job."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kubernetes import ClusterConfig
+from ptjob_provider.core.kubernetes.board import followed, following
+from ptjob_provider.core.kubernetes.board.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import pytest
+
+    from ptjob_provider.core.kubernetes.board.selection import Selection
+
+
+async def test_jobs_of_one_name_in_two_namespaces_have_boards_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One triggerer follows both on one loop, over one connection; each board watches one namespace."""
+    made: list[str] = []
+
+    class StandInBoard:
+        def __init__(self, selection: Selection) -> None:
+            made.append(selection.namespace)
+
+        async def run(self) -> None:
+            await asyncio.Event().wait()
+
+        def fail(self, error: BaseException) -> None:
+            raise error
+
+        @asynccontextmanager
+        async def following(self, ref: JobRef) -> AsyncIterator[World]:
+            yield World(ref)
+
+    monkeypatch.setattr(following, "Board", StandInBoard)
+    monkeypatch.setattr(following, "_LINGER", 0.0)
+    one, other = (
+        JobRef(kind="PyTorchJob", namespace=each, name="digits", uid=f"u-{each}") for each in ("one", "other")
+    )
+
+    async with followed(ClusterConfig(), one), followed(ClusterConfig(), other):
+        pass
+
+    assert made == ["one", "other"]

@@ -1,0 +1,53 @@
+"""The id of an Airflow installation: whose the Variables' keys are, and when they were made elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptjob_provider.core.identity import Instance
+from ptjob_provider.core.installation_id import KEY_PREFIX, instance_of, names_host, origin_mismatch, origin_of
+
+PRODUCTION = origin_of("https://airflow.example.com", "", "airflow")
+STAGING = origin_of("https://staging.example.com", "", "airflow")
+KEYS = [f"{KEY_PREFIX}{name}" for name in ("c4", "a1", "b2")]
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ([], None),
+        (["training_data"], None),
+        (KEYS[:1], Instance("c4")),
+        (KEYS, Instance("a1", frozenset({"b2", "c4"}))),
+    ],
+)
+def test_every_id_that_is_there_is_the_installations(keys: list[str], expected: Instance | None) -> None:
+    """New jobs have the first one; two workers may have made one each."""
+    assert instance_of(keys) == expected
+
+
+def test_an_id_fits_where_it_was_made() -> None:
+    """Whatever is known of the place."""
+    assert origin_mismatch(dict.fromkeys(KEYS, PRODUCTION), PRODUCTION) == ""
+    assert origin_mismatch({}, STAGING) == ""
+    assert origin_of("", "", "") == "an Airflow without [api] base_url"
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("airflow.example.com", True), ("api", True), ("airflow", False), ("example.com", False), ("", False)],
+)
+def test_an_origin_names_the_hosts_of_its_addresses(host: str, *, expected: bool) -> None:
+    """And no part of them, nor the pods' namespace."""
+    origin = origin_of("https://airflow.example.com/a", "http://api:8080/execution/", "airflow")
+
+    assert names_host(origin, host) is expected
+
+
+def test_an_id_from_elsewhere_is_told_with_both_ways_out() -> None:
+    """A copy gets an id of its own; an installation that has moved keeps its id."""
+    why = origin_mismatch(dict.fromkeys(KEYS, PRODUCTION), STAGING)
+
+    assert "was made elsewhere: [api] base_url https://airflow.example.com, the pods' namespace airflow; here is" in why
+    assert all(f"airflow variables delete {key}" in why for key in KEYS)
+    assert all(f"airflow variables set {key} '{STAGING}'" in why for key in KEYS)

@@ -1,0 +1,24 @@
+"""The Secret of a job, made with no more right than to make it; the server is a stand-in."""
+
+from __future__ import annotations
+
+import pytest
+
+from api_server_stand_in import stand_in_api_server
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kubernetes import KubernetesBackend
+
+REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="uid-1")
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "digits-code-x"}, "stringData": {"k": "v"}}
+TAKEN = (409, {"kind": "Status", "code": 409, "reason": "AlreadyExists", "message": "taken"})
+
+
+@pytest.mark.parametrize("answer", [(201, {"kind": "Secret", "metadata": {}}), TAKEN])
+async def test_a_secret_is_made_and_never_read(answer: object) -> None:
+    """One that is there is the job's: the try before has made it, and nobody else knew the name."""
+    async with stand_in_api_server(answer) as server:
+        await KubernetesBackend(server.config()).give_secret(REF, SECRET)
+
+    assert [each.partition("?")[0] for each in server.requests] == ["POST /api/v1/namespaces/team/secrets"]
+    (owner,) = server.bodies[0]["metadata"]["ownerReferences"]
+    assert (owner["name"], owner["uid"]) == ("digits", "uid-1")

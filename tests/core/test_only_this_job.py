@@ -1,0 +1,169 @@
+"""What is asked of an API server names the one job that is meant by its uid; the server is a stand-in with a script.
+
+Jobs of one name follow each other, and whoever asks may have been away in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from api_server_stand_in import stand_in_api_server
+from ptjob_provider.core.errors import (
+    ClusterError,
+    JobNotFound,
+    OutputsNotVerified,
+    PermissionDenied,
+)
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend, OwnPod
+from ptjob_provider.core.kubernetes.board import Selection
+from ptjob_provider.core.kubernetes.board.board import Board
+from ptjob_provider.core.kubernetes.board.world import World
+from ptjob_provider.core.outputs import ResolvedOutputs
+
+REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1")
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "digits-code"}, "stringData": {"a": "b"}}
+LATER = "2026-11-20T12:00:00Z"
+TEMPLATE = {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}
+
+
+def status(code: int, reason: str, message: str = "so it is") -> tuple[int, dict[str, Any]]:
+    """Return a refusal."""
+    return code, {"kind": "Status", "code": code, "reason": reason, "message": message}
+
+
+TAKEN = status(409, "AlreadyExists")
+CONFLICT = status(409, "Conflict", "the UID in the precondition (u-1) does not match the UID in record (u-2)")
+INVALID = status(422, "Invalid", "metadata.uid: field is immutable")
+
+
+def job(uid: str = "u-1") -> dict[str, Any]:
+    """Return the job's object."""
+    spec = {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": TEMPLATE}}}
+    meta = {"namespace": "team", "name": "digits", "uid": uid, "annotations": {}}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": meta, "spec": spec}
+
+
+def pods(*owners: str) -> dict[str, Any]:
+    """Return running pods that carry the job's labels, each of one owner."""
+    labels = {"training.kubeflow.org/job-name": "digits"}
+    found = [
+        {
+            "metadata": {
+                "name": f"digits-worker-{number}",
+                "uid": f"p-{number}",
+                "labels": labels,
+                "ownerReferences": [{"kind": "PyTorchJob", "name": "digits", "uid": uid, "controller": True}],
+            },
+            "status": {"phase": "Running"},
+        }
+        for number, uid in enumerate(owners)
+    ]
+    return {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": found}
+
+
+async def test_a_deletion_is_of_one_uid_and_another_jobs_name_ends_it() -> None:
+    """Of what has the name now nothing is deleted, and nobody is told of an error: the job meant is gone."""
+    async with stand_in_api_server(CONFLICT) as server:
+        await KubernetesBackend(server.config()).delete(REF)
+
+    assert server.bodies[0].get("preconditions") == {"uid": "u-1"}
+    assert [line.split()[0] for line in server.requests] == ["DELETE"]
+
+
+@pytest.mark.parametrize("change", [{"metadata": {"annotations": {"a": "b"}}}, {"spec": {"runPolicy": {}}}])
+async def test_a_change_is_of_one_uid(change: dict[str, Any]) -> None:
+    """The server refuses it for another job, and whoever asked hears that the job meant is gone."""
+    async with stand_in_api_server(INVALID, *[(200, job("u-2"))] * 3) as server:
+        with pytest.raises(JobNotFound, match="team/digits: another job has the name now"):
+            await KubernetesBackend(server.config()).patch(REF, change)
+
+    assert server.bodies[0]["metadata"].get("uid") == "u-1"
+
+
+class StandInClient:
+    """Answers with one object and one list, whatever it is asked."""
+
+    def __init__(self, found: dict[str, Any], listed: list[dict[str, Any]]) -> None:
+        self._found = found
+        self._listed = listed
+
+    async def object(self, _path: str, **_how: Any) -> dict[str, Any]:
+        """Return the object."""
+        return self._found
+
+    async def items(self, _path: str, **_query: str) -> list[dict[str, Any]]:
+        """Return the list."""
+        return self._listed
+
+
+def board_of(kind: str, found: dict[str, Any], *listed: dict[str, Any]) -> tuple[Board, World]:
+    """Return a board that asks a stand-in, and the world of the one job that is meant."""
+    board = Board(Selection(config=ClusterConfig(), kind=kind, namespace="team"))
+    board._client = cast("Any", StandInClient(found, list(listed)))
+    return board, World(replace(REF, kind=kind))
+
+
+async def test_a_job_that_has_the_name_now_is_not_the_one_that_is_followed() -> None:
+    """The one that is followed is gone."""
+    theirs, _ = board_of("PyTorchJob", job("u-2"))
+    ours, world = board_of("PyTorchJob", job("u-1"))
+
+    assert await theirs._asked(world) is None
+    assert await ours._asked(world) == job("u-1")
+
+
+async def test_pods_of_another_job_of_the_name_are_not_shown() -> None:
+    """By the owner that a pod names, and where it names none by when it was made."""
+    board, world = board_of("PyTorchJob", job(), *pods("u-2", "u-1")["items"])
+    await board._ask_for_pods(world)
+    labels = {"jobset.sigs.k8s.io/jobset-name": "digits"}
+    later = {"metadata": {"name": "n", "uid": "p", "labels": labels, "creationTimestamp": LATER}, "status": {}}
+    after, before = board_of("TrainJob", job(), later)
+    after._owners.learn({"metadata": {"name": "digits", "uid": "u-2", "creationTimestamp": LATER}})
+    await after._ask_for_pods(before)
+
+    assert [pod["metadata"]["name"] for pod in world.pods.values()] == ["digits-worker-1"]
+    assert list(before.pods.values()) == []
+
+
+async def test_another_jobs_outputs_are_not_taken_for_this_ones() -> None:
+    """No pod is started to look at them."""
+    async with stand_in_api_server((200, job("u-2"))) as server:
+        with pytest.raises(OutputsNotVerified, match="another job has the name now"):
+            await KubernetesBackend(server.config()).inspect_outputs(REF, ResolvedOutputs(), since=datetime.now(UTC))
+
+    assert [line.split()[0] for line in server.requests] == ["GET"]
+
+
+@pytest.mark.parametrize(("owners", "gone"), [(("u-2",), True), (("u-2", "u-1"), False), ((), True)])
+async def test_pods_of_another_job_of_the_name_do_not_run_for_this_one(owners: tuple[str, ...], *, gone: bool) -> None:
+    """They carry the same labels."""
+    async with stand_in_api_server((200, pods(*owners)), (200, pods(*owners))) as server:
+        assert await KubernetesBackend(server.config()).pods_gone(REF) is gone
+
+
+async def test_a_job_without_a_right_to_its_secret_is_taken_back_by_its_uid() -> None:
+    """And not whatever has its name by then."""
+    config_map: Any = (201, {})
+    denied = status(403, "Forbidden")
+    async with stand_in_api_server((201, job()), config_map, denied, (200, {})) as server:
+        with pytest.raises(PermissionDenied, match="name a Secret of your own"):
+            await KubernetesBackend(server.config()).submit(job(), secret=SECRET)
+
+    assert server.requests[-1].startswith("DELETE ")
+    assert server.bodies[-1].get("preconditions") == {"uid": "u-1"}
+
+
+async def test_a_note_on_the_own_pod_is_of_one_uid() -> None:
+    """A later pod may have the name again, and tells of its own try."""
+    async with stand_in_api_server(INVALID) as server:
+        pod = OwnPod(config=server.config(), namespace="team", name="step", uid="p-1")
+        with pytest.raises(ClusterError, match="team/step: another pod has the name now"):
+            await pod.note("whose", "text")
+
+    assert server.bodies[0]["metadata"].get("uid") == "p-1"

@@ -1,0 +1,241 @@
+"""A stand-in for an API server that serves watches of jobs and pods, refuses them, and is set back, as a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PermissionDenied, PTJobError
+from ptjob_provider.core.identity import MANAGED_LABEL, JobRef
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+    import pytest
+
+    from ptjob_provider.core.backend import Observation
+    from ptjob_provider.core.identity import Manifest
+
+FORBIDDEN = PermissionDenied('read pods in team: pods is forbidden: User "ptjob" cannot watch pods (403)', code=403)
+
+
+class StandInCluster:
+    """Takes the place of a `Client`.
+
+    Attributes:
+        refused: what is refused, by verb and plural, such as ("watch", "pods").
+        opened: how many watches were asked for.
+        is_mute: a watch from a version that is not known yet is not refused, but says nothing.
+    """
+
+    def __init__(self) -> None:
+        self.streams_lists = True
+        self.refused: dict[tuple[str, str], PTJobError] = {}
+        self.opened = 0
+        self.is_mute = False
+        self._version = 0
+        self._behind: Any = None
+        self._objects: dict[str, dict[str, Manifest]] = {"pytorchjobs": {}, "pods": {}}
+        self._history: list[tuple[str, str, Manifest]] = []
+        self._watches: list[tuple[str, asyncio.Queue[bytes | None]]] = []
+
+    def serve(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Be the client of every board, and be asked again without long pauses."""
+
+        @asynccontextmanager
+        async def lease(_: object) -> AsyncIterator[StandInCluster]:
+            yield self
+
+        monkeypatch.setattr("ptjob_provider.core.kubernetes.board.board.lease", lease)
+        monkeypatch.setattr("ptjob_provider.core.kubernetes.board.watching._PAUSES", (0.01,))
+
+    # --- what happens in it
+
+    def put(self, plural: str, found: Manifest) -> Manifest:
+        """Create or change an object."""
+        name, objects = found["metadata"]["name"], self._objects[plural]
+        self._version += 1
+        after = copy.deepcopy(found)
+        after["metadata"]["resourceVersion"] = str(self._version)
+        self._tell(plural, "MODIFIED" if name in objects else "ADDED", after)
+        objects[name] = after
+        return after
+
+    def remove(self, plural: str, name: str) -> None:
+        """Delete an object."""
+        self._version += 1
+        gone = self._objects[plural].pop(name)
+        gone["metadata"]["resourceVersion"] = str(self._version)
+        self._tell(plural, "DELETED", gone)
+
+    def backup(self) -> Any:
+        """Return the state as etcd has it."""
+        return copy.deepcopy((self._version, self._objects))
+
+    def restore(self, backup: Any) -> None:
+        """Be as at the time of the backup; the history of then is lost, and every watch ends."""
+        self._version, self._objects = copy.deepcopy(backup)
+        self._history = []
+        self.cut()
+
+    def fall_behind(self, backup: Any) -> None:
+        """Have forgotten every version, and tell the state of the backup to whoever lists anew, until it catches up.
+
+        A question about one object is answered as it is, as a real server does.
+        """
+        self._behind = copy.deepcopy(backup)
+        self.cut()
+
+    def catch_up(self) -> None:
+        """Tell what has come since, and know everything from now on."""
+        version, _ = self._behind
+        self._behind = None
+        for plural, events in self._watches:
+            self._tell_since(version, plural, events)
+
+    def cut(self) -> None:
+        """End every watch."""
+        for _, events in self._watches:
+            events.put_nowait(None)
+        self._watches = []
+
+    def _tell(self, plural: str, kind: str, found: Manifest) -> None:
+        self._history.append((plural, kind, copy.deepcopy(found)))
+        if self._behind:
+            return
+        for watched, events in self._watches:
+            if watched == plural:
+                events.put_nowait(_event(kind, found))
+
+    def _tell_since(self, version: int, plural: str, events: asyncio.Queue[bytes | None]) -> None:
+        for told, kind, found in self._history:
+            if told == plural and int(found["metadata"]["resourceVersion"]) > version:
+                events.put_nowait(_event(kind, found))
+
+    # --- what is asked of it
+
+    @asynccontextmanager
+    async def stream(self, path: str, **query: Any) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """Open a watch."""
+        self.opened += 1
+        plural = path.rpartition("/")[2]
+        self._check("watch", plural)
+        events = asyncio.Queue[bytes | None]()
+        self._begin(plural, query.get("resourceVersion"), events)
+        self._watches.append((plural, events))
+
+        async def chunks() -> AsyncGenerator[bytes, None]:
+            while (chunk := await events.get()) is not None:
+                yield chunk
+
+        yield chunks()
+
+    def _begin(self, plural: str, since: str | None, events: asyncio.Queue[bytes | None]) -> None:
+        if since is None:
+            version, objects = self._behind or (self._version, self._objects)
+            for found in objects[plural].values():
+                events.put_nowait(_event("ADDED", found))
+            marks = {"k8s.io/initial-events-end": "true"}
+            events.put_nowait(_event("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": marks}}))
+        elif self._behind:
+            raise ClusterError(f"read {plural} in team: too old resource version (410 Expired)", code=410)
+        elif int(since) > self._version and not self.is_mute:
+            text = f"Too large resource version: {since}, current: {self._version}"
+            raise ClusterUnavailable(
+                f"read {plural} in team: Timeout: {text} (504 Timeout)", code=504, reason="Timeout"
+            )
+        else:
+            self._tell_since(int(since), plural, events)
+
+    async def object(self, path: str) -> Manifest:
+        """Return one object."""
+        plural, name = path.split("/")[-2:]
+        self._check("get", plural)
+        if name not in self._objects[plural]:
+            raise JobNotFound(f"{name} not found", code=404)
+        return copy.deepcopy(self._objects[plural][name])
+
+    async def get(self, path: str, **_: str) -> Manifest:
+        """Return a list, as far as its version is wanted."""
+        return {"kind": "List", "metadata": {"resourceVersion": str(self._version)}, "items": []}
+
+    async def items(self, path: str, **_: str) -> list[Manifest]:
+        """Return all objects of a kind; of events there are none."""
+        plural = path.rpartition("/")[2]
+        self._check("list", plural)
+        return copy.deepcopy([*self._objects.get(plural, {}).values()])
+
+    def _check(self, verb: str, plural: str) -> None:
+        if error := self.refused.get((verb, plural)):
+            raise error
+
+
+def _event(kind: str, found: Manifest) -> bytes:
+    return json.dumps({"type": kind, "object": found}).encode() + b"\n"
+
+
+def job(name: str = "digits", *conditions: str) -> Manifest:
+    """Return a job of ours of one pod."""
+    said = {"status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-11-20T12:00:00Z"}
+    role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {
+            "namespace": "team",
+            "name": name,
+            "uid": f"uid-{name}",
+            "creationTimestamp": "2026-11-20T12:00:00Z",
+            "labels": {MANAGED_LABEL: "true"},
+            "annotations": {},
+        },
+        "spec": {"runPolicy": {"cleanPodPolicy": "All"}, "pytorchReplicaSpecs": {"Master": role}},
+        "status": {"startTime": "2026-11-20T12:00:00Z", "conditions": [{"type": each, **said} for each in conditions]},
+    }
+
+
+def pod(name: str = "digits", phase: str = "Running", *, code: int = 0) -> Manifest:
+    """Return the job's pod."""
+    times = {"startedAt": "2026-11-20T12:00:10Z"}
+    ended = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": "2026-11-20T12:01:00Z", **times}}
+    state = {"running": times} if phase == "Running" else ended
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": name, "uid": f"uid-{name}"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": "team",
+            "name": f"{name}-master-0",
+            "uid": f"pod-{name}",
+            "creationTimestamp": "2026-11-20T12:00:05Z",
+            "labels": {
+                "training.kubeflow.org/job-name": name,
+                "training.kubeflow.org/replica-type": "master",
+                "training.kubeflow.org/replica-index": "0",
+                MANAGED_LABEL: "true",
+            },
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {"nodeName": "n", "containers": [{"name": "pytorch"}], "restartPolicy": "Never"},
+        "status": {
+            "phase": phase,
+            "containerStatuses": [{"name": "pytorch", "restartCount": 0, "state": state}],
+        },
+    }
+
+
+def ref_of(found: Manifest) -> JobRef:
+    """Return the reference of an object."""
+    return JobRef.of(found)
+
+
+async def until(watch: AsyncGenerator[Observation, None], holds: Callable[[Observation], bool]) -> Observation:
+    """Return the first observation of which it holds."""
+    async with asyncio.timeout(30):
+        async for seen in watch:
+            if holds(seen):
+                return seen
+    raise AssertionError("the watch ended before that was seen")
