@@ -3,8 +3,9 @@
 A worker that is killed on its task's last try, or a task that is marked while no triggerer runs, leaves its job behind,
 GPUs and all: Airflow has nothing in the cluster that could own the job. This DAG looks every hour for jobs of this
 Airflow whose task has ended or is gone, logs each with its owner, and stops it. What a job has written to its claims
-stays. Jobs of other installations (`[ptjob] instance`) and jobs that their task only submitted
-(`wait_for_completion=False`) are left alone.
+stays. Jobs of other Airflows and jobs that their task only submitted (`wait_for_completion=False`) are left alone; for
+`[ptjob] orphan_grace`, so are jobs that the API server did not let their task's last try follow. If the database seems
+to be a copy of another Airflow's, the task fails and looks at no job; its error says what to do.
 
 To make it yours: name the namespaces in which your jobs run, look at what a run with `dry_run` finds, and unpause it.
 """

@@ -54,8 +54,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "local",
     ),
     "instance": _option(
-        "Name of this Airflow installation. It goes into every job's name, so that two installations can share a "
-        "namespace. Empty: the value of ``[api] base_url``.",
+        "Name of this Airflow installation, different from every other one's that shares a namespace: jobs of another "
+        "name are neither adopted nor stopped. Empty: an id that the first task makes and Airflow's database keeps, as "
+        "the Variable ``ptjob_instance_...``. Change it while no training runs.",
         "",
         "production",
     ),
@@ -133,10 +134,25 @@ OPTIONS: dict[str, dict[str, Any]] = {
     ),
     "usage_interval": _option(
         "Cluster: seconds between two looks at what the replicas of followed jobs use, in each triggerer and worker; "
-        "their peaks are in the result. A look is two requests at most for all jobs of a namespace, and none where "
-        "docs/kubernetes-optional.yaml was not granted. 0: nobody looks.",
+        "their peaks are in the result. A look is one request to the metrics API for all jobs of a namespace; it takes "
+        "a metrics server and the Role of docs/kubernetes-optional.yaml. 0: nobody looks.",
         "120",
         "30",
+    ),
+    "api_error_timeout": _option(
+        "Seconds for which the API server may refuse requests about a job that exists (401, 403, 400 and the like: "
+        "RBAC that is applied anew, an identity provider, a gateway) before a try gives up with an error that is "
+        "retried. "
+        "The job goes on meanwhile and afterwards. A server that does not answer is waited for without an end.",
+        "900",
+        "3600",
+    ),
+    "orphan_grace": _option(
+        "Seconds for which the maintenance DAG and ``ptjob orphans`` leave a job alone that could not be followed any "
+        "more, although no task waits for it: nothing else is known to be wrong with it. They count from the end of "
+        "the task's last try.",
+        "86400",
+        "604800",
     ),
     "local_root": _option(
         "Local backend: directory for jobs, their logs and claims, on a local disk; every Airflow component that "

@@ -7,7 +7,7 @@ import contextlib
 import threading
 from typing import Any
 
-from airflow.sdk.execution_time.comms import GetTaskStates, GetXCom, SetXCom
+from airflow.sdk.execution_time.comms import GetTaskStates, GetVariableKeys, GetXCom, SetXCom
 
 from ptjob_provider.airflow import awake
 
@@ -50,6 +50,15 @@ async def state_from_trigger(ti: Any) -> str | None:
     try:
         asked = asyncio.ensure_future(_comms().asend(_question(ti)))
         return _state(await awake.within(TRIGGER_PATIENCE, asked), ti)
+    except Exception:  # noqa: BLE001 - any failure is no answer
+        return None
+
+
+async def variables_from_trigger(prefix: str) -> list[str] | None:
+    """Return the keys of Airflow's Variables that begin so; None if there was no answer in time."""
+    try:
+        asked = asyncio.ensure_future(_comms().asend(GetVariableKeys(prefix=prefix)))
+        return list((await awake.within(TRIGGER_PATIENCE, asked)).keys)
     except Exception:  # noqa: BLE001 - any failure is no answer
         return None
 

@@ -27,12 +27,12 @@ class Settings:
 
     Attributes:
         backend: one of `core.options.BACKENDS`.
-        instance: tells this installation from others that share a namespace.
+        api_error_timeout: seconds for which requests about a job may be refused.
         local: how jobs run on this machine; None on a cluster.
     """
 
     backend: str
-    instance: str
+    api_error_timeout: float
     local: LocalConfig | None = None
 
     @classmethod
@@ -43,8 +43,8 @@ class Settings:
             InvalidSpec: an option cannot be understood; the text names it.
         """
         backend = SECTION_OPTIONS.backend()
-        instance = option("instance") or conf.get("api", "base_url", fallback="") or "airflow"
-        return cls(backend=backend, instance=instance, local=_local() if backend == "local" else None)
+        timeout, local = SECTION_OPTIONS.api_error_timeout(), _local() if backend == "local" else None
+        return cls(backend=backend, api_error_timeout=timeout, local=local)
 
 
 def option(name: str) -> str:

@@ -6,19 +6,25 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRuntimeError,
+    AirflowTaskTimeout,
+)
 
 from ptjob_provider.airflow import asking
 from ptjob_provider.airflow.installation import load_installation
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, TENSORBOARD_URL
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.stopping import Fate, fate_in_worker
-from ptjob_provider.airflow.store import TaskStateAttemptStore
+from ptjob_provider.airflow.store import TaskStateAttemptStore, tries_before_clear
 from ptjob_provider.airflow.tasklog import TaskLog, add_rest_of_log
 from ptjob_provider.airflow.waiting import ToldToStop, Waiting, alarm_put_off
 from ptjob_provider.core import kinds
+from ptjob_provider.core.api_errors import TIMEOUT
 from ptjob_provider.core.conclusion import Conclusion, deadline_after, raise_for
-from ptjob_provider.core.errors import ClusterError, JobFailed, JobNotFound, JobTimedOut, PTJobError
+from ptjob_provider.core.errors import ClaimLost, JobFailed, JobNotFound, JobTimedOut, PTJobError
 from ptjob_provider.core.finishing import (
     OnFinishAction,
     abandon,
@@ -26,12 +32,19 @@ from ptjob_provider.core.finishing import (
     delete_if_unfinished,
     is_left_to_next_try,
     known_job,
+    leave_running,
     what_stays,
 )
-from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.identity import Instance, Owner
 from ptjob_provider.core.orphans import LeaveRunning, marked
 from ptjob_provider.core.runner import follow
-from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted, with_tensorboard
+from ptjob_provider.core.submission import (
+    Submission,
+    conclude_attempt,
+    deliver_attempt,
+    ensure_submitted,
+    with_tensorboard,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +69,8 @@ class JobExecution:
     Args:
         backend: where the job runs.
         context: Airflow's, of this try.
-        instance: this installation's name.
+        instance: this installation.
+        api_error_timeout: seconds for which requests about a job may be refused.
         log: the task's logger.
         waiting: what `on_kill` wakes.
         on_finish_action: one of `OnFinishAction`.
@@ -71,7 +85,8 @@ class JobExecution:
         backend: Backend,
         context: Any,
         *,
-        instance: str,
+        instance: Instance,
+        api_error_timeout: float = TIMEOUT,
         log: Any,
         waiting: Waiting,
         on_finish_action: str = OnFinishAction.KEEP_JOB,
@@ -80,10 +95,13 @@ class JobExecution:
         self._action = OnFinishAction.parse(on_finish_action)
         self._leave_running = leave_running
         self._backend = backend
+        self._api_error_timeout = api_error_timeout
         self._ti = context["ti"]
         self._task = context["task"]
+        self._instance = instance
         self._owner = owner_of(instance, self._ti)
         self._store = TaskStateAttemptStore(context)
+        self._tries_before_clear = tries_before_clear(context)
         self._log = log
         self._waiting = waiting
         self._ref: JobRef | None = None
@@ -95,7 +113,7 @@ class JobExecution:
 
     def result_of_earlier_try(self) -> dict[str, Any] | None:
         """Return the result of this task's job if a try before this one deleted it and could not report; else None."""
-        result = self._store.load_result(self._ti.max_tries)
+        result = self._store.load_result()
         if result is not None:
             self._log.info("the job has succeeded and was deleted in an earlier try; this is its result")
         return result
@@ -107,9 +125,11 @@ class JobExecution:
             marked(job, self._leave_running),
             owner=self._owner,
             store=self._store,
-            clear_number=self._ti.max_tries,  # grows with every clear, and with nothing else
+            clear_number=self._ti.max_tries,  # nothing but a clear changes it, and nearly every clear does
+            tries_before_clear=self._tries_before_clear,
             exact_name=exact_name,
             installation=load_installation(),
+            api_error_timeout=self._api_error_timeout,
         )
         with self.leaving_nothing():
             submission = self._waiting.run(creating, grace=_SUBMIT_GRACE)
@@ -151,6 +171,7 @@ class JobExecution:
             limits=limits,
             keep_running_pods=keep_running_pods,
             mask=masked,
+            api_error_timeout=self._api_error_timeout,
         )
         try:
             with self.leaving_nothing(submission), alarm_put_off(_TIMEOUT_GRACE):
@@ -169,14 +190,21 @@ class JobExecution:
             raise_for(submission.ref, conclusion)
         except JobFailed:
             conclude_attempt(self._store)
-            asyncio.run(self._act_on_finished(submission.ref, succeeded=False))
+            asyncio.run(self._act_on_finished(submission, succeeded=False))
             raise
         self._log.info("%s succeeded", submission.ref)
         result = dict(conclusion.result or {})
         if self._action.deletes(succeeded=True):
-            self._store.save_result(result, self._ti.max_tries)
-        asyncio.run(self._act_on_finished(submission.ref, succeeded=True))
+            self._store.save_result(result)
+        asyncio.run(self._act_on_finished(submission, succeeded=True))
         return result
+
+    def deliver(self) -> None:
+        """Note that this try hands on its job, as the last thing that it does; without the note it succeeds, too."""
+        try:
+            deliver_attempt(self._store, by_try=self._ti.try_number)
+        except AirflowRuntimeError as error:
+            self._log.warning("that the job was handed on could not be noted: %s", error)
 
     def add_rest_of_log(self, told: JobEvent) -> None:
         """Add the lines after the last one that the trigger has vouched for."""
@@ -184,8 +212,8 @@ class JobExecution:
 
     @contextmanager
     def leaving_nothing(self, submission: Submission | None = None) -> Iterator[None]:
-        """Decide about the job when the task ends before it, and let no job run for which no try will come."""
-        if submission is not None:
+        """Decide about the job when the task ends before it; one that could not be followed runs on, marked."""
+        if submission is not None and submission.instance in self._instance:
             self._ref = submission.ref
         try:
             yield
@@ -196,9 +224,12 @@ class JobExecution:
             asyncio.run(self._delete("execution_timeout has passed"))
             conclude_attempt(self._store)
             raise
+        except ClaimLost:
+            asyncio.run(self._delete("another run trains on its batches"))
+            raise
         except Exception as error:
             if not is_left_to_next_try(error, may_retry=may_retry(self._ti)):
-                asyncio.run(self._delete("no further try will wait for it"))
+                self._leave_unfollowed(error)
             raise
 
     async def _look(self, ref: JobRef) -> tuple[str | None, bool]:
@@ -207,6 +238,9 @@ class JobExecution:
             found = await self._backend.get(ref.kind, ref.namespace, ref.name)
         except JobNotFound:
             return state, True
+        except PTJobError as error:
+            self._log.warning("%s: whether it has ended is not known: %s", ref, error)
+            return state, False
         return state, kinds.read_status(found).phase.is_terminal
 
     def _tell(self, submission: Submission) -> None:
@@ -223,11 +257,15 @@ class JobExecution:
             self._ti.xcom_push(key=TENSORBOARD_URL, value=submission.tensorboard_url)
             self._log.info("%s: its TensorBoard is at %s", submission.ref, submission.tensorboard_url)
 
-    async def _act_on_finished(self, ref: JobRef, *, succeeded: bool) -> None:
+    async def _act_on_finished(self, submission: Submission, *, succeeded: bool) -> None:
+        ref = submission.ref
+        if submission.instance not in self._instance:
+            self._log.warning("%s is left as it is: it is a job of installation %s", ref, submission.instance)
+            return
         try:
             if await act_on_finished(self._backend, ref, self._action, succeeded=succeeded):
                 self._log.info("%s was deleted: on_finish_action=%s", ref, self._action)
-        except ClusterError as error:
+        except PTJobError as error:
             self._log.warning("%s: on_finish_action=%s could not be carried out: %s", ref, self._action, error)
 
     async def _obey(self) -> str:
@@ -242,6 +280,14 @@ class JobExecution:
         why = "this was the last try" if state == "running" else f"the task is {state}"
         deleted = await delete_if_unfinished(self._backend, ref)
         return f"{ref} was deleted: {why}" if deleted else f"{ref} had already ended"
+
+    def _leave_unfollowed(self, error: Exception) -> None:
+        """Leave the job running, and have the error say so as well."""
+        said = asyncio.run(leave_running(self._backend, self._owner, self._store, ref=self._ref))
+        if said:
+            self._log.warning("%s", said)
+        if said and isinstance(error, PTJobError):
+            error.args = (f"{error}. {said}",)
 
     async def _delete(self, why: str) -> None:
         said = await abandon(self._backend, self._owner, self._store, ref=self._ref, why=why)
@@ -264,11 +310,12 @@ def airflow_errors() -> Iterator[None]:
         raise (AirflowException if error.retryable else AirflowFailException)(masked(str(error))) from None
 
 
-def owner_of(instance: str, ti: Any) -> Owner:
+def owner_of(instance: Instance, ti: Any) -> Owner:
     """Return who a task instance is, in KubernetesPodOperator's words."""
     mapped = {"map_index": str(ti.map_index)} if ti.map_index is not None and ti.map_index >= 0 else {}
     ids = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id, **mapped}
-    return Owner(instance=instance, ids=ids, labels={"try_number": str(ti.try_number)})
+    labels = {"try_number": str(ti.try_number)}
+    return Owner(instance=instance.name, aliases=instance.aliases, ids=ids, labels=labels)
 
 
 def may_retry(ti: Any) -> bool:

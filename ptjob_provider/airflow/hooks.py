@@ -69,11 +69,6 @@ class PyTorchJobHook(KubernetesHook):
             disable_tcp_keepalive=disable_tcp_keepalive,
         )
 
-    @property
-    def instance(self) -> str:
-        """This installation's name, part of the name of every job."""
-        return Settings.load().instance
-
     @cached_property
     def connection(self) -> Connection | None:
         """The connection. None: there is none, and none is needed: the default one."""

@@ -193,10 +193,10 @@ class ClaimBatchesOperator(BaseOperator):
     def _batches(self, events: Sequence[Any]) -> list[Batch]:
         batches: list[Batch] = []
         for event in events:
-            try:
-                batches += batches_of(event.extra) or ()
-            except InvalidSpec as error:
-                self.log.error("an event of %s is left out, it cannot be read: %s", event.asset.uri, error)  # noqa: TRY400
+            found, wrong = batches_of(event.extra)
+            batches += found
+            for why in wrong:
+                self.log.error("a batch in an event of %s is left out: %s", event.asset.uri, why)
         return batches
 
     def _claim(self, store: LedgerStore, claimant: Claimant) -> Claimed:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
+from ptjob_provider.airflow import instance
+from ptjob_provider.airflow.config import SECTION_OPTIONS
 from ptjob_provider.airflow.execution import airflow_errors
+from ptjob_provider.airflow.instance import ForeignInstance
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
-from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.orphans import GRACE, sweep
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ def stop_orphans(
     *,
     namespaces: Sequence[str],
     grace: timedelta = GRACE,
+    orphan_grace: timedelta | None = None,
     dry_run: bool = False,
     kubernetes_conn_id: str = DEFAULT_CONN_ID,
 ) -> list[dict[str, Any]]:
@@ -60,27 +64,41 @@ def stop_orphans(
     Args:
         namespaces: where to look.
         grace: jobs younger than this are left alone.
+        orphan_grace: jobs that could not be followed any more are left alone for so long. None: `[ptjob] orphan_grace`.
         dry_run: stop nothing, only say.
         kubernetes_conn_id: connection to the cluster; the local back-end looks at none.
 
     Raises:
-        AirflowException: a namespace could not be listed.
+        AirflowException: a namespace could not be listed (the others were looked at first), or this Airflow's id seems
+            to be another one's.
     """
     with airflow_errors():
+        if why := instance.foreign_origin():
+            raise ForeignInstance(f"no job was looked at: {why}")
         place = Access(kubernetes_conn_id=kubernetes_conn_id).place()
-        found = asyncio.run(_sweep(place, namespaces, grace=grace, stop=not dry_run))
+        spared = SECTION_OPTIONS.orphan_grace() if orphan_grace is None else orphan_grace
+        found = asyncio.run(_sweep(place, namespaces, grace=grace, unfollowed_grace=spared, stop=not dry_run))
     logger.info("%d jobs that nobody waits for in %s", len(found), ", ".join(namespaces))
     return [finding.to_dict() for finding in found]
 
 
-async def _sweep(place: Place, namespaces: Sequence[str], *, grace: timedelta, stop: bool) -> list[Finding]:
-    found, instance = [], place.instance
+async def _sweep(place: Place, namespaces: Sequence[str], **how: Any) -> list[Finding]:
+    found: list[Finding] = []
+    refused: list[ClusterError] = []
+    ours = instance.known()
+    if ours is None:
+        return found
     for namespace in namespaces:
-        waiters = TaskWaiters()
-        findings = sweep(place.backend, waiters, namespace=namespace, instance=instance, grace=grace, stop=stop)
-        async for finding in findings:
-            _tell(finding)
-            found.append(finding)
+        findings = sweep(place.backend, TaskWaiters(), namespace=namespace, instance=ours, **how)
+        try:
+            async for finding in findings:
+                _tell(finding)
+                found.append(finding)
+        except ClusterError as error:
+            logger.warning("jobs of %s could not be listed: %s", namespace, error)
+            refused.append(error)
+    if refused:
+        raise refused[0]
     return found
 
 

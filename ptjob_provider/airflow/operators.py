@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import conf
 
+from ptjob_provider.airflow import instance
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.execution import JobExecution, airflow_errors
 from ptjob_provider.airflow.installation import load_installation
@@ -206,16 +207,17 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             execution = self._execution(context, place)
             self._confirm_claim(execution, context)
             if (result := execution.result_of_earlier_try()) is not None:
-                return self._tell(result, context)
+                return self._tell(execution, result, context)
             submission = execution.submit(self._job(place.namespace), exact_name=self.exact_name)
             if not self.wait_for_completion:
                 execution.leave(submission)
+                execution.deliver()
                 return {"job": submission.ref.to_dict(), "attempt": submission.attempt}
             if self.deferrable and execution.needs_waiting(submission):
                 self._defer(submission, execution.deadline, place.access)
             limits = Limits(**self.limits)
             conclusion = execution.wait(submission, limits=limits, keep_running_pods=self.keep_running_pods)
-            return self._tell(execution.finish(submission, conclusion), context)
+            return self._tell(execution, execution.finish(submission, conclusion), context)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take the trigger's event, add the log lines that the trigger has not vouched for, and finish."""
@@ -225,7 +227,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             with execution.leaving_nothing(told.submission):
                 execution.add_rest_of_log(told)
                 conclusion = told.concluded()
-            return self._tell(execution.finish(told.submission, conclusion), context)
+            return self._tell(execution, execution.finish(told.submission, conclusion), context)
 
     def on_kill(self) -> None:
         """Wake whoever waits; called inside a signal handler, for a user's kill, a drain and lost heartbeats alike."""
@@ -237,7 +239,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
                 self.ledger.confirm(context)
                 self._read = self.ledger.folders(context) if is_wanted() else ()
 
-    def _tell(self, result: dict[str, Any], context: Any) -> dict[str, Any]:
+    def _tell(self, execution: JobExecution, result: dict[str, Any], context: Any) -> dict[str, Any]:
         """Tell of a job that succeeded whoever wants to know, and return its result."""
         if self.ledger is not None:
             try:
@@ -248,13 +250,15 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         git_revision = self.git_revision or result.get("git_revision") or revision_of(context["ti"])
         self._told = model_extra(result, data_version=self.data_version, git_revision=git_revision)
         publish(context, self.outlets, self._told, self.log)
+        execution.deliver()
         return result
 
     def _execution(self, context: Any, place: Place) -> JobExecution:
         return JobExecution(
             place.backend,
             context,
-            instance=place.instance,
+            instance=instance.read(),
+            api_error_timeout=place.api_error_timeout,
             log=self.log,
             waiting=self._waiting,
             on_finish_action=self.on_finish_action,

@@ -16,6 +16,7 @@ from airflow.sdk.log import mask_secret
 
 from ptjob_provider.airflow.config import Settings
 from ptjob_provider.airflow.loops import OnePerLoop
+from ptjob_provider.core.api_errors import TIMEOUT
 from ptjob_provider.core.errors import PTJobError
 
 if TYPE_CHECKING:
@@ -53,14 +54,14 @@ class Place:
     Attributes:
         backend: runs them.
         namespace: of jobs that name none. None: `default`.
-        instance: this installation's name, part of the name of every job.
         access: what leads here from another process of this installation.
+        api_error_timeout: seconds for which requests about a job may be refused.
     """
 
     backend: Backend
     namespace: str | None
-    instance: str
     access: Access
+    api_error_timeout: float = TIMEOUT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ class Access:
         """
         settings = Settings.load()
         if settings.local is not None:
-            return self._on_this_machine(settings.local, settings.instance)
+            return self._on_this_machine(settings.local, settings)
         return self._on_cluster(self._hook(), settings)
 
     async def async_place(self) -> Place:
@@ -113,7 +114,7 @@ class Access:
         """Return the same as it is now; raises as `async_place`."""
         settings = Settings.load()
         if settings.local is not None:
-            return self._on_this_machine(settings.local, settings.instance)
+            return self._on_this_machine(settings.local, settings)
         hook = await asyncio.to_thread(self._hook)  # its import takes a second
         await hook.read_connection(is_required=True)
         return self._on_cluster(hook, settings)
@@ -122,15 +123,20 @@ class Access:
         hook: PyTorchJobHook = import_module("ptjob_provider.airflow.hooks").PyTorchJobHook(**self.to_dict())
         return hook
 
-    def _on_this_machine(self, config: LocalConfig, instance: str) -> Place:
-        return Place(backend=local_backend(config), namespace=None, instance=instance, access=self)
+    def _on_this_machine(self, config: LocalConfig, settings: Settings) -> Place:
+        return Place(
+            backend=local_backend(config),
+            namespace=None,
+            api_error_timeout=settings.api_error_timeout,
+            access=self,
+        )
 
     def _on_cluster(self, hook: PyTorchJobHook, settings: Settings) -> Place:
         """Tell the next process what this one knows: a default connection that is not there must not be there then."""
         return Place(
             backend=hook.cluster_backend(),
             namespace=hook.default_namespace(),
-            instance=settings.instance,
+            api_error_timeout=settings.api_error_timeout,
             access=self if hook.connection else replace(self, kubernetes_conn_id=None),
         )
 

@@ -11,14 +11,18 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
+from ptjob_provider.airflow import instance
 from ptjob_provider.airflow.config import Settings
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.execution import airflow_errors
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, PyTorchJobLink, PyTorchJobLogsLink
+from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
+from ptjob_provider.airflow.store import tries_before_clear
 from ptjob_provider.airflow.tasklog import TaskLog, add_rest_of_log
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core import kinds
+from ptjob_provider.core.api_errors import ApiErrors
 from ptjob_provider.core.conclusion import raise_for
 from ptjob_provider.core.errors import JobFailed, JobNotFound
 from ptjob_provider.core.lookup import find_job
@@ -95,14 +99,14 @@ class PyTorchJobSensor(BaseSensorOperator):
         """Look once: whether the job is there, is still the same, and has ended."""
         with airflow_errors():
             place = self._place()
-            backend = place.backend
-            job = asyncio.run(self._find(backend))
+            job = asyncio.run(self._find_again(context, place))
             self._check_same(context, job)
             if job is None:
                 return False
             submission = Submission.of(job)
             if kinds.read_status(job).phase.is_terminal:
-                conclusion = asyncio.run(self._read(backend, submission))
+                conclusion = asyncio.run(self._read(place, submission))
+                self._note(context, submission.ref.uid, told_by=context["ti"].try_number)
                 return PokeReturnValue(is_done=True, xcom_value=self._finish(place, submission, conclusion))
             if self.deferrable:
                 self._defer(context, submission, place.access)
@@ -114,6 +118,7 @@ class PyTorchJobSensor(BaseSensorOperator):
             told = JobEvent.from_dict(event)
             place = self._place()
             asyncio.run(add_rest_of_log(place.backend, told, task_instance=context["ti"], logger=self.log))
+            self._note(context, told.submission.ref.uid, told_by=context["ti"].try_number)
             return self._finish(place, told.submission, told.concluded())
 
     def _place(self) -> Place:
@@ -121,6 +126,15 @@ class PyTorchJobSensor(BaseSensorOperator):
         place = Access.of(self).place()
         self.namespace = self.namespace or place.namespace or kinds.DEFAULT_NAMESPACE
         return place
+
+    async def _find_again(self, context: Any, place: Place) -> Manifest | None:
+        """Return the job if it is there; one that was seen before is asked for until a refusal has passed."""
+        if context["task_state_store"].get(_SEEN) is None:
+            return await self._find(place.backend)
+        return await self._errors(place).answer(lambda: self._find(place.backend), though_away=False)
+
+    def _errors(self, place: Place) -> ApiErrors:
+        return ApiErrors(f"{self.namespace}/{self.job_name}", self.log.warning, timeout=place.api_error_timeout)
 
     async def _find(self, backend: Backend) -> Manifest | None:
         try:
@@ -130,26 +144,40 @@ class PyTorchJobSensor(BaseSensorOperator):
 
     def _check_same(self, context: Any, job: Manifest | None) -> None:
         """Remember the job when it is seen first; from then on it is the only one that counts, until a clear."""
-        ti, store = context["ti"], context["task_state_store"]
-        seen = store.get(_SEEN) or {}
-        expected = seen.get("uid") if seen.get("clear_number") == ti.max_tries else None
+        ti = context["ti"]
+        seen = context["task_state_store"].get(_SEEN) or {}
+        is_history = 0 < seen.get("told_by", 0) <= tries_before_clear(context)
+        expected = None if is_history or seen.get("clear_number") != ti.max_tries else seen["uid"]
         uid = job["metadata"]["uid"] if job else None
         if expected is not None and uid != expected:
+            self._note(context, expected, told_by=ti.try_number)
             instead = f"; another job, uid {uid}, has its name now" if uid else ""
             raise AirflowFailException(
                 f"{self.namespace}/{self.job_name}: the job that was waited for, uid {expected}, was deleted{instead}. "
                 "Whether it had succeeded is unknown. Clear this task to wait for the job that is there then."
             )
         if uid is not None and expected is None:
-            store.set(_SEEN, {"uid": uid, "clear_number": ti.max_tries}, retention=NEVER_EXPIRE)
+            self._note(context, uid)
             for key, value in ((JOB_NAME, self.job_name), (JOB_NAMESPACE, self.namespace), (JOB_UID, uid)):
                 ti.xcom_push(key=key, value=value)
             self.log.info("%s/%s is there, uid %s", self.namespace, self.job_name, uid)
 
-    async def _read(self, backend: Backend, submission: Submission) -> Conclusion:
+    def _note(self, context: Any, uid: str, *, told_by: int = 0) -> None:
+        """Remember the job, and which try has told of its end: after a clear it is history then."""
+        note = {"uid": uid, "clear_number": context["ti"].max_tries, "told_by": told_by}
+        context["task_state_store"].set(_SEEN, note, retention=NEVER_EXPIRE)
+
+    async def _read(self, place: Place, submission: Submission) -> Conclusion:
         """Read the log and the story of a job that has ended."""
         sink = TaskLog(self.log)
-        conclusion = await follow(backend, submission, sink=sink, hands_off=True)
+        conclusion = await follow(
+            place.backend,
+            submission,
+            sink=sink,
+            hands_off=True,
+            api_error_timeout=place.api_error_timeout,
+            mask=masked,
+        )
         sink.flush()
         return conclusion
 
@@ -162,14 +190,15 @@ class PyTorchJobSensor(BaseSensorOperator):
         try:
             raise_for(submission.ref, conclusion)
         except JobFailed as error:
-            raise AirflowFailException(str(error)) from None
+            raise AirflowFailException(masked(str(error))) from None
         seen: Snapshot | None = None
         with contextlib.suppress(JobNotFound):  # a short TTL may have removed it
-            seen = asyncio.run(self._see(place, submission.ref))
+            seeing = self._errors(place).answer(lambda: self._see(place, submission.ref), though_away=False)
+            seen = asyncio.run(seeing)
         if seen is None or seen.submission.ref != submission.ref:
             return dict(conclusion.result or {})
         if seen.diagnosis is not None:
-            raise AirflowFailException(seen.diagnosis.report(submission.ref))
+            raise AirflowFailException(masked(seen.diagnosis.report(submission.ref)))
         self.log.info("%s succeeded", submission.ref)
         return seen.to_dict()
 
@@ -179,9 +208,13 @@ class PyTorchJobSensor(BaseSensorOperator):
         On a cluster looking starts a pod, which nobody may do for somebody else's job.
         """
         seen = await look(place.backend, ref.namespace, ref.name, inspect=False)
-        if seen.report is None and (seen.instance == place.instance or Settings.load().local is not None):
+        if seen.report is None and (Settings.load().local is not None or self._is_ours(seen)):
             return await look(place.backend, ref.namespace, ref.name)
         return seen
+
+    def _is_ours(self, seen: Snapshot) -> bool:
+        ours = instance.known()
+        return ours is not None and seen.instance in ours
 
     def _defer(self, context: Any, submission: Submission, access: Access) -> NoReturn:
         trigger = PyTorchJobTrigger(

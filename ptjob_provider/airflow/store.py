@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-from ptjob_provider.core.attempts import AttemptRecord
+from ptjob_provider.core.attempts import AttemptRecord, is_delivered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +20,8 @@ class TaskStateAttemptStore:
 
     def __init__(self, context: Mapping[str, Any]) -> None:
         self._store = context["task_state_store"]
+        self._max_tries = context["ti"].max_tries
+        self._tries_before_clear = tries_before_clear(context)
 
     def load(self) -> AttemptRecord | None:
         """Return what the last try saved; None if there was none."""
@@ -30,12 +32,26 @@ class TaskStateAttemptStore:
         """Keep the record as long as the task instance."""
         self._store.set(_KEY, record.to_dict(), retention=NEVER_EXPIRE)
 
-    def load_result(self, clear_number: int) -> dict[str, Any] | None:
+    def load_result(self) -> dict[str, Any] | None:
         """Return the result that an earlier try saved; None if there is none, or the task was cleared since."""
-        found = self._store.get(_RESULT_KEY) or {}
-        return found["result"] if found.get("clear_number") == clear_number else None
+        found, record = self._store.get(_RESULT_KEY) or {}, self.load()
+        is_history = is_delivered(record, tries_before_clear=self._tries_before_clear)
+        return None if is_history or found.get("of") != self._mark(record) else found["result"]
 
-    def save_result(self, result: Mapping[str, Any], clear_number: int) -> None:
+    def save_result(self, result: Mapping[str, Any]) -> None:
         """Keep the result of a job that is about to be deleted: a try that follows must not train again for it."""
-        kept = {"clear_number": clear_number, "result": dict(result)}
+        kept = {"of": self._mark(self.load()), "result": dict(result)}
         self._store.set(_RESULT_KEY, kept, retention=NEVER_EXPIRE)
+
+    def _mark(self, record: AttemptRecord | None) -> dict[str, Any]:
+        """Return what tells a result from that of an attempt before a clear."""
+        return {"clear_number": self._max_tries, "attempt": record.attempt if record else None}
+
+
+def tries_before_clear(context: Mapping[str, Any]) -> int:
+    """Return how many tries the task had had when it was cleared last; 0 if it never was.
+
+    Airflow sets `max_tries` to `try_number + retries` when somebody clears a task, with the DAG's `retries` of that
+    moment, and leaves it as it is otherwise.
+    """
+    return int(context["ti"].max_tries - (context["task"].retries or 0))

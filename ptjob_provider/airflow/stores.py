@@ -5,6 +5,7 @@ Importing it loads neither fsspec nor a client: a DAG file that watches a bucket
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from dataclasses import dataclass, field
@@ -23,6 +24,10 @@ LOCAL = ("", "file", "local")
 
 S3 = ("s3", "s3a")
 
+MOST_ENTRIES, DEEPEST, LONGEST = 100_000, 32, 60.0
+"""Files and folders, levels and seconds that one folder right below a directory's source may have; links are followed,
+and may lead to the same folder again and again."""
+
 CONNECT_TIMEOUT, READ_TIMEOUT = 10, 30
 """Seconds for one request to S3."""
 
@@ -39,6 +44,12 @@ _MARKS = (
     "created",
 )
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified")
+
+
+_ODD_LINKS = {errno.ELOOP, errno.ENAMETOOLONG}
+"""Errors of one entry, from links that lead nowhere; any other error concerns the whole source."""
+
+_now = time.monotonic
 
 
 class CutOffListing(Exception):
@@ -107,33 +118,82 @@ class Store:
 
     def _everything(self) -> Iterable[StoredFile]:
         if self._source.is_local:
-            return _below(self._source.path, "")
+            return _below(self._source.path)
         if self._files is None:
             self._files = file_system(self._source)
         return _stored(self._files, self._source.url)
 
 
-def _below(folder: str, prefix: str) -> Iterator[StoredFile]:
+class _BeyondBudget(Exception):
+    """A folder has more in it than is looked at."""
+
+
+class _Budget:
+    """The remaining budget for one folder directly below a source."""
+
+    def __init__(self) -> None:
+        self._entries = 0
+        self._until = _now() + LONGEST
+
+    def spend(self, path: str, depth: int) -> None:
+        """Count one entry.
+
+        Raises:
+            _BeyondBudget: it is one too many.
+        """
+        self._entries += 1
+        links = "does a link lead to a folder that it is in, or several to the same one?"
+        if depth > DEEPEST:
+            raise _BeyondBudget(f"{path!a} is more than {DEEPEST} folders deep; {links}")
+        if self._entries > MOST_ENTRIES:
+            raise _BeyondBudget(f"it has more than {MOST_ENTRIES:,} files and folders; {links}")
+        if _now() > self._until:
+            raise _BeyondBudget(f"listing it takes longer than {LONGEST:.0f} s")
+
+
+def _below(source: str) -> Iterator[StoredFile]:
     """Yield what is in a directory, through links; what vanishes meanwhile is left out."""
-    with os.scandir(folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
-        path = f"{prefix}{entry.name}"
+    for entry in _entries(source):
         try:
-            if entry.is_dir():
-                yield StoredFile(path, is_folder=True)
-                yield from _below(entry.path, f"{path}/")
-            elif entry.is_file():
-                yield _local_file(path, entry.stat())
-        except FileNotFoundError:
-            continue
-        except PermissionError as error:
-            yield StoredFile(f"{path}/", is_folder=True, trouble=f"{error.filename} may not be read ({error.strerror})")
+            yield from _at(entry, entry.name, _Budget(), 0)
+        except _BeyondBudget as error:
+            yield StoredFile(f"{entry.name}/", is_folder=True, trouble=str(error))
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted(entries, key=lambda entry: entry.name)
+
+
+def _at(entry: os.DirEntry[str], path: str, budget: _Budget, depth: int) -> Iterator[StoredFile]:
+    budget.spend(path, depth)
+    try:
+        if entry.is_dir():
+            yield StoredFile(path, is_folder=True)
+            for each in _entries(entry.path):
+                yield from _at(each, f"{path}/{each.name}", budget, depth + 1)
+        elif entry.is_file():
+            yield _local_file(path, entry.stat())
+    except FileNotFoundError:
+        return
+    except PermissionError as error:
+        yield StoredFile(f"{path}/", is_folder=True, trouble=f"{error.filename!a} may not be read ({error.strerror})")
+    except OSError as error:
+        if error.errno not in _ODD_LINKS:
+            raise
+        yield StoredFile(f"{path}/", is_folder=True, trouble=f"{path!a}: {error.strerror}")
 
 
 def _local_file(path: str, stat: os.stat_result) -> StoredFile:
-    modified = datetime.fromtimestamp(stat.st_mtime, UTC).isoformat(timespec="seconds")
-    return StoredFile(path, stat.st_size, str(stat.st_mtime_ns), modified)
+    return StoredFile(path, stat.st_size, str(stat.st_mtime_ns), _instant(stat.st_mtime))
+
+
+def _instant(seconds: float) -> str:
+    """Return RFC 3339; an empty text for a time that no calendar has: writers choose it."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return ""
 
 
 def _stored(files: Any, url: str) -> Iterator[StoredFile]:
@@ -192,7 +252,7 @@ def _modified(info: Mapping[str, Any]) -> str:
         if isinstance(value, datetime):
             return value.isoformat(timespec="seconds")
         if isinstance(value, int | float):
-            return datetime.fromtimestamp(value, UTC).isoformat(timespec="seconds")
+            return _instant(value)
         return str(value)
     return ""
 

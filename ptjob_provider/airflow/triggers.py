@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from ptjob_provider.airflow import asking, awake
+from ptjob_provider.airflow import asking, awake, instance
 from ptjob_provider.airflow.collector import collectors
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.masking import masked
@@ -23,6 +23,7 @@ from ptjob_provider.core.finishing import delete_if_unfinished
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -54,6 +55,7 @@ class PyTorchJobTrigger(BaseTrigger):
         keep_running_pods: leave replicas running after the job's end.
         hands_off: the job is somebody else's: watch it and change nothing.
         deferred_at: RFC 3339; when the task was deferred. None: an earlier life is always asked for first.
+        _of_newer: what only a newer version knows, which has deferred the task; it is passed over.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class PyTorchJobTrigger(BaseTrigger):
         keep_running_pods: bool = False,
         hands_off: bool = False,
         deferred_at: str | None = None,
+        **_of_newer: Any,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.submission = submission
@@ -121,10 +124,17 @@ class PyTorchJobTrigger(BaseTrigger):
         state = await asking.state_from_trigger(self.task_instance)
         ref = JobRef.from_dict(self.submission["ref"])
         if fate_in_trigger(state) is Fate.KEEP:
+            if self._place is not None:
+                self._place.sink.close()  # another triggerer may have the job, and tells the same lines
             self.log.info("%s is kept: its task is %s", ref, state or "not known to Airflow's API at the moment")
             return
+        ours, whose = await instance.read_in_trigger(), Submission.from_dict(self.submission).instance
+        if ours is None or whose not in ours:
+            self.log.warning("%s is kept: it is a job of installation %s, and this is %s", ref, whose, ours)
+            return
         backend = (await Access.of(self).async_place()).backend
-        if await delete_if_unfinished(backend, ref):
+        began = datetime.fromisoformat(self.deferred_at) if self.deferred_at else datetime.min.replace(tzinfo=UTC)
+        if await delete_if_unfinished(backend, ref, unless_left_since=began):
             self.log.info("%s was deleted: its task is %s", ref, state)
 
     async def cleanup(self) -> None:
@@ -133,19 +143,20 @@ class PyTorchJobTrigger(BaseTrigger):
             await self._place.leave(to_another=self._is_over)
 
     async def _follow(self, submission: Submission) -> Conclusion:
-        backend = (await Access.of(self).async_place()).backend
+        place = await Access.of(self).async_place()
         self._place = PlaceInLog(self.task_instance, submission.ref.uid, logger=self.log, age=self._age)
         try:
             return await follow(
-                backend,
+                place.backend,
                 submission,
                 sink=self._place.sink,
                 cursor=self._place.begin,
                 deadline=datetime.fromisoformat(self.deadline) if self.deadline else None,
-                limits=Limits(**self.limits),
+                limits=Limits(**known_fields(Limits, self.limits)),
                 keep_running_pods=self.keep_running_pods,
                 hands_off=self.hands_off,
                 mask=masked,
+                api_error_timeout=place.api_error_timeout,
             )
         finally:
             self._place.end()

@@ -26,6 +26,12 @@ elif "AIRFLOW_HOME" not in os.environ:  # Airflow reads it, and writes a configu
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 
 
+@pytest.fixture(autouse=True)
+def _instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name the installation: without a supervisor's stand-in nobody can be asked for its id."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__INSTANCE", "tests")
+
+
 @pytest.fixture
 def comms() -> Iterator[FakeComms]:
     """The supervisor's stand-in, where Airflow's own in-process runs put theirs."""
@@ -47,7 +53,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> ScriptedBackend:
     scripted = ScriptedBackend()
 
     def place(access: Access) -> Place:
-        return Place(backend=scripted, namespace=None, instance="tests", access=access)
+        return Place(backend=scripted, namespace=None, access=access)
 
     async def async_place(access: Access) -> Place:
         return place(access)

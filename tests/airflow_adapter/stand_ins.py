@@ -153,10 +153,11 @@ class ListLogger:
 
 
 def context(ti: StandInTaskInstance | None = None, *, execution_timeout: timedelta | None = None) -> dict[str, Any]:
-    """Return what Airflow gives to `execute`."""
+    """Return what Airflow gives to `execute`, of a task that nobody has cleared: its tries are its DAG's."""
+    ti = ti or StandInTaskInstance()
     return {
-        "ti": ti or StandInTaskInstance(),
-        "task": SimpleNamespace(execution_timeout=execution_timeout),
+        "ti": ti,
+        "task": SimpleNamespace(execution_timeout=execution_timeout, retries=ti.max_tries),
         "task_state_store": MemoryTaskState(),
     }
 

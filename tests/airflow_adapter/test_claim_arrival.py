@@ -223,7 +223,7 @@ async def test_a_missing_verb_and_a_missing_claim_are_said_once(
     cluster = StandInCluster(refused, refused, refused, None, Claim(uid="u", annotations={NOTE: "a"}))
 
     async def place(access: Access) -> Place:
-        return Place(backend=cluster, namespace="team", instance="tests", access=access)  # type: ignore[arg-type]
+        return Place(backend=cluster, namespace="team", access=access)  # type: ignore[arg-type]
 
     # A trigger is made by Airflow from JSON: there is no argument that a back-end could be given in.
     monkeypatch.setattr(Access, "async_place", place)

@@ -118,6 +118,19 @@ def test_an_interval_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, te
         PyTorchJobHook(None).cluster_config()
 
 
+def test_the_installation_says_how_long_refusals_are_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of an hour if it says nothing; it is read before a job is made."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "local")
+    assert Access().place().api_error_timeout == 900
+
+    monkeypatch.setenv("AIRFLOW__PTJOB__API_ERROR_TIMEOUT", "60")
+    assert Access().place().api_error_timeout == 60
+
+    monkeypatch.setenv("AIRFLOW__PTJOB__API_ERROR_TIMEOUT", "soon")
+    with pytest.raises(InvalidSpec, match=r"^\[ptjob\] api_error_timeout: 'soon' .* seconds, 0 or more"):
+        Access().place()
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
 def test_a_number_of_logs_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """The error names the option."""

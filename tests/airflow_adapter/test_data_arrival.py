@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from airflow.sdk import Asset, AssetWatcher, ObjectStoragePath
@@ -17,14 +18,16 @@ from airflow.sdk.definitions.asset import AssetNameRef
 from airflow.serialization.encoders import encode_trigger
 
 from airflow_adapter.triggerer import INCOMING, SOON, StandInStore, Triggerer, until
-from ptjob_provider.airflow import data_arrival
+from ptjob_provider.airflow import data_arrival, stores
 from ptjob_provider.airflow.arrival_watch import Then, Watch
 from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
+from ptjob_provider.airflow.stores import Source, Store
 from ptjob_provider.airflow.threads import AllStuck, Threads
 from ptjob_provider.core.arrival import Arrivals, BatchRules, Listing, StoredFile, group
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
     from pathlib import Path
 
@@ -293,6 +296,76 @@ async def test_an_unreadable_folder_and_a_wrong_marker_are_said_once_and_hold_up
     assert "nothing is wrong with the batch 'odd' any more" in said()
 
 
+def to_itself(batch: Path) -> None:
+    (batch / "again").symlink_to(".")
+
+
+def to_each_other(batch: Path) -> None:
+    (batch / "one").symlink_to("other")
+    (batch / "other").symlink_to("one")
+
+
+def doubled(batch: Path) -> None:
+    for number in range(12):
+        (batch / f"{number:02}").mkdir()
+        for name in "ab":
+            (batch / f"{number:02}" / name).symlink_to(f"../{number + 1:02}")
+    (batch / "12").mkdir()
+
+
+def deep(batch: Path) -> None:
+    for _ in range(200):
+        batch /= "deeper"
+    batch.mkdir(parents=True)
+
+
+def slow(batch: Path) -> None:
+    (batch / "slow").touch()
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (to_itself, "more than 32 folders deep"),
+        (to_each_other, "Too many levels of symbolic links"),
+        (doubled, "more than 2,000 files and folders"),
+        (deep, "more than 32 folders deep"),
+        (slow, "longer than 60 s"),
+    ],
+)
+def test_a_batch_that_cannot_be_listed_is_odd_and_the_others_are_listed(
+    make: Callable[[Path], None], why: str, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may write to a source chooses what is in a batch, not what becomes of the other ones."""
+    for name in ("a", "b", "c"):
+        drop(source, name)
+    make(source / "b")
+    monkeypatch.setattr(stores, "MOST_ENTRIES", 2000)
+    if make is slow:
+        clock = iter(range(0, 10**6, 20))
+        monkeypatch.setattr(stores, "_now", lambda: next(clock))
+
+    found = Store(Source(address=str(source)), BatchRules()).look()
+
+    assert list(found.oddities) == ["b"]
+    assert why in found.oddities["b"]
+    assert [(batch.name, batch.files) for batch in found.batches if batch.name != "b"] == [("a", 1), ("c", 1)]
+    assert found.files < 2010
+
+
+@pytest.mark.parametrize("seconds", [10**15, -(10**15)])
+def test_a_file_of_no_year_has_no_time(source: Path, seconds: int) -> None:
+    """Its writer chooses the time; calendars end."""
+    drop(source, "b")
+    stat = (source / "b" / "part-0").stat()
+
+    parts = {"st_size": 1, "st_mtime": seconds, "st_mtime_ns": seconds * 10**9}
+    odd = stores._local_file("b/part-0", cast("os.stat_result", SimpleNamespace(**parts)))
+
+    assert (odd.modified, odd.mark) == ("", str(seconds * 10**9))
+    assert stores._local_file("b/part-0", stat).modified.startswith("20")
+
+
 async def test_nothing_is_announced_while_the_watermark_cannot_be_read(source: Path, said: Callable[[], str]) -> None:
     """It would be announced twice. When it cannot be written, that is said, and made good later."""
     drop(source, "one")
@@ -461,6 +534,7 @@ async def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
 
 HANGS = """
 import asyncio, threading
+from ptjob_provider.airflow.stores import Source, Store
 from ptjob_provider.airflow.threads import Threads
 
 async def main():

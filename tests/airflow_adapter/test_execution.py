@@ -16,19 +16,23 @@ from airflow.sdk.execution_time.timeout import TimeoutPosix
 
 from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context
 from fakes import ScriptedBackend, finished
-from ptjob_provider.airflow.execution import JobExecution, airflow_errors
+from ptjob_provider.airflow.event import JobEvent, TriggerFailed
+from ptjob_provider.airflow.execution import JobExecution, airflow_errors, may_retry
 from ptjob_provider.airflow.store import TaskStateAttemptStore
 from ptjob_provider.airflow.waiting import ToldToStop, Waiting, alarm_put_off
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import (
+    ClaimLost,
     ClusterUnavailable,
     InvalidSpec,
     JobNotFound,
     OutputsNotVerified,
+    PermissionDenied,
     PTJobError,
     UnsupportedByBackend,
 )
+from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, Instance
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
@@ -70,7 +74,9 @@ class Try:
         self.backend.log_hangs = True
         self.given = given or context(ti, execution_timeout=execution_timeout)
         self.waiting, self.log = Waiting(), ListLogger()
-        self.execution = JobExecution(self.backend, self.given, instance="prod", log=self.log, waiting=self.waiting)
+        self.execution = JobExecution(
+            self.backend, self.given, instance=Instance("prod"), log=self.log, waiting=self.waiting
+        )
         self.is_told_as_it_waits = False
 
     def submit(self) -> Submission:
@@ -88,6 +94,11 @@ class Try:
             return self.execution.finish(submission, conclusion)
 
     @property
+    def marks(self) -> bool:
+        changes = [change["metadata"].get("annotations") or {} for change in self.backend.patches]
+        return any(UNFOLLOWED_ANNOTATION in annotations for annotations in changes)
+
+    @property
     def record(self) -> Any:
         return TaskStateAttemptStore(self.given).load()
 
@@ -101,12 +112,17 @@ class Try:
     ("state", "try_number", "max_tries", "kept"),
     [
         ("running", 1, 3, True),
+        ("running", 3, 3, True),
         ("running", 4, 3, False),
         ("running", 1, 0, False),
         ("failed", 1, 3, False),
         ("success", 1, 3, False),
         ("removed", 1, 3, False),
         ("restarting", 1, 3, False),
+        ("up_for_retry", 1, 3, True),
+        ("scheduled", 1, 3, True),
+        ("queued", 1, 3, True),
+        ("deferred", 1, 3, True),
         (None, 1, 0, True),
     ],
 )
@@ -122,6 +138,15 @@ def test_told_to_stop_while_it_waits(
         trying.wait()
 
     assert bool(trying.backend.jobs) is kept
+
+
+@pytest.mark.parametrize(
+    ("try_number", "max_tries", "retried"),
+    [(1, 0, False), (1, 1, True), (2, 1, False), (3, 3, True), (4, 3, False), (0, 0, False)],
+)
+def test_the_last_permitted_retry_is_the_try_after_max_tries(try_number: int, max_tries: int, *, retried: bool) -> None:
+    """As Airflow's server counts: `max_tries != 0 and try_number <= max_tries`."""
+    assert may_retry(StandInTaskInstance(try_number=try_number, max_tries=max_tries)) is retried
 
 
 def test_an_api_server_that_is_away_keeps_the_job(comms: FakeComms) -> None:
@@ -246,16 +271,116 @@ def test_airflows_own_alarm_deletes_the_job_too(comms: FakeComms) -> None:
     assert trying.record.ended
 
 
-@pytest.mark.parametrize(("max_tries", "kept"), [(3, True), (0, False)])
-def test_an_error_of_ours_leaves_a_job_only_to_a_next_try(comms: FakeComms, max_tries: int, *, kept: bool) -> None:
-    """No job runs on without anybody who waits for it."""
+@pytest.mark.parametrize(
+    ("error", "max_tries", "marked"),
+    [
+        (ClusterUnavailable("no answer"), 3, False),
+        (ClusterUnavailable("no answer"), 0, True),
+        (PermissionDenied("cannot watch pods"), 3, True),
+        (InvalidSpec("the triggerer has another [ptjob] backend"), 3, True),
+        (RuntimeError("a mistake of ours"), 3, False),
+        (RuntimeError("a mistake of ours"), 0, True),
+    ],
+)
+def test_a_job_that_cannot_be_followed_runs_on(
+    comms: FakeComms, error: Exception, max_tries: int, *, marked: bool
+) -> None:
+    """Where no further try comes it is marked for the orphan search, and told of in the error and the log."""
     trying = Try(StandInTaskInstance(max_tries=max_tries))
     submission = trying.submit()
+
+    with pytest.raises(type(error)) as raised, trying.execution.leaving_nothing(submission):
+        raise error
+
+    assert trying.backend.jobs
+    assert trying.marks == marked
+    assert ("was left running" in trying.log.text) is marked
+    assert ("was left running" in str(raised.value)) is (marked and isinstance(error, PTJobError))
+
+
+def test_a_failed_trigger_does_not_end_a_running_job_on_the_first_of_four_tries(comms: FakeComms) -> None:
+    """Whatever the event says of retries, nothing is wrong with the job."""
+    trying = Try(StandInTaskInstance(max_tries=3))
+    told = JobEvent(submission=trying.submit(), error="read pods in team: forbidden (403)", retryable=False)
+
+    with pytest.raises(TriggerFailed, match="forbidden"), trying.execution.leaving_nothing(told.submission):
+        told.concluded()
+
+    assert trying.backend.jobs
+    assert trying.marks
+
+
+def test_a_job_that_has_ended_is_not_told_of_as_left_running(comms: FakeComms) -> None:
+    """There is nothing to look after."""
+    trying = Try()
+    submission = trying.submit()
+    (key,) = trying.backend.jobs
+    trying.backend.jobs[key] = finished(trying.backend.jobs[key])
 
     with pytest.raises(ClusterUnavailable), trying.execution.leaving_nothing(submission):
         raise ClusterUnavailable("no answer")
 
-    assert bool(trying.backend.jobs) is kept
+    assert "left running" not in trying.log.text
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_that_a_job_could_not_be_marked_is_said(comms: FakeComms, *, is_known: bool) -> None:
+    """The orphan search will not spare it, so that a person has to know."""
+    trying = Try()
+    submission = trying.submit()
+    trying.backend.patch_error = PermissionDenied("cannot patch pytorchjobs")
+    trying.backend.get_error = PermissionDenied("cannot get pytorchjobs")
+
+    with (
+        pytest.raises(ClusterUnavailable, match=rf"{submission.ref} may still run, and could not be marked .*cannot"),
+        trying.execution.leaving_nothing(submission if is_known else None),
+    ):
+        raise ClusterUnavailable("no answer")
+
+    assert trying.backend.jobs
+
+
+def test_a_try_whose_batches_are_another_runs_ends_its_job(comms: FakeComms) -> None:
+    """It would train on them beside that run."""
+    trying = Try(StandInTaskInstance(max_tries=3))
+    trying.submit()
+
+    with pytest.raises(ClaimLost), trying.execution.leaving_nothing():
+        raise ClaimLost("given to run second")
+
+    assert not trying.backend.jobs
+
+
+def test_a_job_that_may_not_be_read_before_the_deferral_is_deferred(comms: FakeComms) -> None:
+    """The trigger waits for an answer without a worker slot."""
+    trying = Try(StandInTaskInstance(max_tries=3))
+    submission = trying.submit()
+    trying.backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")]
+
+    assert trying.execution.needs_waiting(submission)
+
+
+def test_a_next_try_waits_until_its_job_may_be_read(comms: FakeComms, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A passing refusal neither ends the task nor starts a second job."""
+    monkeypatch.setattr("ptjob_provider.core.api_errors._PAUSE", (0.01, 0.01))
+    first = Try(StandInTaskInstance(max_tries=3))
+    first.submit()
+    second = Try(given=first.given, backend=first.backend)
+    second.backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")] * 5
+
+    assert second.submit().adopted
+    assert second.backend.created == 1
+
+
+def test_a_job_is_waited_for_that_may_not_be_read_once_it_was_created(
+    comms: FakeComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It exists, and is known by its name."""
+    monkeypatch.setattr("ptjob_provider.core.api_errors._PAUSE", (0.01, 0.01))
+    trying = Try()
+    trying.backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")] * 5
+
+    assert not trying.submit().adopted
 
 
 def test_a_job_that_succeeds_gives_its_result(comms: FakeComms) -> None:

@@ -62,13 +62,11 @@ def test_the_options_become_the_back_ends_configuration(
         "LOCAL_IMAGES": json.dumps({"digits": str(tmp_path), "other": {"context": "/srv", "python": "py"}}),
         "LOCAL_GPUS": "2",
         "LOCAL_CONFIG_MAPS": str(tables),
-        "INSTANCE": "production",
     }.items():
         monkeypatch.setenv(f"AIRFLOW__PTJOB__{name}", value)
 
     settings = Settings.load()
 
-    assert settings.instance == "production"
     assert settings.local is not None
     assert (settings.local.root, settings.local.claims, settings.local.gpus) == (local, tmp_path / "claims", 2)
     assert (settings.local.images["digits"].context, settings.local.images["other"].python) == (tmp_path, "py")

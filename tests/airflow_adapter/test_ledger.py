@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.sdk import DAG, Asset, BaseOperator, ObjectStoragePath
@@ -25,6 +26,7 @@ from airflow.sdk.execution_time.supervisor import set_supervisor_comms
 
 from airflow_adapter.stand_ins import StandInTaskInstance, context
 from ptjob_provider.airflow import ledger as adapter
+from ptjob_provider.airflow.execution import JobExecution
 from ptjob_provider.airflow.ledger import ClaimBatchesOperator, DataLedger
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.core.errors import InvalidSpec
@@ -268,15 +270,20 @@ def test_inlets_that_are_no_assets_are_none_of_its_business(airflow: StandInAirf
     assert names(claim(url, inlets=["a table", ARRIVED])) == ["b1"]
 
 
-def test_an_event_that_cannot_be_read_is_left_out_and_said(
+def test_a_batch_that_cannot_be_kept_is_left_out_and_said(
     airflow: StandInAirflow, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It must not stop the others for ever; one that is about something else is no matter."""
-    airflow.events = [(NOON, {"payload": {"batches": [{"id": "b0"}]}}), (NOON, {"rows": 7}), (NOON, None)]
+    """It does not stop the others for ever, of its own event or of another."""
+    good = {"id": "b0@1", "uri": "s3://bucket/in/b0"}
+    odd = [{"id": "b0"}, {**good, "id": "big@1", "bytes": 2**63}, {**good, "id": "odd\udcff"}, good]
+    airflow.events = [(NOON, {"payload": {"batches": odd}}), (NOON, {"rows": 7}), (NOON, None)]
     airflow.happen("b1")
 
-    assert names(claim(url)) == ["b1"]
-    assert "an event of s3://bucket/in is left out, it cannot be read: batch.uri" in capsys.readouterr().out
+    assert names(claim(url)) == ["b0", "b1"]
+    said = capsys.readouterr().out
+    assert "a batch in an event of s3://bucket/in is left out: batch.uri: None is not allowed" in said
+    assert "is left out: batch.bytes: 9223372036854775808 is not allowed" in said
+    assert "is left out: batch.id: 'odd" in said
 
 
 def test_ten_thousand_batches_are_handed_over_by_a_manifest(
@@ -349,7 +356,9 @@ def test_a_ledger_that_is_away_fails_no_finished_training(
     """It trained for hours; Airflow knows that it succeeded."""
     task = training(f"sqlite:///{tmp_path}/none/ledger.db")
 
-    assert task._tell({"phase": "Succeeded"}, {**given(), "outlet_events": {}}) == {"phase": "Succeeded"}
+    assert task._tell(Mock(spec=JobExecution), {"phase": "Succeeded"}, {**given(), "outlet_events": {}}) == {
+        "phase": "Succeeded"
+    }
     assert "the training was not noted in the ledger" in capsys.readouterr().out
 
 
@@ -361,7 +370,9 @@ def test_a_training_tells_the_ledger_that_it_succeeded(
     airflow.happen("b1")
     claim(url)
 
-    training(url)._tell({"phase": "Succeeded"}, {**given(map_index=map_index), "outlet_events": {}})
+    training(url)._tell(
+        Mock(spec=JobExecution), {"phase": "Succeeded"}, {**given(map_index=map_index), "outlet_events": {}}
+    )
 
     with kept(url) as store:
         assert [each.reported for each in store.open_claims()] == [reported]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +14,8 @@ from airflow.sdk.execution_time.comms import ErrorResponse, GetTaskStates, TaskS
 from airflow_adapter.stand_ins import FakeComms, StandInTaskInstance, job_object
 from ptjob_provider.airflow import maintenance
 from ptjob_provider.airflow.execution import owner_of
-from ptjob_provider.core.errors import ClusterUnavailable
-from ptjob_provider.core.identity import MANAGED_LABEL, owner_annotation
+from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
+from ptjob_provider.core.identity import MANAGED_LABEL, UNFOLLOWED_ANNOTATION, Instance, owner_annotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,17 +40,17 @@ class CommsThatKnow(FakeComms):
         return TaskStatesResult(task_states=wanted)
 
 
-def with_job(backend: ScriptedBackend, name: str = "digits", **ids: Any) -> None:
+def with_job(backend: ScriptedBackend, name: str = "digits", *, namespace: str = "team", **ids: Any) -> None:
     """Have a running job of a task instance."""
-    owner = owner_of("tests", StandInTaskInstance(**ids))
+    owner = owner_of(Instance("tests"), StandInTaskInstance(**ids))
     annotations = {"ptjob-provider/owner": owner_annotation(owner, 1)}
-    labels = {MANAGED_LABEL: "true"}
-    backend.jobs["team", name] = job_object(name, uid=f"uid-{name}", annotations=annotations, labels=labels)
+    meta = {"namespace": namespace, "labels": {MANAGED_LABEL: "true"}, "annotations": annotations}
+    backend.jobs[namespace, name] = job_object(name, **{"uid": f"uid-{name}-{namespace}", **meta})
 
 
-def swept(**how: Any) -> list[dict[str, Any]]:
+def swept(*namespaces: str, **how: Any) -> list[dict[str, Any]]:
     """Run the task."""
-    return maintenance.stop_orphans(namespaces=["team"], grace=timedelta(), **how)
+    return maintenance.stop_orphans(namespaces=namespaces or ["team"], grace=timedelta(), **how)
 
 
 @pytest.fixture
@@ -93,6 +93,23 @@ def test_the_state_is_that_of_the_jobs_own_task_instance(
     assert json.loads(json.dumps(found)) == found
 
 
+@pytest.mark.parametrize(("grace", "kept"), [("", True), ("3600", True), ("60", False)])
+def test_a_job_that_could_not_be_followed_is_spared_as_long_as_the_installation_says(
+    backend: ScriptedBackend, airflow: CommsThatKnow, monkeypatch: pytest.MonkeyPatch, grace: str, *, kept: bool
+) -> None:
+    """A day if it says nothing."""
+    if grace:
+        monkeypatch.setenv("AIRFLOW__PTJOB__ORPHAN_GRACE", grace)
+    with_job(backend)
+    left_at = datetime.now(UTC) - timedelta(minutes=30)
+    (found,) = backend.jobs.values()
+    found["metadata"]["annotations"][UNFOLLOWED_ANNOTATION] = left_at.isoformat()
+
+    swept()
+
+    assert bool(backend.jobs) is kept
+
+
 def test_an_airflow_that_does_not_answer_loses_no_job(backend: ScriptedBackend, airflow: CommsThatKnow) -> None:
     """The task goes on, and tells of which jobs it could not say."""
     airflow.refuses = True
@@ -129,3 +146,41 @@ def test_a_namespace_that_cannot_be_listed_fails_the_task(
 
     with pytest.raises(AirflowException, match="no answer"):
         swept()
+
+
+@pytest.mark.parametrize("namespaces", [("team", "vision"), ("vision", "team")])
+def test_jobs_of_every_namespace_are_judged_by_their_own_tasks(
+    backend: ScriptedBackend, airflow: CommsThatKnow, namespaces: tuple[str, str]
+) -> None:
+    """Also where two of them have the same name; a namespace that is not named is left alone."""
+    airflow.states = {"run-1": {"train": "running"}, "run-2": {"train": "failed"}}
+    with_job(backend, namespace="team", run_id="run-1")
+    with_job(backend, namespace="vision", run_id="run-2")
+    with_job(backend, namespace="speech", run_id="run-2")
+
+    found = swept(*namespaces)
+
+    assert [(each["namespace"], each["why"], each["stopped"]) for each in found] == [
+        ("vision", "its task is failed", True)
+    ]
+    assert [namespace for namespace, _ in backend.jobs] == ["team", "speech"]
+
+
+def test_a_namespace_that_cannot_be_listed_does_not_hide_the_next_one(
+    backend: ScriptedBackend, airflow: CommsThatKnow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are swept, and then the task fails."""
+    with_job(backend, namespace="vision")
+    listed = backend.list
+
+    async def answered_of_one(kind: str, namespace: str, labels: Any) -> Any:
+        if namespace == "team":
+            raise PermissionDenied("list pytorchjobs in team: forbidden", code=403)
+        return await listed(kind, namespace, labels)
+
+    monkeypatch.setattr(backend, "list", answered_of_one)  # the script has no word for it
+
+    with pytest.raises(AirflowException, match="list pytorchjobs in team"):
+        swept("team", "vision")
+
+    assert not backend.jobs

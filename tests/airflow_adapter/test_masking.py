@@ -6,22 +6,29 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.log import mask_secret, redact
 
-from airflow_adapter.stand_ins import job_object
+from airflow_adapter.stand_ins import context, job_object
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.execution import airflow_errors
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.sensors import PyTorchJobSensor
+from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION
+from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.core.outputs import OutputFacts, OutputReport
 from ptjob_provider.core.status import JobPhase, JobStatus
 from ptjob_provider.core.submission import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from fakes import ScriptedBackend
 
 SECRET = "train-12345"  # noqa: S105 - of nobody
 
@@ -61,6 +68,33 @@ def test_an_error_is_raised_without_the_secret() -> None:
     """Callbacks and mails take the exception as it is."""
     with pytest.raises(AirflowException, match=r"^\*\*\* does not answer$"), airflow_errors():
         raise ClusterUnavailable(f"{SECRET} does not answer")
+
+
+def test_a_sensor_in_a_worker_fails_without_the_secret(backend: ScriptedBackend) -> None:
+    """Its error quotes the last lines of a job that somebody else submitted."""
+    job = job_object("digits", "Failed")
+    backend.jobs, backend.worlds = {("team", "digits"): job}, [Observation(job=job)]
+    at = "2026-11-20T10:00:00Z"
+    cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=at, ordinal=1)
+    backend.lines = [LogLine(text=f"ValueError: the token is {SECRET}", timestamp=at, cursor=cursor)]
+    sensor = PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False)
+
+    with pytest.raises(AirflowFailException, match="the token is \\*\\*\\*"):
+        sensor.poke(context())
+
+
+def test_a_sensor_says_what_is_wrong_with_outputs_without_the_secret(backend: ScriptedBackend) -> None:
+    """Whoever declared them chose their names."""
+    model = {"uri": f"pvc://c/{SECRET}", "claim": "c", "path": SECRET, "container_path": "/data/m.pt"}
+    owner = {OWNER_ANNOTATION: json.dumps({"instance": "tests", "ids": {"dag_id": "training"}})}
+    job = job_object("digits", "Succeeded", annotations={**owner, OUTPUTS_ANNOTATION: json.dumps({"model": model})})
+    backend.jobs, backend.worlds = {("team", "digits"): job}, [Observation(job=job)]
+    backend.report = OutputReport(model=OutputFacts(exists=False), tfevents=None)
+
+    with pytest.raises(AirflowFailException, match="pvc://c/\\*\\*\\*") as raised:
+        PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False).poke(context())
+
+    assert SECRET not in str(raised.value)
 
 
 @pytest.mark.parametrize("where", ["env", "worker"])

@@ -143,6 +143,14 @@ def test_a_job_without_a_name_is_named_for_its_task(backend: ScriptedBackend, ta
     assert name.startswith(begins)
 
 
+def test_the_instances_of_a_mapped_task_have_a_job_each(backend: ScriptedBackend) -> None:
+    """They have one task id and one run id, and differ in their index alone."""
+    for index in (-1, 0, 1):
+        operator(wait_for_completion=False).execute(context(StandInTaskInstance(map_index=index)))
+
+    assert len(backend.jobs) == 3
+
+
 def test_without_waiting_the_reference_is_the_result(backend: ScriptedBackend) -> None:
     """The job runs, and which it is can be read by the next task."""
     ti = StandInTaskInstance()
@@ -253,18 +261,20 @@ def test_the_resumed_task_knows_the_verdict_without_the_cluster(backend: Scripte
             task.execute_complete(given, event)
 
 
-@pytest.mark.parametrize(("max_tries", "kept"), [(3, True), (0, False)])
-def test_a_trigger_that_failed_leaves_the_job_only_to_a_next_try(
-    backend: ScriptedBackend, max_tries: int, *, kept: bool
+@pytest.mark.parametrize("retryable", [True, False])
+@pytest.mark.parametrize(("max_tries", "has_next"), [(3, True), (0, False)])
+def test_a_trigger_that_failed_leaves_the_job_running(
+    backend: ScriptedBackend, max_tries: int, *, has_next: bool, retryable: bool
 ) -> None:
-    """Nobody else would ever stop it."""
+    """Nothing is wrong with the job; where no next try adopts it, the error says that it runs."""
     given = context(StandInTaskInstance(max_tries=max_tries))
-    event = JobEvent(submission=submitted(backend, given), error="the trigger failed: OSError")
+    event = JobEvent(submission=submitted(backend, given), error="the trigger failed: OSError", retryable=retryable)
 
-    with pytest.raises(AirflowException, match="the trigger failed: OSError"):
+    with pytest.raises(AirflowException, match="the trigger failed: OSError") as raised:
         operator().execute_complete(given, event.to_dict())
 
-    assert bool(backend.jobs) is kept
+    assert backend.jobs
+    assert ("was left running" in str(raised.value)) is not (has_next and retryable)
 
 
 @pytest.mark.parametrize("event", [None, {"status": "success"}])

@@ -24,7 +24,7 @@ from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
-from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
 from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION, REPORT_ANNOTATION
 from ptjob_provider.core.outputs import OutputFacts, OutputReport, report_text
 from ptjob_provider.core.status import JobPhase, JobStatus
@@ -171,6 +171,23 @@ def test_after_a_clear_the_job_that_is_there_counts(backend: ScriptedBackend) ->
     assert found
 
 
+@pytest.mark.parametrize("first", [job_object("digits", "Succeeded"), job_object("digits", "Failed"), None])
+def test_after_a_clear_with_fewer_retries_the_job_that_is_there_counts(
+    backend: ScriptedBackend, first: Manifest | None
+) -> None:
+    """`max_tries` is as before then; what counts is that the end of the job before was told."""
+    given = context(StandInTaskInstance(max_tries=2))
+    show(backend, job_object("digits"))
+    sensor().poke(given)
+    show(backend, first)
+    with contextlib.suppress(AirflowFailException):
+        sensor().poke(given)
+    given["ti"].try_number, given["task"].retries = 2, 1
+    show(backend, job_object("digits", "Succeeded", uid="u-2"))
+
+    assert sensor().poke(given)
+
+
 @pytest.mark.parametrize("condition", ["Succeeded", "Failed", None])
 def test_the_job_is_never_touched(backend: ScriptedBackend, condition: str | None) -> None:
     """Neither patched nor deleted, whatever its end."""
@@ -180,6 +197,29 @@ def test_the_job_is_never_touched(backend: ScriptedBackend, condition: str | Non
         sensor().poke(context())
 
     assert (backend.patches, backend.deleted) == ([], [])
+
+
+@pytest.mark.parametrize("condition", [None, "Succeeded"])
+def test_a_job_that_was_seen_is_asked_for_until_a_refusal_has_passed(
+    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, condition: str | None
+) -> None:
+    """Neither a look that says no, nor a job that is gone."""
+    monkeypatch.setattr("ptjob_provider.core.api_errors._PAUSE", (0.01, 0.01))
+    given = context()
+    show(backend, job_object("digits"))
+    sensor().poke(given)
+    show(backend, job_object("digits", condition))
+    backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs", code=403)] * 9
+
+    assert bool(sensor().poke(given)) is (condition is not None)
+
+
+def test_a_job_that_may_not_be_looked_for_is_an_error_at_once(backend: ScriptedBackend) -> None:
+    """Nobody has seen it yet: the right may be missing for good."""
+    backend.get_error = PermissionDenied("cannot get pytorchjobs", code=403)
+
+    with pytest.raises(AirflowFailException, match="cannot get"):
+        sensor().poke(context())
 
 
 def test_a_back_end_that_does_not_answer_can_be_asked_again(backend: ScriptedBackend) -> None:

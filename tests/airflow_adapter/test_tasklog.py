@@ -48,6 +48,20 @@ async def test_lines_that_come_fast_are_all_there_once_in_few_records(monkeypatc
     assert max(len(record) for record in logger.records) <= MAX_RECORD
 
 
+async def test_after_its_end_a_log_takes_no_line() -> None:
+    """Another triggerer tells the same lines then."""
+    logger = ListLogger()
+    log = TaskLog(logger)
+    log.line(line(0))
+    log.close()
+
+    log.line(line(1))
+    await log.written()
+
+    assert logger.records == ["line 0"]
+    assert log.cursor == line(0).cursor
+
+
 async def test_who_reads_too_fast_waits_until_there_is_room() -> None:
     """A log of any size takes a bounded part of the memory."""
     logger = ListLogger()

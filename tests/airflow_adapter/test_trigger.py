@@ -21,7 +21,8 @@ from ptjob_provider.airflow.tasklog.records import Ceiling
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Outcome
-from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.errors import PermissionDenied, PTJobError
+from ptjob_provider.core.identity import OWNER_ANNOTATION, UNFOLLOWED_ANNOTATION
 from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.submission import Submission
 
@@ -38,7 +39,8 @@ EVENT_FIELDS = {"submission", "conclusion", "error", "retryable", "cursor", "kno
 
 def trigger(**arguments: Any) -> PyTorchJobTrigger:
     """Return a trigger as a triggerer makes it."""
-    made = PyTorchJobTrigger(**{"submission": Submission.of(job_object()).to_dict(), **arguments})
+    ours = job_object(annotations={OWNER_ANNOTATION: json.dumps({"instance": "tests", "ids": {}})})
+    made = PyTorchJobTrigger(**{"submission": Submission.of(ours).to_dict(), **arguments})
     made.task_instance = StandInTaskInstance()
     made._log = ListLogger()
     return made
@@ -121,6 +123,58 @@ def test_another_triggerer_builds_the_same_trigger() -> None:
     assert Submission.from_dict(again.submission).ref.name == "digits"
 
 
+SUBMITTED = {
+    "ref": {"kind": "PyTorchJob", "namespace": "team", "name": "digits", "uid": "u-1"},
+    "attempt": 1,
+    "adopted": False,
+    "spec_changed": False,
+    "ranks": {"digits-master-0": 0, "digits-worker-0": 1},
+    "gpus_of": {"digits-master-0": 0, "digits-worker-0": 0},
+    "outputs": {},
+    "first_started_at": "2026-11-20T10:00:00Z",
+}
+MORE = {"of_a_newer_version": 1}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"submission": SUBMITTED},
+        {
+            "submission": {**SUBMITTED, **MORE, "ref": {**SUBMITTED["ref"], **MORE}, "outputs": MORE},  # type: ignore[dict-item]
+            "limits": {"start_timeout": 5, **MORE},
+            **MORE,
+        },
+    ],
+    ids=["older", "newer"],
+)
+async def test_a_triggers_row_of_another_version_is_followed(
+    backend: ScriptedBackend, comms: FakeComms, row: dict[str, Any]
+) -> None:
+    """Airflow fails the task of a row that cannot be built from, and nobody would decide about its job."""
+    show(backend, "Succeeded")
+
+    told = JobEvent.from_dict(await fired(trigger(**row)))
+
+    assert (told.concluded().outcome, told.submission.ref.uid) == (Outcome.SUCCEEDED, "u-1")
+
+
+def test_an_event_of_another_version_tells_how_the_job_ended() -> None:
+    """The triggerer may be upgraded before the workers, or after them."""
+    status = dict.fromkeys(("created_at", "started_at", "finished_at"))
+    conclusion = {
+        "outcome": "Succeeded",
+        "status": {"phase": "Succeeded", "reason": "", "message": "", **status, **MORE},
+    }
+    rest = {"diagnosis": None, "result": {"phase": "Succeeded"}, "cursor": None, "detail": ""}
+    event = {"submission": SUBMITTED, "error": "", "retryable": True, "cursor": None, "knows_place": False}
+
+    for more in ({}, MORE):
+        told = JobEvent.from_dict({**event, "conclusion": {**conclusion, **rest, **more}, **more})
+
+        assert told.concluded().result == {"phase": "Succeeded"}
+
+
 def test_no_value_of_the_environment_is_in_a_triggers_row(backend: ScriptedBackend) -> None:
     """The row is plain text in Airflow's database."""
     from airflow.sdk.exceptions import TaskDeferred  # noqa: PLC0415 - used here only
@@ -195,9 +249,9 @@ async def test_an_unexpected_error_is_an_event_that_can_be_retried(backend: Scri
     """The job was left as it was, and the next try adopts it."""
     show(backend)
 
-    told = JobEvent.from_dict(await fired(trigger(limits={"unknown": 1})))
+    told = JobEvent.from_dict(await fired(trigger(deadline="soon")))
 
-    with pytest.raises(TriggerFailed, match="the trigger failed: TypeError") as error:
+    with pytest.raises(TriggerFailed, match="the trigger failed: ValueError") as error:
         told.concluded()
     assert error.value.retryable
     assert backend.jobs
@@ -216,6 +270,11 @@ def test_an_event_that_is_not_ours_is_refused(event: dict[str, Any] | None) -> N
         ("deferred", True),
         (None, True),
         ("up_for_retry", True),
+        ("scheduled", True),
+        ("queued", True),
+        ("running", True),
+        ("restarting", True),
+        ("none", False),
         ("failed", False),
         ("success", False),
         ("removed", False),
@@ -224,13 +283,47 @@ def test_an_event_that_is_not_ours_is_refused(event: dict[str, Any] | None) -> N
 async def test_on_kill_asks_before_it_deletes(
     backend: ScriptedBackend, comms: FakeComms, state: str | None, *, kept: bool
 ) -> None:
-    """A triggerer that was frozen and replaced calls it although the task is still deferred."""
+    """A triggerer that was frozen and replaced calls it although the task is deferred, resumed, or in its next try."""
     show(backend)
     comms.state = state
 
     await trigger().on_kill()
 
     assert bool(backend.jobs) is kept
+
+
+@pytest.mark.parametrize(
+    ("deferred_at", "kept"),
+    [("2026-11-20T11:00:00+00:00", True), (None, True), ("2026-11-20T13:00:00+00:00", False)],
+)
+async def test_on_kill_keeps_a_job_that_the_last_try_has_left_running_since_the_deferral(
+    backend: ScriptedBackend, comms: FakeComms, deferred_at: str | None, *, kept: bool
+) -> None:
+    """The task has failed because its job could not be followed: a frozen triggerer takes that for a person's word."""
+    show(backend)
+    backend.jobs[KEY]["metadata"]["annotations"][UNFOLLOWED_ANNOTATION] = "2026-11-20T12:00:00+00:00"
+    comms.state = "failed"
+
+    await trigger(deferred_at=deferred_at).on_kill()
+
+    assert bool(backend.jobs) is kept
+
+
+async def test_a_passing_refusal_is_waited_out_and_told_in_the_tasks_log(
+    backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else would read it."""
+    monkeypatch.setattr("ptjob_provider.core.api_errors._PAUSE", (0.01, 0.01))
+    show(backend, "Succeeded")
+    backend.refusals["watch"] = [PermissionDenied("pods is forbidden (403)", code=403)] * 3
+    made = trigger()
+
+    told = JobEvent.from_dict(await fired(made))
+
+    logger: Any = made._log
+    assert told.concluded().outcome is Outcome.SUCCEEDED
+    assert "pods is forbidden (403). The job runs on" in logger.text
+    assert "the API server answers again" in logger.text
 
 
 async def test_on_kill_without_an_api_server_keeps_the_job(backend: ScriptedBackend, comms: FakeComms) -> None:
@@ -559,6 +652,21 @@ async def test_a_trigger_that_wrongly_took_itself_for_the_first_owns_up(
 
     assert sorted(log_of(made))[:2] == ["line 1", "line 2"]
     assert any("up to 2026-11-20T10:00:01Z are repeated above" in text for text in log_of(made))
+
+
+async def test_the_place_in_another_jobs_log_is_none_that_was_told_before(
+    backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """A try that ended left it, and the task goes on with the next job."""
+    show(backend)
+    backend.lines = [line(1), line(2)]
+    comms.xcoms[CURSOR_KEY] = {"uid": "u-0", "cursor": line(1).cursor.to_dict(), "is_last": True}
+    made = trigger(deferred_at=datetime.now(UTC).isoformat())
+
+    async with running(made, lines=2):
+        await until(lambda: comms.xcoms[CURSOR_KEY]["uid"] == "u-1", "this trigger on record")
+
+    assert log_of(made) == ["line 1", "line 2"]
 
 
 async def test_after_a_kill_before_anything_was_on_record_repeated_lines_are_in_a_marked_block(

@@ -53,7 +53,7 @@ BEGUN = re.compile(r"trigger .* starting")
 WORKER = re.compile(r"airflow worker -- [0-9a-f-]{36}")
 REPEATED = re.compile(r"── lines up to (\S{19})\S* (?:may be|are) repeated")
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 import postgresql
 from cluster.tenants import namespace_in
 from demo.stack import Stack, StackConfig
+from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION
 from task_run import TaskRun
 
 if TYPE_CHECKING:
@@ -77,13 +78,17 @@ def test_a_connection_in_the_database_serves_worker_and_triggerer(stack: Stack) 
     assert [line for line in task.lines() if line.startswith("tick")] == [f"tick {number}" for number in range(1, 6)]
 
 
-def test_a_connection_that_only_workers_know_is_said_and_leaves_no_job(stack: Stack, cluster: Cluster) -> None:
-    """The error says where to define it. This was the last try, so the worker, which knows the way, deletes the job."""
+def test_a_connection_that_only_workers_know_is_said_and_ends_no_job(stack: Stack, cluster: Cluster) -> None:
+    """The error says where to define it, and that the job runs on: nothing is wrong with the job."""
     task = ended(stack, "on_workers")
 
     assert task.state == "failed"
     assert "The connection 'on_workers' is not known to the triggerer" in task.text()
-    left = cluster.kubectl.list("pytorchjobs", namespace=task.ref.namespace)
-    assert task.ref.name not in [
-        job["metadata"]["name"] for job in left if not job["metadata"].get("deletionTimestamp")
-    ]
+    assert f"{task.ref} was left running" in task.text()
+    (left,) = (
+        job
+        for job in cluster.kubectl.list("pytorchjobs", namespace=task.ref.namespace)
+        if job["metadata"]["uid"] == task.ref.uid
+    )
+    assert UNFOLLOWED_ANNOTATION in left["metadata"]["annotations"]
+    assert not left["metadata"].get("deletionTimestamp")

@@ -19,6 +19,7 @@ LINES = 50_000
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("mode", ["wait", "defer"])
 def test_a_line_is_readable_within_two_seconds_of_being_printed(lab: Lab, mode: str) -> None:
     """Whoever watches the task sees what rank 0 does now, also without a worker slot."""

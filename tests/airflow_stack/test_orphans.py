@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
+from airflow_stack.conftest import lab_in
 from ptjob_provider.cli import main
 from task_run import TaskRun, runs, until
 
@@ -145,6 +146,66 @@ def test_a_job_whose_run_was_deleted_is_stopped(lab: Lab) -> None:
 
     assert [(each["name"], each["why"]) for each in found] == [(ref.name, "its task instance is gone")]
     until(lambda: not runs(ref), what="the job's end")
+
+
+def test_two_airflows_that_are_configured_alike_have_their_own_jobs(
+    lab: Lab, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The same DAG, run, task and namespace, no [ptjob] instance: one's task has failed, the other's job runs on."""
+    conf = {"args": ["wait_for", "both"]}
+    with lab_in(tmp_path_factory.mktemp("other"), database_url="", PTJOB__LOCAL_ROOT=str(lab.root)) as other:
+        mine, theirs = (TaskRun(each.stack, "wait_1", "the-same") for each in (lab, other))
+        for task in (mine, theirs):
+            body = {"logical_date": None, "dag_run_id": task.run_id, "conf": conf}
+            task.stack.api.post(f"dags/{task.dag_id}/dagRuns", body)
+        for task in (mine, theirs):
+            until(lambda task=task: task.xcom("job_uid") and runs(task.ref), timeout=240, what=task.text)
+        ref, other_ref = mine.ref, theirs.ref
+
+        theirs.mark("failed")
+        until(lambda: not runs(other_ref), what="the job's end")
+        found = maintain(other).xcom()
+
+    assert found == []
+    assert ref.namespace == other_ref.namespace
+    assert runs(ref)
+    lab.release("both")
+    assert mine.wait() == "success"
+    assert mine.xcom()["attempt"] == 1
+
+
+def test_a_copied_database_is_noticed_before_a_job_of_the_original_is_stopped(lab: Lab) -> None:
+    """By the maintenance DAG, `ptjob doctor` and `ptjob orphans`; the job looks as if nobody waited for it."""
+    task = abandoned_by_a_killed_worker(lab)
+    ref, url = task.ref, lab.stack.api.url
+    ids = lab.stack.api.get("variables", variable_key_pattern="ptjob_instance_")[
+        "variables"
+    ]  # two, if tasks were quick
+    for each in ids:
+        set_variable(lab, {**each, "value": "[api] base_url https://original"})
+    try:
+        run_id = lab.stack.api.trigger("ptjob_maintenance", {"grace": 0})
+        maintenance = TaskRun(lab.stack, "ptjob_maintenance", run_id, task_id="stop_orphans")
+        state = maintenance.wait()
+        doctor = ptjob(lab, "doctor", "--airflow-url", url)
+        orphans = ptjob(lab, "orphans", "--airflow-url", url, "--older-than", "0s", "--delete")
+    finally:
+        for each in ids:
+            set_variable(lab, each)
+
+    assert (state, doctor.exit_code, orphans.exit_code) == ("failed", 1, 2)
+    assert f"airflow variables delete {ids[0]['key']}" in maintenance.text()
+    assert "the Airflow's id" in doctor.output
+    assert "may be a copy" in orphans.output
+    assert runs(ref)
+    assert [found["name"] for found in maintain(lab).xcom()] == [ref.name]
+    until(lambda: not runs(ref), what="the job's end")
+
+
+def set_variable(lab: Lab, variable: dict[str, Any]) -> None:
+    """Give a Variable of Airflow this value."""
+    body = {name: variable[name] for name in ("key", "value", "description")}
+    lab.stack.api.patch(f"variables/{variable['key']}", body)
 
 
 def test_a_job_that_its_task_only_submitted_is_left_to_run(lab: Lab) -> None:

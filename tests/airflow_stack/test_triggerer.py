@@ -39,7 +39,8 @@ def finish(lab: Lab, task: TaskRun, name: str) -> list[str]:
     """Let the job end well, and return its ticks."""
     lab.release(name)
     assert task.wait() == "success"
-    assert task.lines().count("rank 0 finished") == 1
+    lines = task.lines()
+    assert lines.count("rank 0 finished") == 1, lines[-40:]
     return ticks(task)
 
 

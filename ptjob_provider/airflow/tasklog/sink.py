@@ -72,6 +72,7 @@ class TaskLog:
         self._written: asyncio.Event | None = None
         self._repeats_until = ""
         self._doubt: tuple[str, str] | None = None
+        self._is_closed = False
         self.cursor: LogCursor | None = None
 
     def go_on(self, cursor: LogCursor | None, *, why_repeated: str = "", if_printed_before: str = "") -> None:
@@ -140,7 +141,13 @@ class TaskLog:
         self._is_queued = bool(self._waiting)
         return self._is_queued
 
+    def close(self) -> None:
+        """Take no more lines: another process writes them from here on."""
+        self._is_closed = True
+
     def _take(self, text: str, cursor: LogCursor | None) -> None:
+        if self._is_closed:
+            return
         self._ceiling = self._ceiling or ceilings.get()
         if not self._waiting and self._ceiling.take():
             self._tell(text, cursor or self.cursor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task
 
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
@@ -42,6 +42,15 @@ for mode, deferrable in MODES.items():
     for retries in (0, 1, 3):
         with dag(f"{mode}_{retries}"):
             training(deferrable=deferrable, retries=retries)
+
+    with dag(f"{mode}_beside"):
+        training(deferrable=deferrable, retries=1, retry_delay=timedelta(seconds=15))
+
+        @task
+        def beside() -> None:
+            """Succeed at once."""
+
+        beside()
 
     with dag(f"{mode}_timeout"):
         training(deferrable=deferrable, retries=1, execution_timeout=timedelta(seconds=20))

@@ -1,0 +1,122 @@
+"""A task that is cleared after its success trains anew, also where Airflow's `max_tries` is the same as before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
+
+from airflow_adapter.stand_ins import StandInTaskInstance, context
+from fakes import finished
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.core.backend import Observation
+
+if TYPE_CHECKING:
+    from fakes import ScriptedBackend
+
+pytestmark = pytest.mark.usefixtures("comms")
+
+
+def operator(**arguments: Any) -> PyTorchJobOperator:
+    return PyTorchJobOperator(**{"task_id": "train", "image": "digits", "deferrable": False, **arguments})
+
+
+def delivered(backend: ScriptedBackend, **arguments: Any) -> dict[str, Any]:
+    """Let the first of three tries succeed, and return what Airflow gives to the next one."""
+    given = context(StandInTaskInstance(max_tries=2))
+    operator(wait_for_completion=False, **arguments).execute(given)
+    end(backend)
+    operator(**arguments).execute(given)
+    given["ti"].try_number = 2
+    return given
+
+
+def end(backend: ScriptedBackend) -> None:
+    """Let the newest job succeed."""
+    key = list(backend.jobs)[-1]
+    backend.jobs[key] = finished(backend.jobs[key])
+    backend.worlds, backend.shown = [Observation(job=backend.jobs[key])], 0
+
+
+def cleared_with_fewer_retries(given: dict[str, Any]) -> None:
+    """Clear the task as Airflow does, `max_tries = try_number + retries`: 1 + 1, which is what it was."""
+    given["task"].retries = 1
+
+
+@pytest.mark.parametrize("action", ["keep_job", "delete_job"])
+def test_a_clear_after_a_success_trains_anew_although_max_tries_is_as_before(
+    backend: ScriptedBackend, action: str
+) -> None:
+    """Somebody has lowered `retries`; neither the finished job nor its stored result is handed on again."""
+    given = delivered(backend, on_finish_action=action)
+    cleared_with_fewer_retries(given)
+
+    operator(wait_for_completion=False, on_finish_action=action).execute(given)
+
+    assert backend.created == 2
+
+
+@pytest.mark.parametrize("action", ["keep_job", "delete_job"])
+def test_the_try_after_a_success_that_airflow_has_not_heard_of_hands_it_on(
+    backend: ScriptedBackend, action: str
+) -> None:
+    """The worker died before it could report: nothing is trained again."""
+    given = delivered(backend, on_finish_action=action)
+
+    assert operator(on_finish_action=action).execute(given)["attempt"] == 1
+    assert backend.created == 1
+
+
+@pytest.mark.parametrize("action", ["keep_job", "delete_job"])
+def test_a_retry_after_such_a_clear_goes_on_with_the_new_training(backend: ScriptedBackend, action: str) -> None:
+    """What the training before it handed on is history for every try that follows."""
+    given = delivered(backend, on_finish_action=action)
+    cleared_with_fewer_retries(given)
+    operator(wait_for_completion=False, on_finish_action=action).execute(given)
+    given["ti"].try_number = 3
+    end(backend)
+
+    assert operator(on_finish_action=action).execute(given)["attempt"] == 2
+    assert backend.created == 2
+
+
+def test_a_clear_never_stops_a_job_that_is_only_suspected_to_be_history(backend: ScriptedBackend) -> None:
+    """A job that its task only submitted runs on; with the same `max_tries` it is adopted."""
+    given = context(StandInTaskInstance(max_tries=2))
+    operator(wait_for_completion=False).execute(given)
+    given["ti"].try_number = 2
+    cleared_with_fewer_retries(given)
+
+    operator(wait_for_completion=False).execute(given)
+
+    assert (backend.created, backend.deleted) == (1, [])
+
+
+def test_outputs_of_the_training_before_such_a_clear_do_not_count(backend: ScriptedBackend) -> None:
+    """They must not be older than the first attempt since the clear."""
+    given = delivered(backend)
+    before = given["task_state_store"].get("ptjob_attempt")["first_started_at"]
+    cleared_with_fewer_retries(given)
+
+    operator(wait_for_completion=False).execute(given)
+
+    assert given["task_state_store"].get("ptjob_attempt")["first_started_at"] > before
+
+
+def test_a_success_that_cannot_be_noted_is_a_success(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job has succeeded and its result is told; only a clear with fewer retries would miss the note."""
+    given = context()
+    operator(wait_for_completion=False).execute(given)
+    end(backend)
+    store, keep = given["task_state_store"], given["task_state_store"].set
+
+    def refuses(key: str, value: Any, **how: Any) -> None:
+        if value.get("delivered_by"):
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+        keep(key, value, **how)
+
+    monkeypatch.setattr(store, "set", refuses)
+
+    assert operator().execute(given)["phase"] == "Succeeded"

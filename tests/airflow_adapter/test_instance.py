@@ -1,0 +1,262 @@
+"""Which installation an Airflow is: an id of its own, whatever is configured alike in another one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.execution_time.comms import (
+    GetVariable,
+    GetVariableKeys,
+    PutVariable,
+    VariableKeysResult,
+    VariableResult,
+)
+from airflow.sdk.execution_time.supervisor import set_supervisor_comms
+
+from airflow_adapter.stand_ins import FakeComms, ListLogger, StandInTaskInstance, context
+from fakes import finished
+from ptjob_provider.airflow import instance, maintenance
+from ptjob_provider.airflow.event import JobEvent
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.triggers import PyTorchJobTrigger
+from ptjob_provider.core.conclusion import Conclusion, Outcome
+from ptjob_provider.core.identity import Instance, owner_in
+from ptjob_provider.core.installation_id import KEY_PREFIX
+from ptjob_provider.core.status import JobPhase, JobStatus
+from ptjob_provider.core.submission import Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fakes import ScriptedBackend
+
+
+class AirflowThatKeepsVariables(FakeComms):
+    """An Airflow with a database of its own.
+
+    Attributes:
+        variables: in it.
+        forgets: what is set is deleted at once.
+        on_listing: called after its keys were read, before the answer arrives.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.variables: dict[str, str] = {}
+        self.forgets = False
+        self.on_listing: list[Callable[[], None]] = []
+
+    def _answer(self, message: Any) -> Any:
+        if isinstance(message, GetVariableKeys) and not self.refuses:
+            found = [key for key in sorted(self.variables) if key.startswith(message.prefix or "")]
+            if self.on_listing:
+                self.on_listing.pop(0)()
+            return VariableKeysResult(keys=found, total_entries=len(found))
+        if isinstance(message, PutVariable):
+            if not self.forgets:
+                self.variables[message.key] = str(message.value)
+            return None
+        if isinstance(message, GetVariable):
+            return VariableResult(key=message.key, value=self.variables[message.key])
+        return super()._answer(message)
+
+
+@pytest.fixture(autouse=True)
+def _unnamed(_instance: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave `[ptjob] instance` at its default, as two installations do that know nothing of each other."""
+    monkeypatch.delenv("AIRFLOW__PTJOB__INSTANCE")
+
+
+@pytest.fixture
+def airflow() -> Iterator[AirflowThatKeepsVariables]:
+    """An installation that has no id yet."""
+    fake = AirflowThatKeepsVariables()
+    with set_supervisor_comms(fake):
+        yield fake
+
+
+def operator(**arguments: Any) -> PyTorchJobOperator:
+    return PyTorchJobOperator(
+        **{"task_id": "train", "image": "digits", "deferrable": False, "wait_for_completion": False, **arguments}
+    )
+
+
+def trigger_of(job: Any) -> PyTorchJobTrigger:
+    made = PyTorchJobTrigger(submission=Submission.of(job).to_dict())
+    made.task_instance = StandInTaskInstance()
+    made._log = ListLogger()
+    return made
+
+
+def succeeded(job: Any) -> dict[str, Any]:
+    """Return the event of a trigger that has seen the job succeed."""
+    conclusion = Conclusion(
+        outcome=Outcome.SUCCEEDED, status=JobStatus(phase=JobPhase.SUCCEEDED), result={"phase": "Succeeded"}
+    )
+    return JobEvent(submission=Submission.of(job), conclusion=conclusion).to_dict()
+
+
+def test_an_installation_without_an_id_is_given_one_and_keeps_it(airflow: AirflowThatKeepsVariables) -> None:
+    """The Variable says in its key which it is, and in its value where it was made."""
+    first = instance.read()
+
+    assert instance.read() == first
+    assert list(airflow.variables) == [f"{KEY_PREFIX}{first}"]
+    assert instance.foreign_origin() == ""
+
+
+def test_a_name_that_somebody_has_given_counts(
+    airflow: AirflowThatKeepsVariables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is asked then, and nothing made; that the ids of the database are another's does not matter."""
+    airflow.variables[f"{KEY_PREFIX}other"] = "elsewhere"
+    monkeypatch.setenv("AIRFLOW__PTJOB__INSTANCE", "production")
+
+    assert instance.read() == Instance("production")
+    assert instance.foreign_origin() == ""
+    assert airflow.questions == []
+
+
+def test_an_id_that_is_deleted_as_soon_as_it_is_made_is_no_name_to_go_by(airflow: AirflowThatKeepsVariables) -> None:
+    """A job under it would be nobody's for the next try."""
+    airflow.forgets = True
+
+    with pytest.raises(AirflowException, match="was set and is not there"):
+        operator().execute(context())
+
+
+def test_two_workers_that_make_the_id_at_the_same_moment_lose_no_job(
+    backend: ScriptedBackend, airflow: AirflowThatKeepsVariables
+) -> None:
+    """One has its job before the other's id is there, which comes first from then on: its next try adopts the job."""
+    given = context(StandInTaskInstance(max_tries=1))
+    operator().execute(given)
+    airflow.variables[f"{KEY_PREFIX}0"] = "here"
+    given["ti"].try_number = 2
+
+    operator().execute(given)
+    operator(task_id="other").execute(context(StandInTaskInstance(task_id="other")))
+
+    assert backend.created == 2
+    assert [owner_in(job).instance for job in backend.jobs.values()][1] == "0"
+
+
+def test_a_worker_that_sees_another_ones_id_too_late_counts_it_as_its_own(airflow: AirflowThatKeepsVariables) -> None:
+    """Both have listed none before either has made one."""
+    airflow.on_listing = [lambda: airflow.variables.update({f"{KEY_PREFIX}0": "here"})]
+
+    found = instance.read()
+
+    assert len(airflow.variables) == 2
+    assert all(key.removeprefix(KEY_PREFIX) in found for key in airflow.variables)
+
+
+def test_two_installations_that_are_configured_alike_do_not_have_each_others_jobs(backend: ScriptedBackend) -> None:
+    """The same DAG, run and task in the same namespace: two trainings."""
+    for _ in range(2):
+        with set_supervisor_comms(AirflowThatKeepsVariables()):
+            operator().execute(context())
+
+    assert (backend.created, backend.deleted) == (2, [])
+
+
+def test_a_copy_with_an_id_of_its_own_leaves_the_jobs_of_the_original_alone(
+    backend: ScriptedBackend, airflow: AirflowThatKeepsVariables
+) -> None:
+    """Its copied records name them: a try in the copy trains its own."""
+    given = context(StandInTaskInstance(max_tries=1))
+    operator().execute(given)
+    airflow.variables = {}
+    given["ti"].try_number = 2
+
+    operator().execute(given)
+
+    assert (backend.created, backend.deleted) == (2, [])
+
+
+@pytest.mark.parametrize(("is_renewed", "kept"), [(True, True), (False, False)])
+def test_a_copys_trigger_deletes_no_job_of_the_original(
+    backend: ScriptedBackend, airflow: AirflowThatKeepsVariables, *, is_renewed: bool, kept: bool
+) -> None:
+    """Somebody marks the copied task as failed."""
+    operator().execute(context())
+    (job,) = backend.jobs.values()
+    airflow.state = "failed"
+    if is_renewed:
+        airflow.variables = {f"{KEY_PREFIX}copy": "here"}
+
+    asyncio.run(trigger_of(job).on_kill())
+
+    assert bool(backend.jobs) is kept
+
+
+def test_a_trigger_that_cannot_learn_whose_job_it_is_keeps_it(
+    backend: ScriptedBackend, airflow: AirflowThatKeepsVariables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told of its task's state, and then Airflow's API was gone; with a name of its own nothing is asked."""
+    operator().execute(context())
+    (job,) = backend.jobs.values()
+    airflow.state = "failed"
+
+    def gone() -> None:
+        raise ConnectionError
+
+    airflow.on_listing = [gone]
+
+    asyncio.run(trigger_of(job).on_kill())
+    kept = bool(backend.jobs)
+    monkeypatch.setenv("AIRFLOW__PTJOB__INSTANCE", owner_in(job).instance)
+    asyncio.run(trigger_of(job).on_kill())
+
+    assert (kept, bool(backend.jobs)) == (True, False)
+
+
+def test_a_copys_task_hands_on_the_originals_success_and_touches_nothing(
+    backend: ScriptedBackend, airflow: AirflowThatKeepsVariables
+) -> None:
+    """The copied trigger has seen it; the original's own task needs the job's object."""
+    given = context()
+    operator().execute(given)
+    ((key, job),) = backend.jobs.items()
+    backend.jobs[key] = finished(job)
+    airflow.variables = {f"{KEY_PREFIX}copy": "here"}
+
+    task = operator(on_finish_action="delete_job", wait_for_completion=True)
+    result = task.execute_complete(given, succeeded(job))
+
+    assert result["phase"] == "Succeeded"
+    assert (backend.deleted, backend.patches) == ([], [])
+
+
+def test_a_copys_task_whose_trigger_has_failed_leaves_the_originals_job_alone(
+    backend: ScriptedBackend, airflow: AirflowThatKeepsVariables
+) -> None:
+    """Nobody else would wait for it, were it the copy's."""
+    given = context()
+    operator().execute(given)
+    (job,) = backend.jobs.values()
+    airflow.variables = {f"{KEY_PREFIX}copy": "here"}
+    event = JobEvent(submission=Submission.of(job), error="no connection", retryable=False).to_dict()
+
+    with pytest.raises(AirflowFailException, match="no connection"):
+        operator().execute_complete(given, event)
+
+    assert backend.jobs
+
+
+def test_the_maintenance_of_a_copied_database_looks_at_no_job(
+    backend: ScriptedBackend, airflow: AirflowThatKeepsVariables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The original's jobs would look as if nobody waited for them."""
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com")
+    operator().execute(context())
+    airflow.state = "failed"
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://staging.example.com")
+
+    with pytest.raises(AirflowFailException, match=r"no job was looked at: .*airflow variables delete ptjob_instance_"):
+        maintenance.stop_orphans(namespaces=["default"])
+
+    assert backend.jobs

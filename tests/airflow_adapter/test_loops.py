@@ -1,0 +1,22 @@
+"""What belongs to one event loop: Airflow's triggerer has one, a task that waits in its worker makes its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ptjob_provider.airflow.loops import OnePerLoop
+
+
+def test_each_loop_has_a_value_of_its_own() -> None:
+    """Made once for each, however often it is asked for."""
+    values = OnePerLoop(object)
+
+    async def twice() -> tuple[object, object]:
+        return values.get(), values.get()
+
+    with asyncio.Runner() as one, asyncio.Runner() as other:
+        first, again = one.run(twice())
+        second, _ = other.run(twice())
+
+    assert first is again
+    assert first is not second
