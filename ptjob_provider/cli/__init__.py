@@ -18,6 +18,7 @@ import click
 
 from ptjob_provider.cli.lazy import LazyGroup
 from ptjob_provider.cli.place import BACKENDS, Asked, find_place
+from ptjob_provider.cli.printable import printable
 from ptjob_provider.core.errors import PTJobError
 
 if TYPE_CHECKING:
@@ -41,14 +42,17 @@ class Commands(LazyGroup):
     sections: ClassVar[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "Train": {
             "submit": (f"{_SYNTAX}.submit", "Submit a job and return."),
-            "run": (f"{_SYNTAX}.submit", "Submit a job, show rank 0's log while it runs; the exit code is the job's."),
+            "run": (
+                f"{_SYNTAX}.submit",
+                "Submit a job, show rank 0's log while it runs; the exit code says how it ended.",
+            ),
             "render": (f"{_SYNTAX}.submit", "Print the manifest that `submit` would send; nothing is started."),
         },
         "Look": {
             "list": (f"{_SYNTAX}.jobs", "List the jobs of the namespace, oldest first."),
             "get": (f"{_SYNTAX}.jobs", "Show one job: phase, replicas, outputs, and why it failed or waits."),
             "logs": (f"{_SYNTAX}.logs", "Print what a replica has written."),
-            "follow": (f"{_SYNTAX}.logs", "Follow a job to its end as `run` does; the exit code is the job's."),
+            "follow": (f"{_SYNTAX}.logs", "Follow a job to its end as `run` does; the exit code says how it ended."),
             "events": (f"{_SYNTAX}.jobs", "Show what Kubernetes has reported about a job and its pods, oldest first."),
             "tensorboard": (
                 f"{_SYNTAX}.tensorboard",
@@ -133,16 +137,26 @@ def main(click_context: click.Context, /, *, loglevel: str, **asked: Any) -> Non
     Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no such job or claim, 75 try again later, 130 interrupted,
     143 told to stop.
     """
-    if loglevel.lower() in {"debug", "info"}:
-        _tell(loglevel)
+    _tell(loglevel)
     try:
         click_context.obj = find_place(Asked(**asked), os.environ)
     except ValueError as error:
         raise click.UsageError(str(error), ctx=click_context) from None
 
 
+class _PrintableFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 def _tell(level: str) -> None:
-    logging.basicConfig(level=level.upper(), format="%(levelname)s %(message)s")
+    """Have what is logged on stderr: all from this level on, of the higher ones what Python shows by itself."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_PrintableFormatter())
+    if level.lower() in {"debug", "info"}:
+        handler = logging.StreamHandler()
+        handler.setFormatter(_PrintableFormatter("%(levelname)s %(message)s"))
+        logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 __all__ = ["main"]

@@ -10,17 +10,32 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PermissionDenied
+from ptjob_provider.core.installation_id import KEY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TIMEOUT = 30.0
+_OK = 200
 _NOT_FOUND = 404
 _REFUSALS = {401, 403}
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect for an answer: whoever it leads to would be given the token."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Follow none."""
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
+
+
 class AirflowTasks:
     """Says which state a task instance is in; implements `orphans.Waiters`.
+
+    Nothing is taken for an answer that Airflow would not say of this very task instance: a wrong address, a gateway or
+    a page to log in may answer anything, and a job would be stopped for it.
 
     Args:
         url: of the API server, with the path below which it is served.
@@ -38,6 +53,20 @@ class AirflowTasks:
         self._url = url.rstrip("/")
         self._token = token
         self._login = {"username": user, "password": password} if user else None
+        self._is_airflow = False
+
+    @property
+    def host(self) -> str:
+        """The host that is asked."""
+        return urlsplit(self._url).hostname or ""
+
+    async def installation_ids(self) -> dict[str, str]:
+        """Return the Variables that have this Airflow's ids: key and value; none if it was never given one.
+
+        Raises:
+            ClusterError: there was no answer, or who asks may not read Variables.
+        """
+        return await asyncio.to_thread(self._installation_ids)
 
     async def state(self, owner: Mapping[str, str]) -> str | None:
         """Return the task instance's state, see `orphans.Waiters`."""
@@ -46,15 +75,38 @@ class AirflowTasks:
     def _state(self, owner: Mapping[str, str]) -> str | None:
         dag_id, run_id, task_id = (quote(owner[key], safe="") for key in ("dag_id", "run_id", "task_id"))
         mapped = f"/{owner['map_index']}" if int(owner.get("map_index", "-1")) >= 0 else ""
-        self._token = self._token or self._get_token()
-        status, said = self._ask(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}{mapped}")
-        if status == _NOT_FOUND and owner["task_id"] in str(said.get("detail")):  # a wrong address has no such words
+        status, said = self._answer(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}{mapped}")
+        if status == _NOT_FOUND and _names_all(str(said.get("detail")), owner):
             return None
-        if status in _REFUSALS:
-            raise PermissionDenied(f"Airflow at {self._url} refused to tell: {_short(said)}", code=status)
-        if status >= _NOT_FOUND or "state" not in said:
+        is_told = (said.get("dag_id"), said.get("dag_run_id"), said.get("task_id")) == _ids(owner)
+        if status != _OK or not is_told or "state" not in said:
             raise ClusterError(f"Airflow at {self._url} answered {status}: {_short(said)}", code=status)
         return str(said["state"] or "none")
+
+    def _installation_ids(self) -> dict[str, str]:
+        status, said = self._answer(f"/api/v2/variables?limit=100&variable_key_pattern={KEY_PREFIX}")
+        if status != _OK or not isinstance(said.get("variables"), list):
+            raise ClusterError(f"Airflow at {self._url} answered {status}: {_short(said)}", code=status)
+        found = {str(each["key"]): str(each["value"]) for each in said["variables"]}
+        return {key: value for key, value in found.items() if key.startswith(KEY_PREFIX)}
+
+    def _answer(self, path: str) -> tuple[int, dict[str, Any]]:
+        """Return what an Airflow answers.
+
+        Raises:
+            PermissionDenied: it does not tell whoever asks.
+            ClusterError: that is no Airflow.
+        """
+        if not self._is_airflow:
+            status, said = self._ask("/api/v2/version")
+            if status != _OK or not str(said.get("version", ""))[:1].isdecimal() or "git_version" not in said:
+                raise ClusterError(f"{self._url} does not answer as an Airflow: {status}, {_short(said)}", code=status)
+            self._is_airflow = True
+        self._token = self._token or self._get_token()
+        status, said = self._ask(path)
+        if status in _REFUSALS:
+            raise PermissionDenied(f"Airflow at {self._url} refused to tell: {_short(said)}", code=status)
+        return status, said
 
     def _get_token(self) -> str:
         status, said = self._ask("/auth/token", self._login)
@@ -70,7 +122,7 @@ class AirflowTasks:
         data = json.dumps(body).encode() if body else None
         request = urllib.request.Request(f"{self._url}{path}", data=data, headers=headers)  # noqa: S310 - see __init__
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 - the same
+            with _OPENER.open(request, timeout=_TIMEOUT) as answer:
                 return answer.status, _parsed(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, _parsed(error.read())
@@ -78,11 +130,20 @@ class AirflowTasks:
             raise ClusterUnavailable(f"Airflow at {self._url} does not answer: {error}") from error
 
 
+def _ids(owner: Mapping[str, str]) -> tuple[str, str, str]:
+    return owner["dag_id"], owner["run_id"], owner["task_id"]
+
+
+def _names_all(detail: str, owner: Mapping[str, str]) -> bool:
+    """Return whether a text is Airflow's own about this task instance not being there."""
+    return all(f"{name}: `{owner[name]}`" in detail for name in ("dag_id", "run_id", "task_id"))
+
+
 def _parsed(text: bytes) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError:
-        return {"detail": text[:200].decode(errors="replace")}
+        return {"no JSON": text[:200].decode(errors="replace")}
     return found if isinstance(found, dict) else {}
 
 

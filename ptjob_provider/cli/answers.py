@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import yaml
 
+from ptjob_provider.cli.printable import as_json_escapes, printable, say
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound, NotThere, PTJobError, UnsupportedByBackend
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Refused(click.ClickException):
     """A failure with a text for people and an exit code for programs."""
 
     def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         self.__dict__["exit_code"] = code
 
 
@@ -67,11 +68,13 @@ def for_each(names: Iterable[str], do: Callable[[str], None]) -> None:
 
 
 def emit(value: object, output: str) -> None:
-    """Print for programs."""
+    """Print for programs; where a character is not printable, in the words that JSON and YAML have for it."""
     if output == "json":
-        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
-    else:
-        click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
+        say(as_json_escapes(json.dumps(value, indent=2, ensure_ascii=False)))
+        return
+    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    is_plain = text == printable(text)
+    say(text if is_plain else yaml.safe_dump(value, sort_keys=False, allow_unicode=False), nl=False)
 
 
 def emit_rows(names: Iterable[str], rows: object, output: str) -> None:
@@ -80,9 +83,9 @@ def emit_rows(names: Iterable[str], rows: object, output: str) -> None:
         emit(rows, output)
         return
     for name in names:
-        click.echo(name)
+        say(name)
 
 
 def notice(text: str) -> None:
     """Say something beside what was asked for, where it does not get into a pipe."""
-    click.echo(f"── {text}", err=True)
+    say(f"── {text}", err=True)

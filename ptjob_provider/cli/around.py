@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.answers import EXIT_FAILED, emit_rows, notice, run
 from ptjob_provider.cli.commands import row_of
+from ptjob_provider.cli.place import here
+from ptjob_provider.cli.printable import say
 from ptjob_provider.core import kinds, measured
+from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.installation_id import NO_ADDRESS, instance_of, origin_mismatch
 from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.lookup import list_jobs as find_jobs
 from ptjob_provider.core.measured import Use
+from ptjob_provider.core.site import Check
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ptjob_provider.cli.airflow_api import AirflowTasks
     from ptjob_provider.cli.place import Place
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.site import NodeUse, ReplicaUse, Usage
@@ -33,7 +38,7 @@ def top_nodes(place: Place, *, output: str | None) -> None:
         emit_rows([node.name for node in found], [node.to_dict() for node in found], output)
         return
     tables.show(tables.nodes(found))
-    click.echo(f"Allocated/Total GPUs In Cluster:\n{_share(found)}")
+    say(f"Allocated/Total GPUs In Cluster:\n{_share(found)}")
 
 
 def top_jobs(place: Place, *, output: str | None) -> None:
@@ -43,11 +48,11 @@ def top_jobs(place: Place, *, output: str | None) -> None:
         emit_rows([row["name"] for row in rows], rows, output)
         return
     if not rows:
-        click.echo(f"no jobs {place.where}", err=True)
+        say(f"no jobs {place.where}", err=True)
         return
     tables.show(tables.jobs_in_use(rows, now=datetime.now(UTC)))
-    click.echo(f"Total Allocated GPUs of Training Job:\n{sum(row['gpus_allocated'] for row in rows)}")
-    click.echo(f"Total Requested GPUs of Training Job:\n{sum(row['gpus'] for row in rows)}")
+    say(f"Total Allocated GPUs of Training Job:\n{sum(row['gpus_allocated'] for row in rows)}")
+    say(f"Total Requested GPUs of Training Job:\n{sum(row['gpus'] for row in rows)}")
 
 
 def top_job(place: Place, name: str, *, output: str | None) -> None:
@@ -62,17 +67,42 @@ def top_job(place: Place, name: str, *, output: str | None) -> None:
         tables.show(tables.replicas_in_use(usage.replicas, most))
 
 
-def doctor(place: Place, *, output: str | None) -> None:
+def doctor(place: Place, airflow: AirflowTasks | None, *, output: str | None) -> None:
     """Print what was looked at; the process fails if something is missing that every job needs."""
-    found = run(place.site().checks(place.namespace))
+    found = run(_checks(place, airflow))
     if output:
         missing = [check.about for check in found if check.is_good is False]
         emit_rows(missing, [check.to_dict() for check in found], output)
     else:
-        click.echo(f"jobs of namespace {place.namespace} on {place}:")
+        say(f"jobs of namespace {place.namespace} on {place}:")
         tables.show(tables.checks(found))
     if any(check.is_good is False for check in found):
         raise SystemExit(EXIT_FAILED)
+
+
+async def _checks(place: Place, airflow: AirflowTasks | None) -> list[Check]:
+    found = list(await place.site().checks(place.namespace))
+    if airflow is not None:
+        found.append(await _id_check(airflow, place.instance, here(os.environ)))
+    return found
+
+
+async def _id_check(airflow: AirflowTasks, name: str, here: str) -> Check:
+    """Say whether an Airflow's jobs can be told from another one's, as far as that can be seen from here."""
+    about = "the Airflow's id"
+    if name:
+        return Check(about=about, is_good=True, said=f"[ptjob] instance = {name}")
+    try:
+        origins = await airflow.installation_ids()
+    except ClusterError as error:
+        return Check(about=about, is_good=None, said=str(error))
+    if not origins:
+        return Check(about=about, is_good=None, said="none yet; the first task that submits a job makes it")
+    said = f"{instance_of(origins)}, made at: {', '.join(sorted(set(origins.values())))}"
+    if here == NO_ADDRESS and set(origins.values()) != {NO_ADDRESS}:
+        return Check(about=about, is_good=None, said=said, advice="look from where Airflow is configured, a worker")
+    why = origin_mismatch(origins, here)
+    return Check(about=about, is_good=not why, said=said, advice=why)
 
 
 async def _jobs_in_use(place: Place) -> list[dict[str, Any]]:

@@ -8,10 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit, emit_rows, notice, run
+from ptjob_provider.cli.printable import say
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
@@ -46,7 +45,7 @@ def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> N
     elif rows:
         tables.show(tables.jobs(rows, now=datetime.now(UTC), with_namespace=place.is_everywhere))
     else:
-        click.echo(f"no jobs {place.where}", err=True)
+        say(f"no jobs {place.where}", err=True)
 
 
 def get(place: Place, name: str, *, outputs: bool, output: str | None, more: Mapping[str, Any]) -> None:
@@ -59,7 +58,7 @@ def get(place: Place, name: str, *, outputs: bool, output: str | None, more: Map
     if snapshot.unverified:
         notice(snapshot.unverified)
     if output == "name":
-        click.echo(snapshot.submission.ref.name)
+        say(snapshot.submission.ref.name)
     elif output:
         emit({**snapshot.to_dict(), **more}, output)
     else:
@@ -70,7 +69,7 @@ def get(place: Place, name: str, *, outputs: bool, output: str | None, more: Map
         if snapshot.used:
             tables.show(tables.peaks(snapshot.used))
         if snapshot.diagnosis:
-            click.echo(f"\n{snapshot.diagnosis.report(snapshot.submission.ref)}")
+            say(f"\n{snapshot.diagnosis.report(snapshot.submission.ref)}")
 
 
 def delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
@@ -149,7 +148,7 @@ async def _delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
             return
         raise
     await stop_and_wait(backend, ref, timeout=DELETE_TIMEOUT)
-    click.echo(f"{ref} is deleted; its claims are as they were")
+    say(f"{ref} is deleted; its claims are as they were")
 
 
 async def _prune(place: Place, *, since: timedelta) -> None:
@@ -161,9 +160,9 @@ async def _prune(place: Place, *, since: timedelta) -> None:
             ended.append(JobRef.of(job))
     for ref in ended:
         await backend.delete(ref)
-        click.echo(f"{ref} is deleted; its claims are as they were")
+        say(f"{ref} is deleted; its claims are as they were")
     if not ended:
-        click.echo(f"no job {place.where} ended that long ago", err=True)
+        say(f"no job {place.where} ended that long ago", err=True)
 
 
 async def _suspend(place: Place, name: str, *, suspend: bool) -> None:
@@ -173,7 +172,7 @@ async def _suspend(place: Place, name: str, *, suspend: bool) -> None:
     if phase.is_terminal:
         raise Refused(f"{ref} has ended ({phase.value}): there is nothing to {'suspend' if suspend else 'resume'}")
     await backend.patch(ref, kinds.named(ref.kind).suspended(suspend=suspend))
-    click.echo(_said_of(job, place, suspend=suspend))
+    say(_said_of(job, place, suspend=suspend))
 
 
 def _said_of(job: Manifest, place: Place, *, suspend: bool) -> str:

@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import click
-
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit_rows, notice, run
+from ptjob_provider.cli.printable import say
 from ptjob_provider.core import claim_files
 from ptjob_provider.core.outputs import SCHEME, is_claim_name
 
@@ -56,7 +55,7 @@ def list_claims(place: Place, *, output: str | None) -> None:
     elif rows:
         tables.show(tables.claims(rows, now=datetime.now(UTC)))
     else:
-        click.echo(f"no claims in namespace {place.namespace} of {place}", err=True)
+        say(f"no claims in namespace {place.namespace} of {place}", err=True)
 
 
 def claim_row(claim: Manifest) -> dict[str, Any]:
@@ -80,7 +79,7 @@ def create_claim(place: Place, name: str, *, size: str | None, mode: str | None,
     made = place.site().create_claim(place.namespace, name, size=size, mode=mode, storage_class=storage_class)
     for sentence in run(made):
         notice(sentence)
-    click.echo(f"claim {place.namespace}/{name} is made; mount it: --data {name}:/path")
+    say(f"claim {place.namespace}/{name} is made; mount it: --data {name}:/path")
 
 
 def list_files(place: Place, address: str, *, image: str | None, user: int | None, output: str | None) -> None:
@@ -116,7 +115,7 @@ def copy_files(place: Place, source: str, target: str, *, image: str | None, use
             run(_unpacked(place, there, archive, name, place.file_options(image, user)))
         else:
             raise Refused("one of both has to be pvc://CLAIM/PATH, the other a path on this machine", EXIT_USAGE)
-    click.echo(f"copied {source} to {target}", err=True)
+    say(f"copied {source} to {target}", err=True)
 
 
 def _pack_here(here: Path, archive: IO[bytes]) -> None:

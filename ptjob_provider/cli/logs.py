@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-import click
-
 from ptjob_provider.cli.answers import EXIT_USAGE, Refused, notice, run
+from ptjob_provider.cli.printable import say_logged
 from ptjob_provider.core import kinds
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import nanoseconds
@@ -155,5 +154,5 @@ async def _print(lines: AsyncGenerator[LogLine, None], wanted: Wanted, *, mark: 
             stamp = f"{line.timestamp} " if wanted.timestamps else ""
             # A piece of a long line of one log is no line of its own; of several logs each piece is.
             begins = "" if goes_on and not mark else f"{mark}{stamp}"
-            click.echo(f"{begins}{line.text}", nl=bool(mark) or not line.continues)
+            say_logged(f"{begins}{line.text}", nl=bool(mark) or not line.continues)
             goes_on = line.continues

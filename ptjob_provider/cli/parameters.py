@@ -49,6 +49,19 @@ def output_option(command: C) -> C:
     )(command)
 
 
+def airflow_options(command: C) -> C:
+    """Add what leads to an Airflow."""
+    url = click.option("--airflow-url", envvar="PTJOB_AIRFLOW_URL", metavar="URL", help="Of the API server to ask.")
+    user = click.option(
+        "--airflow-user",
+        envvar="PTJOB_AIRFLOW_USER",
+        metavar="NAME",
+        help="Who asks; the password is read from $PTJOB_AIRFLOW_PASSWORD, or asked for. A token in "
+        "$PTJOB_AIRFLOW_TOKEN takes the place of both.",
+    )
+    return url(user(command))
+
+
 def wide_output_option(command: C) -> C:
     """Add `-o` where `wide` says more than nothing."""
     wide = "For programs; without it, for people, with wide also the nodes, for which each job's pods are asked for."

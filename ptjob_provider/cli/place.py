@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import timedelta
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.kubernetes import ClusterConfig
@@ -41,7 +42,7 @@ class Place:
     Attributes:
         backend: one of BACKENDS.
         asked_namespace: what `-n` says; None: the kubeconfig's or the pod's, else `default`.
-        instance: the Airflow installation whose jobs are ours.
+        instance: the name of the Airflow installation whose jobs are ours, "" if none is configured.
         root: local: where the jobs live.
         claims: local: where the claims lie; None: in the root.
         kubeconfigs: kubernetes: the files, the first one counts; none: the service account of the pod that this is.
@@ -151,6 +152,16 @@ class Place:
         )
 
     @property
+    def api_error_timeout(self) -> float:
+        """Seconds for which requests about a job may be refused."""
+        return self._read_options().api_error_timeout()
+
+    @property
+    def orphan_grace(self) -> timedelta:
+        """Return how long the orphan search spares a job that could not be followed."""
+        return self._read_options().orphan_grace()
+
+    @property
     def _local(self) -> LocalConfig:
         config = self._read_options().local(default_root=self.root, environ=os.environ)
         return replace(config, root=self.root, claims=self.claims)
@@ -212,7 +223,7 @@ def find_place(asked: Asked, environ: Mapping[str, str]) -> Place:
             or _configured_backend(configured, has_cluster=bool(kubeconfigs) or _is_pod(environ))
         ),
         asked_namespace=asked.namespace,
-        instance=configured.get("instance") or airflow_section(environ, "api").get("base_url") or "airflow",
+        instance=configured.get("instance") or "",
         root=Path(root or airflow_home(environ) / "ptjob").expanduser(),
         claims=Path(claims).expanduser() if claims else None,
         kubeconfigs=kubeconfigs,
@@ -246,6 +257,17 @@ def airflow_section(environ: Mapping[str, str], section: str = "ptjob") -> Mappi
     prefix = f"AIRFLOW__{section.upper()}__"
     variables = {name.removeprefix(prefix).lower(): value for name, value in environ.items() if name.startswith(prefix)}
     return filed | variables
+
+
+def here(environ: Mapping[str, str]) -> str:
+    """Return where a worker of the Airflow that is configured here would say that it is."""
+    from ptjob_provider.core.installation_id import origin_of  # noqa: PLC0415 - only where somebody asks for it
+
+    base_url = airflow_section(environ, "api").get("base_url", "")
+    execution_api_url = airflow_section(environ, "core").get("execution_api_server_url", "")
+    return origin_of(
+        base_url, execution_api_url, _POD_NAMESPACE.read_text().strip() if _POD_NAMESPACE.is_file() else ""
+    )
 
 
 def _asked_backend(asked: Asked) -> str | None:

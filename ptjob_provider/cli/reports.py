@@ -6,10 +6,9 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.answers import emit_rows, run
+from ptjob_provider.cli.printable import say
 from ptjob_provider.core import kinds
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.lookup import find_job
@@ -29,7 +28,7 @@ def events(place: Place, name: str, *, output: str | None) -> None:
         tables.show(tables.events(rows, now=datetime.now(UTC)))
     else:
         why = "nothing has happened to it yet" if place.backend == "local" else "a cluster keeps them for an hour"
-        click.echo(f"no events about {place.namespace}/{name}: {why}", err=True)
+        say(f"no events about {place.namespace}/{name}: {why}", err=True)
 
 
 def event_rows(place: Place, name: str) -> list[dict[str, Any]]:

@@ -17,18 +17,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
 import yaml
 
 from ptjob_provider.cli import arena_flags
 from ptjob_provider.cli.answers import EXIT_INTERRUPTED, EXIT_USAGE, Refused, emit, emit_rows, notice, refusal
 from ptjob_provider.cli.fields import job_fields
+from ptjob_provider.cli.printable import say, say_logged
 from ptjob_provider.core import kinds
-from ptjob_provider.core.conclusion import deadline_after, raise_for
+from ptjob_provider.core.conclusion import Outcome, deadline_after, raise_for
 from ptjob_provider.core.diagnosis import Limits
-from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobAlreadyExists, PTJobError
+from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, PTJobError
 from ptjob_provider.core.finishing import OnFinishAction, act_on_finished, what_stays
-from ptjob_provider.core.identity import Owner, owner_in
+from ptjob_provider.core.identity import JobRef, Owner, owner_in
 from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.manifest import dump_manifest
 from ptjob_provider.core.runner import follow
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.attempts import AttemptRecord
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.conclusion import Conclusion
-    from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.logs import LogLine
 
 T = TypeVar("T")
@@ -119,13 +118,14 @@ def render(place: Place, job: TrainingJob, *, output: str) -> None:
     for change in rendered.changes:
         notice(change)
     if rendered.secret is not None:
-        notice(f"credentials are not shown: `submit` puts them into the Secret {rendered.secret['metadata']['name']}")
+        name = rendered.secret["metadata"]["name"]
+        notice(f"credentials are not shown: `submit` puts them into a Secret, whose name begins with {name}-")
     if output == "name":
-        click.echo(rendered.manifest["metadata"]["name"])
+        say(rendered.manifest["metadata"]["name"])
     elif output == "json":
         emit(rendered.manifest, output)
     else:
-        click.echo(dump_manifest(rendered.manifest), nl=False)
+        say(dump_manifest(rendered.manifest), nl=False)
 
 
 def submit(place: Place, job: TrainingJob, *, output: str | None) -> None:
@@ -133,11 +133,11 @@ def submit(place: Place, job: TrainingJob, *, output: str | None) -> None:
     following = _Following(place=place, ending=Ending())
     ref, stays = _until_end(following.submit_and_leave(job), following)
     if output == "name":
-        click.echo(ref.name)
+        say(ref.name)
     elif output:
         emit(ref.to_dict(), output)
     else:
-        click.echo(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
+        say(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
         notice(
             f"follow it: ptjob follow {ref.name}; its log: ptjob logs {ref.name} -f; stop it: ptjob delete {ref.name}"
         )
@@ -172,7 +172,7 @@ class TerminalSink:
         if line.notice:
             notice(line.text)
         else:
-            click.echo(line.text, nl=not line.continues, err=self._to_stderr)
+            say_logged(line.text, nl=not line.continues, err=self._to_stderr)
 
     def notice(self, text: str) -> None:
         """Print one sentence."""
@@ -232,6 +232,9 @@ class _Following:
         backend = self._opened(self.place.open())
         job = await find_job(backend, self.place.namespace, name, kind=self.place.kind)
         hands_off = not adopt and owner_in(job).instance != INSTANCE
+        if hands_off and self.ending.delete_on_interrupt:
+            whose = f"{JobRef.of(job)}, which something else made"
+            raise Refused(f"--delete-on-interrupt would delete {whose}; --adopt takes charge of it", EXIT_USAGE)
         await self._follow(Submission.of(job), hands_off=hands_off)
 
     async def interrupted(self) -> None:
@@ -261,6 +264,7 @@ class _Following:
             limits=self.ending.limits,
             keep_running_pods=self.ending.keep_running_pods,
             hands_off=hands_off,
+            api_error_timeout=self.place.api_error_timeout,
         )
         if self.ending.output and conclusion.result is not None:
             emit_rows([ref.name], dict(conclusion.result), self.ending.output)
@@ -270,11 +274,15 @@ class _Following:
         notice(f"{ref} succeeded")
 
     async def _act_on_finished(self, backend: Backend, ref: JobRef, conclusion: Conclusion) -> None:
+        """Do with the ended job's object what was asked for; one whose outputs have to be looked at again is kept."""
+        if conclusion.outcome is Outcome.UNVERIFIED:
+            notice(f"{ref} is kept; look again: ptjob follow {ref.name}")
+            return
         action = OnFinishAction.parse(self.ending.on_finish_action)
         try:
-            if await act_on_finished(backend, ref, action, succeeded=conclusion.diagnosis is None):
+            if await act_on_finished(backend, ref, action, succeeded=conclusion.outcome is Outcome.SUCCEEDED):
                 notice(f"{ref} was deleted: on_finish_action={action}")
-        except ClusterError as error:
+        except PTJobError as error:
             notice(f"{ref}: on_finish_action={action} could not be carried out: {error}")
 
 
@@ -282,7 +290,7 @@ async def _submitted(place: Place, opened: Callable[[], Backend], job: TrainingJ
     """Create the job under its own name.
 
     Raises:
-        JobAlreadyExists: something has that name.
+        JobAlreadyExists: something has that name; or those that were made for it, if it is only the beginning of one.
     """
     named = job.in_namespace(place.namespace)
     try:
@@ -293,8 +301,11 @@ async def _submitted(place: Place, opened: Callable[[], Backend], job: TrainingJ
             store=_ThisCall(),
             exact_name=_has_literal_name(job),
             installation=place.installation(),
+            api_error_timeout=place.api_error_timeout,
         )
     except JobAlreadyExists as error:
+        if not _has_literal_name(job):
+            raise
         name = job.name or ((job.manifest or {}).get("metadata") or {}).get("name")
         raise JobAlreadyExists(
             f"{named.named_namespace}/{name} exists already; look at it: ptjob get {name}; remove it: ptjob delete "

@@ -11,7 +11,10 @@ import click
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.airflow_api import AirflowTasks
 from ptjob_provider.cli.answers import EXIT_TRY_AGAIN, EXIT_USAGE, Refused, emit_rows, run
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.cli.printable import say
+from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
+from ptjob_provider.core.identity import Instance
+from ptjob_provider.core.installation_id import instance_of, names_host
 from ptjob_provider.core.orphans import live_jobs, sweep
 
 if TYPE_CHECKING:
@@ -19,10 +22,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ptjob_provider.cli.place import Place
-    from ptjob_provider.core.orphans import Finding, Waiters
+    from ptjob_provider.core.orphans import Finding
 
 
-def waiters_of(url: str, user: str | None, environ: Mapping[str, str]) -> Waiters:
+def waiters_of(url: str, user: str | None, environ: Mapping[str, str]) -> AirflowTasks:
     """Return who knows which tasks wait: the Airflow at this address.
 
     Raises:
@@ -50,17 +53,19 @@ def show_live(place: Place, *, older_than: timedelta, output: str | None) -> Non
     elif found:
         tables.show(tables.live(found, now=now))
     else:
-        click.echo(f"no live jobs older than {tables.duration(older_than)} {_where(place)}", err=True)
+        say(f"no live jobs older than {tables.duration(older_than)} {_where(place)}", err=True)
 
 
 def show_orphans(
-    place: Place, waiters: Waiters, *, instance: str, older_than: timedelta, delete: bool, output: str | None
+    place: Place, waiters: AirflowTasks, *, name: str, older_than: timedelta, delete: bool, output: str | None
 ) -> None:
     """Print the jobs that nobody waits for, each stopped before if that is asked for.
 
     Raises:
-        Refused: of some jobs it could not be said, or they could not be stopped; they are printed with the reason.
+        Refused: whose jobs these are is not known, or of some jobs it could not be said, or they could not be stopped;
+            they are printed with the reason.
     """
+    instance = run(_instance(waiters, name, delete=delete))
     found = run(_swept(place, waiters, instance=instance, older_than=older_than, delete=delete))
     if output:
         names = [finding.job.ref.name for finding in found if finding.why]
@@ -68,16 +73,50 @@ def show_orphans(
     elif found:
         tables.show(tables.orphans(found, now=datetime.now(UTC)))
     else:
-        click.echo(f"no jobs of {instance} that nobody waits for {_where(place)}", err=True)
+        say(f"no jobs of {instance} that nobody waits for {_where(place)}", err=True)
     failed = [finding for finding in found if finding.error]
     if failed:
         raise Refused(f"{len(failed)} of {len(found)} jobs: {failed[0].error}", EXIT_TRY_AGAIN)
 
 
+async def _instance(waiters: AirflowTasks, name: str, *, delete: bool) -> Instance:
+    """Return the installation that is asked; a name that is given for it must be the right one.
+
+    Where jobs are to be stopped, an id that was made elsewhere counts only if it is given: a copied database has it.
+    """
+    try:
+        origins = await waiters.installation_ids()
+    except PermissionDenied as error:
+        if name:
+            return Instance(name)
+        raise Refused(
+            f"whose jobs to look for is kept in a Variable: {error}; or say --instance", EXIT_USAGE
+        ) from error
+    found = instance_of(origins)
+    if found is None and not name:
+        never = "it has no id: no task of it has ever submitted a job, or [ptjob] instance names it"
+        raise Refused(f"{never}; say --instance NAME then", EXIT_USAGE)
+    if found is not None and name and name not in found:
+        other = f"the Airflow that was asked is {found} (its Variables {', '.join(origins)})"
+        raise Refused(f"--instance: {name!r} is not allowed; {other}", EXIT_USAGE)
+    if delete and not name and not any(names_host(origin, waiters.host) for origin in origins.values()):
+        copy = f"its id {found} was made elsewhere: {'; '.join(sorted(set(origins.values())))}"
+        raise Refused(f"{waiters.host} may be a copy: {copy}. If it is that Airflow: --instance {found}", EXIT_USAGE)
+    return found or Instance(name)
+
+
 async def _swept(
-    place: Place, waiters: Waiters, *, instance: str, older_than: timedelta, delete: bool
+    place: Place, waiters: AirflowTasks, *, instance: Instance, older_than: timedelta, delete: bool
 ) -> list[Finding]:
-    sweeping = sweep(place.open(), waiters, namespace=place.namespace, instance=instance, grace=older_than, stop=delete)
+    sweeping = sweep(
+        place.open(),
+        waiters,
+        namespace=place.namespace,
+        instance=instance,
+        grace=older_than,
+        unfollowed_grace=place.orphan_grace,
+        stop=delete,
+    )
     return [finding async for finding in sweeping]
 
 

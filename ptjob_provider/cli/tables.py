@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ptjob_provider.cli.printable import printable
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -32,13 +33,24 @@ _UNITS = (
 )
 
 
+class _Table(Table):
+    """A table of which any cell may be somebody else's text."""
+
+    def add_row(self, *cells: str | Text, **options: Any) -> None:  # type: ignore[override]  # no other renderables
+        """Add a row; control characters of its cells are written out."""
+        shown = (
+            Text(printable(cell.plain), cell.style) if isinstance(cell, Text) else printable(cell) for cell in cells
+        )
+        super().add_row(*shown, **options)
+
+
 def show(table: Table) -> None:
     """Print; what is not a terminal gets long lines instead of broken ones."""
     console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False, markup=False, emoji=False)
     with console.capture() as printed:
         console.print(table)
     for line in printed.get().splitlines():
-        click.echo(line.rstrip())
+        click.echo(line.rstrip())  # noqa: TID251 - with colours of ours, and cells that are printable
 
 
 def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime, with_namespace: bool = False) -> Table:
@@ -101,7 +113,7 @@ def job(snapshot: Snapshot) -> Table:
         "tfevents": _tfevents(snapshot, said["tfevents"]),
         "tensorboard": said["tensorboard_url"] or "",
     }
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = _Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, text in lines.items():
@@ -137,9 +149,9 @@ def conditions(snapshot: Snapshot) -> Table:
 
 def peaks(used: Mapping[str, Use]) -> Table:
     """Return the most that replicas were measured to use; `-` where nobody measures it."""
-    table = _table("REPLICA", "PEAK CPU", "PEAK MEMORY", "RECEIVED", "SENT", "DISK")
+    table = _table("REPLICA", "PEAK CPU", "PEAK MEMORY", "DISK")
     for name, use in used.items():
-        bytes_of = [_known(each, size) for each in (use.peak_memory, use.received, use.sent, use.disk)]
+        bytes_of = [_known(each, size) for each in (use.peak_memory, use.disk)]
         table.add_row(name, _known(use.peak_cpu, _cores), *bytes_of)
     return table
 
@@ -189,14 +201,14 @@ def jobs_in_use(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
 
 def replicas_in_use(replicas: Iterable[ReplicaUse], most: Mapping[str, Use]) -> Table:
     """Return what each replica uses, and the most that it has; `-` where nobody measures it."""
-    used = ("CPU", "PEAK CPU", "MEMORY", "PEAK MEMORY", "RECEIVED", "SENT", "DISK")
+    used = ("CPU", "PEAK CPU", "MEMORY", "PEAK MEMORY", "DISK")
     table = _table("REPLICA", "PHASE", "NODE", "GPU", *used)
     for use in replicas:
         peak = most[use.replica]
         cpu = [_known(each, _cores) for each in (use.cpu, peak.peak_cpu)]
         memory = [_known(each, size) for each in (use.memory, peak.peak_memory)]
-        moved = [_known(each, size) for each in (peak.received, peak.sent, peak.disk)]
-        table.add_row(use.replica, _phase(use.phase or "gone"), use.node, str(use.gpus), *cpu, *memory, *moved)
+        row = (use.node, str(use.gpus), *cpu, *memory, _known(peak.disk, size))
+        table.add_row(use.replica, _phase(use.phase or "gone"), *row)
     return table
 
 
@@ -294,7 +306,7 @@ def _part(taken: float | None, whole: float | None, say: Callable[[float], str])
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False)
+    table = _Table(box=None, header_style="dim", pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     return table

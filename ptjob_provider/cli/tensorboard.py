@@ -7,10 +7,9 @@ import contextlib
 import signal
 from typing import TYPE_CHECKING
 
-import click
-
 from ptjob_provider.cli.answers import EXIT_INTERRUPTED, EXIT_USAGE, Refused, notice, run
 from ptjob_provider.cli.data import OnClaim
+from ptjob_provider.cli.printable import say
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobNotFound
 from ptjob_provider.core.kinds import podtemplate
@@ -48,7 +47,7 @@ async def _show(place: Place, what: str, *, port: int, image: str | None, user: 
             raise Refused("--image: an image with TensorBoard is needed, or [ptjob] tensorboard_image", EXIT_USAGE)
     asked = Shown(namespace=place.namespace, plan=plan, job=job, user=user, port=port, timeout=_TIMEOUT)
     async with place.site().tensorboard(asked) as address:
-        click.echo(address)
+        say(address)
         notice(f"shows pvc://{plan.claim}/{plan.path}" if plan.claim else f"shows what stands beside {what}")
         notice("Ctrl-C ends it")
         with contextlib.suppress(asyncio.CancelledError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from machine import Machine
 
@@ -19,6 +19,10 @@ RUNS_ON = (
     "import time\nopen('/data/weights', 'wb').write(bytes(range(256)))\nprint('begun', flush=True)\ntime.sleep(600)"
 )
 TASK = "/api/v2/dags/digits/dagRuns/scheduled__2026-11-20/taskInstances/train"
+VERSION = "/api/v2/version"
+VARIABLES = "/api/v2/variables?limit=100&variable_key_pattern=ptjob_instance_"
+IDS = {"dag_id": "digits", "dag_run_id": "scheduled__2026-11-20", "task_id": "train"}
+NOT_FOUND = "The Task Instance with dag_id: `{dag_id}`, run_id: `{dag_run_id}` and task_id: `{task_id}` was not found"
 
 
 class AirflowThatSays:
@@ -28,6 +32,9 @@ class AirflowThatSays:
         state: of the task.
         status: of the answer.
         text: instead of an answer about the task.
+        version: how it answers who it is.
+        leads_to: another address, to which it sends whoever asks who it is.
+        ids: its Variables that have its id; None: who asks may not read Variables.
         asked: path and authorization of each request.
     """
 
@@ -35,6 +42,9 @@ class AirflowThatSays:
         self.state: str | None = "failed"
         self.status = 200
         self.text: str | None = None
+        self.version = json.dumps({"version": "3.3.2", "git_version": None})
+        self.ids: dict[str, str] | None = {"ptjob_instance_test": "[api] base_url http://127.0.0.1:8080"}
+        self.leads_to = ""
         self.asked: list[tuple[str, str]] = []
         self.logins: list[dict[str, str]] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -54,8 +64,14 @@ class AirflowThatSays:
         """Return status and body for a request."""
         if path == "/auth/token":
             return 201, json.dumps({"access_token": "a-token"})
-        text = self.text if self.text is not None else json.dumps({"task_id": "train", "state": self.state})
-        return self.status, text
+        if path == VERSION:
+            return (302, "") if self.leads_to else (200, self.version)
+        if path == VARIABLES:
+            if self.ids is None:
+                return 403, json.dumps({"detail": "Forbidden"})
+            variables = [{"key": key, "value": value} for key, value in self.ids.items()]
+            return 200, json.dumps({"variables": variables, "total_entries": len(variables)})
+        return self.status, json.dumps({**IDS, "state": self.state}) if self.text is None else self.text
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         airflow = self
@@ -65,6 +81,8 @@ class AirflowThatSays:
                 airflow.asked.append((self.path, self.headers.get("Authorization", "")))
                 status, text = airflow.answer(self.path)
                 self.send_response(status)
+                if status == 302:
+                    self.send_header("Location", f"{airflow.leads_to}{self.path}")
                 self.end_headers()
                 self.wfile.write(text.encode())
 
@@ -87,6 +105,18 @@ def airflow() -> Iterator[AirflowThatSays]:
 
 
 @pytest.fixture
+def doctor(machine: Machine, airflow: AirflowThatSays, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """What `ptjob doctor` says about the Airflow's id, where this is configured as its address."""
+
+    def look(base_url: str) -> Any:
+        monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
+        told = json.loads(machine.ptjob("doctor", "--airflow-url", airflow.url, "-o", "json").stdout)
+        return next(check for check in told if check["about"] == "the Airflow's id")
+
+    return look
+
+
+@pytest.fixture
 def running(machine: Machine) -> Machine:
     """A root with a job `train` that runs."""
     name = machine.submit("train", RUNS_ON, volumes=["data:/data"])
@@ -96,8 +126,7 @@ def running(machine: Machine) -> Machine:
 
 def ask(machine: Machine, airflow: AirflowThatSays, *more: str) -> Any:
     """Ask for orphans of the installation that the machine's jobs are of."""
-    arguments = ("--airflow-url", airflow.url, "--instance", "test", "--older-than", "0s")
-    return machine.ptjob("orphans", *arguments, *more)
+    return machine.ptjob("orphans", "--airflow-url", airflow.url, "--older-than", "0s", *more)
 
 
 def test_without_an_airflow_all_live_jobs_are_listed_with_their_owners(running: Machine) -> None:
@@ -154,7 +183,7 @@ def test_a_job_whose_task_has_ended_is_shown_and_deleted_only_if_asked(
 def test_a_task_instance_that_is_gone_does_not_wait(running: Machine, airflow: AirflowThatSays) -> None:
     """Its run was deleted, for example."""
     airflow.status = 404
-    airflow.text = json.dumps({"detail": "The Task Instance with dag_id: `digits` and task_id: `train` was not found"})
+    airflow.text = json.dumps({"detail": NOT_FOUND.format(**IDS)})
 
     assert "its task instance is gone" in ask(running, airflow).output
 
@@ -164,6 +193,13 @@ def test_a_task_instance_that_is_gone_does_not_wait(running: Machine, airflow: A
     [
         (404, "<html>no such page</html>"),
         (404, json.dumps({"detail": "Not Found"})),
+        (404, f"no route for {TASK}"),
+        (404, json.dumps({"detail": f"no route for {TASK}"})),
+        (404, json.dumps({"detail": NOT_FOUND.format(**{**IDS, "dag_run_id": "another"})})),
+        (404, NOT_FOUND.format(**IDS)),
+        (200, json.dumps({"state": "failed"})),
+        (200, json.dumps({**IDS, "task_id": "evaluate", "state": "failed"})),
+        (200, json.dumps(IDS)),
         (403, json.dumps({"detail": "Forbidden"})),
         (500, "oops"),
         (200, "<html>a login page</html>"),
@@ -184,9 +220,121 @@ def test_an_answer_that_is_none_deletes_nothing(
 
 def test_another_installations_jobs_are_not_asked_about(running: Machine, airflow: AirflowThatSays) -> None:
     """Two Airflows may share a namespace."""
-    result = running.ptjob("orphans", "--airflow-url", airflow.url, "--instance", "staging", "--older-than", "0s")
+    airflow.ids = {"ptjob_instance_staging": "here"}
 
-    assert result.exit_code == 0
+    assert ask(running, airflow).exit_code == 0
+    assert (TASK, "Bearer a-token") not in airflow.asked
+
+
+@pytest.mark.parametrize(
+    ("ids", "more", "text"),
+    [
+        (
+            {"ptjob_instance_staging": "here"},
+            ["--instance", "test"],
+            "'test' is not allowed; the Airflow that was asked i",
+        ),
+        ({}, [], "it has no id: no task of it has ever submitted a job"),
+        (None, [], "or say --instance"),
+        (
+            {"ptjob_instance_test": "[api] base_url https://production"},
+            [],
+            "may be a copy: its id test was made elsewh",
+        ),
+    ],
+    ids=["another Airflow", "without an id", "not allowed to tell", "a copied database"],
+)
+def test_whose_jobs_are_stopped_is_known_or_nothing_is(
+    running: Machine, airflow: AirflowThatSays, ids: dict[str, str] | None, more: list[str], text: str
+) -> None:
+    """A wrong address may be another Airflow's, which has a task of that name that has failed."""
+    airflow.ids = ids
+
+    result = ask(running, airflow, "--delete", *more)
+
+    assert result.exit_code == 2
+    assert text in " ".join(result.output.split())
+    assert running.ptjob("list", "-o", "name").stdout == "train\n"
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [{}, None, {"ptjob_instance_test": "elsewhere"}, {"ptjob_instance_0": "there", "ptjob_instance_test": "there"}],
+)
+def test_a_name_that_is_given_for_the_installation_counts(
+    running: Machine, airflow: AirflowThatSays, ids: dict[str, str] | None
+) -> None:
+    """Where [ptjob] instance names it, where who asks may not read Variables, and for one that has moved."""
+    airflow.ids = ids
+
+    assert "its task is failed" in ask(running, airflow, "--instance", "test").output
+
+
+def test_an_address_that_is_no_airflows_stops_nothing(running: Machine, airflow: AirflowThatSays) -> None:
+    """It says so before it is asked for anything, and is given no password."""
+    airflow.version = json.dumps({"detail": VERSION})
+
+    result = ask(running, airflow, "--delete", "--instance", "test")
+
+    assert result.exit_code == 1
+    assert "does not answer as an Airflow" in result.output
+    assert airflow.asked == [(VERSION, "")]
+    assert running.ptjob("list", "-o", "name").stdout == "train\n"
+
+
+def test_a_token_goes_nowhere_but_to_the_address_that_was_named(
+    running: Machine, airflow: AirflowThatSays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway sends whoever is not logged in to a page of another host, and the page answers."""
+    monkeypatch.setenv("PTJOB_AIRFLOW_TOKEN", "mine")
+    elsewhere = AirflowThatSays()
+    airflow.leads_to = elsewhere.url
+
+    result = ask(running, airflow, "--delete")
+    elsewhere.close()
+
+    assert "does not answer as an Airflow: 302" in result.output
+    assert elsewhere.asked == []
+    assert running.ptjob("list", "-o", "name").stdout == "train\n"
+
+
+@pytest.mark.parametrize(
+    ("ids", "base_url", "expected"),
+    [
+        (
+            {"ptjob_instance_a": "[api] base_url https://here"},
+            "https://here",
+            (True, "a, made at: [api] base_url https"),
+        ),
+        ({"ptjob_instance_a": "[api] base_url https://prod"}, "https://here", (False, "was made elsewhere")),
+        ({"ptjob_instance_a": "[api] base_url https://prod"}, "", (None, "look from where Airflow is configured")),
+        ({}, "https://here", (None, "none yet")),
+        (None, "https://here", (None, "refused to tell")),
+    ],
+)
+def test_doctor_says_whether_the_airflows_id_is_its_own(
+    doctor: Callable[[str], Any],
+    airflow: AirflowThatSays,
+    ids: dict[str, str] | None,
+    base_url: str,
+    expected: tuple[bool | None, str],
+) -> None:
+    """A copied database has the original's."""
+    airflow.ids = ids
+
+    check = doctor(base_url)
+
+    assert check["is_good"] is expected[0]
+    assert expected[1] in f"{check['said']}; {check['advice']}"
+
+
+def test_doctor_takes_a_name_that_is_configured_for_good(
+    machine: Machine, airflow: AirflowThatSays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is asked for an id then."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__INSTANCE", "production")
+
+    assert "[ptjob] instance = production" in machine.ptjob("doctor", "--airflow-url", airflow.url).output
     assert airflow.asked == []
 
 
@@ -199,7 +347,8 @@ def test_the_task_is_asked_for_with_a_token_for_user_and_password(
     ask(running, airflow, "--airflow-user", "ada")
 
     assert airflow.logins == [{"username": "ada", "password": "a-password"}]
-    assert airflow.asked == [("/auth/token", ""), (TASK, "Bearer a-token")]
+    told = [(VARIABLES, "Bearer a-token"), (TASK, "Bearer a-token")]
+    assert airflow.asked == [(VERSION, ""), ("/auth/token", ""), *told]
 
 
 def test_a_token_of_the_environment_is_taken_as_it_is(
@@ -210,7 +359,7 @@ def test_a_token_of_the_environment_is_taken_as_it_is(
 
     ask(running, airflow)
 
-    assert airflow.asked == [(TASK, "Bearer mine")]
+    assert airflow.asked == [(VERSION, "Bearer mine"), (VARIABLES, "Bearer mine"), (TASK, "Bearer mine")]
 
 
 @pytest.mark.parametrize(

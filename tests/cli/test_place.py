@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -163,12 +164,12 @@ def test_a_file_that_is_no_kubeconfig_is_named(home: Path) -> None:
     ("cfg", "environ", "instance"),
     [
         ("[ptjob]\ninstance = prod\n[api]\nbase_url = https://airflow\n", {}, "prod"),
-        ("[api]\nbase_url = https://airflow\n", {}, "https://airflow"),
+        ("[api]\nbase_url = https://airflow\n", {}, ""),
         ("[ptjob]\ninstance = prod\n", {"AIRFLOW__PTJOB__INSTANCE": "staging"}, "staging"),
-        ("", {}, "airflow"),
+        ("", {}, ""),
     ],
 )
-def test_the_installation_is_named_as_its_airflow_names_it(
+def test_the_installation_is_named_only_where_somebody_has_named_it(
     home: Path, cfg: str, environ: dict[str, str], instance: str
 ) -> None:
     """Jobs of another one are never touched."""
@@ -206,6 +207,15 @@ def test_the_installation_says_how_often_use_is_measured(
     opened: Any = place.open()
 
     assert opened._config.usage_interval == seconds
+
+
+def test_the_installation_says_how_long_refusals_are_waited_out_and_jobs_are_spared(home: Path) -> None:
+    """A quarter of an hour and a day if it says nothing."""
+    before = find_place(asked(), {})
+    place = find_place(asked(), configured(home, "[ptjob]\napi_error_timeout = 60\norphan_grace = 3600\n"))
+
+    assert (before.api_error_timeout, before.orphan_grace) == (900, timedelta(days=1))
+    assert (place.api_error_timeout, place.orphan_grace) == (60, timedelta(hours=1))
 
 
 @pytest.mark.parametrize("words", [["list"], ["doctor"], ["get", "x"], ["top", "node"], ["data", "ls", "pvc://a/"]])

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from fakes import ScriptedBackend
+from fakes import BackendWithTakenNames, ScriptedBackend
 from ptjob_provider.cli import running
+from ptjob_provider.cli.answers import Refused
 from ptjob_provider.core.errors import ClusterUnavailable
-from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.spec import Installation, TrainingJob
 
@@ -33,6 +34,10 @@ WRITES = """
 import os, pathlib
 print("rank", os.environ["RANK"])
 pathlib.Path(os.environ["PTJOB_MODEL_PATH"]).write_text("m")
+"""
+LEADS_ELSEWHERE = """
+import os
+os.symlink("/etc/hostname", os.environ["PTJOB_MODEL_PATH"])
 """
 LOSES = "print('so far', flush=True)\nraise ValueError('loss is nan')"
 RUNS_ON = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
@@ -49,6 +54,12 @@ spec:
         spec:
           containers: [{name: pytorch, image: none, command: [python, -c, "print('by hand')"]}]
 """
+
+
+def stand_in_place(backend: ScriptedBackend) -> Place:
+    """Return where jobs are made that no test runs."""
+    made = {"launching": lambda: backend, "installation": Installation, "api_error_timeout": 60.0}
+    return cast("Place", SimpleNamespace(namespace="team", **made))
 
 
 @pytest.mark.parametrize("words", [["python", "-c", WRITES], ["--", "python", "-c", WRITES]])
@@ -85,8 +96,8 @@ def test_a_runs_result_goes_to_stdout_alone_if_it_is_asked_for(machine: Machine)
     """`ptjob run -o json … | jq` gets one value; people still see the log."""
     result = machine.ptjob("run", "-o", "json", "--name", "digits", "--image", "none", "echo hello")
 
-    assert json.loads(result.stdout)["phase"] == "Succeeded"
     assert "hello" in result.stderr
+    assert json.loads(result.stdout)["phase"] == "Succeeded"
 
 
 def test_a_run_is_stopped_at_its_timeout(machine: Machine) -> None:
@@ -141,6 +152,21 @@ def test_a_generated_name_is_the_beginning_of_one(machine: Machine, tmp_path: Pa
 
     assert first.startswith("by-hand-")
     assert first != second
+
+
+def test_generated_names_that_are_all_taken_are_told_with_whose_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """The place is a stand-in; none of the jobs that are there is touched."""
+    backend = BackendWithTakenNames(Owner(instance="prod", ids={"dag_id": "nightly"}, labels={}), taken=100)
+    place = stand_in_place(backend)
+    job = TrainingJob.parse(manifest=MANIFEST.replace("name: by-hand", "generateName: by-hand-"), image="i")
+
+    with pytest.raises(
+        Refused, match=r"team/by-hand-\w{12}: .* did not create: .* dag_id=nightly of 'prod'; the names"
+    ):
+        running.submit(place, job, output=None)
+
+    assert backend.deleted == []
+    assert capsys.readouterr().out == ""
 
 
 def test_options_of_the_installation_hold_for_the_command_line(machine: Machine, tmp_path: Path) -> None:
@@ -235,7 +261,7 @@ def test_an_interrupt_while_its_tensorboard_is_made_is_one_of_a_known_job(
             return ""
 
     backend = SlowStandIn()
-    place = cast("Place", SimpleNamespace(namespace="team", launching=lambda: backend, installation=Installation))
+    place = stand_in_place(backend)
     job = TrainingJob.parse(name="digits", image="digits:1", tfevents="pvc://models/logs", tensorboard=True)
 
     follows = partial(running.run_job, ending=running.Ending(delete_on_interrupt=True))
@@ -273,7 +299,7 @@ def test_a_tensorboard_that_nobody_will_end_is_said_to_stay(
             return url
 
     backend = FailingStandIn()
-    place = cast("Place", SimpleNamespace(namespace="team", launching=lambda: backend, installation=Installation))
+    place = stand_in_place(backend)
     job = TrainingJob.parse(name="digits", kind=kind, image="digits:1", tfevents="pvc://models/logs", tensorboard=True)
 
     running.submit(place, job, output=None)
@@ -305,6 +331,19 @@ def test_an_adopted_job_is_treated_as_ones_own(machine: Machine) -> None:
     assert "ptjob-provider/diagnosis" in annotations(machine, name)
 
 
+def test_an_interrupt_deletes_only_what_is_adopted_or_ones_own(machine: Machine) -> None:
+    """A task of Airflow may wait for the job: nobody deletes it by ending to look at it."""
+    theirs = machine.submit("theirs", LOSES)
+
+    refused = machine.ptjob("follow", "--delete-on-interrupt", theirs)
+    adopted = machine.ptjob("follow", "--delete-on-interrupt", "--adopt", theirs)
+
+    assert refused.exit_code == 2
+    assert f"--delete-on-interrupt would delete default/{theirs}, which something else made; --adopt" in refused.output
+    assert adopted.exit_code == 1
+    assert "ValueError: loss is nan" in adopted.stderr
+
+
 def test_a_timeout_stops_only_what_is_adopted(machine: Machine) -> None:
     """A job of somebody else is not stopped by whoever looks at it."""
     result = machine.ptjob("follow", "--timeout", "1s", "any")
@@ -321,6 +360,41 @@ def test_the_object_of_an_ended_job_goes_if_that_is_asked_for(machine: Machine, 
     machine.ptjob("run", "--on-finish-action", action, "--name", "short", "--image", "none", "true")
 
     wait(lambda: (machine.ptjob("get", "short").exit_code == 0) is is_there)
+
+
+@pytest.mark.parametrize("action", ["delete_job", "delete_succeeded_job"])
+def test_a_job_whose_outputs_nobody_could_look_at_is_kept(machine: Machine, action: str) -> None:
+    """Another look may find them, and takes the job's object; the command that looks again is said."""
+    words = ["--model", "pvc://models/m.pt", "python", "-c", LEADS_ELSEWHERE]
+    result = machine.ptjob("run", "--on-finish-action", action, "--name", "odd", "--image", "none", *words)
+
+    assert (result.exit_code, phase(machine, "odd")) == (75, "Succeeded")
+    assert "its outputs could not be looked at" in result.stderr
+    assert "default/odd is kept; look again: ptjob follow odd" in result.stderr
+
+    (machine.root / "claims" / "default" / "models" / "m.pt").unlink()
+    (machine.root / "claims" / "default" / "models" / "m.pt").write_text("m")
+    again = machine.ptjob("follow", "odd")
+
+    assert again.exit_code == 0, again.stderr
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_what_jobs_leave_on_this_machine_is_nobody_elses_to_read(machine: Machine, *, is_there: bool) -> None:
+    """Whatever this process lets others do with new files; a folder that was there before is left as it is."""
+    if is_there:
+        machine.root.mkdir(mode=0o755)
+    words = ["run", "--name", "digits", "--image", "none", "--model", "pvc://models/m.pt", "python", "-c", WRITES]
+    subprocess.run(line(*words), env=environment_of(machine), umask=0o022, check=True)
+    ran, claim = machine.root / "jobs" / "default" / "digits", machine.root / "claims" / "default" / "models"
+
+    folders = [ran, *ran.parents[:2], claim, *claim.parents[:2]]
+    files = [each for each in ran.rglob("*") if each.is_file() and ran / "run" not in each.parents]
+
+    assert {each.name: oct(each.stat().st_mode & 0o777) for each in folders} == {each.name: "0o700" for each in folders}
+    assert len(files) > 3
+    assert {each.name: oct(each.stat().st_mode & 0o077) for each in files} == {each.name: "0o0" for each in files}
+    assert oct(machine.root.stat().st_mode & 0o777) == ("0o755" if is_there else "0o700")
 
 
 def test_what_does_not_apply_here_is_an_event(machine: Machine) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import namespace_option
+from ptjob_provider.cli.parameters import airflow_options, namespace_option
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
     type=click.Choice(["json", "yaml", "name"]),
     help="For programs, name: what is missing; without it, for people.",
 )
+@airflow_options
 @namespace_option
 @click.pass_obj
-def doctor(place: Place, output: str | None) -> None:
+def doctor(place: Place, *, output: str | None, airflow_url: str | None, airflow_user: str | None) -> None:
     """Look whether jobs can run here, and say what to do where they cannot.
 
-    Nothing is changed. The exit code is 1 if something is missing that every job needs.
+    With --airflow-url also whether the id that tells that Airflow's jobs from others' is its own: a copied database
+    has the original's. Ask where Airflow is configured, on a worker for example. Nothing is changed. The exit code is
+    1 if something is missing that every job needs.
     """
-    from ptjob_provider.cli import around
+    from ptjob_provider.cli import around, sweeping
 
-    around.doctor(place, output=output)
+    waiters = sweeping.waiters_of(airflow_url, airflow_user, os.environ) if airflow_url else None
+    around.doctor(place, waiters, output=output)

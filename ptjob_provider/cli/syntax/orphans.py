@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import namespace_option, output_option, span
+from ptjob_provider.cli.parameters import airflow_options, namespace_option, output_option, span
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -16,20 +16,8 @@ if TYPE_CHECKING:
 
 
 @click.command("orphans")
-@click.option(
-    "--airflow-url",
-    envvar="PTJOB_AIRFLOW_URL",
-    metavar="URL",
-    help="Of the API server to ask which tasks wait.  [default: none is asked, and all live jobs are listed]",
-)
-@click.option(
-    "--airflow-user",
-    envvar="PTJOB_AIRFLOW_USER",
-    metavar="NAME",
-    help="Who asks; the password is read from $PTJOB_AIRFLOW_PASSWORD, or asked for. A token in $PTJOB_AIRFLOW_TOKEN "
-    "takes the place of both.",
-)
-@click.option("--instance", metavar="NAME", help="[ptjob] instance of that Airflow.  [default: what airflow.cfg says]")
+@airflow_options
+@click.option("--instance", metavar="NAME", help="[ptjob] instance of that Airflow.  [default: the id that it tells]")
 @click.option(
     "--older-than", callback=span, default="10m", metavar="SPAN", show_default=True, help="Leave younger jobs alone."
 )
@@ -64,5 +52,5 @@ def orphans(
         return
     waiters = sweeping.waiters_of(airflow_url, airflow_user, os.environ)
     sweeping.show_orphans(
-        place, waiters, instance=instance or place.instance, older_than=older_than, delete=delete, output=output
+        place, waiters, name=instance or place.instance, older_than=older_than, delete=delete, output=output
     )

@@ -179,7 +179,7 @@ def run(
     delete_on_interrupt: bool,
     **given: Any,
 ) -> None:
-    """Submit a job, show rank 0's log while it runs; the exit code is the job's.
+    """Submit a job, show rank 0's log while it runs; the exit code says how it ended.
 
     0: it succeeded, with its outputs in place. 1: it failed. 75: it failed, or nobody could say, in a way that another
     try may help. Ctrl-C ends the looking (130) and not the job; `ptjob follow NAME` goes on.

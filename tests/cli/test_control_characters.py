@@ -1,0 +1,141 @@
+"""What a training writes reaches a terminal as text: no control character of it is one of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from ptjob_provider.cli.printable import of_last_return, printable
+
+if TYPE_CHECKING:
+    from machine import Machine
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+SAID = "\x1b]0;owned\x07\x1b[2J\x9b31mred\x7f"
+SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31mred\x7f"
+PROGRAM = f"""
+import os
+print({SAID!r}, "first", flush=True)
+raise ValueError({SAID!r})
+"""
+NAMES = ["plain.txt", "a\x1b[2Jb", "c\x9bd", b"e\xfff"]
+
+
+def write(machine: Machine) -> None:
+    """Put files with odd names on a claim."""
+    folder = machine.root / "claims" / "default" / "odd"
+    folder.mkdir(parents=True)
+    for name in NAMES:
+        (folder / os.fsdecode(name)).touch()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a line\n\tof a table", "a line\n\tof a table"),
+        (SAID, SHOWN),
+        ("\x00\r\x85é💾", r"\x00\x0d\x85é💾"),
+        ("a\udcffb", r"a\udcffb"),
+    ],
+)
+def test_control_characters_are_shown_and_not_sent(text: str, expected: str) -> None:
+    """Those of both sets, and bytes of a name that are no text; line breaks and tabs stay."""
+    assert printable(text) == expected
+
+
+def test_a_line_that_was_overwritten_is_shown_as_it_was_last() -> None:
+    """As a terminal would: progress bars return to the line's beginning."""
+    assert of_last_return("\r 1%\r 2%\r") == " 2%"
+    assert of_last_return("done") == "done"
+
+
+def test_what_a_job_said_is_shown_by_every_command_without_its_control_characters(machine: Machine) -> None:
+    """The job's diagnosis, which begins with what its program has printed."""
+    run = machine.ptjob("run", "--name", "odd", "--image", "none", "python", "-c", PROGRAM)
+    said = [run.stderr, *(machine.ptjob(*words).output for words in (["get", "odd"], ["list"], ["events", "odd"]))]
+
+    assert [CONTROL.findall(text) for text in said] == [[]] * 4
+    assert SHOWN in said[0]
+    assert SHOWN in said[1]
+
+
+def test_values_for_programs_are_the_same_without_control_characters_in_them(machine: Machine) -> None:
+    """JSON and YAML have words of their own for such characters."""
+    machine.ptjob("run", "--name", "odd", "--image", "none", "python", "-c", PROGRAM)
+    as_json, as_yaml = (machine.ptjob("get", "odd", "-o", output).stdout for output in ("json", "yaml"))
+
+    assert (CONTROL.findall(as_json), CONTROL.findall(as_yaml)) == ([], [])
+    assert SAID in json.loads(as_json)["diagnosis"]["summary"]
+    assert SAID in yaml.safe_load(as_yaml)["diagnosis"]["summary"]
+
+
+def test_odd_names_of_files_are_shown(machine: Machine) -> None:
+    """One of them is no text at all."""
+    write(machine)
+
+    listed, as_json = machine.ptjob("data", "ls", "pvc://odd"), machine.ptjob("data", "ls", "pvc://odd", "-o", "json")
+
+    assert listed.exit_code == 0, listed.output
+    assert CONTROL.findall(listed.output) == []
+    assert r"a\x1b[2Jb" in listed.output
+    assert r"e\udcfff" in listed.output
+    assert {os.fsencode(row["name"]) for row in json.loads(as_json.stdout)} == {os.fsencode(name) for name in NAMES}
+
+
+def test_a_log_is_raw_except_at_a_terminal(machine: Machine) -> None:
+    """Whoever reads it by a program gets what was written."""
+    machine.ptjob("run", "--name", "odd", "--image", "none", "python", "-c", PROGRAM)
+
+    raw, shown = as_bytes(machine, "logs", "odd"), at_terminal(machine, "logs", "odd")
+
+    assert f"{SAID} first\n".encode() in raw
+    assert f"{SHOWN} first" in shown
+    assert CONTROL.findall(shown.replace("\r\n", "\n")) == []
+
+
+@pytest.mark.parametrize("level", ["warning", "info"])
+def test_what_is_logged_is_shown_the_same_way(machine: Machine, level: str) -> None:
+    """The core repeats what servers said."""
+    program = (
+        "import logging; from ptjob_provider.cli import main\n"
+        f"main(['--loglevel', {level!r}, '--root', {str(machine.root)!r}, 'list'], standalone_mode=False)\n"
+        f"logging.getLogger('ptjob_provider').warning('%s', {SAID!r})"
+    )
+
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stderr.decode()
+
+    assert SHOWN in told
+    assert CONTROL.findall(told) == []
+
+
+def line(machine: Machine, *words: str) -> list[str]:
+    program = "from ptjob_provider.cli import main; main()"
+    return [sys.executable, "-c", program, "--root", str(machine.root), *words]
+
+
+def as_bytes(machine: Machine, *words: str) -> bytes:
+    """Return what goes into a pipe."""
+    return subprocess.run(line(machine, *words), capture_output=True, check=True).stdout
+
+
+def at_terminal(machine: Machine, *words: str) -> str:
+    """Return what a terminal is sent."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(line(machine, *words), stdin=theirs, stdout=theirs):
+        os.close(theirs)
+        sent = b""
+        try:
+            while part := os.read(ours, 4096):
+                sent += part
+        except OSError:  # the other end is closed: that is how a terminal of Linux ends
+            pass
+    os.close(ours)
+    return sent.decode()
