@@ -1,7 +1,7 @@
 """Start runs of a compiled pipeline: every night, or whenever data arrives.
 
     python digits.py
-    python start_runs.py nightly --host http://localhost:8080
+    python start_runs.py nightly --host http://localhost:8080 epochs=20
     python start_runs.py arrived --host http://localhost:8080 epochs=20
 
 Kubeflow Pipelines has no trigger for data: whoever sees it arrive calls `arrived`, such as a bucket's notification, a
@@ -11,16 +11,33 @@ message queue's consumer, or an Airflow DAG that is scheduled on an asset.
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
+from typing import Any
 
+import yaml
 from kfp import Client
 
 PACKAGE = Path("digits.yaml")
 EXPERIMENT = "digits"
+TYPES = {
+    "NUMBER_INTEGER": ((int,), "a whole number"),
+    "NUMBER_DOUBLE": ((int, float), "a number"),
+    "BOOLEAN": ((bool,), "true or false"),
+    "LIST": ((list,), "a JSON list"),
+    "STRUCT": ((dict,), "a JSON object"),
+}
+"""Parameters that are no texts: what a compiled pipeline calls them, what they are here, and what to write."""
 
 
-def nightly(client: Client, package: Path) -> None:
-    """Run the pipeline every night at three, one run at a time; what was missed is not made up for."""
+def nightly(client: Client, package: Path, arguments: dict[str, Any]) -> None:
+    """Run the pipeline every night at three, one run at a time; what was missed is not made up for.
+
+    Args:
+        client: of the API server.
+        package: the compiled pipeline.
+        arguments: its parameters, as far as they differ from their defaults.
+    """
     experiment = client.create_experiment(EXPERIMENT)
     client.create_recurring_run(
         experiment_id=experiment.experiment_id,
@@ -28,12 +45,13 @@ def nightly(client: Client, package: Path) -> None:
         cron_expression="0 0 3 * * *",
         max_concurrency=1,
         no_catchup=True,
+        params=arguments,
         pipeline_package_path=str(package),
         enable_caching=False,
     )
 
 
-def arrived(client: Client, package: Path, arguments: dict[str, str]) -> str:
+def arrived(client: Client, package: Path, arguments: dict[str, Any]) -> str:
     """Run the pipeline once, now, and return the run's id.
 
     Args:
@@ -47,19 +65,62 @@ def arrived(client: Client, package: Path, arguments: dict[str, str]) -> str:
     return str(run.run_id)
 
 
+def read_arguments(package: Path, words: list[str]) -> dict[str, Any]:
+    """Return the parameters in words such as `epochs=20`, of the types that the package declares.
+
+    The API server takes no text for a number.
+
+    Raises:
+        ValueError: a word is none of these, the package has no such parameter, or it is of another type.
+    """
+    pipeline = next(yaml.safe_load_all(package.read_text()))
+    declared = pipeline["root"].get("inputDefinitions", {}).get("parameters", {})
+    found = {}
+    for word in words:
+        name, is_given, text = word.partition("=")
+        if not is_given:
+            raise ValueError(f"{word}: write NAME=VALUE")
+        if name not in declared:
+            raise ValueError(f"{name}: {package.name} has no such parameter; it has {', '.join(sorted(declared))}")
+        found[name] = read_value(name, text, declared[name]["parameterType"])
+    return found
+
+
+def read_value(name: str, text: str, declared: str) -> Any:
+    """Return the value of a parameter of this type.
+
+    Raises:
+        ValueError: it is of another one.
+    """
+    if declared not in TYPES:
+        return text
+    types, allowed = TYPES[declared]
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if type(value) not in types:  # a bool is an int, and no number
+        raise ValueError(f"{name}: {text!r} is not allowed; allowed is {allowed}")
+    return value
+
+
 def main() -> None:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("when", choices=["nightly", "arrived"])
-    parser.add_argument("arguments", nargs="*", metavar="NAME=VALUE", help="parameters of the run, for arrived")
+    parser.add_argument("arguments", nargs="*", metavar="NAME=VALUE", help="parameters of the runs")
     parser.add_argument("--host", help="of the API server (default: the one that this pod or a port-forward has)")
     parser.add_argument("--package", type=Path, default=PACKAGE, help="the compiled pipeline (default: %(default)s)")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
+    try:
+        arguments = read_arguments(args.package, args.arguments)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     client = Client(host=args.host)
     if args.when == "nightly":
-        nightly(client, args.package)
+        nightly(client, args.package, arguments)
     else:
-        print(arrived(client, args.package, dict(each.split("=", 1) for each in args.arguments)))
+        print(arrived(client, args.package, arguments))
 
 
 if __name__ == "__main__":

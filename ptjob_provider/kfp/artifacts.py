@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
+import re
 import shutil
 from dataclasses import dataclass
 from enum import StrEnum
@@ -139,7 +141,9 @@ def _table(name: str, value: str, rows: Mapping[str, str]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """Return what Markdown shows as this very text: a training chooses the names of its scalars and outputs."""
+    line = "".join(character if character.isprintable() else " " for character in text)
+    return re.sub(r"([\\`*_\[\]!~#|])", r"\\\1", html.escape(line, quote=False))
 
 
 def _number(value: float | str) -> str:

@@ -7,7 +7,9 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Optional
 
-from kfp.dsl.pipeline_channel import PipelineChannel
+from kfp.dsl.pipeline_channel import PipelineArtifactChannel, PipelineChannel, PipelineParameterChannel
+from kfp.dsl.pipeline_context import Pipeline
+from kfp.dsl.types import type_utils
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
@@ -18,7 +20,7 @@ from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
 from ptjob_provider.core.spec.code import is_credential
 from ptjob_provider.core.wire import to_wire
 from ptjob_provider.kfp import launcher
-from ptjob_provider.kfp.numbers import marked, unmarked
+from ptjob_provider.kfp.numbers import PREFIX, mark_of, marked, unmarked
 from ptjob_provider.kfp.request import check_told, told
 
 if TYPE_CHECKING:
@@ -38,30 +40,90 @@ _ANY_IDS = {
 }
 """What stands for ids that only a run has, while a job is checked; a run's id may begin with a digit."""
 
-_CHANNEL = "{{channel:"
+_CHANNEL = re.compile(r"\{\{channel:task=([^;{}]*);name=([^;{}]+);type=(.*?);\}\}")
+_SUBVARIABLE = "-subvar-"
 _PLACEHOLDER = re.compile(r"\{\{\$\.[a-z_]+\}\}")
 _TEXT_TYPES = ("String", "str")
 _WHERE_OUTPUTS_ARE = ("volumes", "volume_mounts", "working_dir", "pod_template", "manifest", "model")
 
 
-def component_inputs(given: Mapping[str, Any]) -> dict[str, Any]:
+class Values:
+    """Pipeline values that stand inside other values; each becomes an input of its own.
+
+    Attributes:
+        channels: by the names of their inputs.
+    """
+
+    def __init__(self) -> None:
+        self.channels: dict[str, PipelineChannel] = {}
+
+    def taken_from(self, field: str, value: Any) -> Any:
+        """Return the value with a mark in the place of every pipeline value, and without nulls in maps.
+
+        kfp compiles no null, and to the API server they say nothing.
+
+        Raises:
+            InvalidSpec: one of them is an artifact.
+        """
+        if isinstance(value, dict):
+            return {
+                self.taken_from(field, key): self.taken_from(field, item)
+                for key, item in value.items()
+                if item is not None
+            }
+        if isinstance(value, list | tuple):
+            return [self.taken_from(field, item) for item in value]
+        if isinstance(value, PipelineChannel):
+            return self._mark(field, value)
+        if isinstance(value, str):
+            return _CHANNEL.sub(lambda found: self._mark(field, _channel(*found.groups()), in_text=True), value)
+        return value
+
+    def _mark(self, field: str, channel: PipelineChannel, *, in_text: bool = False) -> str:
+        if isinstance(channel, PipelineArtifactChannel):
+            raise InvalidSpec.of(field, channel.full_name, "parameters and output parameters, such as model_uri")
+        for name, known in self.channels.items():
+            if known.pattern == channel.pattern:
+                return mark_of(name, channel.channel_type, in_text=in_text)
+        name = f"{PREFIX}{len(self.channels) + 1}"
+        self.channels[name] = channel
+        return mark_of(name, channel.channel_type, in_text=in_text)
+
+
+def _channel(task: str, name: str, declared: str) -> PipelineChannel:
+    """Return the pipeline value that a text stands for; of a loop's item the text alone is not enough for kfp."""
+    for group in reversed(Pipeline.get_default_pipeline().groups):
+        item = getattr(group, "loop_argument", None)
+        if item is None or (item.task_name or "") != task:
+            continue
+        if item.name == name:
+            return item
+        if name.startswith(item.name + _SUBVARIABLE):
+            return getattr(item, name.removeprefix(item.name + _SUBVARIABLE))
+    if not type_utils.is_parameter_type(declared):
+        return PipelineArtifactChannel(name, declared, task, is_artifact_list=False)
+    return PipelineParameterChannel(name, declared, task or None)
+
+
+def component_inputs(given: Mapping[str, Any], values: Values) -> dict[str, Any]:
     """Return the inputs of a call of the component.
 
     Args:
         given: arguments of `pytorchjob_op` that are not None. Pipeline values may stand anywhere in them.
+        values: is given those that stand inside others.
 
     Raises:
         InvalidSpec: a manifest or pod template cannot be read, a placeholder stands where nobody replaces it, or a job
             that holds no pipeline value is wrong.
     """
     said = {name: value for name, value in given.items() if (name, value is False) != ("tensorboard", True)}
-    inputs = {name: _input(name, to_wire(value)) for name, value in said.items()}
+    inputs = {name: _input(name, to_wire(value), values) for name, value in said.items()}
     for name, value in inputs.items():
         if not _is_drivers(value):
             check_told(name, told(value, _ANY_IDS))
     for name in ("env", "master", "worker"):
         _check_hidden(name, inputs.get(name))
-    if not any(map(_is_open, inputs.values())):
+    if not values.channels and not any(map(_is_open, inputs.values())):
         _check(inputs)
     if isinstance(inputs.get("env"), list):
         inputs["env_objects"] = inputs.pop("env")
@@ -74,7 +136,7 @@ def known_image(name: str) -> str:
     Raises:
         InvalidSpec: a pipeline's value is a part of it, which nobody would replace: only a whole name may be one.
     """
-    if _is_open(name):
+    if _CHANNEL.search(name) or _is_open(name):
         allowed = "an image's name, or a pipeline's value that is the whole of it"
         raise InvalidSpec.of("step_image", name, allowed)
     return name
@@ -98,20 +160,22 @@ def claim_of_model(inputs: Mapping[str, Any]) -> str:
     raise InvalidSpec.of("model_artifact", "copy", allowed)
 
 
-def _input(name: str, value: Any) -> Any:
+def _input(name: str, value: Any, values: Values) -> Any:
     if name == "code" and isinstance(value, PipelineChannel) and value.channel_type in _TEXT_TYPES:
         value = {"git": value}  # a text that only a run knows is taken for git's
     if isinstance(value, PipelineChannel):
-        return value if name in _STRUCTURED or value.channel_type in _TEXT_TYPES else marked(str(value))
+        is_whole = name in _STRUCTURED or value.channel_type in _TEXT_TYPES
+        return value if is_whole else values.taken_from(name, value)
+    value = values.taken_from(name, value)
     if name == "manifest":
-        value = load_manifest(_texts(value))
+        value = values.taken_from(name, load_manifest(value))
     elif name == "pod_template":
-        value = load_object(_texts(value), field=name)
+        value = values.taken_from(name, load_object(value, field=name))
     elif name == "tensorboard" and value is True:
         value = {}
     elif name == "code":
         value = CodeSource.as_map(value)
-    return marked(_texts(value)) if name in _STRUCTURED else marked(_text(value))
+    return marked(value) if name in _STRUCTURED else marked(_text(value))
 
 
 def _check_hidden(field: str, value: Any) -> None:
@@ -144,21 +208,9 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _texts(value: Any) -> Any:
-    """Return a list or map with every pipeline value in it as its text, which kfp finds there.
-
-    A map's nulls go: kfp compiles none, and to the API server they say nothing.
-    """
-    if isinstance(value, dict):
-        return {key: _texts(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list | tuple):
-        return [_texts(item) for item in value]
-    return str(value) if isinstance(value, PipelineChannel) else value
-
-
 def _is_open(value: Any) -> bool:
     """Whether something decides a part of it that is only known when the pipeline runs."""
-    return isinstance(value, PipelineChannel) or _CHANNEL in repr(value) or _is_drivers(value)
+    return isinstance(value, PipelineChannel) or _is_drivers(value)
 
 
 def _is_drivers(value: Any) -> bool:

@@ -22,7 +22,7 @@ from kfp.dsl.pipeline_channel import PipelineChannel
 from ptjob_provider import __version__
 from ptjob_provider.kfp import launcher
 from ptjob_provider.kfp.artifacts import ModelArtifact
-from ptjob_provider.kfp.compiling import claim_of_model, component_inputs, known_image
+from ptjob_provider.kfp.compiling import Values, claim_of_model, component_inputs, known_image
 from ptjob_provider.kfp.mounted import OWN_CLAIM
 
 if TYPE_CHECKING:
@@ -152,11 +152,15 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
     given = {field: value for field, value in locals().items() if value is not None}
     chosen = given.pop("step_image", STEP_IMAGE)
     copies = ModelArtifact.parse(model_artifact or ModelArtifact.REFERENCE) is ModelArtifact.COPY
-    inputs = component_inputs(given)
+    values = Values()
+    inputs = component_inputs(given, values)
     image = STEP_IMAGE if isinstance(chosen, PipelineChannel) else known_image(chosen)
     task = component(image, sees_model=copies)(**_IDS, **inputs)
     # The driver may replace the placeholder by the display name, which several tasks of one graph may have.
     task.inputs["pipeline_task_name"] = task.name
+    for input_name, channel in values.channels.items():  # as kfp does with what it finds in a text
+        task.inputs[input_name] = channel
+        task.channel_inputs.append(channel)
     task.set_caching_options(enable_caching=False)
     if chosen is not image:
         task.set_container_image(chosen)

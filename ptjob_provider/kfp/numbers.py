@@ -1,69 +1,109 @@
-"""Numbers on their way through a compiled pipeline, which keeps every number as a float and turns many into texts.
+"""Values on their way through a compiled pipeline, which keeps every number as a float.
 
-A pipeline's value that stands inside a text, a list or a map arrives as a text: 12 as `12.0` where a pipeline runs on
-one machine, as `12` on a cluster (tried with kfp 2.17.0). What type it has is only known while the pipeline is
-compiled, so it is written beside the value then and read when the step runs:
+A pipeline's value that stands inside a text, a list or a map is an input of its own, and a mark stands in its place.
+kfp would write its text there, and then a quotation mark or a line break in it stops the step; in the compiled pipeline
+it does not find a part of a loop's map, nor the item of a loop in a loop (tried with kfp 2.17.0). The mark says the
+type, which is only known while the pipeline is compiled:
 
-    author                  compiled                          arrives                       read as
-    ---------------------   -------------------------------   ---------------------------   -----------
-    f"--epochs={epochs}"    --epochs=<ptjob-int {{…}}>        --epochs=<ptjob-int 12.0>     --epochs=12
-    ["--epochs", epochs]    <ptjob-int {{…}}>                 <ptjob-int 12.0>              12
-    {"replicas": 3}         3.0                               3.0                           3
-    ["--lr", 1.0]           <ptjob-float 1.0>                 <ptjob-float 1.0>             1.0
+    author                  compiled                          arrives               read as
+    ---------------------   -------------------------------   -------------------   -----------
+    f"--epochs={epochs}"    --epochs=<ptjob-int value-1>      value-1: 12.0         --epochs=12
+    ["--epochs", epochs]    <ptjob-int value-1>               value-1: 12.0         12
+    ["--note", note]        <ptjob-value value-2>             value-2: say "hi"     say "hi"
+    f"{options}"            <ptjob-text value-3>              value-3: {"a": 1.0}   {"a": 1}, as a text
+    {"replicas": 3}         3.0                               3.0                   3
+    ["--lr", 1.0]           <ptjob-float 1.0>                 <ptjob-float 1.0>     1.0
 
-Pure; it needs no kfp, because a pipeline's value says its type in its text: `{{channel:task=…;name=…;type=Integer;}}`.
+Pure; it needs no kfp.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_INTEGER_CHANNEL = re.compile(r"\{\{channel:task=[^;{}]*;name=[^;{}]+;type=(?:Integer|int);\}\}")
-_FLOAT_CHANNEL = re.compile(r"\{\{channel:task=[^;{}]*;name=[^;{}]+;type=(?:Float|float|Double);\}\}")
-_MARK = re.compile(r"<ptjob-(int|float) ([^<>]*)>")
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "value-"
+"""Begins the names of the inputs that marks refer to; the component's own have no hyphen."""
+
+_KINDS = {
+    "int": ("Integer", "int"),
+    "float": ("Float", "float", "Double"),
+}
+_MARK = re.compile(r"<ptjob-(int|float|text|value) ([^<>]*)>")
+
+
+def mark_of(name: str, declared: Any, *, in_text: bool = False) -> str:
+    """Return what stands in the place of a pipeline's value.
+
+    Args:
+        name: of its input.
+        declared: its type, as kfp calls it.
+        in_text: whether the author wrote it into a text, so that a list or a map becomes one.
+    """
+    other = "text" if in_text else "value"
+    kind = next((kind for kind, names in _KINDS.items() if declared in names), other)
+    return f"<ptjob-{kind} {name}>"
 
 
 def marked(value: Any) -> Any:
-    """Return what is compiled: the value with the type written beside every number that would lose it.
-
-    Args:
-        value: a text, a number, or a list or map of such; pipeline values in it are in their text form.
-    """
+    """Return what is compiled: the value with the type written beside every number that would lose it."""
     if isinstance(value, dict):
         return {key: marked(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [marked(item) for item in value]
-    if isinstance(value, float) and value.is_integer():
-        return f"<ptjob-float {value}>"
-    return _marked_text(value) if isinstance(value, str) else value
+    return f"<ptjob-float {value}>" if isinstance(value, float) and value.is_integer() else value
 
 
-def unmarked(value: Any) -> Any:
-    """Return what the author wrote, of a value as it arrives."""
+def unmarked(value: Any, values: Mapping[str, Any] | None = None) -> Any:
+    """Return what the author wrote, of a value as it arrives.
+
+    Args:
+        value: with marks.
+        values: of the pipeline, by the names of their inputs.
+    """
     if isinstance(value, dict):
-        return {key: unmarked(item) for key, item in value.items()}
+        return {_text(unmarked(key, values)): unmarked(item, values) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [unmarked(item) for item in value]
+        return [unmarked(item, values) for item in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return _unmarked_text(value) if isinstance(value, str) else value
+    return _unmarked_text(value, values or {}) if isinstance(value, str) else value
 
 
-def _marked_text(text: str) -> str:
-    """Mark whole numbers wherever they stand; others only where nothing else stands: their text is right already."""
-    if _FLOAT_CHANNEL.fullmatch(text):
-        return f"<ptjob-float {text}>"
-    return _INTEGER_CHANNEL.sub(lambda found: f"<ptjob-int {found[0]}>", text)
-
-
-def _unmarked_text(text: str) -> Any:
+def _unmarked_text(text: str, values: Mapping[str, Any]) -> Any:
     whole = _MARK.fullmatch(text)
     if whole:
-        return _number(whole)
-    return _MARK.sub(lambda found: str(_number(found)), text)
+        return _read(whole, values)
+    return _MARK.sub(lambda found: _text(_read(found, values)), text)
 
 
-def _number(found: re.Match[str]) -> int | float:
-    kind, text = found.groups()
-    return float(text) if kind == "float" else int(float(text)) if "." in text or "e" in text.lower() else int(text)
+def _read(found: re.Match[str], values: Mapping[str, Any]) -> Any:
+    """Return what is marked, a number of the marked type.
+
+    kfp takes all items of a loop, and all parts of a map in it, for the type of the first one: any of them may be
+    something else.
+    """
+    kind, name = found.groups()
+    if name in values:
+        value = unmarked(values[name]) if not isinstance(values[name], str) else values[name]
+    else:  # a constant, or of a pipeline that was compiled by an older version
+        value = _number(name)
+    if kind == "float" and type(value) is int:
+        value = float(value)
+    return _text(value) if kind == "text" else value
+
+
+def _number(text: str) -> int | float | str:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() else number
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

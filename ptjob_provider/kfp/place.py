@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core.api_errors import TIMEOUT
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.config import SERVICE_ACCOUNT
 from ptjob_provider.core.options import Options
@@ -39,11 +40,12 @@ class Place:
         backend: runs them.
         namespace: of jobs that name none: the step's own. None: `default`.
         instance: this installation's name, part of the name of every job.
-        has_retries: whether the pipeline's engine starts this step again by itself, as often as it was told to.
-        is_repeated: whether it has done so.
+        retry: which of the retries that the pipeline's author has asked for this is, 0 for the first try; None if the
+            author has asked for none.
         template: what is put under every job; None if nothing is.
         sync_image: what fetches the code of jobs that name no image for it.
         tensorboard_image: what runs the TensorBoard of jobs that name no image for it; "": their own.
+        api_error_timeout: seconds for which requests about a job may be refused.
         pod: the step's; None on one machine.
         cluster: how the cluster is reached; None on one machine.
         local: how jobs run on this machine; None on a cluster.
@@ -52,14 +54,25 @@ class Place:
     backend: Backend
     namespace: str | None
     instance: str
-    has_retries: bool
-    is_repeated: bool
+    retry: int | None
     template: TrainingJob | None
     sync_image: str = ""
     tensorboard_image: str = ""
+    api_error_timeout: float = TIMEOUT
     pod: OwnPod | None = None
     cluster: ClusterConfig | None = None
     local: LocalConfig | None = None
+
+    async def try_number(self) -> int | None:
+        """Return which of the engine's tries this is, 0 for the first; None if the engine makes no other one.
+
+        Argo may be set up to repeat steps whose author has asked for no retries; then only the pod knows.
+
+        Raises:
+            ClusterError: the pod cannot be read.
+        """
+        known = [self.retry, await self.pod.try_number() if self.pod else None]
+        return max((number for number in known if number is not None), default=None)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -97,11 +110,11 @@ def find_place(environ: Mapping[str, str], *, service_account: Path = SERVICE_AC
         backend=_local_backend(local) if local else _cluster_backend(options, cluster),
         namespace=namespace,
         instance=options.text("instance") or INSTANCE,
-        has_retries=bool(environ.get("KFP_RETRY_INDEX")),
-        is_repeated=environ.get("KFP_RETRY_INDEX", "0") not in {"", "0"},
+        retry=_retry(environ.get("KFP_RETRY_INDEX", "")),
         template=options.job_template(),
         sync_image=options.sync_image(),
         tensorboard_image=options.tensorboard_image(),
+        api_error_timeout=options.api_error_timeout(),
         pod=_pod(environ, namespace, cluster),
         cluster=None if local else cluster,
         local=local,
@@ -128,6 +141,10 @@ def _options(environ: Mapping[str, str]) -> Options:
         text=lambda name: environ.get(variable(name), OPTIONS[name]["default"]).strip(),
         title=variable,
     )
+
+
+def _retry(text: str) -> int | None:
+    return (int(text) if text.isdecimal() else 1) if text else None
 
 
 def _namespace(service_account: Path) -> str | None:

@@ -16,7 +16,7 @@ from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 from ptjob_provider.core.spec.literals import boolean, integer, is_unset
 from ptjob_provider.kfp.artifacts import ModelArtifact
-from ptjob_provider.kfp.numbers import unmarked
+from ptjob_provider.kfp.numbers import PREFIX, unmarked
 from ptjob_provider.kfp.task_config import pod_template
 
 if TYPE_CHECKING:
@@ -55,13 +55,15 @@ class Request:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
-        """Read the inputs by their names; one that is None, or missing, says nothing.
+        """Read the inputs by their names, and the values that marks in them refer to; None or missing says nothing.
 
         Raises:
             InvalidSpec: one is wrong; the text names it.
         """
         ids = {name: _id(name, given.get(name)) for name in IDS}
-        values = {name: unmarked(told(value, ids)) for name, value in given.items() if name != "task_config"}
+        marked = {name: value for name, value in given.items() if name.startswith(PREFIX)}
+        others = {name: value for name, value in given.items() if name not in {"task_config", *marked}}
+        values = {name: told(unmarked(value, marked), ids) for name, value in others.items()}
         for name, value in values.items():
             check_told(name, value)
         return cls(

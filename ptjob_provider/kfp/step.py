@@ -7,6 +7,7 @@ Airflow is imported for that.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -22,27 +23,32 @@ from ptjob_provider.kfp.stopping import ToldToStop
 from ptjob_provider.kfp.training import Training
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ptjob_provider.kfp.artifacts import StepOutputs
 
 EXIT_FAILED, EXIT_USAGE, EXIT_TRY_AGAIN, EXIT_STOPPED = 1, 2, 75, 143
 """The job failed; the request is wrong; another try may help (sysexits' EX_TEMPFAIL); SIGTERM's, as a shell has it."""
 
+_INPUT = "--executor_input"
 
-def run(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> StepOutputs:
+
+def run(
+    given: Mapping[str, Any], environ: Mapping[str, str] = os.environ, words: Sequence[str] = sys.argv
+) -> StepOutputs:
     """Do the whole step, write its artifacts and return its output parameters.
 
     Args:
         given: the component's inputs and output artifacts, by name.
         environ: of this process.
+        words: of its command line, on which kfp has all inputs of the task, also those that the component lacks.
 
     Raises:
         SystemExit: the job did not succeed; standard output says why, the diagnosis first.
     """
     log = StepLog(Masking(()))
     try:
-        request, place = Request.parse(given), find_place(environ)
+        request, place = Request.parse({**_inputs(words), **given}), find_place(environ)
         log = StepLog(Masking(place.secrets))
         if request.model_artifact is ModelArtifact.COPY and place.local is None:
             must_enter_own_claim()
@@ -53,6 +59,15 @@ def run(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> St
     except ToldToStop as told:
         log.notice(f"the step was told to stop: {told.said}")
         sys.exit(EXIT_STOPPED)
+
+
+def _inputs(words: Sequence[str]) -> Mapping[str, Any]:
+    """Return the parameters that the command line of kfp's runtime has."""
+    if _INPUT not in words:
+        return {}
+    given = json.loads(words[words.index(_INPUT) + 1])
+    found: Mapping[str, Any] = given["inputs"].get("parameterValues", {})
+    return found
 
 
 def _train(training: Training, artifacts: Artifacts) -> StepOutputs:

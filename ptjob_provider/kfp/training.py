@@ -1,17 +1,20 @@
-"""One try's job: submitted or adopted, followed to its end, and left to nobody who would not wait for it."""
+"""One try's job: submitted or adopted, and followed to its end. One that cannot be followed runs on."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.conclusion import deadline_after
-from ptjob_provider.core.errors import ClusterError, PTJobError
-from ptjob_provider.core.finishing import abandon, act_on_finished, is_left_to_next_try
-from ptjob_provider.core.identity import Owner, owner_key, owner_selector
-from ptjob_provider.core.recall import recall
+from ptjob_provider.core.api_errors import ApiErrors
+from ptjob_provider.core.conclusion import Outcome, deadline_after
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, PTJobError
+from ptjob_provider.core.finishing import act_on_finished, leave_running
+from ptjob_provider.core.identity import TRY_ANNOTATION, Owner, owner_key, owner_selector
+from ptjob_provider.core.recall import TOLD, recall
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.submission import ensure_submitted, with_tensorboard
@@ -20,6 +23,8 @@ from ptjob_provider.kfp.ownership import hand_over, take_over
 from ptjob_provider.kfp.stopping import Stopping
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ptjob_provider.core.attempts import AttemptStore
     from ptjob_provider.core.conclusion import Conclusion
     from ptjob_provider.core.identity import JobRef, Manifest
@@ -29,6 +34,11 @@ if TYPE_CHECKING:
     from ptjob_provider.kfp.place import Place
     from ptjob_provider.kfp.request import Request
     from ptjob_provider.kfp.steplog import StepLog
+
+T = TypeVar("T")
+
+PAUSES = (1.0, 5.0, 15.0, 30.0)
+"""Seconds after which a step asks a cluster again that does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +63,12 @@ class Training:
 
     async def _train(self, stopping: Stopping) -> tuple[JobRef, Conclusion]:
         deadline = deadline_after(datetime.now(UTC), self.request.timeout)
-        store = await self.recalled()
+        store = await self._recalled()
         if store.told is not None:
             self.log.notice(f"{store.told.ref} is gone, and is not made again; this is how it ended in an earlier try")
             return store.told.ref, store.told.conclusion
         try:
-            submission = await self.submit(store, stopping)
+            submission = await self._patiently(lambda: self.submit(store, stopping))
             async with stopping.warm():
                 conclusion = await follow(
                     self.place.backend,
@@ -69,25 +79,48 @@ class Training:
                     keep_running_pods=self.request.keep_running_pods,
                     curves=True,
                     mask=self.log.mask,
+                    api_error_timeout=self.place.api_error_timeout,
                 )
-        except Exception as error:
-            await self._leave(store, error)
+        except Exception:
+            await self._leave(store)
             raise
         await self._note(submission, conclusion)
         if self._owning_pod is not None:
             await hand_over(self.place.backend, submission.ref, self._owning_pod, self.log)
+        if conclusion.outcome is not Outcome.SUCCEEDED:
+            with contextlib.suppress(ClusterError):  # better told twice than not at all
+                told = {"metadata": {"annotations": {TRY_ANNOTATION: TOLD}}}
+                await self.place.backend.patch(submission.ref, told)
         return submission.ref, conclusion
+
+    async def _recalled(self) -> RecalledAttempts:
+        """Return what earlier tries have left behind; if there were any, a refusal may pass while their job runs."""
+        if not self.place.retry:
+            return await self._patiently(self.recalled)
+        errors = ApiErrors(f"{self._namespace}, earlier tries", self.log.notice, timeout=self.place.api_error_timeout)
+        return await self._patiently(lambda: errors.answer(self.recalled, though_away=False))
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask again where the cluster does not answer for a moment: no job that runs is given up for that."""
+        for pause in PAUSES:
+            try:
+                return await ask()
+            except ClusterUnavailable as error:
+                self.log.notice(f"trying again in {pause:.0f} s: {error}")
+                await asyncio.sleep(pause)
+        return await ask()
 
     async def recalled(self) -> RecalledAttempts:
         """Return what earlier tries have left behind."""
         place, owner = self.place, self._owner
         notes: list[str] = []
         replicas: list[Manifest] = []
+        is_repeated = bool(await place.try_number())
         if place.pod is not None:
-            notes = await place.pod.notes(owner_key(owner)) if place.is_repeated else []
+            notes = await place.pod.notes(owner_key(owner)) if is_repeated else []
             replicas = await place.pod.replicas(self._namespace, owner_selector(owner))
         return await recall(
-            place.backend, self._namespace, owner, is_repeated=place.is_repeated, notes=notes, replicas=replicas
+            place.backend, self._namespace, owner, is_repeated=is_repeated, notes=notes, replicas=replicas
         )
 
     async def submit(self, store: AttemptStore, stopping: Stopping) -> Submission:
@@ -104,6 +137,7 @@ class Training:
                 sync_image=self.place.sync_image,
                 tensorboard_image=self.place.tensorboard_image,
             ),
+            api_error_timeout=self.place.api_error_timeout,
         )
         stopping.knows(submission.ref)
         self._tell(submission)
@@ -118,7 +152,7 @@ class Training:
         try:
             if await act_on_finished(self.place.backend, ref, action, succeeded=succeeded):
                 self.log.notice(f"{ref} was deleted: on_finish_action={action}")
-        except ClusterError as error:
+        except PTJobError as error:
             self.log.notice(f"{ref}: on_finish_action={action} could not be carried out: {error}")
 
     async def _learn_secrets(self, ref: JobRef) -> None:
@@ -130,23 +164,22 @@ class Training:
 
     async def _note(self, submission: Submission, conclusion: Conclusion) -> None:
         """Leave word for a next try, if one may come by itself: the job may be gone by then, or go in a moment."""
-        if self.place.pod is None or not self.place.has_retries:
+        if self.place.pod is None:
             return
         try:
+            if await self.place.try_number() is None:
+                return
             await self.place.pod.note(owner_key(self._owner), TryNote.of(submission, conclusion).to_text())
         except ClusterError as error:
             self.log.notice(f"{submission.ref}: how it ended could not be noted for a next try: {error}")
 
-    async def _leave(self, store: AttemptStore, error: Exception) -> None:
-        """Let no job run for which no try will come.
+    async def _leave(self, store: AttemptStore) -> None:
+        """Leave the job running and say so: another try, if one comes, adopts it, and it goes with the step's pod.
 
-        A task without retries has no next try. Of one that has them nobody can tell which try is the last, so only an
-        error that goes away by itself leaves the job to the next one.
+        Nobody can tell whether one comes: Kubeflow Pipelines is installed so that Argo repeats no step that fails,
+        whatever its author has asked for.
         """
-        may_retry = self.place.has_retries and isinstance(error, PTJobError)
-        if is_left_to_next_try(error, may_retry=may_retry):
-            return
-        said = await abandon(self.place.backend, self._owner, store, why="no further try will wait for it")
+        said = await leave_running(self.place.backend, self._owner, store)
         if said:
             self.log.notice(said)
 

@@ -7,6 +7,7 @@ What it does was read in the source of Kubeflow Pipelines 2.17, `backend/src/v2/
     settings of the task      `getTaskConfigOptions`, `initPodSpecPatch` (driver.go), `extendPodSpecPatch`,
                               `makeVolumeMountPatch` (k8s.go)
     those as an input         `Container` (container.go)
+    what the cache compares   `getFingerPrint` (cache.go)
 
 Tasks are those of the outermost graph. Left out: JSON forms of settings, config maps, secrets as files, ephemeral and
 empty volumes, image pull secrets, proxies, workspaces, model cars, the artifact `executor-logs`.
@@ -14,8 +15,11 @@ empty volumes, image pull secrets, proxies, workspaces, model cars, the artifact
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -48,6 +52,7 @@ class Driven:
         parameters: the run's, as far as they differ from their defaults.
         upstream: what other tasks have published, by their names: `parameters`, and `artifacts` with `uri` and
             `metadata`.
+        place: of its outputs in the store; the driver draws one each time.
     """
 
     pipeline: Mapping[str, Any]
@@ -56,6 +61,7 @@ class Driven:
     graph: str = "7"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     upstream: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    place: str = field(default_factory=lambda: str(uuid4()))
 
     @property
     def component(self) -> Mapping[str, Any]:
@@ -79,6 +85,18 @@ class Driven:
             if spec["parameterType"] == "TASK_CONFIG":
                 values[name] = self.task_config()
         return {"inputs": {"parameterValues": values, "artifacts": artifacts}, "outputs": self._outputs()}
+
+    def fingerprint(self) -> str | None:
+        """Return what the cache finds the outputs of another run by; None if the task does not want that."""
+        if not self._spec.get("cachingOptions", {}).get("enableCache"):
+            return None
+        asked = self.executor_input()
+        claims = sorted({self._value(each["pvcNameParameter"]) for each in self._platform.get("pvcMount", ())})
+        words = [*self.container["command"], *self.container["args"]]
+        outputs = {name: each["parameterType"] for name, each in self._definitions("output", "parameters").items()}
+        artifacts = {name: each["artifactType"] for name, each in self._definitions("output", "artifacts").items()}
+        compared = [asked["inputs"], outputs, artifacts, words, self.container["image"], claims]
+        return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
 
     def task_config(self) -> dict[str, Any]:
         """Return the settings that the component takes for the pods that it makes; what was not set is null."""
@@ -167,7 +185,7 @@ class Driven:
         return {"artifacts": [artifact]}
 
     def _outputs(self) -> dict[str, Any]:
-        folder = f"{ROOT}/{self.run}/{self.task}/{self.graph}"
+        folder = f"{ROOT}/{self.pipeline['pipelineInfo']['name']}/{self.run}/{self.task}/{self.place}"
         artifacts = {
             name: {"artifacts": [{"name": name, "type": each["artifactType"], "uri": f"{folder}/{name}"}]}
             for name, each in self._definitions("output", "artifacts").items()

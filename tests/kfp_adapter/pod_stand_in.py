@@ -31,12 +31,18 @@ class PodStandIn(OwnPod):
         refuses: what it is answered instead.
         noted: on all pods of the test, by whose it is.
         left: what runs of jobs that are gone.
+        number: which try Argo says that it is.
     """
 
     run: Reference | None = None
     refuses: ClusterError | None = None
     noted: dict[str, list[str]] = field(default_factory=dict)
     left: list[Manifest] = field(default_factory=list)
+    number: int | None = None
+
+    async def try_number(self) -> int | None:
+        """Return what the test says."""
+        return self.number
 
     async def controller(self) -> Reference | None:
         """Return what the test says."""

@@ -120,6 +120,23 @@ def test_a_report_is_a_table_whatever_is_in_its_cells() -> None:
     assert "| loss | NaN |" in rows
 
 
+@pytest.mark.parametrize(
+    ("tag", "cell"),
+    [
+        ("<img src=//evil onerror=x>", "&lt;img src=//evil onerror=x&gt;"),
+        ("![x](//evil) [y](z)", "\\!\\[x\\](//evil) \\[y\\](z)"),
+        ("a\\|b|c", "a\\\\\\|b\\|c"),
+        ("a`b`*c*_d_~e~&lt;", "a\\`b\\`\\*c\\*\\_d\\_\\~e\\~&amp;lt;"),
+        ("# one\r\n| two |\x1b[2J\x85\u2028x", "\\# one  \\| two \\| \\[2J  x"),
+    ],
+)
+def test_a_tag_is_text_in_a_report(tag: str, cell: str) -> None:
+    """A training chooses it: it is no HTML, no link, no picture and no row of its own."""
+    lines = report(result(tfevents={**TFEVENTS, "scalars": {tag: 1.0}})).splitlines()
+
+    assert f"| {cell} | 1 |" in lines
+
+
 @pytest.mark.parametrize("is_directory", [False, True])
 def test_a_file_or_a_directory_is_copied(tmp_path: Path, is_directory: bool) -> None:  # noqa: FBT001 - a parameter
     """As the training has written it."""

@@ -10,6 +10,7 @@ from kfp import compiler, components, dsl, kubernetes
 from kubernetes import client
 
 from kfp_adapter.compiled import compile_pipeline, inputs, request
+from kfp_adapter.driver_stand_in import Driven
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec import JOB_FIELDS, TensorBoard
 from ptjob_provider.kfp.component import STEP_IMAGE, component, pytorchjob_op
@@ -94,14 +95,14 @@ def test_objects_of_the_kubernetes_client_are_taken(tmp_path: Path) -> None:
 
     found = inputs(compile_pipeline(pipeline, tmp_path))
 
-    name = "{{$.inputs.parameters['pipelinechannel--claim']}}"
-    assert found["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+    mark = "<ptjob-value value-1>"
+    assert found["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": mark}}]
     assert found["volume_mounts"] == [{"name": "data", "mountPath": "/data"}]
     assert found["env_objects"] == [{"name": "A", "value": "b"}]
 
 
 def test_a_pipelines_values_are_taken_as_a_whole_and_inside(tmp_path: Path) -> None:
-    """Texts and lists arrive as they are; numbers are marked, because they would arrive as something else."""
+    """Each that stands inside something is an input of its own, and a mark with its type is in its place."""
 
     def pipeline(epochs: int = 3, lr: float = 0.1, name: str = "digits", more: list = ["a"]) -> None:  # noqa: B006
         pytorchjob_op(name=name, image="digits", workers=epochs, cpu=lr, args=["--epochs", epochs, f"--lr={lr}"])
@@ -110,13 +111,24 @@ def test_a_pipelines_values_are_taken_as_a_whole_and_inside(tmp_path: Path) -> N
     spec = compile_pipeline(pipeline, tmp_path)
 
     first = inputs(spec)
-    value = "{{{{$.inputs.parameters['pipelinechannel--{}']}}}}".format
-    assert first["workers"] == f"<ptjob-int {value('epochs')}>"
-    assert first["cpu"] == f"<ptjob-float {value('lr')}>"
-    assert first["args"] == ["--epochs", f"<ptjob-int {value('epochs')}>", f"--lr={value('lr')}"]
+    assert (first["workers"], first["cpu"]) == ("<ptjob-int value-1>", "<ptjob-float value-2>")
+    assert first["args"] == ["--epochs", "<ptjob-int value-1>", "--lr=<ptjob-float value-2>"]
     second = spec["root"]["dag"]["tasks"]["pytorchjob-2"]["inputs"]["parameters"]
     assert second["args"] == {"componentInputParameter": "more"}
-    assert second["name"]["runtimeValue"]["constant"] == f"digits-<ptjob-int {value('epochs')}>"
+    assert second["name"]["runtimeValue"]["constant"] == "digits-<ptjob-int value-1>"
+    assert second["value-1"] == {"componentInputParameter": "epochs"}
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_an_artifact_inside_a_value_is_refused(tmp_path: Path, *, as_text: bool) -> None:
+    """A step hands on what its program is to know of a model as texts."""
+
+    def pipeline() -> None:
+        model = pytorchjob_op(image="digits").outputs["trained_model"]
+        pytorchjob_op(image="digits", args=[f"--from={model}" if as_text else model])
+
+    with pytest.raises(InvalidSpec, match=r"args: 'pytorchjob-trained_model' is not allowed.*model_uri"):
+        compile_pipeline(pipeline, tmp_path)
 
 
 def test_a_step_is_not_cached_and_its_image_can_be_chosen(tmp_path: Path) -> None:
@@ -133,6 +145,19 @@ def test_a_step_is_not_cached_and_its_image_can_be_chosen(tmp_path: Path) -> Non
     caching = [task["cachingOptions"] for task in spec["root"]["dag"]["tasks"].values()]
     assert images == [STEP_IMAGE, "mirror/step:1", "{{$.inputs.parameters['pipelinechannel--image']}}"]
     assert caching == [{}, {}, {}]
+
+
+def test_no_run_finds_a_training_in_the_cache(tmp_path: Path) -> None:
+    """Whatever is asked for: its run's id, which names its job, is among what the cache compares."""
+
+    def pipeline() -> None:
+        pytorchjob_op(image="digits").set_caching_options(enable_caching=True)
+
+    spec = compile_pipeline(pipeline, tmp_path)
+    first, again, second = (Driven(pipeline=spec, run=run).fingerprint() for run in ("run-1", "run-1", "run-2"))
+
+    assert first == again != second
+    assert Driven(pipeline=compiled(tmp_path, image="digits")).fingerprint() is None
 
 
 def test_tasks_with_one_display_name_are_two(tmp_path: Path) -> None:
@@ -213,9 +238,8 @@ def test_code_is_an_address_or_a_map_and_may_be_a_pipelines_value(tmp_path: Path
 
     assert inputs(compiled(tmp_path, image="digits", code="h::m/p", env=env))["code"] == {"rsync": "h::m/p"}
     spec = compile_pipeline(pipeline, tmp_path)
-    value = "{{{{$.inputs.parameters['pipelinechannel--{}']}}}}".format
-    assert inputs(spec)["code"] == {"git": value("url")}
-    assert inputs(spec, "pytorchjob-2")["code"] == {"git": value("url"), "branch": value("branch")}
+    assert inputs(spec)["code"] == {"git": "<ptjob-value value-1>"}
+    assert inputs(spec, "pytorchjob-2")["code"] == {"git": "<ptjob-value value-1>", "branch": "<ptjob-value value-2>"}
 
 
 def test_a_manifest_is_read_from_its_file_when_the_pipeline_is_compiled(tmp_path: Path) -> None:

@@ -28,6 +28,10 @@ path.parent.mkdir(parents=True, exist_ok=True)
 path.write_text("weights")
 print(json.dumps({"args": sys.argv[1:], "FROM_STEP": os.environ["FROM_STEP"], "N": os.environ["N"]}))
 """
+NOTE = 'say "hi" \\ and go'
+"""A parameter that is not the same in JSON."""
+
+SAID = ["--epochs=12", "1.0", "3", "<&>"]
 ARTIFACTS = {
     "trained_model": "system.Model",
     "metrics": "system.Metrics",
@@ -39,13 +43,13 @@ ARTIFACTS = {
 def driven(folder: Path) -> Driven:
     """Return a step with numbers and settings, as a run has it."""
 
-    def pipeline(epochs: int = 12) -> None:
+    def pipeline(epochs: int = 12, note: str = NOTE) -> None:
         task = pytorchjob_op(
             name="digits",
             image="none",
             workers=1,
             command=["python", "-c", SHOWS],
-            args=[f"--epochs={epochs}", 1.0, 3, "<&>"],
+            args=[f"--epochs={epochs}", 1.0, 3, "<&>", note, f"of {note}"],
             env={"N": 2},
             model=f"pvc://models/{dsl.PIPELINE_JOB_ID_PLACEHOLDER}/m.pt",
         )
@@ -81,7 +85,7 @@ def test_the_compiled_command_does_the_step(local_step: LocalStep, tmp_path: Pat
 
     assert done.returncode == 0, done.stdout + done.stderr
     (shown,) = [line for line in done.stdout.splitlines() if line.startswith('{"args"')]
-    assert json.loads(shown) == {"args": ["--epochs=12", "1.0", "3", "<&>"], "FROM_STEP": "yes", "N": "2"}
+    assert json.loads(shown) == {"args": [*SAID, NOTE, f"of {NOTE}"], "FROM_STEP": "yes", "N": "2"}
     made = json.loads((tmp_path / "executor_output.json").read_text())
     assert made["parameterValues"]["model_uri"] == "pvc://models/run-1/m.pt"
     (trained,) = made["artifacts"]["trained_model"]["artifacts"]
@@ -102,12 +106,14 @@ def test_an_input_at_an_address_that_the_launcher_does_not_know_stops_a_step() -
 
 def test_a_placeholder_is_replaced_wherever_it_stands(tmp_path: Path) -> None:
     """In the input that is handed over as a whole, too; a list or map is JSON as Go writes it."""
-    given = driven(tmp_path).executor_input()
+    step = driven(tmp_path)
+    given = step.executor_input()
     given["inputs"]["parameterValues"]["env"] = {"A": "<", "N": 2.0}
 
     table = placeholders(given)
 
-    assert table["{{$.inputs.parameters['pipelinechannel--epochs']}}"] == "12"
+    assert table["{{$.inputs.parameters['value-1']}}"] == "12"
     assert table["{{$.inputs.parameters['env']}}"] == '{"A":"\\u003c","N":2}'
-    assert table["{{$.outputs.artifacts['report'].path}}"] == "/minio/mlpipeline/v2/artifacts/run-1/pytorchjob/7/report"
+    folder = f"/minio/mlpipeline/v2/artifacts/test/run-1/pytorchjob/{step.place}"
+    assert table["{{$.outputs.artifacts['report'].path}}"] == f"{folder}/report"
     assert compiled(["{{$.inputs.parameters['name']}}"] * 2, given) == ["{{$.inputs.parameters['name']}}", "digits"]

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptjob_provider.kfp.numbers import marked, unmarked
+from ptjob_provider.kfp.numbers import mark_of, marked, unmarked
 
-CHANNEL = "{{{{channel:task=;name=n;type={};}}}}"
 SAFE = 2**53
 TEXTS = st.text(st.characters(exclude_characters="<>"))
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -22,12 +21,9 @@ VALUES = st.recursive(
 )
 
 
-def arrived(compiled: Any, **values: str) -> Any:
-    """Return what a step gets: all numbers are floats, and a pipeline's values are in the texts."""
-    text = json.dumps(compiled)
-    for kind, value in values.items():
-        text = text.replace(CHANNEL.format(kind), value)
-    return json.loads(text, parse_int=float)
+def arrived(compiled: Any) -> Any:
+    """Return what a step gets: all numbers are floats."""
+    return json.loads(json.dumps(compiled), parse_int=float)
 
 
 @given(VALUES)
@@ -39,30 +35,65 @@ def test_constants_survive(value: Any) -> None:
     assert json.dumps(found) == json.dumps(value)
 
 
-@pytest.mark.parametrize("value", ["12", "12.0"])
-def test_a_pipelines_whole_number_is_one(value: str) -> None:
+@pytest.mark.parametrize("value", [12, 12.0])
+def test_a_pipelines_whole_number_is_one(value: Any) -> None:
     """On a cluster it arrives as 12, where a pipeline runs on one machine as 12.0."""
-    channel = CHANNEL.format("Integer")
-    compiled = marked([channel, f"--epochs={channel}", {"n": channel}])
+    mark = mark_of("value-1", "Integer")
+    compiled = marked([mark, f"--epochs={mark}", {"n": mark}])
 
-    assert unmarked(arrived(compiled, Integer=value)) == [12, "--epochs=12", {"n": 12}]
-
-
-@pytest.mark.parametrize(("kind", "value"), [("Float", "0.003"), ("float", "1e-05"), ("Float", "2")])
-def test_a_pipelines_float_is_one_alone_and_its_text_elsewhere(kind: str, value: str) -> None:
-    """Inside a text nothing is known of how it is to look."""
-    channel = CHANNEL.format(kind)
-
-    assert unmarked(arrived(marked([channel, f"--lr={channel}"]), **{kind: value})) == [float(value), f"--lr={value}"]
+    assert unmarked(compiled, {"value-1": value}) == [12, "--epochs=12", {"n": 12}]
 
 
-def test_other_values_of_a_pipeline_are_texts() -> None:
-    """Switches and texts are left as they are."""
-    channel = CHANNEL.format("Boolean")
+@pytest.mark.parametrize(("kind", "value", "text"), [("Float", 0.003, "0.003"), ("float", 1e-05, "1e-05")])
+def test_a_pipelines_float_is_one(kind: str, value: Any, text: str) -> None:
+    """Also a whole one, where it stands alone."""
+    mark = mark_of("value-1", kind)
 
-    assert unmarked(arrived(marked([channel, f"a {channel}"]), Boolean="true")) == ["true", "a true"]
+    assert unmarked([mark, f"--lr={mark}"], {"value-1": value}) == [float(value), f"--lr={text}"]
+    assert repr(unmarked(mark, {"value-1": 2})) == "2.0"
 
 
-def test_a_large_number_of_a_loop_is_whole() -> None:
-    """As kfp may write it."""
-    assert unmarked(["<ptjob-int 1e+06>", "<ptjob-int -3.0>"]) == [1_000_000, -3]
+@pytest.mark.parametrize(
+    ("value", "alone", "text"),
+    [
+        ('say "hi"\n<ptjob-int 3>', 'say "hi"\n<ptjob-int 3>', 'say "hi"\n<ptjob-int 3>'),
+        (True, True, "true"),
+        ([1.0, "b"], [1, "b"], '[1, "b"]'),
+        ({"a": 2.0}, {"a": 2}, '{"a": 2}'),
+    ],
+)
+def test_another_value_of_a_pipeline_is_itself_alone_and_a_text_in_a_text(value: Any, alone: Any, text: str) -> None:
+    """Whatever is in it."""
+    mark, in_text = mark_of("value-1", "String"), mark_of("value-1", "String", in_text=True)
+    given = {"value-1": value}
+
+    assert unmarked([mark], given) == [alone]
+    assert unmarked([in_text, f"a {in_text}"], given) == [text, f"a {text}"]
+
+
+def test_a_pipeline_that_an_older_version_has_compiled_is_read() -> None:
+    """Kfp has put its values into the marks."""
+    assert unmarked(["<ptjob-int 1e+06>", "<ptjob-int -3.0>", "<ptjob-float 2>"]) == [1_000_000, -3, 2.0]
+    assert unmarked("--epochs=<ptjob-int 12.0>, <ptjob-int x>") == "--epochs=12, x"
+
+
+def test_a_maps_key_is_a_text() -> None:
+    """Also one that is a pipeline's number."""
+    assert unmarked({mark_of("value-1", "int"): 1}, {"value-1": 2.0}) == {"2": 1}
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "text"),
+    [
+        ("int", 0.5, "0.5"),
+        ("int", "gpu", "gpu"),
+        ("float", "1.10", "1.10"),
+        ("int", True, "true"),
+        ("int", None, "null"),
+    ],
+)
+def test_an_item_of_another_type_than_the_first_one_is_what_it_is(declared: str, value: Any, text: str) -> None:
+    """Kfp takes a loop's items, and the parts of a map in it, for the type of the first one."""
+    mark = mark_of("value-1", declared)
+
+    assert unmarked([mark, f"a={mark}"], {"value-1": value}) == [value, f"a={text}"]

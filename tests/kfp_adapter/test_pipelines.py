@@ -20,6 +20,8 @@ import yaml
 from kfp import Client, components
 
 from installed import ROOT, install
+from kfp_adapter.api_stand_in import check_parameters
+from kfp_adapter.compiled import load_pipeline
 
 if TYPE_CHECKING:
     from installed import Installed
@@ -194,22 +196,72 @@ def test_the_pipeline_that_a_page_shows_is_compiled(author: Author, page: str) -
     author.compile("shown.py")
 
 
-def test_runs_are_started_by_what_the_client_takes(author: Author) -> None:
-    """Every night, or when data arrives: each call has arguments that this version of the client knows."""
-    namespace: dict[str, Any] = {"__name__": "start_runs"}
+class ClientStandIn:
+    """Takes the calls that this version of the client knows, and looks at parameters as the API server does."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bound = inspect.signature(getattr(Client, name)).bind(self, *args, **kwargs).arguments
+            given = bound.get("arguments", bound.get("params")) or {}
+            if file := bound.get("pipeline_file", bound.get("pipeline_package_path")):
+                check_parameters(load_pipeline(Path(file)), given)
+            self.asked.append((name, given))
+            return type("Answer", (), {"experiment_id": "e", "run_id": "r"})()
+
+        return call
+
+
+def start_runs(author: Author, monkeypatch: pytest.MonkeyPatch, *words: str) -> ClientStandIn:
+    """Start runs as a person does, with these words on the command line."""
+    client = ClientStandIn()
+    namespace: dict[str, Any] = {"__name__": "start_runs", "__doc__": "Start runs."}
     exec((author.folder / "pipelines" / "start_runs.py").read_text(), namespace)  # noqa: S102 - our own example
-    asked = []
+    namespace["Client"] = lambda **_: client
+    package = str(author.folder / "digits.yaml")
+    monkeypatch.setattr(sys, "argv", ["start_runs.py", *words, "--package", package])
+    namespace["main"]()
+    return client
 
-    class ClientStandIn:
-        def __getattr__(self, name: str) -> Any:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                inspect.signature(getattr(Client, name)).bind(self, *args, **kwargs)
-                asked.append(name)
-                return type("Answer", (), {"experiment_id": "e", "run_id": "r"})()
 
-            return call
+@pytest.fixture
+def compiled_digits(author: Author) -> None:
+    """Have the package."""
+    author.compile("pipelines/digits.py")
 
-    namespace["nightly"](ClientStandIn(), Path("digits.yaml"))
 
-    assert namespace["arrived"](ClientStandIn(), Path("digits.yaml"), {"epochs": "20"}) == "r"
-    assert asked == ["create_experiment", "create_recurring_run", "create_run_from_pipeline_package"]
+@pytest.mark.usefixtures("compiled_digits")
+def test_runs_are_started_by_what_client_and_server_take(author: Author, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every night, or when data arrives; the API server takes no text for a number."""
+    words = ["--host", "http://localhost:8080", "epochs=2", "lr=1e-4", "image=mirror/digits:2"]
+    values = {"epochs": 2, "lr": 0.0001, "image": "mirror/digits:2"}
+
+    nightly = start_runs(author, monkeypatch, "nightly", *words).asked
+    arrived = start_runs(author, monkeypatch, "arrived", *words).asked
+
+    assert nightly == [("create_experiment", {}), ("create_recurring_run", values)]
+    assert arrived == [("create_run_from_pipeline_package", values)]
+
+
+@pytest.mark.usefixtures("compiled_digits")
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("epochs", "epochs: write NAME=VALUE"),
+        ("epoch=2", "epoch: digits.yaml has no such parameter; it has champion, epochs, image, lr, workers"),
+        ("epochs=two", "epochs: 'two' is not allowed; allowed is a whole number"),
+        ("epochs=2.5", "epochs: '2.5' is not allowed; allowed is a whole number"),
+        ("lr=true", "lr: 'true' is not allowed; allowed is a number"),
+    ],
+)
+def test_a_wrong_parameter_starts_no_run(
+    author: Author, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], word: str, said: str
+) -> None:
+    """The error names the parameter, the value and what is allowed."""
+    with pytest.raises(SystemExit) as ended:
+        start_runs(author, monkeypatch, "arrived", word)
+
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kfp_adapter.pod_stand_in import pod
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend, OwnPod
 from ptjob_provider.core.local import LocalBackend
@@ -27,7 +29,7 @@ def test_in_a_pod_jobs_run_beside_it_and_it_can_own_them(service_account: Path) 
     place = find_place(POD, service_account=service_account)
 
     assert isinstance(place.backend, KubernetesBackend)
-    assert (place.namespace, place.instance, place.is_repeated) == ("team", INSTANCE, False)
+    assert (place.namespace, place.instance, place.retry) == ("team", INSTANCE, None)
     assert place.pod == OwnPod(config=ClusterConfig(in_cluster=True), namespace="team", name="run-step-1", uid="uid-1")
     assert place.pod.as_owner == {
         "apiVersion": "v1",
@@ -45,6 +47,12 @@ def test_the_installation_says_how_often_use_is_measured(environ: dict[str, str]
 
     assert cluster is not None
     assert cluster.usage_interval == seconds
+
+
+@pytest.mark.parametrize(("environ", "seconds"), [({}, 900), ({"PTJOB_API_ERROR_TIMEOUT": "60"}, 60)])
+def test_the_installation_says_how_long_refusals_are_waited_out(environ: dict[str, str], seconds: float) -> None:
+    """A quarter of an hour if it says nothing."""
+    assert find_place(environ, service_account=NOWHERE).api_error_timeout == seconds
 
 
 def test_outside_of_a_pod_nothing_owns_a_job() -> None:
@@ -74,19 +82,24 @@ def test_on_one_machine_its_options_are_the_environments(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("environ", "has_retries", "is_repeated"),
+    ("environ", "number", "found"),
     [
-        ({}, False, False),
-        ({"KFP_RETRY_INDEX": ""}, False, False),
-        ({"KFP_RETRY_INDEX": "0"}, True, False),
-        ({"KFP_RETRY_INDEX": "12"}, True, True),
+        ({}, None, None),
+        ({"KFP_RETRY_INDEX": ""}, None, None),
+        ({"KFP_RETRY_INDEX": "0"}, None, 0),
+        ({"KFP_RETRY_INDEX": "12"}, None, 12),
+        ({"KFP_RETRY_INDEX": "{{retries}}"}, None, 1),
+        ({}, 0, 0),
+        ({}, 1, 1),
+        ({"KFP_RETRY_INDEX": "0"}, 1, 1),
     ],
 )
-def test_a_repeated_step_knows_it(environ: dict[str, str], *, has_retries: bool, is_repeated: bool) -> None:
-    """Kubeflow Pipelines counts from 0, and tells it only to steps that have retries."""
+async def test_a_step_knows_which_try_it_is(environ: dict[str, str], number: int | None, found: int | None) -> None:
+    """Kubeflow Pipelines tells it to steps with retries only; Argo writes it on the pod of every step it may repeat."""
     place = find_place(environ, service_account=NOWHERE)
 
-    assert (place.has_retries, place.is_repeated) == (has_retries, is_repeated)
+    assert await replace(place, pod=pod("uid-1", number=number)).try_number() == found
+    assert await place.try_number() == place.retry
 
 
 @pytest.mark.parametrize(

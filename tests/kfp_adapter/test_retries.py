@@ -12,8 +12,10 @@ from kfp_adapter.pod_stand_in import pod
 from kfp_adapter.tries import IDS, Try
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Outcome
+from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import PermissionDenied
-from ptjob_provider.core.identity import attempt_of
+from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, TRY_ANNOTATION, attempt_of
+from ptjob_provider.core.recall import TOLD
 
 if TYPE_CHECKING:
     from ptjob_provider.core.conclusion import Conclusion
@@ -33,8 +35,19 @@ class TellingStandIn(ScriptedBackend):
         key = (ref.namespace, ref.name)
         if self.fate == "succeeds":
             self.jobs[key] = finished(self.jobs[key])
+        elif self.fate == "fails for good":
+            self.jobs[key] = failed(self.jobs[key])
         self.worlds, self.shown = [Observation(job=None if self.fate == "is deleted" else self.jobs[key])], 0
         return ref
+
+
+def failed(job: Manifest) -> Manifest:
+    """Return a job that another attempt would not help."""
+    found = finished(job)
+    found["status"]["conditions"] = [{"type": "Failed", "status": "True", "lastTransitionTime": "2026-11-20T10:05:00Z"}]
+    why = Diagnosis.of(Cause.PYTHON_EXCEPTION, "it raised").to_text()
+    annotations = {**found["metadata"]["annotations"], DIAGNOSIS_ANNOTATION: why}
+    return {**found, "metadata": {**found["metadata"], "annotations": annotations}}
 
 
 def tries(backend: ScriptedBackend, **fields: Any) -> list[Try]:
@@ -86,13 +99,40 @@ def test_a_result_whose_job_was_deleted_is_handed_on_by_a_retry() -> None:
     assert first.backend.created == 1
 
 
-@pytest.mark.parametrize("retry", [None, 0])
-def test_a_try_notes_its_end_only_for_retries(retry: int | None) -> None:
+@pytest.mark.parametrize(("retry", "number", "notes"), [(None, None, False), (0, None, True), (None, 0, True)])
+def test_a_try_notes_its_end_only_for_retries(retry: int | None, number: int | None, *, notes: bool) -> None:
     """Nobody else would read it, nor does a pod without the right to it fail."""
-    refused = pod("uid-0", refuses=PermissionDenied("cannot patch pods"))
+    refused = pod("uid-0", refuses=PermissionDenied("cannot patch pods"), number=number)
     trying = Try(backend=TellingStandIn("succeeds"), pod=refused, retry=retry)
 
     _, seen = ended(trying)
 
     assert seen.outcome is Outcome.SUCCEEDED
-    assert ("could not be noted for a next try: cannot patch pods" in trying.said.getvalue()) is (retry is not None)
+    assert ("could not be noted for a next try: cannot patch pods" in trying.said.getvalue()) is notes
+
+
+def test_a_step_that_argo_repeats_unasked_trains_nothing_again() -> None:
+    """It was set up to repeat steps whose author has asked for no retries; only the pod knows that this is one."""
+    noted: dict[str, list[str]] = {}
+    backend = TellingStandIn("is deleted")
+    first, second = (
+        Try(backend=backend, pod=pod(f"uid-{number}", noted=noted, number=number), fields=IDS) for number in (0, 1)
+    )
+    ref, _ = ended(first)
+    backend.jobs.clear()
+
+    told, conclusion = ended(second)
+
+    assert (told, conclusion.outcome, backend.created) == (ref, Outcome.DELETED, 1)
+
+
+def test_a_failure_that_no_try_has_told_is_told_by_the_next_one() -> None:
+    """The first one's pod was lost, and the engine has started the step in a new pod of its name, with its number."""
+    backend = TellingStandIn("fails for good")
+    first, second = (Try(backend=backend, pod=pod(f"uid-{each}", number=0), fields=IDS) for each in range(2))
+    lost = asyncio.run(first.submit_next())
+
+    ref, conclusion = ended(second)
+
+    assert (ref, conclusion.outcome, backend.created) == (lost.ref, Outcome.FAILED, 1)
+    assert backend.patches[-1] == {"metadata": {"annotations": {TRY_ANNOTATION: TOLD}}}

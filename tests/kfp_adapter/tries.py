@@ -32,12 +32,14 @@ class Try:
         pod: that it runs in.
         retry: which of the engine's retries it is. None: the task has none.
         fields: of the request.
+        api_error_timeout: seconds for which requests about the job may be refused.
     """
 
     backend: ScriptedBackend
     pod: OwnPod | None = FIRST
     retry: int | None = None
     fields: dict[str, Any] = field(default_factory=dict)
+    api_error_timeout: float = 60.0
     said: io.StringIO = field(default_factory=io.StringIO)
 
     @property
@@ -47,10 +49,10 @@ class Try:
             backend=self.backend,
             namespace="team",
             instance="pipelines",
-            has_retries=self.retry is not None,
-            is_repeated=bool(self.retry),
+            retry=self.retry,
             template=None,
             pod=self.pod,
+            api_error_timeout=self.api_error_timeout,
         )
         request = Request.parse({**IDS, "image": "digits", **self.fields})
         return Training(request=request, place=place, log=StepLog(Masking(()), self.said))

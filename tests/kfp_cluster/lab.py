@@ -151,7 +151,7 @@ class Lab:
         until(f"the end of all jobs of {run}", is_gone)
 
     def delete_run(self, run: str) -> None:
-        """Delete a run, and with it the pods of its steps."""
+        """Delete a run, and with it the pods of its steps, as a person does and the end of its time to live."""
         self.cluster.kubectl("delete", "configmap", "-n", self.namespace, f"{WORKFLOW}-{run}", "--wait=false")
 
     def delete_job(self, ref: JobRef) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PROGRAMS = Path(__file__).parent / "in_pod"
 PROGRAMS_MAP = "launcher-stand-in"
 RUN_LABEL = "pipeline/runid"
+NODE_NAME = "workflows.argoproj.io/node-name"
 ANY_USER = 1000680000
 """As some clusters give each namespace users of its own, where the task names no user."""
 
@@ -38,7 +39,8 @@ class Try:
     Attributes:
         run: the run's id.
         graph: the id of the graph around the task, which differs between the iterations of a loop.
-        retry: which of the engine's retries this is. None: the task has no retries.
+        retry: which of the engine's retries KFP tells the step that this is. None: its author has asked for none.
+        number: which try of its node Argo writes on the pod. None: Argo repeats none.
         alive: for how many seconds after SIGTERM the container goes on.
         task: which of the pipeline's tasks.
         parameters: of the run, as far as they differ from their defaults.
@@ -48,6 +50,7 @@ class Try:
     run: str
     graph: str = "1"
     retry: int | None = None
+    number: int | None = None
     alive: float = 1.0
     task: str = TASK
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -55,8 +58,14 @@ class Try:
 
     @property
     def pod_name(self) -> str:
-        """The pod's name, which no other try has."""
-        return "-".join([self.run, self.graph, self.task, *([str(self.retry)] if self.retry is not None else [])])
+        """The pod's name, which other tries have only where Argo repeats one under its name."""
+        number = self.retry if self.number is None else self.number
+        return "-".join([self.run, self.graph, self.task, *([str(number)] if number is not None else [])])
+
+    @property
+    def node_name(self) -> str:
+        """What Argo calls its node."""
+        return f"{self.run}.root.{self.task}.executor" + ("" if self.number is None else f"({self.number})")
 
     def driven(self, pipeline: Mapping[str, Any]) -> Driven:
         """Return the task as the driver sees it."""
@@ -114,7 +123,12 @@ def step_pod(pipeline: Mapping[str, Any], attempt: Try, namespace: str, *, accou
             "name",
         ),
     }
-    metadata = {"name": attempt.pod_name, "namespace": namespace, "labels": {RUN_LABEL: attempt.run}}
+    metadata = {
+        "name": attempt.pod_name,
+        "namespace": namespace,
+        "labels": {RUN_LABEL: attempt.run},
+        "annotations": {NODE_NAME: attempt.node_name},
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import yaml
 
-from rbac import DOCS, rules_in
+from rbac import DOCS, rules, rules_in
 
 MISSING = "kubeflow-pipelines-role.yaml"
+OF_ACCOUNTS = "kubeflow-pipelines-account-role.yaml"
 RUNNER = "pipeline-runner"
 """The service account of every step of a run, and its Role."""
 
@@ -20,6 +21,20 @@ STOCK: list[dict[str, Any]] = [
     {"apiGroups": ["kubeflow.org"], "resources": ["*"], "verbs": ["*"]},
 ]
 """Kubeflow Pipelines 2.17's, without the groups that no step of ours asks: Argo's, apps, batch, Seldon's, snapshots."""
+
+
+ENGINE = {
+    ("argoproj.io", "workflowtaskresults", "create"),
+    ("argoproj.io", "workflowtaskresults", "patch"),
+    ("", "configmaps", "get"),
+    ("", "secrets", "get"),
+}
+"""What Argo's first process and Kubeflow's launcher ask for in the name of every step, as seen with 2.17.0."""
+
+
+def of_accounts() -> list[dict[str, Any]]:
+    """Return the rules of the documented Roles for a service account of one's own."""
+    return [*rules(), *rules_in(OF_ACCOUNTS)]
 
 
 def documented() -> list[dict[str, Any]]:

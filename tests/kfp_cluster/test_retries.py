@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cluster.tenants import service_account
-from kfp_cluster.lab import new_run, owners
+import pytest
+
+from kfp_cluster.engine_stand_in import Ended, EngineStandIn
+from kfp_cluster.lab import new_run, owners, until
 from kfp_cluster.step_pod import Try
-from kfp_cluster.stock_role import STOCK
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes.board.world import ENDED
 
@@ -18,12 +20,6 @@ if TYPE_CHECKING:
 
 STUBBORN = 20
 """Seconds that a training takes to end which is told to."""
-
-
-def watching_taken_away() -> list[dict[str, Any]]:
-    """Return the stock Role without the right to watch pods."""
-    rest = ["get", "list", "create", "delete", "patch"]
-    return [{**rule, "verbs": rest} if "pods" in rule["resources"] else rule for rule in STOCK]
 
 
 def running(lab: Lab, attempt: Try, pipeline: dict[str, Any] | None = None) -> tuple[Step, JobRef]:
@@ -120,14 +116,101 @@ def test_a_job_that_was_deleted_as_was_asked_is_not_trained_again(lab: Lab) -> N
     assert len(lab.ever_submitted(run)) == 1
 
 
-def test_a_step_that_may_not_watch_pods_leaves_no_job(lab: Lab) -> None:
-    """Nobody would come for it: the task has no retries, and the pod's object stays."""
-    run, account = new_run("blind"), "blind"
-    service_account(lab.cluster, lab.namespace, watching_taken_away(), name=account)
+STOCK_ENGINES = [EngineStandIn(is_stock=True), EngineStandIn(is_stock=True, retries=2, same_name=False)]
+PLAIN = EngineStandIn(is_stock=False, retries=2)
 
-    step = lab.start(Try(run=run), account=account)
 
-    assert step.wait() == 1
-    assert 'cannot watch resource "pods"' in step.log()
-    lab.wait_until_gone(run)
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("engine", STOCK_ENGINES)
+def test_a_step_whose_pod_is_deleted_is_repeated_and_trains_alone(
+    lab: Lab, engine: EngineStandIn, *, at_once: bool
+) -> None:
+    """Its job goes with the pod; the repeat waits until nothing of it runs, also under the first one's name."""
+    run, pipeline = new_run("gone"), lab.pipeline(termination_grace_period_seconds=STUBBORN)
+    attempt = engine.first(Try(run=run))
+    first, ref = running(lab, attempt, pipeline)
+
+    first.delete(at_once=at_once)
+    until(
+        "the end of the first pod", lambda: first.name not in [pod["metadata"]["name"] for pod in lab.objects("pods")]
+    )
+    again = engine.after(attempt, Ended.GONE)
+    assert again is not None
+    second = lab.start(again, pipeline)
+    second.wait_for_notice(" was submitted: ")
+    left = [pod["metadata"]["name"] for pod in lab.pods(ref) if pod["status"].get("phase") not in ENDED]
+    job = JobRef.of(next(job for job in lab.jobs(run) if owners(job) == [second.uid]))
+    lab.release(job)
+
+    assert left == []
+    assert second.wait() == 0, second.log()
+    assert lab.ever_submitted(run) == {ref.uid, job.uid}
+
+
+@pytest.mark.parametrize("engine", [*STOCK_ENGINES, PLAIN])
+def test_a_job_that_cannot_succeed_is_trained_once(lab: Lab, engine: EngineStandIn) -> None:
+    """Where the engine repeats the step, as it may if the pod goes just then, the same is told again."""
+    run, pipeline = new_run("hopeless"), lab.pipeline(command=["python", "-c", "raise ValueError('black')"])
+    attempt = engine.first(Try(run=run))
+    assert lab.start(attempt, pipeline).wait() == 1
+
+    again = engine.after(attempt, Ended.FAILED)
+    if again is None:
+        again = replace(attempt, retry=attempt.retry, number=1)
+
+    assert lab.start(again, pipeline).wait() == 1
     assert len(lab.ever_submitted(run)) == 1
+
+
+@pytest.mark.parametrize("retries", [None, 2])
+def test_where_the_engine_repeats_no_step_that_is_killed_its_job_goes_with_its_pod(
+    lab: Lab, retries: int | None
+) -> None:
+    """Until then it runs on: nothing of the step is left that could end it."""
+    engine, run = EngineStandIn(is_stock=True, retries=retries), new_run("alone")
+    attempt = engine.first(Try(run=run))
+    first, ref = running(lab, attempt)
+
+    first.kill()
+    code = first.wait()
+
+    assert (code != 0, engine.after(attempt, Ended.FAILED)) == (True, None)
+    assert lab.live_jobs(run) == [ref]
+    first.remove()
+    lab.wait_until_gone(run)
+    assert lab.ever_submitted(run) == {ref.uid}
+
+
+def test_a_step_that_is_killed_is_repeated_by_an_engine_without_defaults(lab: Lab) -> None:
+    """It adopts the job; one without `set_retry` is not repeated."""
+    run = new_run("adopts")
+    attempt = PLAIN.first(Try(run=run))
+    first, ref = running(lab, attempt)
+
+    first.kill()
+    first.wait()
+    again = PLAIN.after(attempt, Ended.FAILED)
+    assert again is not None
+    second = lab.start(again)
+    second.wait_for_notice("was adopted")
+    lab.release(ref)
+
+    assert second.wait() == 0, second.log()
+    assert lab.ever_submitted(run) == {ref.uid}
+    assert EngineStandIn(is_stock=False).after(Try(run=run), Ended.FAILED) is None
+
+
+def test_a_run_that_is_retried_after_its_time_to_live_trains_anew(lab: Lab) -> None:
+    """Its jobs have gone with it, also one that has succeeded."""
+    run, pipeline = new_run("expired"), lab.pipeline(command=["echo", "trained"])
+    first = lab.start(Try(run=run), pipeline)
+    assert first.wait() == 0, first.log()
+
+    lab.delete_run(run)
+    lab.wait_until_gone(run)
+    until("the end of its pods", lambda: first.name not in [pod["metadata"]["name"] for pod in lab.objects("pods")])
+    second = lab.start(Try(run=run), pipeline)
+
+    assert second.wait() == 0, second.log()
+    assert "attempt 1" in second.log()
+    assert len(lab.ever_submitted(run)) == 2

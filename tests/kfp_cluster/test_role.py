@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import rbac
-from kfp_cluster.stock_role import RUNNER, STOCK, binding, documented, grants
+from kfp_cluster.stock_role import ENGINE, RUNNER, STOCK, binding, documented, grants, of_accounts
 
 
 def wanted() -> set[tuple[str, str, str]]:
@@ -30,3 +30,12 @@ def test_the_addition_is_what_the_stock_role_lacks() -> None:
 def test_the_addition_is_bound_to_the_account_of_the_steps() -> None:
     """As Kubeflow names it where there is one namespace for all."""
     assert [subject["name"] for subject in binding()["subjects"]] == [RUNNER]
+
+
+def test_an_account_of_ones_own_may_do_all_that_a_step_does() -> None:
+    """What Argo and Kubeflow do in each step's name, what a training does, and what the stock Role has beyond that."""
+    notes = ("", "pods", "patch")
+
+    wants = {*wanted(), *ENGINE, notes}
+
+    assert {each for each in wants if not grants(of_accounts(), *each)} == set()

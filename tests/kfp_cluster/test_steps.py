@@ -15,7 +15,7 @@ from code_servers import Net
 from kfp_adapter.driver_stand_in import ROOT, TASK
 from kfp_cluster.lab import PATIENCE, new_run, owners, until
 from kfp_cluster.step_pod import Try
-from kfp_cluster.stock_role import STOCK, documented
+from kfp_cluster.stock_role import STOCK, documented, of_accounts
 from ptjob_provider.core.identity import JobRef
 from rbac import rules_of_kinds
 
@@ -62,12 +62,13 @@ def test_a_training_hands_on_model_metrics_curves_and_report(
     assert (told["job_name"], told["model_uri"]) == (ref.name, f"pvc://digits/{run}/model.pt")
     assert (told["model_claim"], told["tfevents_uri"]) == ("digits", f"pvc://digits/{run}/logs")
     assert told["result"]["git_revision"] == code.revision
-    assert artifacts["trained_model"]["uri"] == f"{ROOT}/{run}/{TASK}/1/trained_model"
+    place, _, name = artifacts["trained_model"]["uri"].rpartition("/")
+    assert (place.rpartition("/")[0], name) == (f"{ROOT}/test/{run}/{TASK}", "trained_model")
     assert artifacts["trained_model"]["metadata"]["uri"] == told["model_uri"]
     assert json.loads(artifacts["trained_model"]["content"])["sha256"] == told["result"]["model"]["sha256"]
     assert set(artifacts["metrics"]["metadata"]) == set(told["scalars"]) >= {"train/loss", "held_out/accuracy"}
     assert "<h2>held_out/accuracy</h2>" in artifacts["curves"]["content"]
-    assert artifacts["curves"]["uri"] == f"{ROOT}/{run}/{TASK}/1/curves"
+    assert artifacts["curves"]["uri"] == f"{place}/curves"
     assert told["result"]["model"]["sha256"] in artifacts["report"]["content"]
     assert lab.ever_submitted(run) == {ref.uid}
     lab.wait_until_only_rank0_is_left(ref)
@@ -221,3 +222,19 @@ def test_with_the_stock_role_alone_a_training_goes_on(lab: Lab) -> None:
     assert step.wait() == 0, step.log()
     assert "trained" in step.log().splitlines()
     assert len([said for said in step.notices() if REFUSED in said]) == 1
+
+
+def test_under_an_account_of_its_own_a_step_lacks_nothing(lab: Lab) -> None:
+    """It masks, notes and tells why a pod does not start, by the documented Roles alone."""
+    run, account, canary = new_run("own"), "trainings", f"canary-{secrets.token_hex(8)}"
+    service_account(lab.cluster, lab.namespace, of_accounts(), name=account)
+    lab.deposit(run, token=canary)
+    env = {"CANARY": {"secret": run, "key": "token"}}
+
+    step = lab.start(
+        Try(run=run, retry=0), lab.pipeline(command=["sh", "-c", "echo a $CANARY"], env=env), account=account
+    )
+
+    assert step.wait() == 0, step.log()
+    assert "a ***" in step.log().splitlines()
+    assert [said for said in step.notices() if "cannot" in said or "could not" in said] == []

@@ -1,0 +1,268 @@
+"""A loop's item in every place of a training that docs/kubeflow-pipelines.md names: compiled, and run on this machine.
+
+kfp.local of 2.16 runs no loops; with it the forms are compiled only.
+"""
+
+import asyncio
+import builtins
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, List  # noqa: UP035 - kfp reads it
+
+import kfp
+import pytest
+from kfp import dsl, local
+from kubernetes import client
+
+from kfp_adapter.compiled import compile_pipeline
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.kfp.component import STEP_IMAGE, pytorchjob_op
+
+pytestmark = pytest.mark.filterwarnings("ignore:You may be attemping:RuntimeWarning")
+
+RUNS_LOOPS = not kfp.__version__.startswith("2.16.")
+Job = dict[str, Any]
+
+
+def container(job: Job) -> dict[str, Any]:
+    """Return the container of rank 0."""
+    found: dict[str, Any] = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def pod(job: Job) -> dict[str, Any]:
+    """Return rank 0's pod."""
+    found: dict[str, Any] = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
+    return found
+
+
+def variable(job: Job) -> Any:
+    """Return the value of the variable A."""
+    return {each["name"]: each.get("value") for each in container(job)["env"]}["A"]
+
+
+def pods(job: Job) -> int:
+    """Return how many pods there are."""
+    return sum(each["replicas"] for each in job["spec"]["pytorchReplicaSpecs"].values())
+
+
+def manifest(item: Any) -> dict[str, Any]:
+    """Return a whole job with the item in it."""
+    spec = {"containers": [{"name": "pytorch", "image": "none", "command": ["echo"], "args": [item]}]}
+    replicas = {"Master": {"replicas": 1, "template": {"spec": spec}}}
+    meta = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "own"}}
+    return {**meta, "spec": {"pytorchReplicaSpecs": replicas}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """A place that an item may stand in.
+
+    Attributes:
+        items: of the loop.
+        fields: of the training, from the item.
+        seen: what the job shows of it.
+        expected: that, one for each item.
+    """
+
+    items: list[Any]
+    fields: Callable[[Any], dict[str, Any]]
+    seen: Callable[[Job], Any]
+    expected: list[Any]
+
+
+FORMS = {
+    "a text as a whole": Form(
+        items=["none", "other"],
+        fields=lambda item: {"image": item},
+        seen=lambda job: container(job)["image"],
+        expected=["none", "other"],
+    ),
+    "a whole number as a whole": Form(items=[1, 2], fields=lambda item: {"workers": item}, seen=pods, expected=[1, 2]),
+    "a number as a whole": Form(
+        items=[0.5, 1.5],
+        fields=lambda item: {"cpu": item},
+        seen=lambda job: container(job)["resources"]["limits"]["cpu"],
+        expected=["0.5", "1.5"],
+    ),
+    "a list as a whole": Form(
+        items=[["a", "b"], ["c"]],
+        fields=lambda item: {"args": item},
+        seen=lambda job: container(job)["args"],
+        expected=[["a", "b"], ["c"]],
+    ),
+    "a map as a whole": Form(
+        items=[{"A": "x"}, {"A": "y"}], fields=lambda item: {"env": item}, seen=variable, expected=["x", "y"]
+    ),
+    "a part of a map": Form(
+        items=[{"image": "none", "epochs": 2, "lr": 0.5}, {"image": "other", "epochs": 3, "lr": 1.5}],
+        fields=lambda item: {"image": item.image, "cpu": item.lr, "args": [item.epochs, f"--lr={item.lr}"]},
+        seen=lambda job: (container(job)["image"], container(job)["args"]),
+        expected=[("none", ["2", "--lr=0.5"]), ("other", ["3", "--lr=1.5"])],
+    ),
+    "in a text": Form(
+        items=[2, 3],
+        fields=lambda item: {"args": [f"--epochs={item}"]},
+        seen=lambda job: container(job)["args"],
+        expected=[["--epochs=2"], ["--epochs=3"]],
+    ),
+    "in a list": Form(
+        items=[2, 3],
+        fields=lambda item: {"args": ["--epochs", item]},
+        seen=lambda job: container(job)["args"],
+        expected=[["--epochs", "2"], ["--epochs", "3"]],
+    ),
+    "in a map": Form(items=["x", "y"], fields=lambda item: {"env": {"A": item}}, seen=variable, expected=["x", "y"]),
+    "in a map of a list": Form(
+        items=["x", "y"],
+        fields=lambda item: {"tolerations": [{"key": item, "operator": "Exists"}]},
+        seen=lambda job: pod(job)["spec"]["tolerations"][0]["key"],
+        expected=["x", "y"],
+    ),
+    "in an object of the Kubernetes client": Form(
+        items=["x", "y"],
+        fields=lambda item: {"env": [client.V1EnvVar(name="A", value=item)]},
+        seen=variable,
+        expected=["x", "y"],
+    ),
+    "in a pod template": Form(
+        items=["x", "y"],
+        fields=lambda item: {"pod_template": {"metadata": {"labels": {"team": item}}, "spec": {}}},
+        seen=lambda job: pod(job)["metadata"]["labels"]["team"],
+        expected=["x", "y"],
+    ),
+    "in a manifest": Form(
+        items=["x", "y"],
+        fields=lambda item: {"manifest": manifest(item), "name": None, "image": None, "command": None},
+        seen=lambda job: container(job)["args"],
+        expected=[["x"], ["y"]],
+    ),
+}
+"""The thirteen forms."""
+
+
+def train(**fields: Any) -> dsl.PipelineTask:
+    """Add a training that ends at once."""
+    return pytorchjob_op(**{"name": "digits", "image": "none", "command": ["echo"], **fields})
+
+
+@dataclass(frozen=True)
+class Machine:
+    """This machine, on which a pipeline runs."""
+
+    folder: Path
+    runs: list[Any] = field(default_factory=list)
+
+    def jobs(self, define: Callable[[], Any]) -> list[Job]:
+        """Compile a pipeline, run it and return its jobs."""
+        compile_pipeline(define, self.folder)
+        if not RUNS_LOOPS:
+            pytest.skip("kfp.local of 2.16 runs no loops: compiled only")
+        local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(self.folder / "artifacts"))
+        dsl.pipeline(name="loops")(define)()
+        backend = LocalBackend(LocalConfig(root=self.folder / "jobs"))
+        return list(asyncio.run(backend.list(pytorchjob.KIND, "default", {})))
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Have jobs be processes, and the runner not take the folder `docker` for Docker's client.
+
+    The runner indents what loops print by another `print` in its place, and does not put it back where their threads
+    overlap (kfp.local.logging_utils, 2.17.0).
+    """
+    monkeypatch.setattr(builtins, "print", builtins.print)
+    monkeypatch.setenv("PTJOB_BACKEND", "local")
+    monkeypatch.setenv("PTJOB_LOCAL_ROOT", str(tmp_path / "jobs"))
+    monkeypatch.setitem(sys.modules, "docker", None)
+    return Machine(tmp_path)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_loops_item_is_taken(machine: Machine, name: str) -> None:
+    """As a pipeline's parameter is, with its type."""
+    form = FORMS[name]
+
+    def pipeline() -> None:
+        with dsl.ParallelFor(form.items) as item:
+            train(**form.fields(item))
+
+    assert sorted(map(form.seen, machine.jobs(pipeline))) == form.expected
+
+
+@dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
+def rates() -> List[float]:  # noqa: UP006 - as above
+    """Return what is only known when the pipeline runs."""
+    return [0.25, 0.5]
+
+
+def of_a_parameter(epochs: List[int] = [2, 3]) -> None:  # noqa: B006, UP006 - as above
+    """Loop over a parameter of the pipeline."""
+    with dsl.ParallelFor(epochs) as each:
+        train(args=["--epochs", each])
+
+
+def of_a_step() -> None:
+    """Loop over what another step returns."""
+    with dsl.ParallelFor(rates().output) as rate:
+        train(args=["--lr", rate])
+
+
+def in_a_loop() -> None:
+    """Loop in a loop."""
+    with dsl.ParallelFor([1, 2]) as workers, dsl.ParallelFor(["x", "y"]) as word:
+        train(workers=workers, args=[f"{word}-{workers}", word])
+
+
+def collected() -> None:
+    """Bring together what the trainings of a loop have returned."""
+    with dsl.ParallelFor(["x", "y"]) as word:
+        first = train(name=f"digits-{word}", args=[])
+    train(args=dsl.Collected(first.outputs["job_name"]))
+
+
+@dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
+def says() -> str:
+    """Return a text that is not the same in JSON."""
+    return 'say "hi"\nand go \\'
+
+
+def said(more: dict = {"a": [1, "b"]}) -> None:  # noqa: B006
+    """Take another step's text, and a map, in lists and texts."""
+    note = says().output
+    train(args=["--note", note, f"{note}!", f"{more}"])
+
+
+@pytest.mark.parametrize(
+    ("define", "expected"),
+    [
+        (of_a_parameter, [["--epochs", "2"], ["--epochs", "3"]]),
+        (of_a_step, [["--lr", "0.25"], ["--lr", "0.5"]]),
+        (in_a_loop, [["x-1", "x"], ["x-2", "x"], ["y-1", "y"], ["y-2", "y"]]),
+        (collected, [[], [], ["digits-x", "digits-y"]]),
+        (said, [["--note", 'say "hi"\nand go \\', 'say "hi"\nand go \\!', '{"a": [1, "b"]}']]),
+    ],
+)
+def test_every_kind_of_loop_is_taken(machine: Machine, define: Callable[..., Any], expected: list[Any]) -> None:
+    """Whatever its items come from, in each other, and what it collects."""
+    jobs = machine.jobs(define)
+
+    assert (
+        sorted([re.sub("-[0-9a-f]{12}$", "", word) for word in container(job).get("args") or ()] for job in jobs)
+        == expected
+    )
+
+
+def test_a_way_to_hand_on_the_model_that_only_a_run_knows_is_refused(tmp_path: Path) -> None:
+    """The step mounts the claim or does not, and that is compiled."""
+
+    def pipeline(way: str = "copy") -> None:
+        pytorchjob_op(image="digits", model="pvc://m/m.pt", model_artifact=way)
+
+    with pytest.raises(InvalidSpec, match=r"model_artifact: .*reference, copy"):
+        compile_pipeline(pipeline, tmp_path)
