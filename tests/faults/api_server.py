@@ -7,21 +7,27 @@ import base64
 import contextlib
 import json
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from yarl import URL
 
-from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.identity import JobRef, is_owned_by
 from ptjob_provider.core.kubernetes import paths
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from ptjob_provider.core.identity import Owner
 
 KIND = "PyTorchJob"
 ANNOTATION = "faults"
 _HEADERS = ("Authorization", "Accept", "Content-Type")
+_RBAC = "rbac.authorization.k8s.io"
+_MOMENT = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,33 +36,47 @@ class ApiServer:
 
     Attributes:
         url: of the server.
-        token: of the account.
+        token: of the account; "" where the connections have a certificate.
         namespace: in which the account may do what the documentation says.
         session: connections to it.
+        user: as whom everything is asked, if not as the account itself, which must be allowed to impersonate.
     """
 
     url: str
     token: str
     namespace: str
     session: aiohttp.ClientSession
+    user: str = ""
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def reached(cls, kubeconfig: Mapping[str, Any], namespace: str) -> AsyncIterator[ApiServer]:
-        """Have connections to the server of a kubeconfig with a token."""
+    async def reached(
+        cls, kubeconfig: Mapping[str, Any], namespace: str, *, certificate: tuple[Path, Path] | None = None
+    ) -> AsyncIterator[ApiServer]:
+        """Have connections to the server of a kubeconfig, with its token or with a certificate and its key."""
         cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         trust = ssl.create_default_context(cadata=authority)
+        if certificate is not None:
+            trust.load_cert_chain(*certificate)
+        token = user["token"] if certificate is None else ""
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=trust, limit=0), timeout=aiohttp.ClientTimeout(total=None)
         ) as session:
-            yield cls(url=cluster["server"], token=user["token"], namespace=namespace, session=session)
+            yield cls(url=cluster["server"], token=token, namespace=namespace, session=session)
+
+    def acting_as(self, user: str) -> ApiServer:
+        """Return the same server, asked as this user."""
+        return replace(self, user=user)
 
     def forward(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes
     ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Send somebody's request as it came, with their own credential; `target` is path and query."""
+        """Send somebody's request as it came, with their own credential or as `user`; `target` is path and query."""
         passed = {name: headers[name] for name in _HEADERS if name in headers}
+        if self.user:
+            passed.pop("Authorization", None)
+            passed |= self._identity
         url = URL(self.url + target, encoded=True)
         return self.session.request(method, url, headers={**passed, "Accept-Encoding": "identity"}, data=body)
 
@@ -91,6 +111,39 @@ class ApiServer:
         async with self._asked("DELETE", paths.jobs(KIND, self.namespace, name)) as answer:
             await answer.read()
 
+    async def has_job(self, name: str) -> bool:
+        """Whether a job of this name is there."""
+        async with self._asked("GET", paths.jobs(KIND, self.namespace, name)) as answer:
+            return answer.status != HTTPStatus.NOT_FOUND
+
+    async def version(self) -> int:
+        """Return the version that the server has come to."""
+        found = await self._get(paths.jobs(KIND, self.namespace), limit="1")
+        return int(found["metadata"]["resourceVersion"])
+
+    async def grant(self, user: str, role: str) -> None:
+        """Bind a user to a Role of the namespace."""
+        binding = {
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": role},
+            "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": user}],
+        }
+        async with self._asked("POST", self._bindings, body=binding) as answer:
+            answer.raise_for_status()
+
+    async def revoke(self, user: str) -> None:
+        """Take that away again; what is gone is no error."""
+        async with self._asked("DELETE", f"{self._bindings}/{user}") as answer:
+            await answer.read()
+
+    async def until_allowed(self) -> None:
+        """Return when the user may look at jobs: the authorizer learns of a grant a moment later."""
+        while True:
+            async with self._asked("GET", paths.jobs(KIND, self.namespace), limit="1") as answer:
+                if answer.ok:
+                    return
+            await asyncio.sleep(_MOMENT)
+
     async def created_jobs(self) -> AsyncIterator[dict[str, Any]]:
         """Yield each job that is there or that comes, at least once, until nobody asks any more."""
         while True:
@@ -104,6 +157,15 @@ class ApiServer:
                     if event["type"] == "ADDED":
                         yield event["object"]
 
+    @property
+    def _bindings(self) -> str:
+        return f"/apis/{_RBAC}/v1/namespaces/{self.namespace}/rolebindings"
+
+    @property
+    def _identity(self) -> dict[str, str]:
+        credential = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        return {**credential, "Impersonate-User": self.user} if self.user else credential
+
     async def _get(self, path: str, **query: str) -> dict[str, Any]:
         async with self._asked("GET", path, **query) as answer:
             answer.raise_for_status()
@@ -114,9 +176,22 @@ class ApiServer:
         self, method: str, path: str, *, body: Mapping[str, Any] | None = None, **query: str
     ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
         content = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content}
+        headers = {**self._identity, "Content-Type": content}
         data = json.dumps(body) if body is not None else None
         return self.session.request(method, self.url + path, params=query, headers=headers, data=data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Servers:
+    """The same server, reached by two.
+
+    Attributes:
+        account: may do what the documentation says.
+        administrator: may do everything, also in somebody else's name.
+    """
+
+    account: ApiServer
+    administrator: ApiServer
 
 
 class Witness:
@@ -124,7 +199,7 @@ class Witness:
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server
-        self._names: dict[str, str] = {}
+        self._jobs: dict[str, dict[str, Any]] = {}
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[Witness]:
@@ -137,13 +212,13 @@ class Witness:
             with contextlib.suppress(asyncio.CancelledError):
                 await looking
 
-    def created(self, stem: str) -> list[str]:
-        """Return the names of all jobs that ever began like this, one for each object."""
-        return [name for name in self._names.values() if name.startswith(f"{stem}-")]
+    def created(self, owner: Owner) -> list[str]:
+        """Return the names of all jobs that there ever were of this owner, one for each object."""
+        return [job["metadata"]["name"] for job in self._jobs.values() if is_owned_by(job, owner)]
 
     async def _look(self) -> None:
         async for job in self._server.created_jobs():
-            self._names[job["metadata"]["uid"]] = job["metadata"]["name"]
+            self._jobs[job["metadata"]["uid"]] = {"metadata": job["metadata"]}
 
 
 async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -55,6 +55,27 @@ class Life:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OtherEvidence:
+    """What was seen of another installation's task with the same ids, whose requests nothing harms.
+
+    Attributes:
+        life: its one follower.
+        conclusion: of its job; None if it never came.
+        created: the names of all jobs that were ever created for it.
+        gone: those of them that are not there any more at the end.
+        orphans: the names of the jobs that it took for nobody's, its own task being over.
+        asked: what it asked for.
+    """
+
+    life: Life
+    conclusion: Conclusion | None
+    created: Sequence[str]
+    gone: Sequence[str]
+    orphans: Sequence[str]
+    asked: Sequence[Asked]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """All that was seen of one schedule.
 
@@ -67,6 +88,9 @@ class Evidence:
         left: pods that still ran some time after the conclusion.
         written: how many lines of its first run rank 0 is known to have written, where somebody else looked.
         asked: what came through the proxy.
+        gone: those of them that are not there any more at the end.
+        neighbours_error: what ended the one who followed another job by the same watches.
+        other: what the other installation did meanwhile, if there was one.
         problem: what kept the trial from its end.
     """
 
@@ -78,4 +102,7 @@ class Evidence:
     left: Sequence[str]
     written: int
     asked: Sequence[Asked]
+    gone: Sequence[str] = ()
+    neighbours_error: str = ""
+    other: OtherEvidence | None = None
     problem: str = ""

@@ -43,6 +43,7 @@ class Fault:
         retry_after: seconds that a refusal asks to be left alone.
         arrives: the server got the request, although nobody learns of it.
         clean: a truncated answer ends as if it were whole.
+        page: a refusal is a gateway's page, not the server's Status.
     """
 
     harm: Harm
@@ -54,6 +55,7 @@ class Fault:
     retry_after: int | None = None
     arrives: bool = False
     clean: bool = False
+    page: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,3 +71,73 @@ class Outage:
     begins_after: float
     seconds: float
     refuses: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusals:
+    """A time in which everything but a create is refused.
+
+    Attributes:
+        begins_after: seconds, from the job's creation on.
+        seconds: how long.
+        code: of the refusals.
+        page: they are a gateway's page, not the server's Status.
+        resets: all connections are reset at its beginning; otherwise what is open goes on.
+    """
+
+    begins_after: float
+    seconds: float
+    code: int
+    page: bool = False
+    resets: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lag:
+    """A time in which lists and watches are answered by a server that is behind; all connections are reset before.
+
+    Attributes:
+        begins_after: seconds, from the job's creation on.
+        seconds: how long; then it has caught up.
+        age: seconds by which it is behind at the beginning; None: to before the job was created.
+        forgets: it refuses the versions that clients know as expired, so that they list anew.
+    """
+
+    begins_after: float
+    seconds: float
+    age: float | None = None
+    forgets: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restore:
+    """A moment from which the versions that clients know are too large, as after a restored backup of etcd.
+
+    All connections are reset.
+
+    Attributes:
+        begins_after: seconds, from the job's creation on.
+        seconds: how long; None: what is known stays too large until it is listed anew.
+        drops: all versions are smaller from then on, those of objects as well.
+        silent: a watch from a version that is too large is not refused; nothing comes, as from a real server.
+    """
+
+    begins_after: float
+    seconds: float | None = None
+    drops: bool = False
+    silent: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revocation:
+    """A time in which the account that follows the job has no rights: its RoleBinding is deleted, then made again.
+
+    Attributes:
+        begins_after: seconds, from the job's creation on.
+        seconds: how long.
+        resets: all connections are reset at its beginning: what is open stays open without rights.
+    """
+
+    begins_after: float
+    seconds: float
+    resets: bool = False

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from faults.fault import Traffic
 from faults.program import Expected
 from faults.proxy import by_kind, most_within
+from faults.schedule import Story
+from ptjob_provider.core.conclusion import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from faults.evidence import Evidence, Life
+    from faults.proxy import Asked
 
 MOST_REQUESTS = 150
 """In any minute, of one job that is followed by one follower at a time, beside another job.
@@ -30,7 +34,8 @@ def problems(evidence: Evidence) -> list[str]:
     """Return what is wrong; nothing if all is as it must be."""
     if evidence.problem:
         return [evidence.problem, *_about_followers(evidence)]
-    parts = (_about_jobs, _about_followers, _about_verdict, _about_lines, _about_requests)
+    about_job = (_about_jobs, _about_deletions, _about_verdict, _about_lines)
+    parts = (*about_job, _about_followers, _about_requests, _about_installations)
     return [problem for part in parts for problem in part(evidence)]
 
 
@@ -41,10 +46,48 @@ def _about_jobs(evidence: Evidence) -> Iterator[str]:
         yield f"still running after the end: {', '.join(evidence.left)}"
 
 
+def _about_deletions(evidence: Evidence) -> Iterator[str]:
+    """Only a job that is past its deadline is deleted by whoever follows it."""
+    story = evidence.schedule.story
+    if evidence.gone and story not in {Story.IS_DELETED, Story.HANGS}:
+        yield f"gone at the end: {', '.join(evidence.gone)}"
+    deletions = [each.target for each in evidence.asked if each.method == "DELETE"]
+    if deletions and story is not Story.HANGS:
+        yield f"deletions were asked for: {', '.join(deletions)}"
+
+
+def _about_installations(evidence: Evidence) -> Iterator[str]:
+    """Two installations with the same task in one namespace: each has its own job, and none touches the other's."""
+    other = evidence.other
+    if other is None:
+        return
+    if len(other.created) != 1:
+        yield f"{len(other.created)} jobs were created for the other installation: {', '.join(other.created)}"
+    if other.gone:
+        yield f"of the other installation, gone at the end: {', '.join(other.gone)}"
+    if other.conclusion is None or other.conclusion.outcome is not Outcome.SUCCEEDED:
+        yield f"the other installation's job: {other.conclusion} {other.life.error}"
+    if taken := {*other.orphans} & {*evidence.created}:
+        yield f"the other installation takes for nobody's: {', '.join(sorted(taken))}"
+    for whose, asked, names in (("ours", other.asked, evidence.created), ("theirs", evidence.asked, other.created)):
+        if touched := [f"{each.method} {each.target}" for each in asked if _touches(each, names)]:
+            yield f"{whose} was touched by the other: {', '.join(touched)}"
+
+
+def _touches(asked: Asked, names: Sequence[str]) -> bool:
+    """Whether one of these jobs or its pods is changed, or the log of one read."""
+    if asked.method == "GET" and asked.traffic is not Traffic.LOG:
+        return False
+    parts = asked.target.partition("?")[0].split("/")
+    return any(part == name or part.startswith(f"{name}-") for part in parts for name in names)
+
+
 def _about_followers(evidence: Evidence) -> Iterator[str]:
     for number, life in enumerate(evidence.lives):
         if life.error:
             yield f"follower {number} died: {life.error}"
+    if evidence.neighbours_error:
+        yield f"the neighbour's follower died: {evidence.neighbours_error}"
 
 
 def _about_verdict(evidence: Evidence) -> Iterator[str]:

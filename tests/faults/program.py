@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cluster.images import INIT_IMAGE
@@ -20,6 +20,7 @@ DEADLINE = 14.0
 """Seconds after which a job that hangs is to be stopped."""
 
 NEIGHBOUR = "neighbour"
+OTHER_INSTANCE = "faults-of-another"
 
 _LINES = """\
 i=0
@@ -85,6 +86,11 @@ class Expected:
         )
 
 
+def of_other(schedule: Schedule) -> Schedule:
+    """Return the story of the other installation's job: it writes a line and succeeds."""
+    return replace(schedule, story=Story.SUCCEEDS, lines=1, burst=1)
+
+
 def neighbour(namespace: str) -> Manifest:
     """Return a job of somebody else's that waits all the time."""
     waits = TrainingJob.parse(name=NEIGHBOUR, namespace=namespace, image=INIT_IMAGE, command=["true"], suspend=True)
@@ -97,9 +103,10 @@ def stem(schedule: Schedule) -> str:
     return f"s{schedule.seed}"
 
 
-def owner(schedule: Schedule) -> Owner:
-    """Return the task that asks for the job."""
-    return Owner(instance="faults", ids={"dag_id": "faults", "task_id": "t", "run_id": stem(schedule)}, labels={})
+def owner(schedule: Schedule, *, instance: str = "faults") -> Owner:
+    """Return the task that asks for the job, of this or of another installation."""
+    ids = {"dag_id": "faults", "task_id": "t", "run_id": stem(schedule)}
+    return Owner(instance=instance, ids=ids, labels={})
 
 
 def job(schedule: Schedule, namespace: str) -> TrainingJob:

@@ -12,30 +12,24 @@ import socket
 import struct
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from aiohttp import web
 
+from faults import answers
 from faults.fault import Fault, Harm, Outage, Traffic
+from faults.history import Behind, History, Restored, is_watch
 from ptjob_provider.core.kubernetes import ClusterConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from faults.api_server import ApiServer
+    from faults.fault import Lag, Refusals, Restore
 
-REASONS = {
-    400: "BadRequest",
-    401: "Unauthorized",
-    409: "Conflict",
-    410: "Expired",
-    429: "TooManyRequests",
-    500: "InternalError",
-    503: "ServiceUnavailable",
-}
 _RESET_AT_ONCE = struct.pack("ii", 1, 0)
 
 
@@ -50,6 +44,7 @@ class Asked:
         traffic: what it is to whoever sent it.
         target: its path and query.
         fault: what happened to it.
+        code: of the answer; 0: there was none, or it is not over.
     """
 
     at: float
@@ -58,6 +53,7 @@ class Asked:
     traffic: Traffic
     target: str
     fault: Fault | None = None
+    code: int = 0
 
 
 class FaultProxy:
@@ -82,6 +78,8 @@ class FaultProxy:
         self._site: web.SockSite | None = None
         self._reserved = _bound()
         self._one_outage = asyncio.Lock()
+        self._refusals: list[Refusals] = []
+        self._history = History()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[FaultProxy]:
@@ -124,6 +122,30 @@ class FaultProxy:
                 await self._listen()
             self.is_down = False
 
+    async def refuse(self, refusals: Refusals) -> None:
+        """Refuse everything but creates for a while, from now on."""
+        self._refusals.append(refusals)
+        if refusals.resets:
+            self.reset_all()
+        await asyncio.sleep(refusals.seconds)
+        self._refusals.remove(refusals)
+
+    async def fall_behind(self, lag: Lag, version: int) -> None:
+        """Be a server that stands still at this version, from now on, and return when it has caught up."""
+        self._history = behind = Behind(self._server, version, forgets=lag.forgets)
+        self.reset_all()
+        await asyncio.sleep(lag.seconds)
+        self._history = History()
+        behind.catch_up()
+
+    async def be_restored(self, restore: Restore, version: int) -> None:
+        """Take the versions that are known for too large, from now on; the real server has come to this one."""
+        self._history = Restored(version, lowers=version // 2 if restore.drops else 0, silent=restore.silent)
+        self.reset_all()
+        if restore.seconds is not None:
+            await asyncio.sleep(restore.seconds)
+            self._history = History()
+
     def reset_all(self) -> None:
         """Reset every connection that is open."""
         server = self._runner.server
@@ -137,37 +159,50 @@ class FaultProxy:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         traffic = _traffic(request)
-        fault = self._faults.get((traffic, self._counts[traffic])) if not self.is_down else None
-        self._counts[traffic] += not self.is_down
-        self._note(request, traffic, fault)
+        is_refused = bool(self._refusals) and request.method != "POST"
+        is_passed = not self.is_down and not is_refused
+        fault = self._faults.get((traffic, self._counts[traffic])) if is_passed else None
+        self._counts[traffic] += is_passed
+        number = self._note(request, traffic, fault)
         if self.is_down:
             return _lost(request)
-        passing = _Passing(self._server, request, fault, await request.read())
+        if is_refused:
+            return self._said(number, _refused(request, self._refusals[-1]))
+        passing = _Passing(self._server, request, fault, await request.read(), self._history)
         try:
-            return await (passing.answer() if traffic is Traffic.REQUEST else passing.stream())
+            return self._said(number, await (passing.answer() if traffic is Traffic.REQUEST else passing.stream()))
         except (ConnectionError, aiohttp.ClientError):  # one of the two ends is gone: so is the other
             return _lost(request)
 
-    def _note(self, request: web.BaseRequest, traffic: Traffic, fault: Fault | None) -> None:
+    def _note(self, request: web.BaseRequest, traffic: Traffic, fault: Fault | None) -> int:
         method, target = request.method, request.raw_path
         resource = _resource(request.path)
         now = time.monotonic()
         self.asked.append(Asked(at=now, method=method, resource=resource, traffic=traffic, target=target, fault=fault))
+        return len(self.asked) - 1
+
+    def _said(self, number: int, response: web.StreamResponse) -> web.StreamResponse:
+        self.asked[number] = replace(self.asked[number], code=response.status)
+        return response
 
 
 class _Passing:
     """One request on its way."""
 
-    def __init__(self, server: ApiServer, request: web.BaseRequest, fault: Fault | None, body: bytes) -> None:
+    def __init__(
+        self, server: ApiServer, request: web.BaseRequest, fault: Fault | None, body: bytes, history: History
+    ) -> None:
         self._server = server
         self._request = request
         self._fault = fault
         self._body = body
+        self._history = history
+        self._rest = b""
 
     async def answer(self) -> web.StreamResponse:
         """Pass on a request that has one answer."""
         if self._fault is None:
-            return await self._passed()
+            return await self._history.answer(self._request) or await self._passed()
         harms: dict[Harm, Callable[[Fault], Awaitable[web.StreamResponse]]] = {
             Harm.RESET: self._lose,
             Harm.STALL: self._hang,
@@ -180,6 +215,8 @@ class _Passing:
     async def stream(self) -> web.StreamResponse:
         """Pass on a request whose answer is read as it comes."""
         fault = self._fault
+        if fault is None and (odd := await self._history.answer(self._request)) is not None:
+            return odd
         if fault is not None and not fault.after and fault.harm is not Harm.DELAY:
             return await self.answer()
         if fault is not None and not fault.after:
@@ -189,8 +226,8 @@ class _Passing:
             response.enable_chunked_encoding()
             await response.prepare(self._request)
             if fault is None or not fault.after:
-                await _pipe(upstream, response)
-            elif not await _pipe(upstream, response, seconds=fault.after):
+                await self._pipe(upstream, response)
+            elif not await self._pipe(upstream, response, seconds=fault.after):
                 return await self._break(fault, upstream, response)
             return response
 
@@ -213,7 +250,7 @@ class _Passing:
 
     async def _cut(self, fault: Fault) -> web.StreamResponse:
         async with self._sent() as upstream:
-            whole = await upstream.read()
+            whole = self._counted(await upstream.read())
             response = web.StreamResponse(status=upstream.status, headers=_headers(upstream))
         if fault.clean:
             response.enable_chunked_encoding()
@@ -228,8 +265,8 @@ class _Passing:
             return await self._repeated()
         if fault.arrives:
             await self._passed()
-        headers = {"Retry-After": str(fault.retry_after)} if fault.retry_after is not None else {}
-        return web.json_response(_status(fault.code), status=fault.code, headers=headers)
+        what = _resource(self._request.path)
+        return answers.refusal(fault.code, what, page=fault.page, retry_after=fault.retry_after)
 
     async def _repeated(self) -> web.StreamResponse:
         """Send it twice and pass on the second answer, as a gateway that tries again does: the server's own 409."""
@@ -245,23 +282,50 @@ class _Passing:
         if fault.harm is Harm.STALL:
             await _for_ever()
         elif fault.harm is Harm.DELAY:
-            await _pipe(upstream, response)
+            await self._pipe(upstream, response)
         elif fault.harm is Harm.REFUSE:
-            event = {"type": "ERROR", "object": _status(fault.code)}
-            await response.write(json.dumps(event).encode() + b"\n")
+            await response.write(answers.event("ERROR", answers.status(fault.code, _resource(self._request.path))))
         elif fault.harm is Harm.TRUNCATE:
-            chunk = await upstream.content.readany()
+            chunk = await self._next(upstream)
             await response.write(chunk[: len(chunk) // 2])
         is_clean = fault.harm in {Harm.DELAY, Harm.REFUSE} or (fault.harm is Harm.TRUNCATE and fault.clean)
         return response if is_clean else _lost(self._request, response)
 
+    # --- what comes from the server
+
     async def _passed(self) -> web.Response:
         async with self._sent() as upstream:
-            return web.Response(status=upstream.status, headers=_headers(upstream), body=await upstream.read())
+            body = self._counted(await upstream.read())
+            return web.Response(status=upstream.status, headers=_headers(upstream), body=body)
+
+    async def _pipe(
+        self, upstream: aiohttp.ClientResponse, response: web.StreamResponse, *, seconds: float | None = None
+    ) -> bool:
+        """Pass on what comes, for so long; say whether the stream ended before."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while chunk := await self._next(upstream):
+                    await response.write(chunk)
+                return True
+        return False
+
+    async def _next(self, upstream: aiohttp.ClientResponse) -> bytes:
+        """Return what has come; of a watch with other versions than the server's, whole lines."""
+        if not self._history.lowers or not is_watch(self._request):
+            return await upstream.content.readany()
+        while chunk := await upstream.content.readany():
+            lines, newline, self._rest = (self._rest + chunk).rpartition(b"\n")
+            if newline:
+                return self._counted(lines + newline)
+        return b""
+
+    def _counted(self, body: bytes) -> bytes:
+        """Return it with the versions of this history."""
+        return answers.with_lower_versions(body, self._history.lowers) if self._history.lowers else body
 
     def _sent(self) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
         request = self._request
-        return self._server.forward(request.method, request.raw_path, request.headers, self._body)
+        return self._server.forward(request.method, self._history.target(request), request.headers, self._body)
 
 
 def most_within(asked: Sequence[Asked], seconds: float) -> int:
@@ -273,18 +337,6 @@ def most_within(asked: Sequence[Asked], seconds: float) -> int:
 def by_kind(asked: Sequence[Asked]) -> dict[str, int]:
     """Return how many requests came of each kind, such as `GET pods watch`; the most frequent first."""
     return dict(Counter(f"{each.method} {each.resource} {each.traffic}" for each in asked).most_common())
-
-
-async def _pipe(
-    upstream: aiohttp.ClientResponse, response: web.StreamResponse, *, seconds: float | None = None
-) -> bool:
-    """Pass on what comes, for so long; say whether the stream ended before."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            async for chunk in upstream.content.iter_any():
-                await response.write(chunk)
-            return True
-    return False
 
 
 async def _for_ever() -> None:
@@ -315,7 +367,7 @@ def _bound(port: int = 0) -> socket.socket:
 def _traffic(request: web.BaseRequest) -> Traffic:
     if request.path.endswith("/log"):
         return Traffic.LOG
-    return Traffic.WATCH if request.query.get("watch") in {"1", "true"} else Traffic.REQUEST
+    return Traffic.WATCH if is_watch(request) else Traffic.REQUEST
 
 
 def _resource(path: str) -> str:
@@ -328,13 +380,5 @@ def _headers(upstream: aiohttp.ClientResponse) -> dict[str, str]:
     return {name: upstream.headers[name] for name in ("Content-Type", "Retry-After") if name in upstream.headers}
 
 
-def _status(code: int) -> dict[str, Any]:
-    reason = REASONS[code]
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "code": code,
-        "reason": reason,
-        "message": f"the fault proxy says {code}",
-    }
+def _refused(request: web.BaseRequest, refusals: Refusals) -> web.Response:
+    return answers.refusal(refusals.code, _resource(request.path), page=refusals.page)

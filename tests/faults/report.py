@@ -28,9 +28,10 @@ def story(evidence: Evidence) -> str:
     """Tell everything: what was to happen, what came through the proxy, what the followers told."""
     schedule = evidence.schedule
     begin = evidence.asked[0].at if evidence.asked else 0.0
-    plan = [f"  {each}" for each in (*schedule.faults, *schedule.outages, *schedule.stops)]
+    of_server = (*schedule.refusals, schedule.lag, schedule.restore, schedule.revocation)
+    plan = [f"  {each}" for each in (*schedule.faults, *schedule.outages, *schedule.stops, *filter(None, of_server))]
     came = [
-        f"  {each.at - begin:7.2f} {each.method} {each.traffic} {each.target[:160]}"
+        f"  {each.at - begin:7.2f} {each.method} {each.traffic} {each.code or '   '} {each.target[:160]}"
         + (f"  <- {each.fault.harm} {each.fault.code or ''} after {each.fault.after}" if each.fault else "")
         for each in evidence.asked
     ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
-from faults.fault import Fault, Harm, Outage, Traffic
+from faults.fault import Fault, Harm, Lag, Outage, Refusals, Restore, Revocation, Traffic
 
 
 class Story(StrEnum):
@@ -57,6 +58,11 @@ class Schedule:
         outages: of the server.
         submit_stops: seconds after which one submitter after the other is killed; the last one is not.
         stops: how one follower after the other ends; the last one sees the job's end.
+        refusals: times in which everything but a create is refused.
+        lag: when the server is behind.
+        restore: when the versions that are known become too large.
+        revocation: when the account has no rights.
+        other_after: seconds after the job's creation when the same task of another installation submits its own.
     """
 
     seed: int
@@ -68,6 +74,11 @@ class Schedule:
     outages: tuple[Outage, ...]
     submit_stops: tuple[float, ...]
     stops: tuple[Stop, ...]
+    refusals: tuple[Refusals, ...] = ()
+    lag: Lag | None = None
+    restore: Restore | None = None
+    revocation: Revocation | None = None
+    other_after: float | None = None
 
     @classmethod
     def draw(cls, seed: int) -> Schedule:
@@ -77,7 +88,7 @@ class Schedule:
         bursts = dice.randint(8, 25)
         burst = dice.choice((1, 1, 3, 10))
         may_resubmit = story not in {Story.IS_DELETED, Story.HANGS}  # a task whose job is gone starts another one
-        return cls(
+        found = cls(
             seed=seed,
             story=story,
             lines=bursts * burst,
@@ -88,6 +99,7 @@ class Schedule:
             submit_stops=tuple(_spread(dice, 0.02, 1.5) for _ in range(dice.choices((0, 1, 2), weights=(4, 2, 1))[0])),
             stops=tuple(_stop(dice, may_resubmit=may_resubmit) for _ in range(dice.randint(0, 3))),
         )
+        return replace(found, **_of_server(dice))
 
 
 _REACHED = {Traffic.REQUEST: 12, Traffic.WATCH: 6, Traffic.LOG: 4}
@@ -95,9 +107,13 @@ _REACHED = {Traffic.REQUEST: 12, Traffic.WATCH: 6, Traffic.LOG: 4}
 
 _CODES = {
     Traffic.REQUEST: (401, 409, 429, 429, 500, 503),
-    Traffic.WATCH: (401, 410, 410, 429, 500, 503),
-    Traffic.LOG: (401, 429, 500, 503),
+    Traffic.WATCH: (400, 401, 401, 403, 403, 410, 410, 429, 500, 503),
+    Traffic.LOG: (400, 401, 401, 403, 403, 429, 500, 503),
 }
+"""A 400 or 403 for a single request may be the one before there is a job: those come in `Refusals`."""
+
+_OF_GATEWAYS = {400, 403, 503}
+"""Codes that a gateway answers with a page of its own, too."""
 
 
 def _faults(dice: random.Random) -> tuple[Fault, ...]:
@@ -106,6 +122,53 @@ def _faults(dice: random.Random) -> tuple[Fault, ...]:
         numbers = sorted(dice.sample(range(reached), dice.randint(0, reached // 2)))
         found += [_fault(dice, traffic, number) for number in numbers]
     return _without_second_expiry(found)
+
+
+def _of_server(dice: random.Random) -> dict[str, Any]:
+    """Return what happens to the server as a whole once the job is there; its past is odd in one way at most."""
+    odd = dice.choices((None, _lag, _restore), weights=(2, 1, 1))[0]
+    found = odd(dice) if odd else None
+    return {
+        "lag": found if isinstance(found, Lag) else None,
+        "restore": found if isinstance(found, Restore) else None,
+        "refusals": tuple(_refusals(dice) for _ in range(dice.choices((0, 1, 2), weights=(4, 3, 1))[0])),
+        "revocation": _revocation(dice) if dice.random() < 1 / 4 else None,
+        "other_after": _spread(dice, 0.0, 3.0) if dice.random() < 1 / 4 else None,
+    }
+
+
+def _lag(dice: random.Random) -> Lag:
+    age = dice.choice((None, _spread(dice, 0.2, 4.0)))
+    forgets = dice.random() < 2 / 3
+    return Lag(begins_after=_spread(dice, 0.0, 6.0), seconds=_spread(dice, 0.5, 4.0), age=age, forgets=forgets)
+
+
+def _restore(dice: random.Random) -> Restore:
+    drops = dice.random() < 2 / 3
+    lasts = drops or dice.choice((False, True))
+    return Restore(
+        begins_after=_spread(dice, 0.0, 6.0),
+        seconds=None if lasts else _spread(dice, 0.5, 4.0),
+        drops=drops,
+        silent=drops and dice.choice((False, True)),
+    )
+
+
+def _refusals(dice: random.Random) -> Refusals:
+    code = dice.choice((400, 401, 403, 403))
+    return Refusals(
+        begins_after=_spread(dice, 0.0, 6.0),
+        seconds=_spread(dice, 0.3, 3.0),
+        code=code,
+        page=code in _OF_GATEWAYS and dice.random() < 0.5,
+        resets=dice.random() < 2 / 3,
+    )
+
+
+def _revocation(dice: random.Random) -> Revocation:
+    return Revocation(
+        begins_after=_spread(dice, 0.0, 6.0), seconds=_spread(dice, 0.5, 4.0), resets=dice.random() < 2 / 3
+    )
 
 
 def _fault(dice: random.Random, traffic: Traffic, number: int) -> Fault:
@@ -122,6 +185,7 @@ def _fault(dice: random.Random, traffic: Traffic, number: int) -> Fault:
         retry_after=dice.choice((1, 2)) if code == 429 else None,
         arrives=traffic is Traffic.REQUEST and dice.random() < 0.5,
         clean=dice.random() < 0.5,
+        page=code in _OF_GATEWAYS and dice.random() < 0.3,
     )
 
 
@@ -130,14 +194,9 @@ def _is_cut_stream(harm: Harm, traffic: Traffic) -> bool:
 
 
 def _without_second_expiry(faults: list[Fault]) -> tuple[Fault, ...]:
-    """Leave one 401 per kind of traffic: a credential that is refused when it was just renewed is not ours any more."""
-    expired: set[Traffic] = set()
-    kept = []
-    for fault in faults:
-        if fault.code != 401 or fault.traffic not in expired:
-            kept.append(fault)
-        if fault.code == 401:
-            expired.add(fault.traffic)
+    """Leave one 401 among the requests: before there is a job, a renewed credential that is refused is not ours."""
+    first = next((fault for fault in faults if fault.code == 401 and fault.traffic is Traffic.REQUEST), None)
+    kept = (fault for fault in faults if fault.code != 401 or fault.traffic is not Traffic.REQUEST or fault is first)
     return tuple(kept)
 
 

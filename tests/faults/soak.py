@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from cluster.shell import write
 from faults.judgement import problems
 from faults.proxy import most_within
-from faults.report import line
+from faults.report import line, story
 from faults.trials import tried
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ async def run(cluster: Cluster, arguments: argparse.Namespace) -> int:
             soak.done[evidence.schedule.seed] = wrong
             soak.most = max(soak.most, most_within(evidence.asked, 60))
             soak.save(path)
-            _say(line(evidence, wrong))
+            _say("\n".join([line(evidence, wrong), *([story(evidence)] if wrong else [])]))
     return _concluded(soak, path, arguments.count)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from faults.evidence import Evidence, Life
+from faults.evidence import Evidence, Life, OtherEvidence
 from faults.fault import Traffic
 from faults.judgement import MOST_REQUESTS, problems
 from faults.program import Expected
@@ -55,8 +55,20 @@ def evidence(*lives: Life, story: Story = Story.SUCCEEDS, **more: Any) -> Eviden
     return replace(good, **more)
 
 
-def asked(at: float) -> Asked:
-    return Asked(at=at, method="GET", resource="pods", traffic=Traffic.REQUEST, target="/")
+def asked(at: float, *, method: str = "GET", target: str = "/", traffic: Traffic = Traffic.REQUEST) -> Asked:
+    return Asked(at=at, method=method, resource="pods", traffic=traffic, target=target)
+
+
+JOBS = "/apis/kubeflow.org/v1/namespaces/n/pytorchjobs"
+PODS = "/api/v1/namespaces/n/pods"
+DELETED = asked(0.0, method="DELETE", target=f"{JOBS}/s1-0a")
+
+
+def other(**more: Any) -> OtherEvidence:
+    """Return what was seen of another installation, at first without anything wrong."""
+    ended = Conclusion(outcome=Outcome.SUCCEEDED, status=JobStatus(phase=JobPhase.SUCCEEDED))
+    good = OtherEvidence(life=Life(), conclusion=ended, created=("s1-0b",), gone=(), orphans=("s1-0b",), asked=())
+    return replace(good, **more)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +84,11 @@ def asked(at: float) -> Asked:
         evidence(Life(lines=[*run(0)[:4], *run(1)], notices=["was lost with it"]), story=Story.RESTARTS),
         evidence(Life(lines=[*run(1)[:3], *run(0), *run(1)[3:]], notices=["(told late)"]), story=Story.RESTARTS),
         evidence(asked=[asked(second) for second in range(1000)]),
+        evidence(story=Story.HANGS, gone=["s1-0a"], asked=[DELETED]),
+        evidence(life(0, 5), story=Story.IS_DELETED, written=5, gone=["s1-0a"]),
+        evidence(other=other()),
+        evidence(other=other(asked=[asked(0.0, target=f"{JOBS}/s1-0a"), asked(1.0, target=PODS)])),
+        evidence(other=other(), asked=[asked(0.0, method="PATCH", target=f"{JOBS}/s1-0a")]),
     ],
 )
 def test_what_is_allowed_is_no_problem(seen: Evidence) -> None:
@@ -86,6 +103,7 @@ def test_what_is_allowed_is_no_problem(seen: Evidence) -> None:
         (evidence(created=()), "0 jobs"),
         (evidence(left=("s1-0a-master-0",)), "still running"),
         (evidence(life(0, 10, error="KeyError: 'x'")), "died: KeyError"),
+        (evidence(neighbours_error="KeyError: 'x'"), "neighbour's follower died: KeyError"),
         (evidence(conclusion=None), "no conclusion"),
         (evidence(story=Story.FAILS), "nobody is to blame"),
         (evidence(life(0, 9)), "ends after 9"),
@@ -100,6 +118,20 @@ def test_what_is_allowed_is_no_problem(seen: Evidence) -> None:
         (evidence(Life(lines=[*run(1)[:3], *run(0), *run(1)[3:]]), story=Story.RESTARTS), "line 0 after ''"),
         (evidence(asked=[asked(0.1 * number) for number in range(MOST_REQUESTS + 1)]), "requests within a minute"),
         (evidence(problem="it was not over"), "it was not over"),
+        (evidence(gone=["s1-0a"]), "gone at the end: s1-0a"),
+        (evidence(asked=[DELETED]), "deletions were asked for"),
+        (evidence(life(0, 5), story=Story.IS_DELETED, written=5, asked=[DELETED]), "deletions were asked for"),
+        (evidence(other=other(created=())), "0 jobs were created for the other"),
+        (evidence(other=other(gone=["s1-0b"])), "gone at the end: s1-0b"),
+        (evidence(other=other(conclusion=None, life=Life(error="KeyError: 'x'"))), "KeyError"),
+        (evidence(other=other(orphans=["s1-0a"])), "takes for nobody's: s1-0a"),
+        (evidence(other=other(asked=[DELETED])), "ours was touched"),
+        (evidence(other=other(asked=[asked(0.0, method="PATCH", target=f"{JOBS}/s1-0a")])), "ours was touched"),
+        (
+            evidence(other=other(asked=[asked(0.0, target=f"{PODS}/s1-0a-master-0/log?x=y", traffic=Traffic.LOG)])),
+            "ours was touched",
+        ),
+        (evidence(other=other(), asked=[asked(0.0, method="PATCH", target=f"{JOBS}/s1-0b")]), "theirs was touched"),
     ],
 )
 def test_what_must_not_be_is_a_problem(seen: Evidence, word: str) -> None:

@@ -55,6 +55,20 @@ def test_the_schedules_do_everything_that_can_be_done() -> None:
     assert {each.keeps_cursor for schedule in schedules for each in schedule.stops} == {True, False}
 
 
+def test_the_schedules_have_servers_that_refuse_and_forget() -> None:
+    """For a while 400, 401 and 403, with pages; lags, restores of every form, rights taken away, two installations."""
+    schedules = [Schedule.draw(seed) for seed in SEEDS]
+    refusals = [each for schedule in schedules for each in schedule.refusals]
+    restores = [schedule.restore for schedule in schedules if schedule.restore]
+
+    assert {each.code for each in refusals} == {400, 401, 403}
+    assert {each.page for each in refusals} == {each.resets for each in refusals} == {True, False}
+    assert {schedule.lag.age is None for schedule in schedules if schedule.lag} == {True, False}
+    assert {(each.drops, each.silent) for each in restores} == {(False, False), (True, False), (True, True)}
+    assert {schedule.revocation.resets for schedule in schedules if schedule.revocation} == {True, False}
+    assert any(schedule.other_after is not None for schedule in schedules)
+
+
 def test_a_seed_is_a_schedule() -> None:
     """The same one each time, and another one for another seed."""
     assert Schedule.draw(7) == Schedule.draw(7)

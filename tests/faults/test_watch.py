@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from contextlib import aclosing
 from dataclasses import replace
@@ -13,8 +14,9 @@ import pytest
 
 from cluster.images import INIT_IMAGE
 from faults.api_server import ANNOTATION
-from faults.fault import Fault, Harm, Outage, Traffic
+from faults.fault import Fault, Harm, Lag, Outage, Refusals, Restore, Traffic
 from faults.proxy import FaultProxy, by_kind
+from ptjob_provider.core.api_errors import ApiErrors
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import KubernetesBackend
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from faults.proxy import Asked
     from ptjob_provider.core.backend import Observation
     from ptjob_provider.core.identity import JobRef
+
+logger = logging.getLogger(__name__)
 
 PATIENCE = 180.0
 FOLLOWERS = 10
@@ -178,6 +182,53 @@ async def test_a_server_that_is_away_is_not_stormed(server: ApiServer) -> None:
         await seen(watches[0], text_is("back"), "a change after the outage")
 
 
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("page", [True, False])
+@pytest.mark.parametrize("code", [400, 401, 403])
+async def test_a_server_that_refuses_for_a_while_is_asked_again(server: ApiServer, code: int, *, page: bool) -> None:
+    """Every watch, list and look at the job: what happened meanwhile is told afterwards, and nobody is sent away."""
+    ref = await a_job(server)
+    async with watched(server, ref) as (proxy, watch):
+        changing = asyncio.create_task(server.annotate_job(ref.name, "meanwhile"))
+        await proxy.refuse(Refusals(begins_after=0.0, seconds=3.0, code=code, page=page, resets=True))
+
+        await changing
+        await seen(watch, text_is("meanwhile"), "a change while everything was refused")
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("drops", "silent"), [(False, False), (True, False), (True, True)])
+async def test_a_restored_server_is_listed_anew(server: ApiServer, *, drops: bool, silent: bool) -> None:
+    """The versions that were known are too large; what changes afterwards is told, even under a smaller version."""
+    ref = await a_job(server)
+    async with watched(server, ref) as (proxy, watch):
+        await proxy.be_restored(Restore(begins_after=0.0, drops=drops, silent=silent), await server.version())
+
+        await server.annotate_job(ref.name, "restored")
+
+        await seen(watch, text_is("restored"), "a change after the server was restored")
+
+
+@pytest.mark.parametrize("knows_job", [True, False])
+async def test_a_server_that_is_behind_is_not_believed_that_a_job_is_gone(
+    server: ApiServer, *, knows_job: bool
+) -> None:
+    """Whether it tells of the job's beginning or of nothing at all; what it learns later is told."""
+    before = await server.version()
+    ref = await a_job(server)
+    if knows_job:
+        before = await server.version()
+    await server.annotate_job(ref.name, "newer")
+    async with watched(server, ref) as (proxy, watch):
+        lagging = asyncio.create_task(proxy.fall_behind(Lag(begins_after=0.0, seconds=3.0, forgets=True), before))
+        seeing = asyncio.create_task(seen(watch, text_is("caught up"), "a change after the server had caught up"))
+        await lagging
+
+        await server.annotate_job(ref.name, "caught up")
+
+        await seeing
+
+
 def both_watches(**what: object) -> list[Fault]:
     """Return this for the first two watches that are opened: of the jobs and of the pods."""
     return [Fault(traffic=Traffic.WATCH, number=number, **what) for number in range(2)]  # type: ignore[arg-type]
@@ -234,8 +285,9 @@ async def until_harmed(proxy: FaultProxy) -> None:
 
 @contextlib.asynccontextmanager
 async def following(proxy: FaultProxy, ref: JobRef) -> AsyncIterator[AsyncGenerator[Observation, None]]:
-    """Watch the job through the proxy."""
-    async with asyncio.timeout(PATIENCE), aclosing(KubernetesBackend(proxy.config(timeout=3.0)).watch(ref)) as watch:
+    """Watch the job through the proxy, as who follows it: a watch that is refused is asked for again."""
+    backend, errors = KubernetesBackend(proxy.config(timeout=3.0)), ApiErrors(str(ref), logger.info)
+    async with asyncio.timeout(PATIENCE), aclosing(errors.stream(lambda: backend.watch(ref))) as watch:
         yield watch
 
 

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fakes import MemoryStore
 from faults import program
 from faults.evidence import Evidence, Life
+from faults.other import OtherInstallation
 from faults.proxy import FaultProxy
 from faults.schedule import Schedule, Story
 from ptjob_provider.core.errors import ClusterUnavailable
@@ -21,12 +23,12 @@ from ptjob_provider.core.runner import follow
 from ptjob_provider.core.submission import ensure_submitted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from faults.api_server import ApiServer, Witness
+    from faults.api_server import ApiServer, Servers, Witness
+    from faults.fault import Lag, Restore, Revocation
     from faults.schedule import Stop
     from ptjob_provider.core.conclusion import Conclusion
-    from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.submission import Submission
 
 LIMIT = 400.0
@@ -38,30 +40,40 @@ REQUEST_TIMEOUT = 2.0
 
 _LEFT_TIMEOUT = 60.0
 _INTERVAL = 0.3
+_MOMENT = 0.05
+ROLE = "ptjob"
+"""Of the namespace, with the documented rights."""
 
 
 class Trial:
     """One of them. Its followers come one after the other, each with what the one before it has kept."""
 
-    def __init__(self, schedule: Schedule, server: ApiServer, witness: Witness, neighbour: JobRef) -> None:
+    def __init__(self, schedule: Schedule, servers: Servers, witness: Witness, neighbour: Submission) -> None:
         self._schedule = schedule
-        self._server = server
+        self._server = servers.account
+        self._administrator = servers.administrator
+        self._user = program.stem(schedule)
         self._witness = witness
         self._neighbour = neighbour
-        self._proxy = FaultProxy(server, schedule.faults)
+        self._proxy = FaultProxy(self._reached_as, schedule.faults)
+        self._other = OtherInstallation(schedule, self._server)
         self._backend = KubernetesBackend(self._proxy.config(timeout=REQUEST_TIMEOUT))
         self._store = MemoryStore()
         self._lives = [Life()]
         self._written = 0
+        self._before = 0
+        self._neighbours_error = ""
 
     async def run(self) -> Evidence:
         """Try it; whatever happens, there is evidence, and nothing of the job afterwards."""
         began = time.monotonic()
         conclusion, problem = None, ""
-        async with self._proxy.running(), self._outages(), self._beside_another():
+        async with self._with_rights(), self._proxy.running(), self._meanwhile():
             try:
                 async with asyncio.timeout(LIMIT):
                     conclusion = await self._to_the_end()
+                    if self._schedule.other_after is not None:
+                        await self._other.until_over()
             except TimeoutError:
                 problem = f"it was not over after {LIMIT:.0f} s"
             except Exception as error:  # noqa: BLE001 - what the product must not raise is what is looked for
@@ -132,19 +144,73 @@ class Trial:
     # --- what goes on beside it
 
     @contextlib.asynccontextmanager
-    async def _outages(self) -> AsyncIterator[None]:
-        async with _beside(*(self._proxy.go_down(outage) for outage in self._schedule.outages)):
+    async def _meanwhile(self) -> AsyncIterator[None]:
+        schedule, proxy, other_after = self._schedule, self._proxy, self._schedule.other_after
+        once_there: list[tuple[Any, Any]] = [
+            *((each, proxy.refuse) for each in schedule.refusals),
+            (schedule.lag, self._lag),
+            (schedule.restore, self._restore),
+            (schedule.revocation, self._revoke),
+        ]
+        works = [
+            *(proxy.go_down(outage) for outage in schedule.outages),
+            *([self._look_at_neighbour()] if schedule.has_neighbour else []),
+            *(self._once_there(what.begins_after, partial(do, what)) for what, do in once_there if what is not None),
+            *([self._once_there(other_after, self._other.run)] if other_after is not None else []),
+        ]
+        async with _beside(*works):
             yield
+
+    async def _once_there(self, seconds: float, do: Callable[[], Awaitable[None]]) -> None:
+        """Do it so long after there is a job."""
+        self._before = self._before or await self._server.version()
+        while not self._witness.created(program.owner(self._schedule)):  # noqa: ASYNC110 - the witness tells nobody
+            await asyncio.sleep(_MOMENT)
+        await asyncio.sleep(seconds)
+        await do()
+
+    async def _lag(self, lag: Lag) -> None:
+        version = self._before
+        if lag.age is not None:
+            version = await self._server.version()
+            await asyncio.sleep(lag.age)
+        await self._proxy.fall_behind(lag, version)
+
+    async def _restore(self, restore: Restore) -> None:
+        await self._proxy.be_restored(restore, await self._server.version())
+
+    async def _revoke(self, revocation: Revocation) -> None:
+        await self._administrator.revoke(self._user)
+        try:
+            if revocation.resets:
+                self._proxy.reset_all()
+            await asyncio.sleep(revocation.seconds)
+        finally:
+            await self._administrator.grant(self._user, ROLE)
 
     @contextlib.asynccontextmanager
-    async def _beside_another(self) -> AsyncIterator[None]:
-        """Have somebody follow another job by the same back-end."""
-        async with _beside(*([self._look_at_neighbour()] if self._schedule.has_neighbour else [])):
+    async def _with_rights(self) -> AsyncIterator[None]:
+        """Have the rights that can be taken away, by a RoleBinding of the trial's own."""
+        if self._schedule.revocation is None:
             yield
+            return
+        await self._administrator.grant(self._user, ROLE)
+        await self._reached_as.until_allowed()
+        try:
+            yield
+        finally:
+            await self._administrator.revoke(self._user)
+
+    @property
+    def _reached_as(self) -> ApiServer:
+        """The server, as the user of this trial if that one's rights are taken away, else as everybody's account."""
+        return self._administrator.acting_as(self._user) if self._schedule.revocation else self._server
 
     async def _look_at_neighbour(self) -> None:
-        async for _ in self._backend.watch(self._neighbour):
-            pass
+        try:
+            await follow(self._backend, self._neighbour, sink=Life(), hands_off=True)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._neighbours_error = f"{type(error).__name__}: {error}"
 
     @contextlib.asynccontextmanager
     async def _somebody_else(self, submission: Submission) -> AsyncIterator[None]:
@@ -162,10 +228,12 @@ class Trial:
     # --- afterwards
 
     async def _evidence(self, seconds: float, conclusion: Conclusion | None, problem: str) -> Evidence:
-        created = self._witness.created(program.stem(self._schedule))
+        created = self._witness.created(program.owner(self._schedule))
         left = await self._left(created) if conclusion else []
+        gone = [name for name in created if not await self._server.has_job(name)]
         for name in created:
             await self._server.delete_job(name)
+        has_other = self._schedule.other_after is not None
         return Evidence(
             schedule=self._schedule,
             seconds=seconds,
@@ -175,6 +243,9 @@ class Trial:
             left=left,
             written=self._written,
             asked=self._proxy.asked,
+            gone=gone,
+            neighbours_error=self._neighbours_error,
+            other=await self._other.evidence(self._server, self._witness) if has_other else None,
             problem=problem,
         )
 

@@ -8,13 +8,15 @@ import json
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from cluster.pki import ADMIN
 from cluster.tenants import namespace_in, service_account
 from faults import program
-from faults.api_server import ApiServer, Witness
+from faults.api_server import ApiServer, Servers, Witness
 from faults.schedule import Schedule
 from faults.trial import Trial
 from ptjob_provider.core.kubernetes.board import watching
 from ptjob_provider.core.kubernetes.podlog import replica_log
+from ptjob_provider.core.submission import Submission
 from rbac import rules
 
 if TYPE_CHECKING:
@@ -32,7 +34,11 @@ which a watch that ends has not failed: otherwise one that is only quiet would b
 @contextlib.contextmanager
 def impatience() -> Iterator[None]:
     """Have half-open streams found within a trial: the product waits for minutes, and a trial takes seconds."""
-    with mock.patch.object(watching, "_SILENCE", SILENCE), mock.patch.object(replica_log, "_SILENCE", SILENCE):
+    with (
+        mock.patch.object(watching, "_SILENCE", SILENCE),
+        mock.patch.object(watching, "_DOUBT", SILENCE / 2),
+        mock.patch.object(replica_log, "_SILENCE", SILENCE),
+    ):
         yield
 
 
@@ -43,11 +49,17 @@ def kubeconfig_of(cluster: Cluster, namespace: str) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def place(cluster: Cluster) -> AsyncIterator[ApiServer]:
-    """Have a namespace, reached by an account that may do there what the documentation says."""
+async def place(cluster: Cluster) -> AsyncIterator[Servers]:
+    """Have a namespace, reached by an account that may do there what the documentation says, and by who may do all."""
+    pki = cluster.layout.home / "pki"
+    certificate = pki / f"{ADMIN.file}.crt", pki / f"{ADMIN.file}.key"
     with namespace_in(cluster) as namespace:
-        async with ApiServer.reached(kubeconfig_of(cluster, namespace), namespace) as server:
-            yield server
+        kubeconfig = kubeconfig_of(cluster, namespace)
+        async with (
+            ApiServer.reached(kubeconfig, namespace) as account,
+            ApiServer.reached(kubeconfig, namespace, certificate=certificate) as administrator,
+        ):
+            yield Servers(account=account, administrator=administrator)
 
 
 async def tried(cluster: Cluster, seeds: Iterable[int], *, at_a_time: int = AT_A_TIME) -> AsyncIterator[Evidence]:
@@ -56,11 +68,12 @@ async def tried(cluster: Cluster, seeds: Iterable[int], *, at_a_time: int = AT_A
 
     async def one(seed: int) -> Evidence:
         async with turn:
-            return await Trial(Schedule.draw(seed), server, witness, neighbour).run()
+            return await Trial(Schedule.draw(seed), servers, witness, neighbour).run()
 
     with impatience():
-        async with place(cluster) as server, Witness(server).watching() as witness:
-            neighbour = await server.create_job(program.neighbour(server.namespace))
+        async with place(cluster) as servers, Witness(servers.account).watching() as witness:
+            ref = await servers.account.create_job(program.neighbour(servers.account.namespace))
+            neighbour = Submission.of(await servers.account.job(ref.name))
             tasks = [asyncio.create_task(one(seed)) for seed in seeds]
             try:
                 for done in asyncio.as_completed(tasks):

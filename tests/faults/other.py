@@ -1,0 +1,108 @@
+"""The same task of another installation, in the same namespace: it has its job, and looks for orphans afterwards.
+
+Nothing harms its requests. What it does to the job that a trial is about is what is looked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from faults import program
+from faults.evidence import Life, OtherEvidence
+from faults.proxy import FaultProxy
+from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.orphans import sweep
+from ptjob_provider.core.recall import recall
+from ptjob_provider.core.runner import follow
+from ptjob_provider.core.submission import ensure_submitted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from faults.api_server import ApiServer, Witness
+    from faults.schedule import Schedule
+    from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.identity import Owner
+
+_INTERVAL = 1.0
+
+
+class OtherInstallation:
+    """One of them.
+
+    Args:
+        schedule: of the trial.
+        server: as its account reaches it.
+    """
+
+    def __init__(self, schedule: Schedule, server: ApiServer) -> None:
+        self._schedule = schedule
+        self._owner = program.owner(schedule, instance=program.OTHER_INSTANCE)
+        self._namespace = server.namespace
+        self._proxy = FaultProxy(server)
+        self._life = Life()
+        self._conclusion: Conclusion | None = None
+        self._orphans: set[str] = set()
+        self._is_over = asyncio.Event()
+
+    async def run(self) -> None:
+        """Submit as a pipeline's step does, which recalls what is there; follow; then look for orphans without end."""
+        async with self._proxy.running():
+            backend = KubernetesBackend(self._proxy.config())
+            try:
+                await self._follow(backend)
+            except Exception as error:  # noqa: BLE001 - it is judged
+                self._life.error = f"{type(error).__name__}: {error}"
+            self._is_over.set()
+            while not self._life.error:
+                await self._sweep(backend)
+                await asyncio.sleep(_INTERVAL)
+
+    async def until_over(self) -> None:
+        """Return when its job has ended."""
+        await self._is_over.wait()
+
+    async def evidence(self, server: ApiServer, witness: Witness) -> OtherEvidence:
+        """Return what was seen, and delete what it created."""
+        created = witness.created(self._owner)
+        gone = [name for name in created if not await server.has_job(name)]
+        for name in created:
+            await server.delete_job(name)
+        return OtherEvidence(
+            life=self._life,
+            conclusion=self._conclusion,
+            created=created,
+            gone=gone,
+            orphans=sorted(self._orphans),
+            asked=self._proxy.asked,
+        )
+
+    async def _follow(self, backend: KubernetesBackend) -> None:
+        job = program.job(program.of_other(self._schedule), self._namespace)
+        while self._conclusion is None:
+            with contextlib.suppress(ClusterUnavailable):
+                store = await recall(backend, self._namespace, self._owner, is_repeated=True)
+                submission = await ensure_submitted(backend, job, owner=self._owner, store=store)
+                self._conclusion = await follow(backend, submission, sink=self._life)
+
+    async def _sweep(self, backend: KubernetesBackend) -> None:
+        who, where = self._owner.instance, self._namespace
+        findings = sweep(backend, _Airflow(self._owner), namespace=where, instance=who, grace=timedelta(0), stop=True)
+        with contextlib.suppress(ClusterUnavailable):
+            async for finding in findings:
+                self._orphans.add(finding.job.ref.name)
+
+
+class _Airflow:
+    """One in which this task is over, and no other."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._ids = owner.ids
+
+    async def state(self, owner: Mapping[str, str]) -> str | None:
+        """Return the state of a task instance."""
+        return "success" if owner == self._ids else "running"
