@@ -40,7 +40,6 @@ def stack_config(
         port=port,
         settings={
             "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": "True",
-            "AIRFLOW__PTJOB__INSTANCE": "demo",
             **place.settings,
             **(settings or {}),
         },

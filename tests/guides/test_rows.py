@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -72,6 +73,20 @@ def test_a_row_is_proved_where_it_says_that_it_works(row: list[str], places: dic
 def test_a_test_that_runs_nowhere_is_found() -> None:
     """A function of values proves no row."""
     assert place_of("tests/guides/test_rows.py::test_every_row_is_there_once", [], cluster=False) == set()
+
+
+def test_every_promise_of_the_security_page_has_tests_that_are_there() -> None:
+    """By file and name; each promise has one at least."""
+    promises = (DOCS / "security.md").read_text().rpartition("\n|---|---|---|\n")[2].strip().splitlines()
+    named = [re.findall(r"`(\S+\.py)::(\w+)`", promise) for promise in promises]
+    missing = [
+        f"{file}::{test}"
+        for file, test in itertools.chain.from_iterable(named)
+        if not re.search(rf"^ *(async )?def {test}\(", (ROOT / "tests" / file).read_text(), re.MULTILINE)
+    ]
+
+    assert all(named)
+    assert missing == []
 
 
 @pytest.mark.parametrize("page", ["from-arena.md", "from-pytorch-operator.md", "from-t9k.md"])

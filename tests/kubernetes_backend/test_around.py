@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster import metrics_server
 from cluster.gpu import gpus
 from cluster.images import INIT_IMAGE
 from cluster.layout import NODE
 from cluster.shell import wait_until
 from cluster.tenants import rules_everywhere, service_account
-from cluster_world import PATIENCE, config_of
-from fakes import ListSink
+from cluster_world import PATIENCE
 from kubernetes_backend.terminal import Terminal, terminal_of
-from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.runner import follow
-from ptjob_provider.core.submission import Submission
 from rbac import cluster_rules, optional_rules, rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from cluster.boot import Cluster
-    from ptjob_provider.core.conclusion import Conclusion
 
 SMALL = ("--cpu", "50m", "--memory", "64Mi", "--termination-grace-period-seconds", "1")
 
@@ -122,86 +115,18 @@ def test_nodes_and_jobs_are_told_with_their_cards(trusted: Terminal) -> None:
     assert jobs[-3:] == ["1", "Total Requested GPUs of Training Job:", "9"]
 
 
-def test_what_replicas_use_is_measured_by_their_kubelet(trusted: Terminal) -> None:
-    """Processor, memory, network and disk of each, without a metrics server; the most of it is in the result.
-
-    Whoever reads the job later reads the same.
-    """
-    busy = "until [ -e /go ]; do :; done"
-    trusted.ptjob("submit", "--name", "busy", "--image", INIT_IMAGE, "--workers", "2", "--cpu", "200m", busy)
-
-    def is_measured() -> bool:
-        told = json.loads(trusted.ptjob("top", "job", "busy", "-o", "json").stdout)
-        return all(use["cpu"] and use["cpu"] > 0.02 and use["memory"] and use["node"] == NODE for use in told)
-
-    wait_until("both to be measured", is_measured, timeout=PATIENCE)
-    shown = trusted.ptjob("top", "job", "busy")
-    conclusion = asyncio.run(asyncio.wait_for(followed_until_measured(trusted, "busy"), PATIENCE))
-    got = json.loads(trusted.ptjob("get", "busy", "-o", "json").stdout)
-    told = json.loads(trusted.ptjob("top", "job", "busy", "-o", "json").stdout)
-
-    assert "busy-worker-0" in shown.output
-    assert "nobody tells" not in shown.output
-    assert conclusion.result is not None
-    replicas = conclusion.result["usage"]["replicas"]
-    assert set(replicas) == {"busy-master-0", "busy-worker-0"}
-    for use in replicas.values():
-        assert 0.02 < use["peak_cpu"] < 0.5
-        assert use["peak_memory"] > 0
-        assert use["received"] > 0
-        assert None not in use.values()
-    assert all(use["peak_memory"] >= replicas[use["replica"]]["peak_memory"] for use in told)
-    assert got["usage"] == conclusion.result["usage"]
-
-
-def test_what_replicas_use_is_told_by_a_metrics_server(bare: Terminal, tell: Callable[[str], None]) -> None:
-    """A real one, where no kubelet may be asked: processor and memory, now and in the result, and nothing else."""
-    service_account(bare.cluster, bare.namespace, [*rules(), *optional_rules()])
-    busy = "until [ -e /go ]; do :; done"
-
-    def is_measured() -> bool:
-        (told,) = json.loads(bare.ptjob("top", "job", "busy", "-o", "json").stdout)
-        return bool(told["cpu"] and told["cpu"] > 0.02 and told["memory"])
-
-    bare.ptjob("submit", "--name", "busy", "--image", INIT_IMAGE, "--cpu", "200m", busy)
-    with metrics_server.serving(bare.cluster, tell):
-        wait_until("it to be measured", is_measured, timeout=PATIENCE)
-        shown = bare.ptjob("top", "job", "busy")
-        conclusion = asyncio.run(asyncio.wait_for(followed_until_measured(bare, "busy"), PATIENCE))
-
-    assert "nobody tells" not in shown.output
-    assert conclusion.result is not None
-    use = conclusion.result["usage"]["replicas"]["busy-master-0"]
-    assert 0.02 < use["peak_cpu"] < 0.5
-    assert use["peak_memory"] > 0
-    assert (use["received"], use["sent"]) == (None, None)
-
-
-async def followed_until_measured(terminal: Terminal, name: str) -> Conclusion:
-    """Follow a job as its task does, until what it uses is known; then let it end."""
-    backend = KubernetesBackend(replace(config_of(terminal.kubeconfig), usage_interval=1.0))
-    submission = Submission.of(await backend.get("PyTorchJob", terminal.namespace, name))
-    following = asyncio.create_task(follow(backend, submission, sink=ListSink()))
-    while len(await backend.usage(submission.ref)) < len(submission.ranks):  # noqa: ASYNC110 - the port has no event
-        await asyncio.sleep(0.2)
-    for replica in submission.ranks:
-        let_end = terminal.cluster.kubectl.let_end
-        await asyncio.to_thread(let_end, replica, "sh", "-c", ": > /go", namespace=terminal.namespace)
-    return await following
-
-
 def test_without_the_right_what_is_used_is_not_known(bare: Terminal) -> None:
-    """Both ways of knowing are named; the rest of the table is there."""
+    """What is missing is named; the rest of the table is there, and no zero."""
     bare.ptjob("submit", "--name", "runs", "--image", INIT_IMAGE, *SMALL, "sleep 600")
     wait_until("it to run", lambda: "Running" in bare.ptjob("list").output, timeout=PATIENCE)
 
     result = bare.ptjob("top", "job", "runs")
 
     assert result.exit_code == 0
-    assert "nobody tells what is used" in result.stderr
-    assert "nodes" in result.stderr
-    assert "metrics.k8s.io" in result.stderr
-    assert "runs-master-0" in result.stdout
+    assert "what replicas use is unknown" in result.stderr
+    assert "docs/kubernetes-optional.yaml" in result.stderr
+    assert result.stdout.splitlines()[1].split()[0] == "runs-master-0"
+    assert result.stdout.splitlines()[1].split()[-5:] == ["-"] * 5
 
 
 def test_a_claim_is_made_filled_listed_and_read(trusted: Terminal, digits_image: str, tmp_path: Path) -> None:

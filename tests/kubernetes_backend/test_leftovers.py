@@ -16,7 +16,7 @@ from cluster_world import PATIENCE, config_of
 from kubernetes_backend.finished import prepared_volume
 from ptjob_provider.cli import main
 from ptjob_provider.core.finishing import OnFinishAction, act_on_finished, delete_if_unfinished
-from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.identity import Instance, JobRef, Owner
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.orphans import Finding, sweep
@@ -112,7 +112,9 @@ class Site:
 
     async def _sweep(self, state: str | None) -> list[Finding]:
         waiters, grace = TasksThatAre(state), timedelta()
-        sweeping = sweep(self.backend, waiters, namespace=self.namespace, instance="production", grace=grace, stop=True)
+        sweeping = sweep(
+            self.backend, waiters, namespace=self.namespace, instance=Instance("production"), grace=grace, stop=True
+        )
         return [finding async for finding in sweeping]
 
 

@@ -127,3 +127,13 @@ async def test_the_secrets_of_a_job_are_read_where_that_is_allowed(
     assert await secret_values(config("reader", [SECRETS]), job(namespace, "hub")) == ["canary"]
     with pytest.raises(PermissionDenied, match='cannot get resource "secrets"'):
         await secret_values(config("nobody", []), job(namespace, "hub"))
+
+
+@pytest.mark.parametrize(
+    ("node", "number"), [("run.root.train.executor(2)", 2), ("run.root.train(1:x).executor", None), (None, None)]
+)
+async def test_a_pod_knows_which_try_of_its_node_it_is(pods: Pods, node: str | None, number: int | None) -> None:
+    """Argo numbers the tries of the nodes that it may repeat, and no others."""
+    annotations = {"workflows.argoproj.io/node-name": node} if node else {}
+
+    assert await pods.own("step", annotations=annotations).try_number() == number

@@ -11,6 +11,7 @@ import pytest
 
 from cluster import binaries
 from cluster.images import INIT_IMAGE
+from cluster.shell import ClusterFailed
 from cluster.tenants import rules_everywhere, service_account
 from cluster.trainer import TRAINER_MODULE
 from kubernetes_backend.every_verb import VERBS, everything
@@ -20,6 +21,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause, Limits
 from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
+from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import ClusterSite
 from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.snapshot import look
@@ -65,6 +67,28 @@ def test_a_check_up_sees_trainer_and_jobset(lab: Lab, tmp_path: Path) -> None:
     assert checks["JobSet"]["is_good"] is True, checks["JobSet"]
     assert " is ready, version " in checks["JobSet"]["said"]
     assert checks["TrainJob of trainer.kubeflow.org/v1alpha1"]["said"] == "served, in the words of Trainer 2.2 or newer"
+
+
+def test_the_longest_name_of_a_job_that_fetches_data_is_one_that_jobset_takes(lab: Lab) -> None:
+    """Its own webhook says so; with one letter more the names of the step's pods were too long."""
+    spec = {"runtimeRef": {"name": "torchtune"}, "initializer": {"dataset": {"storageUri": "hf://a/b"}}}
+    manifest = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "d" * 60}}
+    owner = Owner(instance="test", ids={}, labels={})
+    job = TrainingJob.parse(manifest={**manifest, "spec": spec})
+    name = kinds.named("TrainJob").render(job, owner=owner, attempt=1).manifest["metadata"]["name"]
+    pod = {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}
+    step = {"completions": 1, "parallelism": 1, "template": {"spec": pod}}
+    jobs = [{"name": "dataset-initializer", "replicas": 1, "template": {"spec": step}}]
+
+    def create(name: str) -> str:
+        meta = {"name": name, "namespace": lab.namespace}
+        made = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta}
+        text = json.dumps({**made, "spec": {"replicatedJobs": jobs}})
+        return lab.cluster.kubectl("create", "--dry-run=server", "--filename", "-", stdin=text)
+
+    assert name in create(name)
+    with pytest.raises(ClusterFailed, match="pod names generated for this JobSet will exceed 63 characters"):
+        create(f"{name}x")
 
 
 async def test_one_node_that_fails_is_named_with_its_last_lines(lab: Lab) -> None:
