@@ -37,18 +37,21 @@ pipelines: env-kfp ## compile what a release ships for Kubeflow Pipelines into d
 	@mkdir -p dist/pipelines
 	@.venv-kfp/bin/python scripts/compile_pipelines.py dist/pipelines
 
-.PHONY: test test-all test-group
-test: env ## formatting, types, import contracts and the tests of every part; GROUP=faults adds a group's (CONTRIBUTING.md)
+.PHONY: check test test-all test-group
+check: env-airflow ## formatting, types, import contracts and all tests that need no root, no Go and no server: minutes
+	@.venv/bin/python scripts/check.py --check
+
+test: env ## that, and each promise on a real Airflow, Kubernetes and pipeline; GROUP=faults adds a group (CONTRIBUTING.md)
 	@.venv/bin/python scripts/check.py $(GROUP)
 
-test-all: env ## the same with the tests of all groups
+test-all: env ## `make test` with all groups
 	@.venv/bin/python scripts/check.py all
 
 test-group: env ## the tests of a group alone: GROUP=queues
 	@.venv/bin/python scripts/check.py --only $(GROUP)
 
 .PHONY: lint
-lint: env-airflow ## the part of `make test` that takes seconds
+lint: env-airflow ## the part of `make check` that reads the code
 	@.venv/bin/python scripts/check.py --lint
 
 .PHONY: format

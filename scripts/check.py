@@ -1,11 +1,12 @@
-"""Everything that must hold; what `make test` runs.
+"""Everything that must hold, in tiers: `make check`, `make test`, `make test-all`, `make soak-tests` (CONTRIBUTING.md).
 
 Lanes of steps run beside each other, with each line marked: what mostly computes, what mostly waits for a whole
 Airflow, what mostly waits for pods, and the builds that the others need. A failed step does not keep the others from
 running. The last line counts the tests of all steps; the exit code is 0 only if every step was good.
 
-The tests of a group (`GROUPS`) are only run where it is asked for: `make test GROUPS=queues`, `make test-all`. CI runs
-one group after `make test`, chosen by what has changed (`group_of_change`).
+Of what runs on a whole Airflow or on the cluster, `make test` runs the tests that prove a promise (`promises.md`); the
+others belong to groups, which `make test GROUP=queues` adds and `make test-all` runs all. CI adds one, chosen by what
+has changed (`group_of_change`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import held_cluster
-from promises import unproved
+from promises import gate, unproved
 from steps import ROOT, Step, run, run_beside, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 BIN = ROOT / ".venv" / "bin"
 SLOWEST = ("--durations=5", "--durations-min=10")
@@ -33,60 +38,61 @@ MEASURED = ("--cov", "--cov-report=")
 WITHOUT_CLUSTER = ("-m", f"not cluster and {WITHOUT_SOAK}")
 ON_CLUSTER = ("-m", f"cluster and {WITHOUT_SOAK}")
 
-EITHER_ENVIRONMENT = ("tests/core", "tests/contract", "tests/cli")
-"""Need neither Airflow nor PyTorch."""
+CORE = ("tests/core", "tests/contract", "tests/cli")
+"""Need neither Airflow nor PyTorch; their tests marked `cluster` run in the group `backend`."""
 
-ONLY_KFP = ("tests/kfp_adapter",)
-"""What needs Kubeflow Pipelines."""
+ADAPTERS = ("tests/airflow_adapter", "tests/ledger", "tests/digits", "tests/guides")
+"""Need Airflow's and PyTorch's packages, and processes of this machine; likewise."""
 
-ONLY_CLUSTER = (
-    "tests/cluster",
-    "tests/kubernetes_backend",
-    "tests/airflow_cluster",
-    "tests/kfp_cluster",
-    "tests/faults",
-)
-"""What is only about the Kubernetes that `tests/cluster` builds and boots; other folders use it too."""
-
+KFP = ("tests/kfp_adapter",)
 STACK = "tests/airflow_stack"
-"""What starts a whole Airflow, and waits for it most of the time."""
+BACKEND = "tests/kubernetes_backend"
+AIRFLOW_ON_CLUSTER = "tests/airflow_cluster"
+KFP_ON_CLUSTER = "tests/kfp_cluster"
 
-SPECS = "tests/kubernetes_backend/test_specs.py"
-"""Asks the cluster's server ten thousand times and computes meanwhile; the other tests there mostly wait for pods."""
-
-NEEDS_S3 = ("tests/airflow_adapter/test_data_arrival_s3.py", "tests/digits/test_arrived.py")
-"""Run with a real S3 server; the stack's `test_data_arrival.py` does, too."""
-
-_BACKEND = "tests/kubernetes_backend"
+WITH_S3 = (
+    "tests/airflow_adapter/test_data_arrival_s3.py",
+    "tests/digits/test_arrived.py",
+    f"{STACK}/test_data_arrival.py",
+)
+"""Run with a real S3 server."""
 
 GROUPS = {
-    "queues": (f"{_BACKEND}/test_kueue.py", f"{_BACKEND}/test_arena.py", f"{_BACKEND}/test_metrics_server.py"),
+    "airflow": (STACK, AIRFLOW_ON_CLUSTER),
+    "backend": (BACKEND, *CORE, *ADAPTERS),
+    "pipelines": (KFP_ON_CLUSTER, *KFP),
+    "arrival": WITH_S3,
+    "specs": (f"{BACKEND}/test_specs.py",),
+    "queues": (f"{BACKEND}/test_kueue.py", f"{BACKEND}/test_arena.py", f"{BACKEND}/test_metrics_server.py"),
     "kinds": (
-        f"{_BACKEND}/test_elastic.py",
-        f"{_BACKEND}/test_guides.py",
-        f"{_BACKEND}/test_old_operator.py",
-        f"{_BACKEND}/test_pytorchtrainingjob.py",
-        f"{_BACKEND}/test_trainjob_cli.py",
-        f"{_BACKEND}/test_trainjob_code.py",
-        f"{_BACKEND}/test_trainjob_fields.py",
-        f"{_BACKEND}/test_trainjob_outputs.py",
+        f"{BACKEND}/test_elastic.py",
+        f"{BACKEND}/test_guides.py",
+        f"{BACKEND}/test_old_operator.py",
+        f"{BACKEND}/test_pytorchtrainingjob.py",
+        f"{BACKEND}/test_trainjob_cli.py",
+        f"{BACKEND}/test_trainjob_code.py",
+        f"{BACKEND}/test_trainjob_fields.py",
+        f"{BACKEND}/test_trainjob_outputs.py",
     ),
-    "second-cluster": ("tests/cluster", f"{_BACKEND}/test_crashes.py", f"{_BACKEND}/test_hardened.py"),
+    "second-cluster": ("tests/cluster", f"{BACKEND}/test_crashes.py", f"{BACKEND}/test_hardened.py"),
     "demos": ("tests/demo", "tests/retraining", "tests/examples"),
-    "images": ("tests/docker", "tests/wheel", "tests/kfp_cluster/test_image.py"),
-    "faults": ("tests/faults", "tests/kfp_cluster/test_strikes.py"),
-    "oldest-kfp": ONLY_KFP,
+    "images": ("tests/docker", "tests/wheel", f"{KFP_ON_CLUSTER}/test_image.py"),
+    "faults": ("tests/faults", f"{KFP_ON_CLUSTER}/test_strikes.py"),
 }
-"""Tests that are not part of every run: what only some changes can break, and what takes long."""
+"""What each group's tests are; a file that two name is the later group's."""
 
 CHANGED = {
+    "airflow": ("ptjob_provider/airflow", "tests/airflow_"),
+    "backend": ("core/kubernetes", "tests/kubernetes_backend", "core/diagnosis", "ptjob_provider/cli"),
+    "pipelines": ("ptjob_provider/kfp", "tests/kfp_", "pipelines/", "constraints/kfp"),
+    "arrival": ("arrival", "ledger", "airflow/stores"),
+    "specs": ("core/spec", "core/manifest", "core/kinds"),
     "queues": ("kueue", "arena", "metering", "usage", "metrics"),
     "kinds": ("core/kinds", "trainjob", "t9k", "runtimes", "from-"),
     "second-cluster": ("tests/cluster", "probe", "pod_start"),
-    "demos": ("demo/", "dags/", "arrival", "ledger", "retrain", "docker/digits"),
+    "demos": ("demo/", "dags/", "retrain", "docker/digits"),
     "images": ("docker/", "pyproject.toml", "constraints/"),
     "faults": ("kubernetes/board", "kubernetes/client", "podlog", "runner", "submission", "tests/faults"),
-    "oldest-kfp": ("ptjob_provider/kfp", "constraints/kfp"),
 }
 """Parts of the paths that each group is about; see `group_of_change`."""
 
@@ -149,23 +155,35 @@ def main(arguments: list[str]) -> int:
     """Run the steps and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lint", action="store_true", help="only what reads the code")
+    parser.add_argument("--check", action="store_true", help="only what needs no root, no Go and no database server")
     parser.add_argument("--soak", action="store_true", help="only tests that measure, or that strike for long")
     parser.add_argument("--only", action="store_true", help="only the groups")
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="what to run besides")
     said = parser.parse_args(arguments)
     groups = _groups(said.groups)
+    proved: list[str] = []
     with tempfile.TemporaryDirectory(prefix="ptjob-check-") as folder:
         scratch = Path(folder)
         if said.lint:
             steps = run(lint_steps(), scratch)
+        elif said.check:
+            steps = run_beside({"lint": lint_steps(), "tests": check_steps()}, scratch)
         elif said.soak:
             steps = run([Step("soak", (*PYTEST[:-1], "soak"), is_test=True)], scratch)
         else:
             steps = run_everything(scratch, groups, only=said.only)
-    missing = [] if said.lint or said.soak else unproved(steps, [*groups, *([] if said.only else [""])])
+            proved = [*groups, *([] if said.only else [""])]
+    missing = [*unproved(steps, proved), *unclaimed()]
     print("\n── summary", *missing, summary(steps), sep="\n", flush=True)
     is_complete = not missing or not held_cluster.is_required()
     return 0 if is_complete and all(step.is_good for step in steps) else 1
+
+
+def unclaimed() -> list[str]:
+    """Return a line for each file of tests that no step runs."""
+    claimed = (*CORE, *ADAPTERS, *KFP, *(path for paths in GROUPS.values() for path in paths))
+    files = (str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("tests/*/test_*.py")))
+    return [f"UNCLAIMED {file}: no step of scripts/check.py runs it" for file in files if not file.startswith(claimed)]
 
 
 def _groups(words: list[str]) -> list[str]:
@@ -194,20 +212,22 @@ def _git(*words: str) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def run_everything(scratch: Path, groups: list[str], *, only: bool = False) -> list[Step]:
-    """Run all steps, with the cluster up, once, for those that use it; return them."""
+def run_everything(scratch: Path, groups: Sequence[str], *, only: bool = False) -> list[Step]:
+    """Run the gate and these groups, with the cluster up, once, for those that use it; return the steps."""
     builds = Builds()
     with contextlib.ExitStack() as stack:
         builds.programs.then = lambda: stack.enter_context(held_cluster.held())
-        lanes = {"builds": builds.steps(groups), "machine": [], "stack": [], "cluster": []}
+        lanes: dict[str, list[Step]] = {"builds": builds.steps(groups), "machine": [], "stack": [], "cluster": []}
         measured: list[Step] = []
         if not only:
-            lanes["machine"] += machine_steps(builds)
+            lanes["machine"] += machine_steps()
             lanes["stack"] += stack_steps(builds)
             lanes["cluster"] += cluster_steps(builds)
+        for group in groups:
+            for lane, step in group_steps(group, builds):
+                lanes[lane].append(step)
+        if "backend" in groups:
             measured = cluster_coverage_steps(scratch, builds)
-        for lane, step in group_steps(groups, builds):
-            lanes[lane].append(step)
         done = run([] if only else lint_steps(), scratch)
         done += run_beside(lanes, scratch)
     return [*done, *run(measured, scratch)]
@@ -220,12 +240,11 @@ class Builds:
         self.programs = _build("the cluster's programs", "prepare")
         self.images = _build("images", "prepare-images")
         self.s3 = _build("the S3 server", "prepare-s3")
-        self.arena = _build("Arena", "prepare-arena")
-        self.queues = _build("Kueue, metrics server", "prepare-queues")
+        self.queues = _build("Arena, Kueue, metrics server", "prepare-queues")
 
-    def steps(self, groups: list[str]) -> list[Step]:
+    def steps(self, groups: Sequence[str]) -> list[Step]:
         """Return those that are needed, in the order in which they are run."""
-        wanted = [self.programs, self.images, self.arena, self.s3]
+        wanted = [self.s3, self.programs, self.images]
         return [*wanted, self.queues] if "queues" in groups else wanted
 
 
@@ -244,107 +263,102 @@ def lint_steps() -> list[Step]:
     ]
 
 
-def machine_steps(builds: Builds) -> list[Step]:
-    """Return the steps that run the code here; tests that ask for the cluster are skipped where there is none."""
-    of_groups = [path for paths in GROUPS.values() for path in paths]
-    elsewhere = (*EITHER_ENVIRONMENT, *ONLY_KFP, *ONLY_CLUSTER, STACK, *NEEDS_S3, *of_groups)
-    rest = tuple(f"--ignore={folder}" for folder in dict.fromkeys(elsewhere))
-    pure = [f"{name}{end}" for name in PURE for end in (".py", "/*")]
+def check_steps(*measured: str) -> list[Step]:
+    """Return the steps that run the code on this machine as anybody may; `measured` are options for the core's."""
     return [
-        Step("core", (*PYTEST, *WITHOUT_CLUSTER, *MEASURED), is_test=True, folders=EITHER_ENVIRONMENT),
+        Step("core", (*PYTEST, *WITHOUT_CLUSTER, *measured), is_test=True, folders=CORE),
+        Step("adapters", (*PYTEST, *WITHOUT_CLUSTER, *_without(WITH_S3[:2])), is_test=True, folders=ADAPTERS),
+    ]
+
+
+def machine_steps() -> list[Step]:
+    """Return the steps that need nothing built."""
+    pure = [f"{name}{end}" for name in PURE for end in (".py", "/*")]
+    core, *others = check_steps(*MEASURED)
+    return [
+        core,
         Step("every branch of the pure modules", covered(100, *pure)),
         Step("coverage of local", covered(BACKEND_COVERAGE, "local/*")),
-        Step("Kubeflow Pipelines", PYTEST_KFP, is_test=True, folders=ONLY_KFP),
-        Step("adapters, examples", (*PYTEST, *rest), is_test=True),
-        Step("data in a bucket", PYTEST, is_test=True, folders=NEEDS_S3, needs=builds.s3),
-        Step("specs on the cluster", PYTEST, is_test=True, folders=(SPECS,), needs=builds.images),
+        Step("Kubeflow Pipelines", PYTEST_KFP, is_test=True, folders=KFP),
+        *others,
     ]
 
 
 def stack_steps(builds: Builds) -> list[Step]:
-    """Return the steps that start a whole Airflow, and those on the cluster whose pods ask for no cores."""
-    arrival = f"{STACK}/test_data_arrival.py"
-    contract = (*PYTEST, *ON_CLUSTER, *MEASURED)
+    """Return the gate's steps that start a whole Airflow."""
+    arrival = gate(*WITH_S3)
+    rest = tuple(test for test in gate(STACK) if test not in arrival)
     return [
-        Step("a whole Airflow", (*PYTEST, f"--ignore={arrival}"), is_test=True, folders=(STACK,)),
-        Step("data that arrives at a whole Airflow", PYTEST, is_test=True, folders=(arrival,), needs=builds.s3),
-        Step(
-            "the contract on the cluster",
-            contract,
-            is_test=True,
-            folders=EITHER_ENVIRONMENT,
-            measures="contract",
-            needs=builds.images,
-        ),
+        Step("promises of a whole Airflow", PYTEST, is_test=True, folders=rest),
+        Step("promises of arriving data", PYTEST, is_test=True, folders=arrival, needs=builds.s3),
     ]
 
 
 def cluster_steps(builds: Builds) -> list[Step]:
-    """Return the steps that run code on the cluster: most of their time they wait for pods."""
-    of_groups = tuple(f"--ignore={path}" for paths in GROUPS.values() for path in paths)
+    """Return the gate's steps that run code on the cluster: most of their time they wait for pods."""
+    folders = {"Airflow on the cluster": AIRFLOW_ON_CLUSTER, "the back-end": BACKEND}
+    airflow, backend = (
+        Step(f"promises of {name}", PYTEST, is_test=True, folders=gate(folder), needs=builds.images)
+        for name, folder in folders.items()
+    )
+    pipelines = gate(KFP_ON_CLUSTER)
     return [
-        Step(
-            "the back-end on the cluster",
-            (*PYTEST, *MEASURED, *of_groups, f"--ignore={SPECS}"),
-            is_test=True,
-            folders=(_BACKEND,),
-            measures="backend",
-            needs=builds.arena,
-        ),
-        Step("Airflow on the cluster", PYTEST, is_test=True, folders=("tests/airflow_cluster",), needs=builds.images),
-        Step(
-            "Kubeflow Pipelines on the cluster",
-            (*PYTEST_KFP, *of_groups),
-            is_test=True,
-            folders=("tests/kfp_cluster",),
-            needs=builds.images,
-        ),
+        backend,
+        airflow,
+        Step("promises of pipelines", PYTEST_KFP, is_test=True, folders=pipelines, needs=builds.images),
     ]
 
 
-def group_steps(groups: list[str], builds: Builds) -> list[tuple[str, Step]]:
-    """Return the steps of the groups, each with the lane that it belongs to."""
-    steps = {
-        "queues": [("cluster", _group("queues", needs=builds.queues))],
-        "kinds": [("cluster", _group("kinds", needs=builds.images))],
-        "second-cluster": [("cluster", _group("second-cluster", needs=builds.images))],
-        "demos": [("stack", _group("demos"))],
-        "images": [
-            ("machine", _group("images", folders=GROUPS["images"][:2])),
-            ("cluster", _group("images", PYTEST_KFP, folders=GROUPS["images"][2:], needs=builds.images)),
-        ],
-        "faults": [
-            ("stack", _group("faults", folders=GROUPS["faults"][:1], needs=builds.images)),
-            ("cluster", _group("faults", PYTEST_KFP, folders=GROUPS["faults"][1:], needs=builds.images)),
-        ],
-        "oldest-kfp": [("machine", _group("oldest-kfp", PYTEST_KFP_OLDEST))],
-    }
-    return [step for group in groups for step in steps[group]]
+def group_steps(group: str, builds: Builds) -> list[tuple[str, Step]]:
+    """Return the steps of a group, each with the lane that it belongs to."""
+    paths, images = GROUPS[group], builds.images
+    lanes = {"arrival": ("machine", builds.s3), "specs": ("machine", images), "demos": ("stack", None)}
+    if group == "airflow":
+        on_cluster = _group(group, AIRFLOW_ON_CLUSTER, needs=images)
+        return [("stack", _group(group, STACK, needs=images)), ("cluster", on_cluster)]
+    if group == "backend":
+        marked = (*ON_CLUSTER, *MEASURED)
+        contract = _group(group, *CORE, *ADAPTERS, options=marked, measures="contract", needs=images)
+        on_cluster = _group(group, BACKEND, options=MEASURED, measures="backend", needs=images)
+        return [("stack", contract), ("cluster", on_cluster)]
+    if group == "pipelines":
+        on_cluster = _group(group, KFP_ON_CLUSTER, command=PYTEST_KFP, needs=images)
+        return [("machine", _group(group, *KFP, command=PYTEST_KFP_OLDEST)), ("cluster", on_cluster)]
+    if group in {"images", "faults"}:  # the last path needs kfp, too
+        on_cluster = _group(group, paths[-1], command=PYTEST_KFP, needs=images)
+        return [("stack", _group(group, *paths[:-1], needs=images)), ("cluster", on_cluster)]
+    lane, needs = lanes.get(group, ("cluster", builds.queues if group == "queues" else images))
+    return [(lane, _group(group, *paths, needs=needs))]
 
 
 def _group(
-    name: str,
-    command: tuple[str, ...] = PYTEST,
-    *,
-    folders: tuple[str, ...] | None = None,
+    group: str,
+    *paths: str,
+    command: Sequence[str] = PYTEST,
+    options: Sequence[str] = (),
+    measures: str = "coverage",
     needs: Step | None = None,
 ) -> Step:
-    folders = folders or GROUPS[name]
-    return Step(f"group {name}: {folders[0]} …", command, is_test=True, folders=folders, needs=needs)
+    """Return the step of these paths without what the gate and later groups run."""
+    later = [*GROUPS][[*GROUPS].index(group) + 1 :]
+    elsewhere = tuple(path for other in later for path in GROUPS[other] if path.startswith(paths) and path not in paths)
+    gates = tuple(f"--deselect={test}" for test in gate(*paths))
+    whole = (*command, *options, *_without(elsewhere), *gates)
+    return Step(f"group {group}: {paths[0]} …", whole, is_test=True, folders=paths, measures=measures, needs=needs)
+
+
+def _without(paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"--ignore={path}" for path in paths)
 
 
 def cluster_coverage_steps(scratch: Path, builds: Builds) -> list[Step]:
     """Return the steps that put together what was measured on the cluster."""
     files = tuple(str(scratch / name) for name in ("contract", "backend"))
     combine = (*COVERAGE, "combine", "--quiet", *files)
+    covers = covered(BACKEND_COVERAGE, "kubernetes/*")
     return [
         Step("what was measured on the cluster", combine, measures="cluster", needs=builds.images),
-        Step(
-            "coverage of kubernetes",
-            covered(BACKEND_COVERAGE, "kubernetes/*"),
-            measures="cluster",
-            needs=builds.images,
-        ),
+        Step("coverage of kubernetes", covers, measures="cluster", needs=builds.images),
     ]
 
 

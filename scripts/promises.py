@@ -1,9 +1,9 @@
-"""Checks that the tests of `tests/promises.md` were run."""
+"""Reads `tests/promises.md`: each promise, the test that proves it on a real part, and the group that it belongs to."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from steps import ROOT
 
@@ -15,19 +15,47 @@ if TYPE_CHECKING:
 _ROW = re.compile(r"^\| (?P<promise>.+?) \| `(?P<test>tests/\S+)` \| (?P<group>[\w-]*) *\|$", re.MULTILINE)
 
 
+class Promise(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+        promise: a sentence.
+        test: the id of the test that proves it; all its cases count.
+        group: whose run includes the test; empty for `make test`.
+    """
+
+    promise: str
+    test: str
+    group: str
+
+    def is_proved_by(self, test: str) -> bool:
+        """Tell whether this id is the test, or one of its cases."""
+        return test == self.test or test.startswith(f"{self.test}[")
+
+
+def promises() -> list[Promise]:
+    """Return the rows of the table."""
+    return [Promise(**row.groupdict()) for row in _ROW.finditer((ROOT / "tests" / "promises.md").read_text())]
+
+
+def gate(*folders: str) -> tuple[str, ...]:
+    """Return the ids of the tests in these folders that `make test` runs."""
+    return tuple(row.test for row in promises() if not row.group and row.test.startswith(folders))
+
+
 def unproved(steps: Iterable[Step], groups: Sequence[str]) -> list[str]:
     """Return a line for each promise whose test did not run in these steps, or was skipped.
 
     Args:
         steps: that have ended.
-        groups: whose tests were run; "" stands for those of no group.
+        groups: whose tests were run; "" stands for `make test`.
     """
     outcomes = [(each["test"], each["outcome"]) for step in steps for each in step.times if "test" in each]
     lines = []
-    for row in _ROW.finditer((ROOT / "tests" / "promises.md").read_text()):
-        if row["group"] not in groups:
+    for row in promises():
+        if row.group not in groups:
             continue
-        seen = {outcome for test, outcome in outcomes if test == row["test"] or test.startswith(f"{row['test']}[")}
+        seen = {outcome for test, outcome in outcomes if row.is_proved_by(test)}
         if not seen or "skipped" in seen:
-            lines.append(f"UNPROVED {row['promise']}: {row['test']} was {'skipped' if seen else 'not run'}")
+            lines.append(f"UNPROVED {row.promise}: {row.test} was {'skipped' if seen else 'not run'}")
     return lines

@@ -99,7 +99,7 @@ class Step:
     def _run(self, scratch: Path, lane: str) -> None:
         print(f"\n── {self.name}", flush=True)
         report = scratch / f"{self.name.replace(' ', '-')}.xml"
-        folders = [folder for folder in self.folders if (ROOT / folder).exists()]
+        folders = [folder for folder in self.folders if (ROOT / folder.partition("::")[0]).exists()]
         command = [*self.command, *folders, *([f"--junitxml={report}"] if self.is_test else [])]
         times = report.with_suffix(".jsonl")
         started = time.monotonic()
@@ -207,7 +207,7 @@ def _failures(report: Path, times: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _why(failure: ET.Element) -> str:
     said = [line for line in (failure.text or "").splitlines() if line.startswith(_SAID)]
-    return "\n".join(line.removeprefix(_SAID) for line in said) or failure.get("message") or ""
+    return "\n".join(line.removeprefix(_SAID) for line in said) or failure.text or failure.get("message") or ""
 
 
 def _shortened(message: str) -> str:

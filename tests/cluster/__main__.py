@@ -72,14 +72,9 @@ def prepare_s3(cluster: Cluster) -> None:
     cluster.programs.build(Progress(), [binaries.MINIO])
 
 
-def prepare_arena(cluster: Cluster) -> None:
-    """Build Arena's command line, which tests speak to the cluster with."""
-    cluster.programs.build(Progress(), [binaries.ARENA])
-
-
 def prepare_queues(cluster: Cluster) -> None:
-    """Build what only some tests put into the cluster: Kueue, the metrics server."""
-    cluster.programs.build(Progress(), [binaries.KUEUE, binaries.METRICS_SERVER])
+    """Build what only some tests need: Arena's command line, Kueue, the metrics server."""
+    cluster.programs.build(Progress(), [binaries.ARENA, binaries.KUEUE, binaries.METRICS_SERVER])
 
 
 def hold(cluster: Cluster) -> None:
@@ -142,7 +137,6 @@ WORDS: dict[str, Callable[[Cluster], None]] = {
     "prepare": prepare,
     "prepare-images": prepare_images,
     "prepare-s3": prepare_s3,
-    "prepare-arena": prepare_arena,
     "prepare-queues": prepare_queues,
     "images": images,
     "hold": hold,

@@ -1,4 +1,4 @@
-"""A TensorBoard beside a real job, through the API server and by Arena; and without the right to it."""
+"""A TensorBoard beside a real job, through the API server; and without the right to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from cluster import arena
 from cluster.images import INIT_IMAGE
 from cluster.shell import bare_environment, wait_until
 from cluster.tenants import service_account
@@ -24,7 +23,6 @@ from kubernetes_backend.terminal import Terminal, terminal_of
 from rbac import rules, rules_of_kinds, tensorboard_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from cluster.boot import Cluster
@@ -130,10 +128,8 @@ def names(terminal: Terminal, kind: str) -> list[str]:
     return [each["metadata"]["name"] for each in terminal.cluster.kubectl.list(kind, namespace=terminal.namespace)]
 
 
-def test_a_tensorboard_stands_beside_a_job_while_it_trains(
-    terminal: Terminal, digits_image: str, tell: Callable[[str], None], tmp_path: Path
-) -> None:
-    """Its URL is in `get`, `list` and Arena's `get`; `ptjob tensorboard` reaches it, and afterwards what was written.
+def test_a_tensorboard_stands_beside_a_job_while_it_trains(terminal: Terminal, digits_image: str) -> None:
+    """Its URL is in `get` and `list`; `ptjob tensorboard` reaches it, and afterwards what was written.
 
     On a claim that one node can mount, so it ends with the training. A pod that was started for somebody who looks goes
     when the looking ends.
@@ -151,16 +147,10 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(
     (listed,) = json.loads(terminal.ptjob("list", "-o", "json").stdout)
     with Looking(terminal, "curves") as looking:
         seen, beside, ended = looking.tags(), lookers(terminal), looking.end(signal.SIGINT)
-    program = arena.ensure_built(terminal.cluster, tell)
-    home = bare_environment(tmp_path, KUBECONFIG=str(terminal.cluster.layout.kubeconfig))
-    said = subprocess.run(
-        [str(program), "get", "curves", *there], env=home, capture_output=True, text=True, check=True
-    ).stdout
 
     assert list(seen.values()) == [{"loss": {"displayName": "", "description": ""}}], seen
     assert (ended[0], beside) == (0, []), ended
     assert listed["tensorboard_url"] == shown
-    assert shown.rstrip("/") in said, said
 
     terminal.cluster.kubectl.let_end("curves-master-0", "sh", "-c", "kill 1", namespace=terminal.namespace)
     followed = terminal.ptjob("follow", "curves")
