@@ -41,8 +41,11 @@ ON_CLUSTER = ("-m", f"cluster and {WITHOUT_SOAK}")
 CORE = ("tests/core", "tests/contract", "tests/cli")
 """Need neither Airflow nor PyTorch; their tests marked `cluster` run in the group `backend`."""
 
-ADAPTERS = ("tests/airflow_adapter", "tests/ledger", "tests/digits", "tests/guides")
+ADAPTERS = ("tests/airflow_adapter", "tests/digits", "tests/guides")
 """Need Airflow's and PyTorch's packages, and processes of this machine; likewise."""
+
+LEDGER = ("tests/ledger",)
+"""Needs a PostgreSQL server."""
 
 KFP = ("tests/kfp_adapter",)
 STACK = "tests/airflow_stack"
@@ -181,7 +184,7 @@ def main(arguments: list[str]) -> int:
 
 def unclaimed() -> list[str]:
     """Return a line for each file of tests that no step runs."""
-    claimed = (*CORE, *ADAPTERS, *KFP, *(path for paths in GROUPS.values() for path in paths))
+    claimed = (*CORE, *ADAPTERS, *KFP, *LEDGER, *(path for paths in GROUPS.values() for path in paths))
     files = (str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("tests/*/test_*.py")))
     return [f"UNCLAIMED {file}: no step of scripts/check.py runs it" for file in files if not file.startswith(claimed)]
 
@@ -281,6 +284,7 @@ def machine_steps() -> list[Step]:
         Step("coverage of local", covered(BACKEND_COVERAGE, "local/*")),
         Step("Kubeflow Pipelines", PYTEST_KFP, is_test=True, folders=KFP),
         *others,
+        Step("ledger", PYTEST, is_test=True, folders=LEDGER),
     ]
 
 

@@ -35,16 +35,14 @@ _BACKEND = "/usr/lib/git-core/git-http-backend"
 
 def ensure_programs() -> None:
     """Have the servers on this machine; where they cannot be, the test is skipped and says why."""
-    import pytest  # noqa: PLC0415 - the server itself, which runs this file, has the standard library alone
-
-    from cluster import boot, debian  # noqa: PLC0415 - as above
+    from cluster import boot, debian  # noqa: PLC0415 - the server itself, which runs this file, has the library alone
+    from cluster.fixtures import skip_because  # noqa: PLC0415 - as above
 
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if not missing:
         return
     reason = boot.not_root() or debian.unmet()
-    if reason:
-        pytest.skip(f"{', '.join(missing)}: not installed ({reason})")
+    skip_because(f"{', '.join(missing)}: not installed ({reason})" if reason else "")
     debian.install(PACKAGES, lambda _: None)
 
 

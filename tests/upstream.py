@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+
+from cluster.fixtures import skip_because
 
 MODULE = Path(__file__).parent / "upstream_examples"
 GO = shutil.which("go")
 
 
 def skip_without_go() -> None:
-    """Skip the module or test that calls this where there is no Go; PTJOB_REQUIRE_GO=1 lets it fail later instead."""
-    if GO is None and not os.environ.get("PTJOB_REQUIRE_GO"):
-        pytest.skip("Go is not installed: training-operator's module is not read", allow_module_level=True)
+    """Skip the module or test that calls this where there is no Go; where a cluster is required, that is an error."""
+    skip_because("" if GO else "Go is not installed: training-operator's module is not read")
 
 
 def folder() -> Path:
     """Return the folder of the module in Go's cache; Go downloads and verifies it once."""
-    assert GO is not None, "PTJOB_REQUIRE_GO is set, but Go is not installed"
+    assert GO is not None
     command = [GO, "mod", "download", "-json", "github.com/kubeflow/training-operator"]
     done = subprocess.run(command, cwd=MODULE, check=False, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -128,7 +128,7 @@ class Binaries:
         unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=self.root))
         command = ["go", "build", "-trimpath", "-ldflags", family.ldflags, "-o", f"{unfinished}/", family.package]
         try:
-            run(["nice", *command], cwd=family.folder, env=go_environment(), timeout=BUILD_TIMEOUT)
+            run(command, cwd=family.folder, env=go_environment(), timeout=BUILD_TIMEOUT)
             unfinished.chmod(0o755)
             unfinished.rename(self.folder(family))
         finally:

@@ -55,7 +55,7 @@ class Buildah:
     def __call__(self, *words: str, timeout: float = 900) -> str:
         """Return what a buildah command printed."""
         folders = ["--root", str(self.store), "--runroot", str(self._state), "--storage-driver", "overlay"]
-        return run(["nice", "unshare", "--mount", "buildah", *folders, *words], timeout=timeout)
+        return run(["unshare", "--mount", "buildah", *folders, *words], timeout=timeout)
 
     def has(self, name: str, label: str = "") -> bool:
         """Tell whether there is an image of this name, with this label if one is named."""
@@ -142,7 +142,7 @@ class Base:
         include = f"--include={','.join(self.packages)}"
         mirror = [address] if (address := debian.archive()) else []
         command = ["mmdebstrap", "--quiet", "--variant=minbase", *excluded, *repairs, include, self.suite, str(root)]
-        run(["nice", "unshare", "--mount", *command, *mirror], timeout=1800)
+        run(["unshare", "--mount", *command, *mirror], timeout=1800)
 
 
 def key_of(*parts: str) -> str:

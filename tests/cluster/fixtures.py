@@ -108,7 +108,7 @@ def skip_because(reason: str) -> None:
     if reason and os.environ.get(REQUIRED) == "1":
         pytest.fail(f"{REQUIRED}=1, but {reason}", pytrace=False)
     if reason:
-        pytest.skip(reason)
+        pytest.skip(reason, allow_module_level=True)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import postgresql
+from cluster.fixtures import skip_because
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +22,7 @@ if importlib.util.find_spec("sqlalchemy") is None:
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """Have a PostgreSQL."""
-    if unmet := postgresql.unmet():
-        pytest.skip(unmet)
+    skip_because(postgresql.unmet())
     with postgresql.database() as address:
         yield address
 
