@@ -18,7 +18,7 @@ import httpx
 from cluster import binaries
 from cluster.binaries import MINIO, Binaries
 from cluster.layout import Layout
-from cluster.shell import ClusterFailed, bare_environment, last_lines, locked, wait_until
+from cluster.shell import ClusterFailed, bare_environment, last_lines, wait_until
 from demo.processes import end_processes, session_processes
 from demo.stack import free_port
 
@@ -48,9 +48,7 @@ def store(tell: Callable[[str], None] = lambda _: None) -> Iterator[Minio]:
     """
     layout = Layout.of(os.environ)
     if built() is None:
-        layout.cache.mkdir(parents=True, exist_ok=True)
-        with locked(layout.cache / "minio.lock"):
-            Binaries(layout.binaries).build(tell, [MINIO])
+        Binaries(layout.binaries).build(tell, [MINIO])
     program = built()
     if program is None:
         raise ClusterFailed(f"the build of {MINIO.name} brought no program")

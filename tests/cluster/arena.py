@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cluster.binaries import ARENA, module_folder
-from cluster.shell import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +19,7 @@ def ensure_built(cluster: Cluster, tell: Callable[[str], None]) -> Path:
     Raises:
         ClusterFailed: it cannot be built; with the end of what Go said.
     """
-    with locked(cluster.layout.cache / "arena.lock"):
-        cluster.programs.build(tell, [ARENA])
+    cluster.programs.build(tell, [ARENA])
     return cluster.programs.folder(ARENA) / "arena"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.layout import BINARIES
-from cluster.shell import ClusterFailed, reminding, run, spoken
+from cluster.shell import ClusterFailed, locked, reminding, run, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,7 +106,7 @@ class Binaries:
         return [family for family in families if not self.folder(family).exists()]
 
     def build(self, tell: Callable[[str], None], families: Sequence[Family] = FAMILIES) -> None:
-        """Build what is missing of these families; all of it is there afterwards.
+        """Build what is missing of these families, each once however many ask; all of it is there afterwards.
 
         Raises:
             ClusterFailed: a build failed; with the end of what Go said.
@@ -116,15 +116,15 @@ class Binaries:
             rest = spoken(sum(later.estimate for later in missing[place:]))
             what = f"building {family.name}"
             tell(f"{what} (about {spoken(family.estimate)} on two cores, once; all that is missing: {rest})")
-            with reminding(tell, what):
-                self._build(family)
+            with reminding(tell, what), locked(self.root / f"{family.name}.lock"):
+                if self.missing([family]):  # whoever had the lock may have built it
+                    self._build(family)
 
     def ensure(self, families: Sequence[Family], tell: Callable[[str], None]) -> None:
         """Build those of these families that are not there; see `build`."""
         self.build(tell, families)
 
     def _build(self, family: Family) -> None:
-        self.root.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=self.root))
         command = ["go", "build", "-trimpath", "-ldflags", family.ldflags, "-o", f"{unfinished}/", family.package]
         try:
