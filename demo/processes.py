@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from demo.infrastructure import InfrastructureFailed
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 LOG_TAIL_LINES = 40
 
 
-class StackFailed(RuntimeError):
+class StackFailed(InfrastructureFailed):
     """A component ended or did not become healthy; the text ends with the tail of its log."""
 
 

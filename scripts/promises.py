@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from steps import ROOT
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from steps import Step
 
 _ROW = re.compile(r"^\| (?P<promise>.+?) \| `(?P<test>tests/\S+)` \| (?P<group>[\w-]*) *\|$", re.MULTILINE)
+
+_MOST, _LONGEST = 3, timedelta(days=7)
 
 
 class Promise(NamedTuple):
@@ -41,6 +45,18 @@ def promises() -> list[Promise]:
 def gate(*folders: str) -> tuple[str, ...]:
     """Return the ids of the tests in these folders that `make test` runs."""
     return tuple(row.test for row in promises() if not row.group and row.test.startswith(folders))
+
+
+def loose_quarantine(today: date) -> list[str]:
+    """Return a line for each entry of `tests/quarantine.toml` that is not allowed."""
+    entries = tomllib.loads((ROOT / "tests" / "quarantine.toml").read_text()).get("quarantined", [])
+    lines = [f"QUARANTINE has {len(entries)} tests; at most three are allowed"] if len(entries) > _MOST else []
+    for entry in entries:
+        if not today <= entry["expires"] <= today + _LONGEST:
+            lines.append(f"QUARANTINE of {entry['test']} ends on {entry['expires']}: not within a week from today")
+        if any(row.is_proved_by(entry["test"]) for row in promises()):
+            lines.append(f"QUARANTINE of {entry['test']}: it proves a promise")
+    return lines
 
 
 def unproved(steps: Iterable[Step], groups: Sequence[str]) -> list[str]:

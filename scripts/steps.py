@@ -50,6 +50,7 @@ class Step:
         code: the exit code, once it has ended.
         seconds: wall-clock time.
         cpu_seconds: user and system time of the command and of the processes that it waited for.
+        repeated: a line for each test that ran twice, because what stands around it did not come up the first time.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Step:
     cpu_seconds: float = 0
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
     times: list[dict[str, Any]] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -98,16 +100,34 @@ class Step:
 
     def _run(self, scratch: Path, lane: str) -> None:
         print(f"\n── {self.name}", flush=True)
-        report = scratch / f"{self.name.replace(' ', '-')}.xml"
-        folders = [folder for folder in self.folders if (ROOT / folder.partition("::")[0]).exists()]
-        command = [*self.command, *folders, *([f"--junitxml={report}"] if self.is_test else [])]
-        times = report.with_suffix(".jsonl")
         started = time.monotonic()
-        self.code, self.cpu_seconds = _run(command, _environment(scratch / self.measures, times), lane)
+        folders = [folder for folder in self.folders if (ROOT / folder.partition("::")[0]).exists()]
+        self._run_once(scratch, lane, folders, "first")
+        if broken := {each["broken"]: each["why"] for each in self.times if "broken" in each}:
+            self._repeat(scratch, lane, broken)
         self.seconds = time.monotonic() - started
+
+    def _run_once(self, scratch: Path, lane: str, targets: Sequence[str], number: str) -> None:
+        report = scratch / f"{self.name.replace(' ', '-').replace('/', '-')}-{number}.xml"
+        command = [*self.command, *targets, *([f"--junitxml={report}"] if self.is_test else [])]
+        times = report.with_suffix(".jsonl")
+        self.code, used = _run(command, _environment(scratch / self.measures, times), lane)
+        self.cpu_seconds += used
         if self.is_test:
             self.times = _times(times)
             self.counts, self.failures = _counts(report), _failures(report, self.times)
+
+    def _repeat(self, scratch: Path, lane: str, broken: Mapping[str, str]) -> None:
+        """Run those tests once more for which what stands around them did not come up; twice in a row is red."""
+        code, times, counts, failures = self.code, self.times, self.counts, self.failures
+        self.repeated = [f"REPEATED {test}: {why.strip().splitlines()[0]}" for test, why in broken.items()]
+        print(f"\n── {self.name}: repeated", *self.repeated, sep="\n", flush=True)
+        self._run_once(scratch, lane, [*broken], "second")
+        kept = [each for each in failures if not each.startswith(tuple(f"FAILED {_in_xml(test)}:" for test in broken))]
+        self.code = code if kept else self.code
+        self.failures = [*kept, *self.failures]
+        self.times = [*(each for each in times if each.get("test") not in broken), *self.times]
+        self.counts += counts - Counter(failed=len(failures) - len(kept))
 
 
 def run(steps: Sequence[Step], scratch: Path) -> list[Step]:
@@ -146,6 +166,7 @@ def summary(steps: Sequence[Step]) -> str:
         return "\n".join(lines)
     skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
     failures = [each for step in steps for each in step.failures]
+    failures += [each for step in steps for each in step.repeated]
     last = f"{total['passed']} passed, {total['failed']} failed{skipped}"
     return "\n".join([*lines, "", *_slowest(steps), "", *failures, last])
 
@@ -203,6 +224,12 @@ def _failures(report: Path, times: Sequence[Mapping[str, Any]]) -> list[str]:
         for case, why in found
         if why is not None
     ]
+
+
+def _in_xml(test: str) -> str:
+    """Return how pytest's report names this test."""
+    path, _, name = test.partition("::")
+    return f"{path.removesuffix('.py').replace('/', '.')}::{name}"
 
 
 def _why(failure: ET.Element) -> str:

@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from demo.infrastructure import InfrastructureFailed
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -53,5 +55,7 @@ class Installed:
 def install(requirement: str, folder: Path, *, constraints: str = "airflow") -> Installed:
     """Make a fresh environment of the versions of `constraints/` with the wheel in it: two seconds from uv's cache."""
     command = [str(ROOT / "scripts" / "environment.sh"), "wheel", constraints, str(folder), requirement]
-    subprocess.run(command, env={**os.environ, "PYTHON": sys.executable}, check=True)
+    done = subprocess.run(command, env={**os.environ, "PYTHON": sys.executable}, check=False)
+    if done.returncode:
+        raise InfrastructureFailed(f"{requirement} was not installed: exit code {done.returncode}")
     return Installed(folder=folder)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from demo.infrastructure import InfrastructureFailed
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
@@ -37,6 +39,13 @@ class Timings:
         self._outcome = "passed"
         with self._measured(0.0, test=item.nodeid):
             return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+        """Write which test could not begin because of what stands around it; `scripts/steps.py` repeats it once."""
+        if call.when == "setup" and call.excinfo is not None and call.excinfo.errisinstance(InfrastructureFailed):
+            self._write(broken=item.nodeid, why=str(call.excinfo.value))
+        return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the outcome of a test from that of its phases."""

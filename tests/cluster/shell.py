@@ -12,6 +12,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from demo.infrastructure import InfrastructureFailed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
@@ -20,7 +22,7 @@ T = TypeVar("T")
 TAIL_LINES = 30
 
 
-class ClusterFailed(RuntimeError):
+class ClusterFailed(InfrastructureFailed):
     """A part of the cluster did not do what it had to; the text says which, and ends with the last lines it wrote."""
 
 
