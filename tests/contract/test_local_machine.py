@@ -571,6 +571,7 @@ async def test_an_elastic_torchrun_meets_at_the_jobs_own_port(machine: Callable[
     assert "world 2" in text
 
 
+@pytest.mark.soak
 async def test_submitting_is_quick(machine: Callable[..., World]) -> None:
     """The first process runs well within half a second (on a busy machine: two)."""
     world = machine()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from worlds import World
 
 
+@pytest.mark.soak
 async def test_a_line_can_be_read_while_it_is_written(world: World) -> None:
     """Within a second of being printed; only the first lines may wait for the word that the container runs."""
     program = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.5)"
