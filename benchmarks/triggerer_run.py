@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import meter
 from benchmarks.polling import until
-from benchmarks.process import TESTS, put_first
+from benchmarks.process import SEARCHED, put_first
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -109,7 +109,7 @@ def _environment(scratch: Path) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PTJOB_", "KUBE"))}
     return {
         **ours,
-        "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}",
+        "PYTHONPATH": SEARCHED,
         "AIRFLOW_HOME": str(scratch / "home"),
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(scratch / "logs"),
         "AIRFLOW__PTJOB__BACKEND": "kubernetes",

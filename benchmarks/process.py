@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from benchmarks.contender import Assignment
 
-TESTS = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
+SEARCHED = f"{ROOT / 'tests'}{os.pathsep}{ROOT}"
+"""The PYTHONPATH of contenders."""
+
 NICENESS = -10
 """Contenders go before the API server, which shares this machine's cores with them: its load must not be their lag."""
 
@@ -156,7 +159,7 @@ async def _started(kind: Kind, assignment: Path, errors: IO[bytes]) -> asyncio.s
         stderr=errors,
         limit=_LONGEST_LINE,
         start_new_session=True,
-        env={**ours, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}", "AIRFLOW_HOME": str(assignment.parent)},
+        env={**ours, "PYTHONPATH": SEARCHED, "AIRFLOW_HOME": str(assignment.parent)},
     )
     put_first(process.pid)
     return process

@@ -29,7 +29,7 @@ from cluster.shell import Progress
 if TYPE_CHECKING:
     from benchmarks.results import Results
 
-DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 FILES = 65_536
 """Descriptors that a triggerer with ten thousand triggers wants: one for each task's log, and connections."""
 

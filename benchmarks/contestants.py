@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.process import TESTS, Kind
+from benchmarks.process import ROOT, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PEERS = TESTS.parent / ".venv-bench" / "bin" / "python"
+PEERS = ROOT / ".venv-bench" / "bin" / "python"
 """The interpreter of the environment that `make bench` makes for what cannot live beside Airflow."""
 
 
