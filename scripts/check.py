@@ -42,14 +42,21 @@ ON_CLUSTER = ("-m", f"cluster and {WITHOUT_SOAK}")
 CORE = ("tests/core", "tests/contract", "tests/cli")
 """Need neither Airflow nor PyTorch; their tests marked `cluster` run in the group `backend`."""
 
-ADAPTERS = ("tests/airflow_adapter", "tests/digits", "tests/guides")
+ADAPTERS = ("tests/airflow_adapter", "tests/digits", "tests/guides", "benchmarks")
 """Need Airflow's and PyTorch's packages, and processes of this machine; likewise."""
 
 LEDGER = ("tests/ledger",)
 """Needs a PostgreSQL server."""
 
 KFP = ("tests/kfp_adapter",)
-KFP_TRAINS = ("tests/kfp_adapter/test_demo.py", "tests/kfp_adapter/test_pipelines.py")
+_PIPELINES = "tests/kfp_adapter/test_pipelines.py"
+KFP_TRAINS = (
+    "tests/kfp_adapter/test_demo.py",
+    f"{_PIPELINES}::test_the_pipeline_trains_evaluates_and_promotes_what_is_better",
+    f"{_PIPELINES}::test_the_sweep_keeps_the_best_of_its_trainings",
+    f"{_PIPELINES}::test_the_curves_are_a_page_that_loads_nothing",
+    f"{_PIPELINES}::test_a_stock_component_reads_a_model_that_was_copied",
+)
 """Whole pipelines on this machine, which train with PyTorch."""
 
 STACK = "tests/airflow_stack"
@@ -286,7 +293,7 @@ def machine_steps() -> list[Step]:
         core,
         Step("every branch of the pure modules", covered(100, *pure)),
         Step("coverage of local", covered(BACKEND_COVERAGE, "local/*")),
-        Step("Kubeflow Pipelines", (*PYTEST_KFP, *_without(KFP_TRAINS)), is_test=True, folders=KFP),
+        Step("Kubeflow Pipelines", (*PYTEST_KFP, *_deselected(KFP_TRAINS)), is_test=True, folders=KFP),
         *others,
         Step("ledger", PYTEST, is_test=True, folders=LEDGER),
     ]
@@ -352,13 +359,16 @@ def _group(
     """Return the step of these paths without what the gate and later groups run."""
     later = [*GROUPS][[*GROUPS].index(group) + 1 :]
     elsewhere = tuple(path for other in later for path in GROUPS[other] if path.startswith(paths) and path not in paths)
-    gates = tuple(f"--deselect={test}" for test in gate(*paths))
-    whole = (*command, *options, *_without(elsewhere), *gates)
+    whole = (*command, *options, *_without(elsewhere), *_deselected(gate(*paths)))
     return Step(f"group {group}: {paths[0]} …", whole, is_test=True, folders=paths, measures=measures, needs=needs)
 
 
 def _without(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"--ignore={path}" for path in paths)
+
+
+def _deselected(tests: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"--deselect={test}" for test in tests)
 
 
 def cluster_coverage_steps(scratch: Path, builds: Builds) -> list[Step]:
