@@ -202,6 +202,17 @@ def http(folder: Path, net: Net = HERE, *, private: bool = False) -> Iterator[st
         yield f"http://{net.address}:{port}"
 
 
+@contextlib.contextmanager
+def dumb_http(folder: Path, net: Net = HERE) -> Iterator[str]:
+    """Serve the folder's repositories as the files they are: git's dumb transport; yields the address of the folder."""
+    for bare in folder.glob("*.git"):
+        git(bare, "update-server-info")
+    port = net.free_port()
+    command = [sys.executable, "-m", "http.server", str(port), f"--bind={net.address}", f"--directory={folder}"]
+    with net.running(command, port, folder / f"dumb-http-{port}.log"):
+        yield f"http://{net.address}:{port}"
+
+
 class _GitHandler(BaseHTTPRequestHandler):
     folder: str
     private: bool

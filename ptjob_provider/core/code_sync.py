@@ -62,6 +62,7 @@ _LASTING = (
     r"|[Rr]epository .*not found|couldn't find remote ref|Access denied|auth failed|Unknown module"
     r"|No such file or directory|error: 40[134]"
 )
+_NOT_SHALLOW = r"not support (?:shallow|--depth)|expected shallow"  # dumb HTTP, and servers that know no such request
 _HELPER = '!f() { test "$1" = get || exit 0; printf "username=%s\\npassword=%s\\n" "$SYNC_USER" "$SYNC_PASS"; }; f'
 _ADVICE = (
     (r"Host key verification failed", "the Secret's known_hosts does not know that host by this key"),
@@ -77,11 +78,12 @@ _ADVICE = (
 
 
 class SyncFailed(Exception):
-    """The code is not there; `temporary` says whether a retry may help."""
+    """The code is not there; `temporary`: a retry may help; `needs_all`: the server gives no part of the history."""
 
-    def __init__(self, text: str, *, temporary: bool = False) -> None:
+    def __init__(self, text: str, *, temporary: bool = False, needs_all: bool = False) -> None:
         super().__init__(text)
         self.temporary = temporary
+        self.needs_all = needs_all
 
 
 class Asked:
@@ -212,7 +214,8 @@ def _git(asked: Asked, folder: Path) -> dict[str, str]:
     _checkout(git, asked)
     if (submodules := asked.text("SUBMODULES") or "recursive") != "off":
         recursive = ["--recursive"] if submodules == "recursive" else []
-        git("submodule", "--quiet", "update", "--init", *recursive, *_depth(asked.depth))
+        # The depth is ours alone to say: a server may refuse what .gitmodules recommends.
+        git("submodule", "--quiet", "update", "--init", "--no-recommend-shallow", *recursive, *_depth(asked.depth))
     return {"git_revision": git("rev-parse", "HEAD").strip(), "path": str(target), "source": url}
 
 
@@ -283,8 +286,15 @@ class _Git:
         self._timeout = timeout
 
     def __call__(self, *words: str) -> str:
-        """Return what it printed."""
-        return _run(["git", "-C", str(self._folder), *words], self._environ, self._timeout)
+        """Return what it printed; a server that refuses a part of the history is asked for all of it."""
+        try:
+            return _run(["git", "-C", str(self._folder), *words], self._environ, self._timeout)
+        except SyncFailed as error:
+            without_depth = [word for word in words if not word.startswith("--depth=")]
+            if not error.needs_all or len(without_depth) == len(words):
+                raise
+        _say("the server gives no part of the history: the whole history is fetched", ())
+        return self(*without_depth)
 
 
 def repository_name(source: str) -> str:
@@ -393,7 +403,8 @@ def _run(words: Sequence[str], environ: Mapping[str, str], timeout: float) -> st
     if done.returncode == 0:
         return done.stdout.decode("utf-8", "replace")
     said = done.stderr.decode("utf-8", "replace").strip()
-    raise SyncFailed(_explained(words[0], said), temporary=_is_temporary(said))
+    needs_all = bool(re.search(_NOT_SHALLOW, said))
+    raise SyncFailed(_explained(words[0], said), temporary=_is_temporary(said), needs_all=needs_all)
 
 
 def _is_temporary(said: str) -> bool:

@@ -58,6 +58,12 @@ def url(repository: Repository) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
+def dumb_url(repository: Repository) -> Iterator[str]:
+    with code_servers.dumb_http(repository.path.parent) as address:
+        yield f"{address}/mnist.git"
+
+
+@pytest.fixture(scope="module")
 def private_url(repository: Repository) -> Iterator[str]:
     with code_servers.http(repository.path.parent, private=True) as address:
         yield f"{address}/mnist.git"
@@ -140,6 +146,44 @@ def test_the_history_is_as_deep_as_asked_for(url: str, tmp_path: Path) -> None:
 
     assert (shallow, code_servers.git(tmp_path / "code" / "mnist", "rev-list", "--count", "HEAD")) == ("1", "2")
     assert (found.code, found.part) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "revision"),
+    [
+        ({}, "main"),
+        ({"GIT_SYNC_BRANCH": "other", "GIT_SYNC_DEPTH": "3"}, "other"),
+        ({"GIT_SYNC_REV": "v1"}, "first"),
+        ({"GIT_SYNC_REV": "first"}, "first"),
+    ],
+)
+def test_a_server_that_refuses_a_part_of_the_history_gives_all_of_it(
+    settings: dict[str, str], revision: str, dumb_url: str, repository: Repository, tmp_path: Path
+) -> None:
+    """Dumb HTTP is a folder of files behind a plain web server; the log says that more is fetched than was asked."""
+    told = {name: repository.revisions.get(text, text) for name, text in settings.items()}
+
+    found = sync(tmp_path, GIT_SYNC_REPO=dumb_url, **told)
+
+    assert (found.code, found.part) == (0, True), found.said
+    assert found.report == {"git_revision": repository.revisions[revision]}
+    assert "the whole history is fetched" in found.said
+
+
+def test_a_sub_module_that_recommends_a_shallow_clone_comes_from_a_server_that_refuses_one(
+    dumb_url: str, repository: Repository, tmp_path: Path
+) -> None:
+    """The word of `.gitmodules` would make git ask for a part of the history again."""
+    work = tmp_path / "work"
+    code_servers.git(tmp_path, "clone", "--quiet", str(repository.path), str(work))
+    part = dumb_url.replace("mnist.git", "part.git")
+    (work / ".gitmodules").write_text(f'[submodule "part"]\n\tpath = part\n\turl = {part}\n\tshallow = true\n')
+    code_servers.git(work, "commit", "--quiet", "--all", "--message", "Recommend it")
+    code_servers.git(tmp_path, "clone", "--quiet", "--bare", str(work), str(tmp_path / "own" / "mnist.git"))
+    with code_servers.http(tmp_path / "own") as own:
+        found = sync(tmp_path, GIT_SYNC_REPO=f"{own}/mnist.git")
+
+    assert (found.code, found.part) == (0, True), found.said
 
 
 def test_a_private_repository_is_fetched_with_a_password(private_url: str, tmp_path: Path) -> None:
