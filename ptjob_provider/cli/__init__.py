@@ -10,14 +10,13 @@ or asked for its help; what they do is in the files beside it: `--help` answers 
 from __future__ import annotations
 
 import logging
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 from ptjob_provider.cli.lazy import LazyGroup
-from ptjob_provider.cli.place import BACKENDS, Asked, find_place
+from ptjob_provider.cli.parameters import namespaces, of_files, of_namespace
+from ptjob_provider.cli.place import BACKENDS
 from ptjob_provider.cli.printable import printable
 from ptjob_provider.core.errors import PTJobError
 
@@ -78,19 +77,6 @@ class Commands(LazyGroup):
     }
 
 
-def _of_files(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse a kubeconfig that is not there: a cluster that nobody meant would be asked instead, or none."""
-    if value is None or any(Path(path).expanduser().exists() for path in value.split(":")):
-        return value
-    raise click.BadParameter(f"{value} is not there", ctx=context, param=param)
-
-
-def _namespaces(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from ptjob_provider.cli.parameters import namespaces  # noqa: PLC0415 - only a shell asks
-
-    return namespaces(context, param, incomplete)
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--backend",
@@ -101,7 +87,7 @@ def _namespaces(context: click.Context, param: click.Parameter, incomplete: str)
     "--kubeconfig",
     "--config",
     metavar="PATH",
-    callback=_of_files,
+    callback=of_files,
     help="Of the cluster.  [default: $KUBECONFIG, else ~/.kube/config, else the pod's]",
 )
 @click.option("--context", metavar="NAME", help="Of the kubeconfig.  [default: its current one]")
@@ -119,7 +105,8 @@ def _namespaces(context: click.Context, param: click.Parameter, incomplete: str)
     "-n",
     "--namespace",
     metavar="NAME",
-    shell_complete=_namespaces,
+    callback=of_namespace,
+    shell_complete=namespaces,
     help="Of the jobs.  [default: the context's, else default]",
 )
 @click.option(
@@ -130,18 +117,13 @@ def _namespaces(context: click.Context, param: click.Parameter, incomplete: str)
     help="What this command tells of its own work.",
 )
 @click.version_option(package_name="ptjob-provider")
-@click.pass_context
-def main(click_context: click.Context, /, *, loglevel: str, **asked: Any) -> None:
+def main(*, loglevel: str, **_asked: Any) -> None:
     """Submit PyTorch training jobs and look at them, on a cluster or on this machine.
 
     Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no such job or claim, 75 try again later, 130 interrupted,
     143 told to stop.
     """
     _tell(loglevel)
-    try:
-        click_context.obj = find_place(Asked(**asked), os.environ)
-    except ValueError as error:
-        raise click.UsageError(str(error), ctx=click_context) from None
 
 
 class _PrintableFormatter(logging.Formatter):

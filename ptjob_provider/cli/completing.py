@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, TypeVar
 
-from ptjob_provider.cli.parameters import NAMESPACE
-from ptjob_provider.cli.place import Asked, Place, find_place
+import click
+
+from ptjob_provider.cli.parameters import place_in
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.lookup import find_job
@@ -16,14 +16,12 @@ from ptjob_provider.core.lookup import list_jobs as find_jobs
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    import click
+    from ptjob_provider.cli.place import Place
 
 T = TypeVar("T")
 
 _PATIENCE = 3.0
 """Seconds; a person who has pressed the key waits."""
-
-_ASKED = ("backend", "root", "claims", "kubeconfig", "context")
 
 
 def names_of(context: click.Context) -> list[str]:
@@ -48,12 +46,9 @@ def namespaces_of(context: click.Context) -> list[str]:
 
 
 def _asked(context: click.Context, what: Callable[[Place], Awaitable[list[str]]]) -> list[str]:
-    said = context.find_root().params
-    namespace = context.meta.get(NAMESPACE) or said.get("namespace")
     try:
-        place = find_place(Asked(namespace=namespace, **{name: said.get(name) for name in _ASKED}), os.environ)
-        return asyncio.run(_in_time(what(place)))
-    except (PTJobError, TimeoutError, ValueError):
+        return asyncio.run(_in_time(what(place_in(context))))
+    except (PTJobError, TimeoutError, click.UsageError):
         return []
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+
+from ptjob_provider.cli.place import BACKENDS, Asked, find_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ptjob_provider.cli.place import Place
+
 C = TypeVar("C", bound="Callable[..., Any]")
 
-NAMESPACE = "ptjob_provider.namespace"
-"""Where a command line's own namespace is kept in its context, for whoever completes it."""
+_ASKED, _KIND, _EVERYWHERE = (f"ptjob_provider.{what}" for what in ("asked", "kind", "everywhere"))
+"""Where a command's context keeps what its own options say of where to look."""
 
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 SPAN_RULE = "a span such as 90s, 10m, 2h or 1d12h"
@@ -73,17 +80,81 @@ def _for_people(_: click.Context, __: click.Parameter, value: str | None) -> str
     return None if value == "wide" else value
 
 
-def namespace_option(command: C) -> C:
-    """Let `-n` stand behind a command, too."""
-    return click.option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        expose_value=False,
-        callback=_in_namespace,
-        shell_complete=namespaces,
-        help="Of the jobs.",
-    )(command)
+def of_files(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse a kubeconfig that is not there: a cluster that nobody meant would be asked instead, or none."""
+    if value is None or any(Path(path).expanduser().exists() for path in value.split(":")):
+        return value
+    raise click.BadParameter(f"{value} is not there", ctx=context, param=param)
+
+
+def of_namespace(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse what cannot be a namespace's name: no server is asked for it, and none would say why."""
+    if not value:
+        return None
+    from ptjob_provider.core.errors import InvalidSpec  # noqa: PLC0415 - only where one is named
+    from ptjob_provider.core.spec.placement import namespace  # noqa: PLC0415 - loads YAML
+
+    try:
+        return namespace("namespace", value)
+    except InvalidSpec as error:
+        raise click.BadParameter(str(error).removeprefix("namespace: "), ctx=context, param=param) from None
+
+
+def place_options(command: C) -> C:
+    """Let what says where to look stand behind a command, too; it counts more than what stands before it.
+
+    Only `-n` is in the command's help: the others are in that of the whole.
+    """
+    beside = "Of the jobs.  --context, --kubeconfig and --backend may stand here, too."
+    also = (
+        _also("-n", "--namespace", metavar="NAME", shell_complete=namespaces, help=beside, read=of_namespace),
+        _also("--backend", type=click.Choice(BACKENDS, case_sensitive=False), hidden=True),
+        _also("--kubeconfig", "--config", hidden=True, read=of_files),
+        *(_also(name, hidden=True) for name in ("--context", "--root", "--claims")),
+    )
+    for option in reversed(also):
+        command = option(command)
+    return command
+
+
+def _also(*names: str, read: Callable[..., Any] | None = None, **how: Any) -> Callable[[C], C]:
+    """Return an option that a command takes from whatever stands before it."""
+
+    def keep(context: click.Context, param: click.Parameter, value: Any) -> None:
+        told = read(context, param, value) if read else value
+        if told is not None and param.name:
+            context.meta.setdefault(_ASKED, {})[param.name] = told
+
+    return click.option(*names, expose_value=False, callback=keep, **how)
+
+
+def asked_in(context: click.Context) -> Asked:
+    """Return where a command line says to look, before and behind its command."""
+    before, behind = context.find_root().params, context.meta.get(_ASKED, {})
+    return Asked(**{each.name: behind.get(each.name, before.get(each.name)) for each in fields(Asked)})
+
+
+def place_in(context: click.Context) -> Place:
+    """Return where to look.
+
+    Raises:
+        UsageError: that cannot be; the text says why.
+    """
+    try:
+        place = find_place(asked_in(context), os.environ)
+    except ValueError as error:
+        raise click.UsageError(str(error), ctx=context) from None
+    return replace(place, kind=context.meta.get(_KIND), is_everywhere=context.meta.get(_EVERYWHERE, False))
+
+
+def pass_place(command: C) -> C:
+    """Give a command, first of all, where to look."""
+
+    @wraps(command)
+    def placed(*args: Any, **given: Any) -> Any:
+        return command(place_in(click.get_current_context()), *args, **given)
+
+    return cast("C", placed)
 
 
 def all_namespaces_option(command: C) -> C:
@@ -130,19 +201,11 @@ def _of_kind(context: click.Context, param: click.Parameter, kind: str | None) -
     known = {each.lower(): each for each in KINDS}
     if kind.lower() not in known:
         raise click.BadParameter(f"{kind!r} is not allowed; allowed: {', '.join(KINDS)}", ctx=context, param=param)
-    context.obj = replace(context.obj, kind=known[kind.lower()])
+    context.meta[_KIND] = known[kind.lower()]
 
 
 def _everywhere(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
-    if wanted:
-        context.obj = replace(context.obj, is_everywhere=True)
-
-
-def _in_namespace(context: click.Context, _: click.Parameter, namespace: str | None) -> None:
-    if namespace:
-        context.meta[NAMESPACE] = namespace
-        if context.obj is not None:  # a shell that completes opens no place
-            context.obj = replace(context.obj, asked_namespace=namespace)
+    context.meta[_EVERYWHERE] = wanted
 
 
 def job_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -121,6 +121,39 @@ def test_a_place_that_cannot_be_meant_is_wrong_usage(words: list[str], message: 
     assert (result.exit_code, message in result.output) == (2, True), result.output
 
 
+def test_where_to_look_may_stand_behind_a_command_and_counts_more_there(home: Path) -> None:
+    """As for kubectl; a command in a group, and one with a program behind its flags, take it as well."""
+    for name in ("one", "two"):
+        (home / name).mkdir()
+
+    def told(*words: str) -> str:
+        return CliRunner().invoke(main, list(words)).stderr
+
+    assert (
+        told("--root", "/nowhere", "list", "--root", f"{home}/two") == f"no jobs in namespace default of {home}/two\n"
+    )
+    assert told("top", "job", "-n", "ml", "--root", f"{home}/one").startswith(f"no jobs in namespace ml of {home}/one")
+    assert "/none is not there" in told("data", "list", "--kubeconfig", "/none")
+    assert "--context asks for a cluster and --backend local" in told("list", "--context", "c", "--backend", "local")
+    assert told("--backend", "local", "list", "--context", "c", "--backend", "kubernetes").startswith("Error: ~/.kube")
+    rendered = CliRunner().invoke(
+        main, ["render", "--name", "x", "--image", "i", "-n", "ml", "--backend", "local", "ls"]
+    )
+    assert yaml.safe_load(rendered.stdout)["metadata"]["namespace"] == "ml"
+
+
+@pytest.mark.parametrize("words", [["-n", "Bad_NS", "render"], ["render", "-n", "Bad_NS"], ["list", "-n", "a.b"]])
+def test_what_cannot_be_a_namespace_is_refused_before_anything_is_asked(words: list[str]) -> None:
+    """Nothing is rendered for a namespace that no cluster can have; the empty text of an unset variable is none."""
+    job = ["--name", "x", "--image", "i"] if "render" in words else []
+    result = CliRunner().invoke(main, [*words, *job])
+    unset = CliRunner().invoke(main, ["render", "-n", "", "--name", "x", "--image", "i"])
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'-n' / '--namespace': 'Bad_NS' is not allowed; at most 63 lower" in result.output.replace("a.b", "Bad_NS")
+    assert yaml.safe_load(unset.stdout)["metadata"]["namespace"] == "default"
+
+
 @pytest.mark.parametrize(
     ("options", "namespace"),
     [

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import addresses, namespace_option, output_option
+from ptjob_provider.cli.parameters import addresses, output_option, pass_place, place_options
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
@@ -22,8 +22,8 @@ def data() -> None:
 
 @data.command("list")
 @output_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def list_(place: Place, output: str | None) -> None:
     """List the claims that jobs of the namespace can mount."""
     from ptjob_provider.cli import data as claims
@@ -40,8 +40,8 @@ def list_(place: Place, output: str | None) -> None:
     help="Whether pods of several nodes can mount it.  [default: ReadWriteMany]",
 )
 @click.option("--storage-class", metavar="NAME", help="[default: the cluster's]")
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def create(place: Place, name: str, *, size: str | None, access_mode: str | None, storage_class: str | None) -> None:
     """Have a new, empty claim."""
     from ptjob_provider.cli import data as claims
@@ -54,8 +54,8 @@ def create(place: Place, name: str, *, size: str | None, access_mode: str | None
 @click.option("--image", metavar="IMAGE", help=_IMAGE)
 @click.option("--user", type=click.IntRange(min=0), metavar="UID", help=_USER)
 @output_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def ls(place: Place, address: str, *, image: str | None, user: int | None, output: str | None) -> None:
     """List what is in a folder of a claim; on a cluster that starts a pod."""
     from ptjob_provider.cli import data as claims
@@ -68,8 +68,8 @@ def ls(place: Place, address: str, *, image: str | None, user: int | None, outpu
 @click.argument("target", shell_complete=addresses)
 @click.option("--image", metavar="IMAGE", help=_IMAGE)
 @click.option("--user", type=click.IntRange(min=0), metavar="UID", help=_USER)
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def cp(place: Place, source: str, target: str, *, image: str | None, user: int | None) -> None:
     """Copy a file or a folder to or from a claim; on a cluster that starts a pod.
 

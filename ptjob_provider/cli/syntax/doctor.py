@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import airflow_options, namespace_option
+from ptjob_provider.cli.parameters import airflow_options, pass_place, place_options
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     help="For programs, name: what is missing; without it, for people.",
 )
 @airflow_options
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def doctor(place: Place, *, output: str | None, airflow_url: str | None, airflow_user: str | None) -> None:
     """Look whether jobs can run here, and say what to do where they cannot.
 

@@ -11,8 +11,9 @@ from ptjob_provider.cli.parameters import (
     kind_option,
     name_argument,
     names_argument,
-    namespace_option,
     output_option,
+    pass_place,
+    place_options,
     span,
     wide_output_option,
 )
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 @wide_output_option
 @kind_option
 @all_namespaces_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def list_(place: Place, labels: tuple[str, ...], output: str | None) -> None:
     """List the jobs of the namespace, oldest first."""
     from ptjob_provider.cli import commands
@@ -49,8 +50,8 @@ def list_(place: Place, labels: tuple[str, ...], output: str | None) -> None:
 @click.option("-e", "--events", is_flag=True, help="With what Kubernetes has reported about it.")
 @output_option
 @kind_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def get(place: Place, name: str, *, outputs: bool, events: bool, output: str | None) -> None:
     """Show one job: phase, replicas, outputs, and why it failed or waits."""
     from ptjob_provider.cli import commands, reports
@@ -65,8 +66,8 @@ def get(place: Place, name: str, *, outputs: bool, events: bool, output: str | N
 @name_argument
 @output_option
 @kind_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def events(place: Place, name: str, output: str | None) -> None:
     """Show what Kubernetes has reported about a job and its pods, oldest first."""
     from ptjob_provider.cli import reports
@@ -78,8 +79,8 @@ def events(place: Place, name: str, output: str | None) -> None:
 @names_argument
 @click.option("--ignore-not-found", is_flag=True, help="A job that is not there is as good as deleted.")
 @kind_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> None:
     """Stop jobs and remove them; what they have written to their claims stays.
 
@@ -96,8 +97,8 @@ def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> N
 )
 @kind_option
 @all_namespaces_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def prune(place: Place, since: timedelta) -> None:
     """Delete the jobs that have ended a while ago; what they have written to their claims stays."""
     from ptjob_provider.cli import commands
@@ -108,8 +109,8 @@ def prune(place: Place, since: timedelta) -> None:
 @click.command()
 @names_argument
 @kind_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def suspend(place: Place, names: tuple[str, ...]) -> None:
     """Let jobs wait without pods until they are resumed.
 
@@ -123,8 +124,8 @@ def suspend(place: Place, names: tuple[str, ...]) -> None:
 @click.command()
 @names_argument
 @kind_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def resume(place: Place, names: tuple[str, ...]) -> None:
     """Let suspended jobs run."""
     from ptjob_provider.cli import answers, commands

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import kind_option, name_argument, namespace_option, replicas, span
+from ptjob_provider.cli.parameters import kind_option, name_argument, pass_place, place_options, replicas, span
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -46,8 +46,8 @@ def _instant(context: click.Context, param: click.Parameter, value: str | None) 
 @click.option("--timestamps", is_flag=True, help="Begin each line with the time at which it was written.")
 @click.option("-c", "--container", metavar="NAME", help="Another container of the pod.  [default: the training]")
 @kind_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def logs(
     place: Place,
     name: str,
@@ -87,8 +87,8 @@ def logs(
     "-o", "--output", type=click.Choice(["json", "yaml", "name"]), help="Print the result, or the name, at the end."
 )
 @kind_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def follow(
     place: Place,
     name: str,

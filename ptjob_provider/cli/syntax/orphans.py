@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import airflow_options, namespace_option, output_option, span
+from ptjob_provider.cli.parameters import airflow_options, output_option, pass_place, place_options, span
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 )
 @click.option("--delete", is_flag=True, help="Stop them; a job that has ended keeps its story, as does every claim.")
 @output_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def orphans(
     place: Place,
     *,

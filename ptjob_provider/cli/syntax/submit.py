@@ -9,7 +9,7 @@ import click
 from ptjob_provider.cli import arena_flags
 from ptjob_provider.cli.describing import described
 from ptjob_provider.cli.fields import Flag, flags
-from ptjob_provider.cli.parameters import addresses, mounts, namespace_option, span
+from ptjob_provider.cli.parameters import addresses, mounts, pass_place, place_options, span
 from ptjob_provider.cli.refusals import in_flags
 from ptjob_provider.core.errors import InvalidSpec
 
@@ -74,7 +74,7 @@ def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add what describes a job."""
     options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
         click.option("-f", "--filename", metavar="FILE", help="A job's manifest, or a map of fields; -: stdin."),
-        namespace_option,
+        place_options,
         *(_option(flag) for flag in flags()),
         _arena("--device", "devices", multiple=True, metavar="NAME=N", help="Another device: its resource and number."),
         _arena("--rdma", is_flag=True, help="One rdma/hca per pod, and memory that may be locked for it."),
@@ -128,7 +128,7 @@ _SETTINGS = {"allow_interspersed_args": False}
 @click.command(cls=JobCommand, context_settings=_SETTINGS)
 @_job_flags
 @click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), help="Print the job's reference.")
-@click.pass_obj
+@pass_place
 def submit(place: Place, /, *, output: str | None, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
     """Submit a job and return.
 
@@ -162,7 +162,7 @@ def submit(place: Place, /, *, output: str | None, filename: str | None, words: 
     type=click.Choice(["json", "yaml", "name"]),
     help="Print the result, or the job's name; the log goes to stderr.",
 )
-@click.pass_obj
+@pass_place
 def run(
     place: Place,
     /,
@@ -205,7 +205,7 @@ def run(
 @click.command(cls=JobCommand, context_settings=_SETTINGS)
 @_job_flags
 @click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), default="yaml", show_default=True)
-@click.pass_obj
+@pass_place
 def render(place: Place, /, *, output: str, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
     """Print the manifest that `submit` would send; nothing is started.
 

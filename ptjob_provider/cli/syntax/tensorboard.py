@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import jobs_or_addresses, kind_option, namespace_option
+from ptjob_provider.cli.parameters import jobs_or_addresses, kind_option, pass_place, place_options
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 )
 @click.option("--user", type=click.IntRange(min=0), metavar="UID", help="Cluster: as whom.  [default: as the job]")
 @kind_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def tensorboard(place: Place, what: str, *, port: int, image: str | None, user: int | None) -> None:
     """Show a job's curves on an address of this machine until Ctrl-C.
 

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import all_namespaces_option, job_names, kind_option, namespace_option, output_option
+from ptjob_provider.cli.parameters import (
+    all_namespaces_option,
+    job_names,
+    kind_option,
+    output_option,
+    pass_place,
+    place_options,
+)
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
@@ -19,7 +26,8 @@ def top() -> None:
 
 @top.command("node")
 @output_option
-@click.pass_obj
+@place_options
+@pass_place
 def node(place: Place, output: str | None) -> None:
     """Show each node's GPUs, CPU and memory, and what pods have taken of them.
 
@@ -35,8 +43,8 @@ def node(place: Place, output: str | None) -> None:
 @output_option
 @kind_option
 @all_namespaces_option
-@namespace_option
-@click.pass_obj
+@place_options
+@pass_place
 def job(place: Place, name: str | None, output: str | None) -> None:
     """Show the GPUs of all jobs, or what each replica of one job uses now."""
     from ptjob_provider.cli import around
