@@ -9,7 +9,7 @@ import yaml
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
@@ -23,7 +23,7 @@ def context_namespace(paths: Sequence[Path], context: str | None) -> str:
     """
     found = [_read(path) for path in paths if path.is_file()]
     wanted = context or next((each["current-context"] for each in found if each.get("current-context")), None)
-    listed = [entry for each in found for entry in each.get("contexts") or () if entry.get("name") == wanted]
+    listed = [entry for each in found for entry in _contexts(each) if entry.get("name") == wanted]
     return str((listed[0].get("context") or {}).get("namespace") or "") if listed else ""
 
 
@@ -33,13 +33,20 @@ def known_namespaces(paths: Sequence[Path]) -> list[str]:
     Raises:
         InvalidSpec: a file is not YAML.
     """
-    contexts = [entry for path in paths if path.is_file() for entry in _read(path).get("contexts") or ()]
+    contexts = [entry for path in paths if path.is_file() for entry in _contexts(_read(path))]
     return sorted({str(name) for entry in contexts if (name := (entry.get("context") or {}).get("namespace"))})
+
+
+def _contexts(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the contexts; what is none is left out, and told by who connects."""
+    listed = found.get("contexts")
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(path.read_text())
     except (OSError, UnicodeError, yaml.YAMLError) as error:
-        raise InvalidSpec(f"{path}: not a kubeconfig: {type(error).__name__}") from None
+        why = (error.strerror or "it cannot be read") if isinstance(error, OSError) else "it is not YAML"
+        raise InvalidSpec(f"{path}: not a kubeconfig: {why}") from None
     return found if isinstance(found, dict) else {}

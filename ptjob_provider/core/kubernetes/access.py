@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 import os
+import re
 import time
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -38,6 +39,12 @@ _PAUSE = 10.0
 """Seconds between two renewals, so that a plugin which hands out expired tokens is not run for every request."""
 
 _NO_CONFIGURATION = "(no usable configuration of a cluster)"
+
+_OF_ANOTHER_FORM = (ValueError, TypeError, AttributeError, KeyError, AssertionError)
+"""What the library raises for a file that it does not expect; most of these texts are about its own values."""
+
+_FORM = "it is no kubeconfig: a YAML map of `clusters`, `contexts`, `users` and `current-context`"
+_HOST = re.compile(r"https?://[^/\s]+(/\S*)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +125,14 @@ class Access:
         found = Configuration()
         try:
             loader = await self._fill(found)
-        except (kubeconfig.ConfigException, OSError, ValueError, TypeError, AssertionError, yaml.YAMLError) as error:
-            text = f"{self._source}: {error}"
+        except (kubeconfig.ConfigException, OSError, yaml.YAMLError, *_OF_ANOTHER_FORM) as error:
             if str(error).startswith("exec:"):  # the library has one class for a wrong file and for a plugin's failure
-                raise ClusterUnavailable(f"{text} (the credential plugin)") from error
-            raise InvalidSpec(f"{text} {_NO_CONFIGURATION}") from error
+                raise ClusterUnavailable(f"{self._source}: {error} (the credential plugin)") from error
+            raise InvalidSpec(f"{_said_of(error, self._source, self._config.context)} {_NO_CONFIGURATION}") from error
         expiry = getattr(loader, "exec_plugin_expiry", None)
-        return _settings(found), expiry.timestamp() if expiry else None
+        settings = _settings(found)
+        _check_host(settings.host, self._source)
+        return settings, expiry.timestamp() if expiry else None
 
     async def _fill(self, settings: Configuration) -> object:
         from kubernetes_asyncio import config as kubeconfig  # noqa: PLC0415 - as above
@@ -167,6 +175,28 @@ def of_pod(environ: Mapping[str, str] = os.environ, folder: Path | None = None) 
         raise InvalidSpec(f"the pod's service account: {error} {_NO_CONFIGURATION}") from error
     name = f"[{host}]" if ":" in host else host
     return Settings(host=f"https://{name}:{port}", authorization=f"Bearer {token}", ca_file=str(ca_file))
+
+
+def _said_of(error: Exception, source: str, context: str | None) -> str:
+    """Say what is wrong with a kubeconfig, without values of it: those may be secrets."""
+    text = str(error).partition("{")[0].rstrip("/ ").replace("does not exists", "is not there")
+    if context is not None and text.endswith("contexts list") and f"object with name {context} " in text:
+        return f"context: {context!r} is not allowed; a context of {source}: kubectl config get-contexts"
+    if isinstance(error, OSError):
+        return f"{source}: {error.strerror or text}"
+    if isinstance(error, yaml.YAMLError):
+        return f"{source}: it is not YAML"
+    return f"{source}: {_FORM if isinstance(error, _OF_ANOTHER_FORM) else text}"
+
+
+def _check_host(host: str, source: str) -> None:
+    """Pass if requests can be sent there.
+
+    Raises:
+        InvalidSpec: it is no address.
+    """
+    if not _HOST.fullmatch(host):
+        raise InvalidSpec(f"{source}: server: {host!r} is not allowed; https://HOST:PORT {_NO_CONFIGURATION}")
 
 
 def _said(text: str | None, what: str) -> str:

@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 
 import aiohttp
 
+from ptjob_provider.core.errors import InvalidSpec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -68,11 +70,29 @@ class Connection:
 
 
 def _trust(settings: Settings) -> ssl.SSLContext:
-    """Return whose certificates are trusted, and what proves who we are to who asks for that."""
-    context = ssl.create_default_context(cafile=settings.ca_file)
+    """Return whose certificates are trusted, and what proves who we are to who asks for that.
+
+    Raises:
+        InvalidSpec: a file holds none, or a key that does not fit.
+    """
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+    except (OSError, ValueError) as error:
+        raise InvalidSpec(
+            f"certificate-authority: {settings.ca_file} is not allowed; a PEM file: {_why(error)}"
+        ) from error
     if settings.cert_file:
-        context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
+        try:
+            context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
+        except (OSError, ValueError) as error:
+            allowed = f"a PEM file with a client certificate and its key: {_why(error)}"
+            raise InvalidSpec(f"client-certificate: {settings.cert_file} is not allowed; {allowed}") from error
     if not settings.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _why(error: Exception) -> str:
+    """Say why a file of certificates cannot be read, without the line of the library that has seen it."""
+    return str(getattr(error, "strerror", None) or error).partition(" (_ssl.c")[0]

@@ -1,0 +1,62 @@
+"""A kubeconfig that is none is named, with what it has to be; nothing of it is shown, and no server is asked."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kubernetes import ClusterConfig
+from ptjob_provider.core.kubernetes.client import lease
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORM = "it is no kubeconfig: a YAML map of `clusters`, `contexts`, `users` and `current-context`"
+HERE = "https://127.0.0.1:1"
+SECRET = "s3cret"  # noqa: S105 - must not be shown
+
+
+def document(server: str = HERE, user: Any = None, **cluster: str) -> dict[str, Any]:
+    """Return a kubeconfig of one context."""
+    return {
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", **({"user": {"token": SECRET}} if user is None else user)}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "context", "message"),
+    [
+        ("", None, FORM),
+        ("text", None, FORM),
+        ("[1]", None, FORM),
+        ("a: [b", None, "it is not YAML"),
+        ({**document(), "contexts": 5}, None, FORM),
+        ({**document(), "users": None}, None, FORM),
+        (document(user={"token": SECRET}), None, "Expected key user in"),
+        (document(), "nope", "context: 'nope' is not allowed; a context of"),
+        (document(server="not a url"), None, "server: 'not a url' is not allowed; https://HOST:PORT"),
+        (document(**{"certificate-authority": "/none"}), None, "/none"),
+        (document(**{"certificate-authority-data": "eA=="}), None, "certificate-authority: "),
+    ],
+)
+async def test_a_file_that_is_no_kubeconfig_is_refused_in_words(
+    tmp_path: Path, content: object, context: str | None, message: str
+) -> None:
+    """Not in those of the library that reads it, nor with what the file holds."""
+    path = tmp_path / "config"
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+
+    with pytest.raises(InvalidSpec) as raised:
+        async with lease(ClusterConfig(kube_config_path=str(path), context=context, attempts=1)) as client:
+            await client.get("/api")
+
+    said = str(raised.value)
+    assert message in said
+    assert not re.search(rf"NoneType|object|\w+Error|_ssl|{SECRET}", said.replace("object with name", "")), said
