@@ -40,7 +40,7 @@ class StackConfig:
     Attributes:
         home: AIRFLOW_HOME; holds the database (SQLite), all logs and the list of our processes.
         dags: the DAG folder.
-        database_url: another database than the SQLite file in `home`.
+        database_url: another database than the SQLite file in `home`; it has been migrated.
         settings: further environment of every component, such as `AIRFLOW__PTJOB__BACKEND`.
         python: the interpreter that has Airflow.
         paused_at_creation: whether new DAGs wait until somebody unpauses them.
@@ -170,10 +170,12 @@ class Stack:
         return done.stdout
 
     def migrate(self) -> None:
-        """Bring the database to Airflow's schema; a kept migrated file is copied instead."""
+        """Bring the SQLite file to Airflow's schema; a kept migrated one is copied instead."""
+        if self.config.database_url:
+            return
         target = self.config.home / "airflow.db"
         kept = self.config.migrated_database
-        if self.config.database_url or kept is None:
+        if kept is None:
             self.airflow("db", "migrate")
             return
         if target.exists():

@@ -1,27 +1,35 @@
-"""A PostgreSQL server of one's own: on loopback, in a folder of its own, and gone with all its data afterwards."""
+"""A PostgreSQL server of one's own: on loopback, in a folder of its own, and gone with all its data afterwards.
+
+Its one database has Airflow's tables: they are made once, and each server begins with a copy of those files.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster import debian
-from cluster.shell import ClusterFailed, bare_environment, last_lines, run, wait_until, write
+from cluster.layout import Layout
+from cluster.shell import ClusterFailed, bare_environment, last_lines, locked, run, wait_until, write
 from demo.processes import end_processes, session_processes
+from installed import ROOT
 from ptjob_provider.core.local.devices import PortReservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PACKAGE = "postgresql"
+CONSTRAINTS = ROOT / "constraints" / "airflow.txt"
 SERVICE_USER = "postgres"
 """Whom the package makes. The server refuses to run as root."""
 
@@ -56,7 +64,7 @@ def unmet() -> str:
 
 @contextlib.contextmanager
 def database(tell: Callable[[str], None] = lambda _: None) -> Iterator[str]:
-    """Have a server with one empty database, and return its address for SQLAlchemy.
+    """Have a server with one database, in which Airflow's tables are empty; return its address for SQLAlchemy.
 
     Raises:
         ClusterFailed: it could not be installed or did not start; with the end of what it said.
@@ -68,16 +76,44 @@ def database(tell: Callable[[str], None] = lambda _: None) -> Iterator[str]:
         found = programs()
     if found is None:
         raise ClusterFailed(f"the package {PACKAGE} brought no initdb")
-    with tempfile.TemporaryDirectory(prefix="ptjob-postgresql-") as folder:
-        server = Server(found, Path(folder))
-        server.make()
-        process = server.start()
-        try:
-            server.make_database(process)
+    template = _migrated(found, tell)
+    with tempfile.TemporaryDirectory(prefix="ptjob-postgresql-") as folder, _server(found, Path(folder)) as server:
+        server.copy(template)
+        with server.running() as process:
+            server.wait(process)
             yield server.address
-        finally:
-            _stop(process)
-            server.reservation.close()
+
+
+def _migrated(found: Path, tell: Callable[[str], None]) -> Path:
+    """Return the folder of a stopped server whose database `airflow db migrate` has made, kept between runs."""
+    what = hashlib.sha256(f"{found} {sys.version}".encode() + CONSTRAINTS.read_bytes()).hexdigest()[:16]
+    cache = Layout.of(os.environ).cache
+    kept = cache / f"postgresql-{what}"
+    with locked(cache / "postgresql.lock"):
+        if not kept.exists():
+            tell("making Airflow's tables in PostgreSQL (about 20 s, once)")
+            with tempfile.TemporaryDirectory(prefix="ptjob-postgresql-") as folder:
+                with _server(found, Path(folder)) as server:
+                    server.make()
+                    with server.running() as process:
+                        server.make_database(process)
+                        server.migrate()
+                        process.send_signal(signal.SIGINT)  # writes all to its files
+                        process.wait(60)
+                unfinished = kept.with_suffix(".unfinished")
+                shutil.rmtree(unfinished, ignore_errors=True)
+                run(["cp", "-a", folder, str(unfinished)], timeout=120)
+            unfinished.rename(kept)
+    return kept
+
+
+@contextlib.contextmanager
+def _server(found: Path, folder: Path) -> Iterator[Server]:
+    server = Server(found, folder)
+    try:
+        yield server
+    finally:
+        server.reservation.close()
 
 
 @contextlib.contextmanager
@@ -103,7 +139,11 @@ class Server:
     programs: Path
     folder: Path
     reservation: PortReservation = field(default_factory=PortReservation)
-    password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+    @property
+    def password(self) -> str:
+        """Its administrator's, which is kept beside its files."""
+        return (self.folder / "password").read_text()
 
     @property
     def port(self) -> int:
@@ -117,12 +157,31 @@ class Server:
 
     def make(self) -> None:
         """Make its files."""
-        secret = write(self.folder / "password", self.password)
+        secret = write(self.folder / "password", secrets.token_hex(16))
         if os.geteuid() == 0:
             for path in (self.folder, secret):
                 shutil.chown(path, SERVICE_USER, SERVICE_USER)
         how = ("--auth=scram-sha-256", f"--pwfile={secret}", f"--username={OWNER}", "--encoding=UTF8", "--no-sync")
         run(self._as_user("initdb", f"--pgdata={self.folder / 'data'}", *how), timeout=120, env=self._env())
+
+    def copy(self, template: Path) -> None:
+        """Begin with the files of a server that is stopped."""
+        run(["cp", "-a", f"{template}/.", str(self.folder)], timeout=120)
+
+    def migrate(self) -> None:
+        """Make Airflow's tables."""
+        with tempfile.TemporaryDirectory(prefix="ptjob-migrate-") as home:
+            options = {"AIRFLOW_HOME": home, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.address}
+            run([sys.executable, "-m", "airflow", "db", "migrate"], timeout=300, env={**self._env(), **options})
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Have it started; nothing of it runs afterwards."""
+        process = self.start()
+        try:
+            yield process
+        finally:
+            _stop(process)
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start it."""
@@ -134,23 +193,30 @@ class Server:
             )
 
     def make_database(self, process: subprocess.Popen[bytes]) -> None:
-        """Return once it answers and has its database.
+        """Return once it answers and has its database; raises as `wait`."""
+        self._until(process, "createdb", OWNER)
+
+    def wait(self, process: subprocess.Popen[bytes]) -> None:
+        """Return once it answers.
 
         Raises:
             ClusterFailed: it ended, or did not answer in time.
         """
-        argv = [self.programs / "createdb", "--host=127.0.0.1", f"--port={self.port}", f"--username={OWNER}", OWNER]
+        self._until(process, "psql", "--command=SELECT 1", OWNER)
+
+    def _until(self, process: subprocess.Popen[bytes], program: str, *words: str) -> None:
+        where = ("--host=127.0.0.1", f"--port={self.port}", f"--username={OWNER}")
         env = {**self._env(), "PGPASSWORD": self.password}
 
-        def create() -> bool:
-            run(argv, timeout=30, env=env)
+        def done() -> bool:
+            run([str(self.programs / program), *where, *words], timeout=30, env=env)
             return True
 
         def check_alive() -> None:
             if process.poll() is not None:
                 raise ClusterFailed(f"PostgreSQL has ended:\n{last_lines((self.folder / 'log').read_text())}")
 
-        wait_until("PostgreSQL", create, timeout=240, alive=check_alive)
+        wait_until("PostgreSQL", done, timeout=240, alive=check_alive)
 
     def _as_user(self, program: str, *arguments: str) -> list[str]:
         argv = [str(self.programs / program), *arguments]
@@ -164,6 +230,8 @@ class Server:
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """End the server without a last checkpoint; nothing of it runs afterwards."""
+    if process.poll() is not None:
+        return
     members = session_processes(process.pid)
     process.send_signal(signal.SIGQUIT)
     with contextlib.suppress(subprocess.TimeoutExpired):
