@@ -39,6 +39,8 @@ MEASURED = ("--cov", "--cov-report=")
 WITHOUT_CLUSTER = ("-m", f"not cluster and {WITHOUT_SOAK}")
 ON_CLUSTER = ("-m", f"cluster and {WITHOUT_SOAK}")
 
+ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile")
+
 CORE = ("tests/core", "tests/contract", "tests/cli")
 """Need neither Airflow nor PyTorch; their tests marked `cluster` run in the group `backend`."""
 
@@ -181,7 +183,7 @@ def main(arguments: list[str]) -> int:
         if said.lint:
             steps = run(lint_steps(), scratch)
         elif said.check:
-            steps = run_beside({"lint": lint_steps(), "tests": check_steps()}, scratch)
+            steps = run([*lint_steps(), *check_steps(*ON_ALL_CORES)], scratch)
         elif said.soak:
             steps = run([Step("soak", (*PYTEST[:-1], "soak"), is_test=True)], scratch)
         else:
@@ -277,18 +279,18 @@ def lint_steps() -> list[Step]:
     ]
 
 
-def check_steps(*measured: str) -> list[Step]:
+def check_steps(*options: str, measured: Sequence[str] = ()) -> list[Step]:
     """Return the steps that run the code on this machine as anybody may; `measured` are options for the core's."""
     return [
-        Step("core", (*PYTEST, *WITHOUT_CLUSTER, *measured), is_test=True, folders=CORE),
-        Step("adapters", (*PYTEST, *WITHOUT_CLUSTER, *_without(WITH_S3[:2])), is_test=True, folders=ADAPTERS),
+        Step("core", (*PYTEST, *WITHOUT_CLUSTER, *options, *measured), is_test=True, folders=CORE),
+        Step("adapters", (*PYTEST, *WITHOUT_CLUSTER, *options, *_without(WITH_S3[:2])), is_test=True, folders=ADAPTERS),
     ]
 
 
 def machine_steps() -> list[Step]:
     """Return the steps that need nothing built."""
     pure = [f"{name}{end}" for name in PURE for end in (".py", "/*")]
-    core, *others = check_steps(*MEASURED)
+    core, *others = check_steps(measured=MEASURED)
     return [
         core,
         Step("every branch of the pure modules", covered(100, *pure)),
