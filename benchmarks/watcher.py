@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 import psutil
 
 import faulty_s3
-import minio
+import s3_server
 from benchmarks.report import table
 from benchmarks.watcher_run import Cost
-from cluster.binaries import MINIO, module_version
+from cluster.binaries import S3_SERVER, module_version
 from cluster.shell import Progress
 from installed import ROOT
 
@@ -97,14 +97,14 @@ def main() -> int:
 
 
 @contextlib.contextmanager
-def store(tell: Callable[[str], None]) -> Iterator[tuple[minio.Minio, faulty_s3.FaultyS3]]:
+def store(tell: Callable[[str], None]) -> Iterator[tuple[s3_server.S3Server, faulty_s3.FaultyS3]]:
     """Have a real S3 server, and a gateway before it that counts."""
-    with minio.store(tell) as server, faulty_s3.before(server) as gateway:
+    with s3_server.running(tell) as server, faulty_s3.before(server) as gateway:
         server.files.mkdir(BUCKET)
         yield server, gateway
 
 
-def fill(files: int, directory: Path, server: minio.Minio, tell: Callable[[str], None]) -> None:
+def fill(files: int, directory: Path, server: s3_server.S3Server, tell: Callable[[str], None]) -> None:
     """Write as many files into both, the markers besides."""
     tell(f"writing {files:,} files and as many objects")
     content = b"x" * 100
@@ -124,7 +124,7 @@ class Bench:
 
     files: int
     looks: int
-    server: minio.Minio
+    server: s3_server.S3Server
     gateway: faulty_s3.FaultyS3
     tell: Callable[[str], None]
 
@@ -162,11 +162,12 @@ def page(found: dict[str, Sequence[Measured]], looks: int) -> str:
 def machine(looks: int) -> str:
     """Say what it was measured on, and with which versions."""
     memory = psutil.virtual_memory().total / 2**30
+    server = module_version(S3_SERVER.folder / "go.mod", "github.com/versity/versitygw")
     versions = ", ".join(f"{name} {version(name)}" for name in ("apache-airflow", "s3fs", "aiobotocore"))
     return (
         f"Measured {datetime.now(UTC):%Y-%m-%d} with {looks} looks after the first one, a second apart: "
         f"{os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, {versions}, "
-        f"MinIO {module_version(MINIO.folder / 'go.mod', 'github.com/minio/minio')[7:15]} on the same machine."
+        f"versitygw {server[1:]} on the same machine."
     )
 
 

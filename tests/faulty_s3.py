@@ -19,7 +19,7 @@ from demo.stack import free_port
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from minio import Minio
+    from s3_server import S3Server
 
 ERROR = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>{text}</Message></Error>'
 
@@ -32,7 +32,7 @@ class FaultyS3:
         requests: how many requests came, by method and what was asked.
     """
 
-    def __init__(self, store: Minio) -> None:
+    def __init__(self, store: S3Server) -> None:
         self.harm = ""
         self.requests: Counter[str] = Counter()
         self.port = free_port()
@@ -131,7 +131,7 @@ class FaultyS3:
 
 
 @contextlib.contextmanager
-def before(store: Minio) -> Iterator[FaultyS3]:
+def before(store: S3Server) -> Iterator[FaultyS3]:
     """Have a gateway before this store, in a thread of its own."""
     gateway, ready = FaultyS3(store), threading.Event()
     loop, stop = asyncio.new_event_loop(), asyncio.Event()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import faulty_s3
-import minio
+import s3_server
 from airflow_adapter.triggerer import INCOMING, StandInStore, Triggerer, until
 from cluster.fixtures import skip_because
 from ptjob_provider.airflow import stores
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from faulty_s3 import FaultyS3
-    from minio import Minio
+    from s3_server import S3Server
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -31,15 +31,15 @@ BUCKET = "training-data"
 
 
 @pytest.fixture(scope="module")
-def server(tell: Callable[[str], None]) -> Iterator[Minio]:
+def server(tell: Callable[[str], None]) -> Iterator[S3Server]:
     """A real S3 server."""
-    skip_because(minio.unmet())
-    with minio.store(tell) as found:
+    skip_because(s3_server.unmet())
+    with s3_server.running(tell) as found:
         yield found
 
 
 @pytest.fixture
-def gateway(server: Minio, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
+def gateway(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
     """An empty bucket, and what stands before it; Airflow's connection `store` leads there."""
     if server.files.exists(BUCKET):
         server.files.rm(BUCKET, recursive=True)
@@ -50,7 +50,7 @@ def gateway(server: Minio, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3
         yield found
 
 
-def drop(server: Minio, name: str, content: bytes = b"data", *, marker: bool = True) -> None:
+def drop(server: S3Server, name: str, content: bytes = b"data", *, marker: bool = True) -> None:
     """Write a batch as its writer would."""
     server.files.pipe(f"{BUCKET}/incoming/{name}/part-0", content)
     if marker:
@@ -64,7 +64,7 @@ def watcher(**changes: Any) -> DataArrivalTrigger:
     return DataArrivalTrigger(**json.loads(json.dumps(kwargs)))
 
 
-async def test_batches_in_a_bucket_are_announced_once_also_over_a_restart(server: Minio, gateway: FaultyS3) -> None:
+async def test_batches_in_a_bucket_are_announced_once_also_over_a_restart(server: S3Server, gateway: FaultyS3) -> None:
     """By one request for each look, and one more when there is news."""
     drop(server, "first")
     drop(server, "unfinished", marker=False)
@@ -93,7 +93,9 @@ async def test_batches_in_a_bucket_are_announced_once_also_over_a_restart(server
     assert second["batches"][0]["modified"].startswith("20")
 
 
-async def test_the_same_content_written_again_is_no_news_and_other_content_is(server: Minio, gateway: FaultyS3) -> None:
+async def test_the_same_content_written_again_is_no_news_and_other_content_is(
+    server: S3Server, gateway: FaultyS3
+) -> None:
     """A bucket's etag tells contents apart, its dates do not count."""
     drop(server, "one")
     async with Triggerer(watcher(), StandInStore()).running() as triggerer:
@@ -122,7 +124,7 @@ TROUBLE = [
 
 @pytest.mark.parametrize(("harm", "text"), TROUBLE)
 async def test_a_broken_store_is_said_once_and_what_came_meanwhile_is_announced(
-    server: Minio,
+    server: S3Server,
     gateway: FaultyS3,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -155,7 +157,7 @@ async def test_a_broken_store_is_said_once_and_what_came_meanwhile_is_announced(
     assert server.password not in said
 
 
-async def test_eleven_hundred_objects_are_two_pages(server: Minio, gateway: FaultyS3) -> None:
+async def test_eleven_hundred_objects_are_two_pages(server: S3Server, gateway: FaultyS3) -> None:
     """Each of a thousand: that is the number of requests."""
     files = {f"{BUCKET}/incoming/b{number // 100:03d}/{number:05d}": b"" for number in range(1_100)}
     await asyncio.to_thread(server.files.pipe, files)
@@ -168,7 +170,7 @@ async def test_eleven_hundred_objects_are_two_pages(server: Minio, gateway: Faul
     assert gateway.requests == {"list": 2}
 
 
-async def test_a_marker_that_is_a_folder_is_odd_in_a_bucket_too(server: Minio, gateway: FaultyS3) -> None:
+async def test_a_marker_that_is_a_folder_is_odd_in_a_bucket_too(server: S3Server, gateway: FaultyS3) -> None:
     """Consoles make folders as empty objects whose names end with a slash."""
     server.files.pipe(f"{BUCKET}/incoming/b/part-0", b"data")
     server.files.call_s3("put_object", Bucket=BUCKET, Key="incoming/b/_SUCCESS/", Body=b"")
@@ -183,7 +185,7 @@ async def test_a_marker_that_is_a_folder_is_odd_in_a_bucket_too(server: Minio, g
 
 
 async def test_after_a_failure_the_connection_is_read_anew(
-    server: Minio, gateway: FaultyS3, monkeypatch: pytest.MonkeyPatch
+    server: S3Server, gateway: FaultyS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rotated secret needs no restart of the triggerer."""
     drop(server, "one")
@@ -225,7 +227,7 @@ def test_a_source_that_cannot_be_is_told_in_words(
 
 
 def test_a_role_to_be_assumed_is_refused_without_the_amazon_provider(
-    gateway: FaultyS3, server: Minio, monkeypatch: pytest.MonkeyPatch
+    gateway: FaultyS3, server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be ignored, and the listing refused for a reason that nobody finds."""
     connection = json.loads(server.connection())

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import minio
 import postgresql
+import s3_server
 from cluster.fixtures import skip_because
 from demo.stack import Stack, StackConfig
 from task_run import until
@@ -20,7 +20,7 @@ from task_run import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from minio import Minio
+    from s3_server import S3Server
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -71,17 +71,17 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def server(tell: Callable[[str], None]) -> Iterator[Minio]:
+def server(tell: Callable[[str], None]) -> Iterator[S3Server]:
     """A real S3 server with a bucket."""
-    skip_because(minio.unmet())
-    with minio.store(tell) as found:
+    skip_because(s3_server.unmet())
+    with s3_server.running(tell) as found:
         found.files.mkdir(BUCKET)
         yield found
 
 
 @pytest.fixture(scope="module")
 def places(
-    tmp_path_factory: pytest.TempPathFactory, server: Minio, tell: Callable[[str], None]
+    tmp_path_factory: pytest.TempPathFactory, server: S3Server, tell: Callable[[str], None]
 ) -> Iterator[dict[str, Place]]:
     """Airflow on PostgreSQL, with a DAG that waits for a directory and one that waits for a bucket."""
     skip_because(postgresql.unmet())

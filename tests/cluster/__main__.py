@@ -69,7 +69,7 @@ def prepare_images(cluster: Cluster) -> None:
 
 def prepare_s3(cluster: Cluster) -> None:
     """Build the S3 server, which tests start beside the cluster."""
-    cluster.programs.build(Progress(), [binaries.MINIO])
+    cluster.programs.build(Progress(), [binaries.S3_SERVER])
 
 
 def prepare_queues(cluster: Cluster) -> None:

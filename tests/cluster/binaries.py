@@ -80,8 +80,8 @@ METRICS_SERVER = Family(name="metrics-server", estimate=120)
 FAMILIES = (PAUSE, ETCD, KUBERNETES, COREDNS, TRAINING_OPERATOR, TRAINER)
 """What a cluster runs."""
 
-MINIO = Family(name="minio", estimate=240)
-"""A store that speaks S3; it runs beside the cluster, in tests that need no cluster (`tests/minio.py`)."""
+S3_SERVER = Family(name="versitygw", estimate=60)
+"""The S3 server of tests that need no cluster (`tests/s3_server.py`)."""
 
 ARENA = Family(name="arena", estimate=180)
 """Arena's own command line; the tests that speak with it need a cluster."""

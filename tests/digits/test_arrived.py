@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import minio
+import s3_server
 from cluster.fixtures import skip_because
 from digits.programs import DIGITS, NEEDED, TRAIN, load, run_ranks
 from digits.programs import run_loaded as run
@@ -82,12 +82,12 @@ def test_two_ranks_train_on_what_has_arrived_and_rank_0_says_what_it_has_read(in
 
 def test_a_batch_in_a_bucket_is_delivered_and_trained_on_as_one_in_a_folder(incoming: Path, tmp_path: Path) -> None:
     """A real S3 server, told to both programs by the variables of Amazon's own tools; the same bytes."""
-    skip_because(minio.unmet())
+    skip_because(s3_server.unmet())
     batch, model = "s3://training-data/incoming/001", tmp_path / "model.pt"
-    with minio.store() as server:
+    with s3_server.running() as server:
         server.files.mkdir("training-data")
         env = {
-            "AWS_ACCESS_KEY_ID": minio.OWNER,
+            "AWS_ACCESS_KEY_ID": s3_server.OWNER,
             "AWS_SECRET_ACCESS_KEY": server.password,
             "AWS_ENDPOINT_URL": server.endpoint,
         }

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 import faulty_s3
-import minio
 import postgresql
+import s3_server
 from demo.stack import Stack, StackConfig
 from retraining.judgement import Training
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from faulty_s3 import FaultyS3
-    from minio import Minio
     from retraining.schedule import Drop
+    from s3_server import S3Server
 
 HERE = Path(__file__).parent
 BUCKET = "training-data"
@@ -33,7 +33,7 @@ PAGE = 100
 
 def unmet() -> str:
     """Return in one line why there can be no such scene on this machine, or an empty text."""
-    return postgresql.unmet() or minio.unmet()
+    return postgresql.unmet() or s3_server.unmet()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Scene:
     """
 
     stack: Stack
-    store: Minio
+    store: S3Server
     gateway: FaultyS3
     sources: Mapping[str, str]
     work: Path
@@ -130,7 +130,7 @@ def scene(
             Path(source).mkdir()
     with (
         postgresql.database(tell) as address,
-        minio.store(tell) as store,
+        s3_server.running(tell) as store,
         faulty_s3.before(store) as gateway,
         contextlib.ExitStack() as ends,
     ):
@@ -187,6 +187,7 @@ def _settings(root: Path, secret: str) -> dict[str, str]:
     return {f"AIRFLOW__{name}": value for name, value in options.items()}
 
 
-def _secret(store: Minio) -> str:
+def _secret(store: S3Server) -> str:
     """Return what a training reaches the store with, past the gateway."""
-    return json.dumps({"key": minio.OWNER, "secret": store.password, "client_kwargs": {"endpoint_url": store.endpoint}})
+    endpoint = {"endpoint_url": store.endpoint}
+    return json.dumps({"key": s3_server.OWNER, "secret": store.password, "client_kwargs": endpoint})

@@ -1,4 +1,4 @@
-"""A store that speaks S3, of one's own: MinIO, built from its Go module; gone with all its data afterwards."""
+"""A real S3 server for tests: versitygw over a temporary directory, built from its Go module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import fsspec
 import httpx
 
 from cluster import binaries
-from cluster.binaries import MINIO, Binaries
+from cluster.binaries import S3_SERVER, Binaries
 from cluster.layout import Layout
 from cluster.shell import ClusterFailed, bare_environment, last_lines, wait_until
 from demo.processes import end_processes, session_processes
@@ -26,34 +26,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 OWNER = "watcher"
+HEALTH = "/health"
 
 
 def built() -> Path | None:
     """Return the program, None if it was not built yet."""
-    program = Binaries(Layout.of(os.environ).binaries).folder(MINIO) / "minio"
+    program = Binaries(Layout.of(os.environ).binaries).folder(S3_SERVER) / "versitygw"
     return program if program.exists() else None
 
 
 def unmet() -> str:
-    """Return in one line why this machine can have no such store, or an empty text."""
+    """Return in one line why this machine cannot run the server, or an empty text."""
     return "" if built() else binaries.go_unmet()
 
 
 @contextlib.contextmanager
-def store(tell: Callable[[str], None] = lambda _: None) -> Iterator[Minio]:
-    """Have an empty store.
+def running(tell: Callable[[str], None] = lambda _: None) -> Iterator[S3Server]:
+    """Run an empty server; it and its data are gone afterwards.
 
     Raises:
         ClusterFailed: it could not be built or did not start; with the end of what it said.
     """
     layout = Layout.of(os.environ)
     if built() is None:
-        Binaries(layout.binaries).build(tell, [MINIO])
+        Binaries(layout.binaries).build(tell, [S3_SERVER])
     program = built()
     if program is None:
-        raise ClusterFailed(f"the build of {MINIO.name} brought no program")
-    with tempfile.TemporaryDirectory(prefix="ptjob-minio-") as folder:
-        server = Minio(Path(folder))
+        raise ClusterFailed(f"the build of {S3_SERVER.name} brought no program")
+    with tempfile.TemporaryDirectory(prefix="ptjob-s3-") as folder:
+        server = S3Server(Path(folder))
         process = server.start(program)
         try:
             server.wait(process)
@@ -68,8 +69,11 @@ def store(tell: Callable[[str], None] = lambda _: None) -> Iterator[Minio]:
 
 
 @dataclass(frozen=True)
-class Minio:
-    """One server, with one user who may do everything."""
+class S3Server:
+    """One server, with one user who may do everything; nobody else may do anything.
+
+    Buckets are directories and keys are paths of files: `a` and `a/b` cannot both be objects.
+    """
 
     folder: Path
     port: int = field(default_factory=free_port)
@@ -93,15 +97,17 @@ class Minio:
         return json.dumps({"conn_type": "aws", "login": OWNER, "password": self.password, "extra": extra})
 
     def start(self, program: Path) -> subprocess.Popen[bytes]:
-        """Start it."""
-        argv = [program, "server", "--quiet", "--address", f"127.0.0.1:{self.port}", self.folder / "data"]
-        env = {
-            **bare_environment(self.folder),
-            "MINIO_ROOT_USER": OWNER,
-            "MINIO_ROOT_PASSWORD": self.password,
-            "MINIO_BROWSER": "off",
-            "MINIO_UPDATE": "off",
-        }
+        """Start it.
+
+        `--disableotmp`: an object that is overwritten is renamed into place. Otherwise versitygw links the new one
+        beside it first, and a listing may show that name.
+        """
+        data = self.folder / "data"
+        data.mkdir()
+        argv = [program, "--quiet", "--port", f"127.0.0.1:{self.port}", "--health", HEALTH]
+        argv += ["posix", "--disableotmp", data]
+        keys = {"ROOT_ACCESS_KEY_ID": OWNER, "ROOT_SECRET_ACCESS_KEY": self.password}
+        env = bare_environment(self.folder, **keys)
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
                 argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -116,11 +122,11 @@ class Minio:
 
         def answers() -> bool:
             with contextlib.suppress(httpx.TransportError):
-                return httpx.get(f"{self.endpoint}/minio/health/ready", trust_env=False).is_success
+                return httpx.get(f"{self.endpoint}{HEALTH}", trust_env=False).is_success
             return False
 
         def check_alive() -> None:
             if process.poll() is not None:
-                raise ClusterFailed(f"MinIO has ended:\n{last_lines((self.folder / 'log').read_text())}")
+                raise ClusterFailed(f"the S3 server has ended:\n{last_lines((self.folder / 'log').read_text())}")
 
-        wait_until("MinIO", answers, timeout=120, alive=check_alive)
+        wait_until("the S3 server", answers, timeout=120, alive=check_alive)
