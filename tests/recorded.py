@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,13 @@ OUR_VARIABLES = {"PTJOB_ATTEMPT", "PTJOB_MODEL_PATH", "PTJOB_TFEVENTS_DIR", "PTJ
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """Return one recorded object, read by PyYAML's own loader, the fast one where it is built."""
+    """Return a copy of one recorded object."""
+    return copy.deepcopy(_read(name))
+
+
+@cache
+def _read(name: str) -> dict[str, Any]:
+    """Read by PyYAML's own loader, the fast one where it is built."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found = yaml.load((DATA / f"{name}.yaml").read_text(), Loader=loader)  # noqa: S506 - both are safe
     assert isinstance(found, dict)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 
-import pytest
-
 from api_server_stand_in import stand_in_api_server
+from rows import each_row
 
 
-@pytest.mark.parametrize("rounds", range(3, 9))
+@each_row("rounds", range(3, 9))
 async def test_a_connection_that_has_just_come_is_closed(rounds: int) -> None:
     """Python's collector would find it open much later, and warn in whatever test then runs."""
     async with stand_in_api_server() as stand_in:

@@ -23,6 +23,7 @@ from ptjob_provider.core.arrival import (
 )
 from ptjob_provider.core.arrival.arrivals import REMEMBERED, SWEEP
 from ptjob_provider.core.arrival.watermark import PAGE
+from rows import each_row
 
 MARKED = BatchRules()
 UNMARKED = BatchRules(marker=None)
@@ -87,7 +88,7 @@ def test_a_batch_may_be_a_file_at_any_depth() -> None:
     assert [text.partition("@")[0] for text in ids(file("1.csv"), file("a/2.csv"), rules=FILES)] == ["1.csv", "a/2.csv"]
 
 
-@pytest.mark.parametrize("path", ["b/_temporary/0/x", "b/.part-0", "_logs/x", ".hidden/x", "b/.x/y"])
+@each_row("path", ["b/_temporary/0/x", "b/.part-0", "_logs/x", ".hidden/x", "b/.x/y"])
 def test_hidden_names_are_no_data(path: str) -> None:
     """Names that begin with a dot or an underscore are work in progress, as for Spark."""
     assert ids(file(path), file("c/1")) == ids(file("c/1"))
@@ -350,7 +351,7 @@ def test_trouble_is_said_once_and_once_that_it_is_over() -> None:
     assert troubles.worked(13.0) == "s3://b: can be listed again, 1 s and 1 attempt after the first failure"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("failures", "poll", "least", "most"),
     [(0, 60, 60, 66), (1, 60, 60, 90), (3, 60, 240, 360), (40, 60, 900, 1350), (1, 1, 5, 7.5), (1, 3600, 3600, 5400)],
 )

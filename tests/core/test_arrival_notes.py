@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.arrival.notes import NOTE, noted
+from rows import each_row
 
 WHOLE = {"path": "incoming/1", "id": "a", "files": 3, "bytes": 1234, "modified": "2026-11-22T03:00:00Z"}
 
@@ -20,7 +21,7 @@ def read(value: Any, *, claim: str = "uid-1") -> list[Any]:
     return batches
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         "incoming/1",
@@ -113,7 +114,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("text", "said"), WRONG.items())
+@each_row(("text", "said"), WRONG.items())
 def test_a_wrong_note_is_named_with_what_is_allowed(text: str, said: str) -> None:
     """And it keeps no other note from being read."""
     name = f"{NOTE}.wrong"

@@ -10,6 +10,7 @@ import pytest
 from ptjob_provider.core.attempts import AttemptRecord, Claim, Plan, claim, is_delivered, plan, spec_changed
 from ptjob_provider.core.identity import Owner, owner_annotation
 from ptjob_provider.core.status import JobPhase
+from rows import each_row
 
 OWNER = Owner(instance="prod", ids={"dag_id": "d"}, labels={})
 RECORD = AttemptRecord(attempt=2, name="digits-1", namespace="team", uid="u-1", clear_number=3)
@@ -42,7 +43,7 @@ def test_a_concluded_or_cleared_attempt_is_replaced() -> None:
     assert plan(RECORD, clear_number=4) is Plan.REPLACE
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("delivered_by", "tries_before_clear", "expected"),
     [(0, 0, False), (0, 3, False), (1, 0, False), (2, 1, False), (1, 1, True), (1, 2, True), (1, -1, False)],
 )
@@ -67,8 +68,8 @@ def test_our_live_job_is_adopted_even_if_the_store_was_lost(phase: JobPhase) -> 
     assert claim(found(), phase=phase, owner=OWNER, record=None) is Claim.ADOPT
 
 
-@pytest.mark.parametrize("phase", [JobPhase.SUCCEEDED, JobPhase.FAILED])
-@pytest.mark.parametrize(
+@each_row("phase", [JobPhase.SUCCEEDED, JobPhase.FAILED])
+@each_row(
     ("record", "expected"),
     [
         (RECORD, Claim.ADOPT),

@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 from typing import Any
 
-import pytest
-
 from fakes import ScriptedBackend
 from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation
@@ -15,6 +13,7 @@ from ptjob_provider.core.beside import watched
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan
+from rows import each_row
 
 INSIDE, NODES = "http://digits-tensorboard.team.svc:6006/", "http://10.0.0.7:30131/"
 
@@ -33,7 +32,7 @@ def job(url: str, *, tensorboard: bool = True) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("found", "phase", "hands_off", "times"),
     [
         (job(INSIDE), "Running", False, 1),

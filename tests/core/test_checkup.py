@@ -26,6 +26,7 @@ from ptjob_provider.core.kubernetes.checkup import (
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.controllers import KUEUE, TRAINING_OPERATOR, controller_check
 from rbac import DOCS, rules_in
+from rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,7 +111,7 @@ def test_what_a_tensorboard_takes_is_what_its_role_gives() -> None:
     assert checks[-1].advice == "if it is wanted: the Role of docs/kubernetes-tensorboard-role.yaml"
 
 
-@pytest.mark.parametrize("file", sorted(path.name for path in DOCS.glob("kube*.yaml")))
+@each_row("file", sorted(path.name for path in DOCS.glob("kube*.yaml")))
 def test_no_documented_role_reaches_beyond_the_namespaces_jobs(file: str) -> None:
     """In the whole cluster they list, and nothing else; nobody gets wildcards, nodes, or a list of Secrets.
 

@@ -15,6 +15,7 @@ from ptjob_provider.core.kubernetes.usage import (
     replica_use,
 )
 from ptjob_provider.core.site import Check, NodeUse, ReplicaUse
+from rows import each_row
 
 READY = {"type": "Ready", "status": "True"}
 
@@ -138,8 +139,8 @@ def test_what_an_earlier_pod_of_the_name_used_is_not_the_next_ones(
     assert bool(figures_of(started(began), measured)) == is_its_own
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 1000])
-@pytest.mark.parametrize("indent", [None, 2])
+@each_row("size", [1, 3, 7, 1000])
+@each_row("indent", [None, 2])
 def test_a_list_is_read_while_it_comes(size: int, indent: int | None) -> None:
     """Wherever it is cut, between the bytes of a letter too; what comes after the list is none of it."""
     items = [{"name": "ä", "pods": [{"x": [1, "]"]}]}, {}, {"name": "b"}]

@@ -11,6 +11,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds.code import SYNC_IMAGE, variables_of, with_prefix
 from ptjob_provider.core.spec import Installation
 from rendered import container, mounted, over, pod, render, variables
+from rows import each_row
 
 ARENAS = "/root"
 HTTPS = "https://git.example/team/mnist.git"
@@ -71,7 +72,7 @@ def test_variables_for_the_sync_container_are_its_own() -> None:
     assert told(render(code=HTTPS, env={"GIT_SYNC_BRANCH": "old"}).manifest)["GIT_SYNC_BRANCH"] == "old"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value", "words"),
     [
         ("GIT_SYNC_DEST", "/data", "the name of one folder"),

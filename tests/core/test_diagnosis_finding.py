@@ -16,10 +16,11 @@ from ptjob_provider.core.diagnosis import (
 )
 from ptjob_provider.core.diagnosis.finding import find
 from ptjob_provider.core.recorder import ContainerKind
+from rows import each_row
 
 
 class TestFinding:
-    @pytest.mark.parametrize(
+    @each_row(
         ("more", "cause", "retryable"),
         [
             ({"code": 1, "message": VALUE_ERROR}, Cause.PYTHON_EXCEPTION, False),

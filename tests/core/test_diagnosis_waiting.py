@@ -26,6 +26,7 @@ from ptjob_provider.core.diagnosis import (
 )
 from ptjob_provider.core.recorder import Record, Restarts, Waiting, WaitKind
 from ptjob_provider.core.status import JobPhase, JobStatus
+from rows import each_row
 
 
 def after(seconds: float, *waits: Waiting, limits: Limits | None = None, **more: Any) -> Diagnosis | None:
@@ -56,7 +57,7 @@ class TestEnding:
         assert before is None
         assert then is not None
 
-    @pytest.mark.parametrize("kind", [kind for kind in WaitKind if kind is not WaitKind.BROKEN])
+    @each_row("kind", [kind for kind in WaitKind if kind is not WaitKind.BROKEN])
     def test_without_limits_nothing_but_the_impossible_is_ended(self, kind: WaitKind) -> None:
         """Every limit can be switched off."""
         off = Limits(start_timeout=None, crash_loop_limit=None, sidecar_timeout=None)
@@ -69,7 +70,7 @@ class TestEnding:
         """While anybody trains, a sidecar beside a finished replica is no reason to end the job."""
         assert after(1e6, wait(WaitKind.SIDECAR), running=(MASTER,)) is None
 
-    @pytest.mark.parametrize(
+    @each_row(
         ("waits", "phase", "cause", "text"),
         [
             ([wait(WaitKind.REFUSED, message="exceeded quota")], JobPhase.PENDING, Cause.QUOTA, "exceeded quota"),

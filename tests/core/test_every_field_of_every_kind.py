@@ -11,14 +11,13 @@ import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import SPEC_HASH_ANNOTATION
 from ptjob_provider.core.kinds import pytorchjob, pytorchtrainingjob, trainjob
 from ptjob_provider.core.kinds.podtemplate import SHARED_MEMORY_PATH
 from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, TrainingJob
 from ptjob_provider.core.spec.roles import RoleFields
+from rows import each_row
 from same_fields import FIELDS, rendered
 
 if TYPE_CHECKING:
@@ -132,8 +131,8 @@ def check(kind: str, field: str, lacks: dict[str, Any], has: dict[str, Any]) -> 
     assert name or json.dumps(told(kind, has)) != json.dumps(told(kind, lacks)), f"{field} changes nothing"
 
 
-@pytest.mark.parametrize(("field", "lacks", "has"), [pytest.param(*each, id=each[0]) for each in every()])
-@pytest.mark.parametrize("kind", KINDS)
+@each_row(("field", "lacks", "has"), every())
+@each_row("kind", KINDS)
 def test_a_field_changes_the_object_or_is_refused_by_its_name(
     kind: str, field: str, lacks: dict[str, Any], has: dict[str, Any]
 ) -> None:
@@ -143,8 +142,8 @@ def test_a_field_changes_the_object_or_is_refused_by_its_name(
     check(kind, field, {**usual, **lacks}, {**usual, **has})
 
 
-@pytest.mark.parametrize(("field", "lacks", "has"), [pytest.param(*each, id=each[0]) for each in every()])
-@pytest.mark.parametrize("kind", KINDS)
+@each_row(("field", "lacks", "has"), every())
+@each_row("kind", KINDS)
 def test_the_same_holds_over_a_manifest(kind: str, field: str, lacks: dict[str, Any], has: dict[str, Any]) -> None:
     """Each field is laid over the user's own object, or refused by its name."""
     usual = {"manifest": OWN[kind]}
@@ -152,8 +151,8 @@ def test_the_same_holds_over_a_manifest(kind: str, field: str, lacks: dict[str, 
     check(kind, field, {**usual, **lacks}, {**usual, **has})
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("processes", [{}, {"nproc_per_node": 2}])
+@each_row("kind", KINDS)
+@each_row("processes", [{}, {"nproc_per_node": 2}])
 def test_every_kind_has_shared_memory_unless_it_is_not_wanted(kind: str, processes: dict[str, Any]) -> None:
     """Whatever the number of processes in a pod: data loaders need it, too."""
     usual = {"name": "digits", "image": "digits:1", "command": ["torchrun", "main.py"], **processes}

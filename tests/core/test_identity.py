@@ -27,6 +27,7 @@ from ptjob_provider.core.identity import (
     spec_hash,
     stem_of,
 )
+from rows import each_row
 
 IDS = {"dag_id": "digits", "task_id": "train", "run_id": "scheduled__2026-11-20T00:00:00+00:00", "map_index": "-1"}
 OWNER = Owner(instance="prod", ids=IDS, labels={"try_number": "2"})
@@ -77,7 +78,7 @@ def test_every_name_leaves_room_for_the_names_of_pods_and_services(stem: str, at
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
 
 
-@pytest.mark.parametrize("name", ["", "1digits", "Digits", "digits_", "digits-", "d" * 64])
+@each_row("name", ["", "1digits", "Digits", "digits_", "digits-", "d" * 64])
 def test_a_name_that_the_webhook_would_refuse_is_refused_before(name: str) -> None:
     """The text names the field, the value and the rule."""
     with pytest.raises(InvalidSpec, match=r"name: .* is not allowed; .*DNS-1035"):
@@ -136,7 +137,7 @@ def test_an_object_of_another_owner_is_somebody_elses(other: Owner) -> None:
     assert not is_owned_by(obj(owner_annotation(other, 1)), OWNER)
 
 
-@pytest.mark.parametrize("annotation", [None, "", "{", "[]", '{"instance": "prod", "ids": {}}', '{"instance": "x"}'])
+@each_row("annotation", [None, "", "{", "[]", '{"instance": "prod", "ids": {}}', '{"instance": "x"}'])
 def test_an_object_without_our_ids_is_somebody_elses(annotation: str | None) -> None:
     """Neither a missing nor a broken annotation makes a job ours."""
     assert not is_owned_by(obj(annotation), OWNER)

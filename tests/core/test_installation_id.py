@@ -6,6 +6,7 @@ import pytest
 
 from ptjob_provider.core.identity import Instance
 from ptjob_provider.core.installation_id import KEY_PREFIX, instance_of, names_host, origin_mismatch, origin_of
+from rows import each_row
 
 PRODUCTION = origin_of("https://airflow.example.com", "", "airflow")
 STAGING = origin_of("https://staging.example.com", "", "airflow")
@@ -33,7 +34,7 @@ def test_an_id_fits_where_it_was_made() -> None:
     assert origin_of("", "", "") == "an Airflow without [api] base_url"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("host", "expected"),
     [("airflow.example.com", True), ("api", True), ("airflow", False), ("example.com", False), ("", False)],
 )

@@ -6,13 +6,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.known import Known, News
 from ptjob_provider.core.status import JobPhase
 from ptjob_provider.core.submission import Submission
 from recorded import recorded
+from rows import each_row
 from story import STORIES, read
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def known(name: str, *, mask: Callable[[str], str] = str) -> Known:
     return Known(submission=Submission.of(recorded(name)["job"]), mask=mask)
 
 
-@pytest.mark.parametrize("name", STORIES)
+@each_row("name", STORIES)
 def test_a_look_at_nothing_new_tells_nothing(name: str) -> None:
     """However often a story is seen: each thing is said once, and each end of a container is written once."""
     this = known(name)
@@ -47,7 +46,7 @@ def test_a_look_at_nothing_new_tells_nothing(name: str) -> None:
         assert this.take(seen, now=at) == News()
 
 
-@pytest.mark.parametrize("name", [name for name in STORIES if not read(name).is_deleted])
+@each_row("name", [name for name in STORIES if not read(name).is_deleted])
 def test_a_story_is_known_as_it_is_told(name: str) -> None:
     """How it ended, which containers ended, and that something is to be written when one did."""
     this, ends = known(name), 0

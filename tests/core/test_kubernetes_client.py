@@ -22,6 +22,7 @@ from ptjob_provider.core.errors import (
 from ptjob_provider.core.kubernetes import ClusterConfig, paths
 from ptjob_provider.core.kubernetes.client import Refused, _pause, lease
 from ptjob_provider.core.kubernetes.failures import Refusal
+from rows import each_row
 
 if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.client import Client
@@ -32,7 +33,7 @@ PODS = paths.pods("team")
 NEW_QUOTA = (403, {"kind": "Status", "message": "forbidden: status unknown for quota: q, resources: pods"})
 
 
-@pytest.mark.parametrize("bad", [429, 500, 503, 504, RESET, NEW_QUOTA])
+@each_row("bad", [429, 500, 503, 504, RESET, NEW_QUOTA])
 async def test_a_request_is_tried_again_after_a_bad_moment(bad: object) -> None:
     """Overload, a restart, a broken connection, a quota that nobody has counted yet: the second answer counts."""
     async with stand_in_api_server(bad) as server, lease(server.config()) as client:
@@ -157,7 +158,7 @@ async def test_a_list_of_many_pages_is_one_list() -> None:
     assert "continue=next" in server.requests[1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "reason", "more", "becomes"),
     [
         (400, "BadRequest", {}, InvalidSpec),
@@ -224,7 +225,7 @@ def test_a_kind_that_is_not_known_is_refused() -> None:
         paths.jobs("TFJob", "team")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "url"),
     [
         (paths.jobs("PyTorchJob", "team"), "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs"),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from ptjob_provider.core.kinds.layers import laid_over, with_changes
+from rows import each_row
 
 GPU, SPOT = {"key": "gpu", "operator": "Exists"}, {"key": "spot", "operator": "Exists"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lower", "upper", "found"),
     [
         ({"a": 1, "b": 1}, {"b": 2, "c": 2}, {"a": 1, "b": 2, "c": 2}),
@@ -57,7 +56,7 @@ def test_the_upper_one_is_heard(lower: dict[str, Any], upper: dict[str, Any], fo
     assert laid_over(lower, upper) == found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("original", "before", "after", "found"),
     [
         ({"new": 1, "a": 1}, {"a": 1}, {"a": 1}, {"new": 1, "a": 1}),

@@ -6,7 +6,6 @@ import json
 import re
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from ptjob_provider.core.ledger import (
     may_claim_more,
     standing_of,
 )
+from rows import each_row
 
 FIELDS = {"id": "b1@0f", "uri": "s3://in/b1", "files": 3, "bytes": 12, "modified": "2026-11-22T00:00:00Z"}
 STATES = [
@@ -45,13 +45,13 @@ def test_an_event_of_a_task_tells_of_its_batches() -> None:
     assert batches_of({"batches": [FIELDS]}) == ([Batch(**FIELDS)], [])
 
 
-@pytest.mark.parametrize("extra", [None, {}, {"payload": "done"}, {"payload": {"rows": 3}}, {"batches": "b1"}])
+@each_row("extra", [None, {}, {"payload": "done"}, {"payload": {"rows": 3}}, {"batches": "b1"}])
 def test_an_event_may_be_about_something_else(extra: Any) -> None:
     """It is no error: an asset has other writers."""
     assert batches_of(extra) == ([], [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "named"),
     [
         ({"id": ""}, "batch.id"),
@@ -98,7 +98,7 @@ def test_a_batch_is_json_and_back() -> None:
     assert Batch.from_dict(json.loads(json.dumps(Batch(**FIELDS).to_dict()))) == Batch(**FIELDS)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("training", "is_going", "reported", "expected"),
     [
         (["success"], True, False, Standing.HAD),  # an evaluation may still run
@@ -137,7 +137,7 @@ def test_nothing_is_free_while_anybody_may_train_on_it(*, training: list[str], i
     assert (standing is Standing.HAD) == (bool(training) and set(training) == {"success"})
 
 
-@pytest.mark.parametrize("state", STATES)
+@each_row("state", STATES)
 def test_a_run_gets_more_only_before_its_training(state: str) -> None:
     """What is added while it trains would count as had."""
     expected = state in {"none", "failed", "upstream_failed", "skipped", "removed"}

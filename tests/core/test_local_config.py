@@ -8,11 +8,12 @@ import pytest
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.local import ImageStandIn, LocalConfig, base_environment
 from ptjob_provider.core.local.config import untagged
+from rows import each_row
 
 ROOT = Path("/var/lib/ptjob")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("image", "name"),
     [
         ("train", "train"),
@@ -49,7 +50,7 @@ def test_the_interpreter_is_ours_unless_another_is_configured() -> None:
     assert LocalConfig(root=ROOT).interpreter
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "words"),
     [
         ({"root": Path("/with space")}, "root: '/with space'"),

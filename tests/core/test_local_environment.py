@@ -7,6 +7,7 @@ import pytest
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.local.defaults import defaulted
 from ptjob_provider.core.local.environment import Place, Stores, expand, injected, is_own_host, resolve, total_replicas
+from rows import each_row
 
 STORES = Stores(secrets={"s": {"k": "hidden", "bad name": "x"}}, config_maps={"m": {"mode": "fast", "9": "n"}})
 
@@ -123,7 +124,7 @@ def test_a_host_of_the_job_is_here(host: str, own: bool) -> None:  # noqa: FBT00
     assert is_own_host(job(), host) is own
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expanded"),
     [
         ("$(A)/x", "1/x"),
@@ -202,7 +203,7 @@ def test_what_is_absent_is_named(container: dict[str, Any], words: str) -> None:
     assert "hidden" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "secrets", "config_maps"),
     [
         ({"secretKeyRef": {"name": "s", "key": "k"}}, {"s": {"k": "hidden"}}, {}),

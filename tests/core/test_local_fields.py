@@ -7,6 +7,7 @@ import pytest
 from ptjob_provider.core.errors import UnsupportedByBackend
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
 from ptjob_provider.core.local.fields import announced
+from rows import each_row
 
 
 def job(pod: dict[str, Any] | None = None, container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def test_what_is_honoured_is_not_talked_about() -> None:
     assert announced(job(**FULL)) == []
 
 
-@pytest.mark.parametrize("field", ["nodeSelector", "tolerations", "affinity", "priorityClassName", "schedulerName"])
+@each_row("field", ["nodeSelector", "tolerations", "affinity", "priorityClassName", "schedulerName"])
 def test_where_to_run_is_announced_once_for_all_roles(field: str) -> None:
     """With the places where it is written."""
     (text,) = announced(job(pod={field: "x"}))
@@ -95,13 +96,13 @@ def test_a_tensorboard_is_announced_with_what_shows_it() -> None:
     assert text.startswith("tensorboard does not apply on this machine: it is shown by `ptjob tensorboard`")
 
 
-@pytest.mark.parametrize("nothing", [None, [], {}, "", False])
+@each_row("nothing", [None, [], {}, "", False])
 def test_an_empty_field_asks_for_nothing(nothing: object) -> None:
     """Generated manifests are full of them."""
     assert announced(job(pod={"nodeSelector": nothing, "hostAliases": nothing, "unheardOf": nothing})) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "path"),
     [
         ({"pod": {"hostAliases": [{}]}}, r"spec\.pytorchReplicaSpecs\.Master\.template\.spec\.hostAliases"),

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from ptjob_provider.core.local.image import ImageFacts, arguments, with_interpreter
+from rows import each_row
 
 IMAGE = ImageFacts(python="/py", entrypoint=["python", "train.py"], cmd=["--epochs", "1"], env={}, files={"/a": "/b"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("container", "runs"),
     [
         ({}, ["python", "train.py", "--epochs", "1"]),
@@ -24,7 +23,7 @@ def test_command_replaces_the_entrypoint_and_args_replace_cmd(container: dict[st
     assert arguments(container, IMAGE) == runs
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("argv", "runs"),
     [
         (["python", "x"], ["/py", "x"]),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from ptjob_provider.core.local.life import events_of
+from rows import each_row
 
 JOB = {
     "apiVersion": "kubeflow.org/v1",
@@ -90,7 +89,7 @@ def test_a_container_that_is_started_again_is_told_with_each_end() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("conditions", "reasons"),
     [
         ([condition("Suspended", 3)], [("Normal", "PyTorchJobSuspended")]),

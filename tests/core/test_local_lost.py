@@ -3,11 +3,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from ptjob_provider.core.kinds.pytorchjob import read_status
 from ptjob_provider.core.local.conditions import with_condition
 from ptjob_provider.core.local.lost import ended, needs_settling
+from rows import each_row
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
 LATER = "2026-11-20T10:00:00.000000Z"
@@ -35,7 +34,7 @@ def status(*kinds: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "needed"),
     [
         ({}, True),

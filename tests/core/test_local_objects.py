@@ -9,6 +9,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.local.conditions import with_condition
 from ptjob_provider.core.local.objects import JobStore, is_expired, merged
+from rows import each_row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +18,7 @@ ENDED = datetime(2026, 11, 20, 10, tzinfo=UTC)
 FINISHED = with_condition({"completionTime": "2026-11-20T10:00:00Z"}, "Succeeded", "", now=ENDED)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "change", "result"),
     [
         ({"a": "b"}, {"a": "c"}, {"a": "c"}),
@@ -39,7 +40,7 @@ def test_changes_are_merged_as_rfc_7386_says(value: Any, change: Any, result: An
     assert merged(value, change) == result
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ttl", "status", "seconds", "gone"),
     [
         (60, FINISHED, 59, False),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ptjob_provider.core.local.paths import Binding, PathMap, normal
+from rows import each_row
 
 MAP = PathMap(
     [
@@ -13,7 +14,7 @@ MAP = PathMap(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "mapped"),
     [
         ("/data", "/host/claim"),

@@ -6,6 +6,7 @@ import pytest
 
 from ptjob_provider.core.local import restarts
 from ptjob_provider.core.local.launch import Launch
+from rows import each_row
 
 LAUNCH = Launch(pod="p", container="pytorch", image="i", argv=["prog", "x"], env={}, working_dir="/work", mark="m")
 
@@ -16,7 +17,7 @@ def test_exit_code_is_the_operators_business(replica: str, pod: str) -> None:
     assert restarts.pod_policy(replica) == pod
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("policy", "code", "again"),
     [
         ("Never", 1, False),
@@ -58,7 +59,7 @@ def os_error(code: int, name: str = "prog") -> OSError:
     return OSError(code, {errno.ENOENT: "No such file or directory"}.get(code, "Permission denied"), name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("program", "error", "words"),
     [
         ("prog", os_error(errno.ENOENT), 'exec: "prog": executable file not found in $PATH'),

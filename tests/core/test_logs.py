@@ -21,6 +21,7 @@ from ptjob_provider.core.logs import (
     nanoseconds,
     parse_cri,
 )
+from rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -141,7 +142,7 @@ def test_a_splitter_is_as_new_after_its_end() -> None:
     assert splitter.feed(b"whole\n") == [Piece(text="whole")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "expected"),
     [
         (b"2026-11-20T10:00:00.5Z stdout F hello world", ("2026-11-20T10:00:00.5Z", "stdout", False, b"hello world")),
@@ -158,7 +159,7 @@ def test_a_record_of_a_log_file_is_read(line: bytes, expected: tuple[str, str, b
     assert parse_cri(line) == CriRecord(timestamp=timestamp, stream=stream, partial=partial, payload=payload)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         b"",
@@ -176,7 +177,7 @@ def test_what_is_no_record_is_refused(line: bytes) -> None:
         parse_cri(line)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("earlier", "later"),
     [
         ("2026-11-20T10:00:00Z", "2026-11-20T10:00:00.000000001Z"),
@@ -196,9 +197,7 @@ def test_the_same_instant_written_differently_is_equal() -> None:
     assert nanoseconds("2026-11-20T10:00:00.5Z") == nanoseconds("2026-11-20T18:00:00.500000000+08:00")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "2026-11-20", "2026-11-20T10:00:00", "2026-11-20T10:00:00.1234567890Z", f"{T0}\n"]
-)
+@each_row("text", ["", "2026-11-20", "2026-11-20T10:00:00", "2026-11-20T10:00:00.1234567890Z", f"{T0}\n"])
 def test_what_is_no_instant_is_refused(text: str) -> None:
     """It would compare wrongly."""
     with pytest.raises(ValueError, match="not an RFC 3339 instant"):
@@ -331,7 +330,7 @@ def test_lines_of_two_streams_that_are_out_of_order_come_once() -> None:
     assert again == whole[3:]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("served", "expected"),
     [
         ([T0, T1, T2], True),
@@ -378,7 +377,7 @@ def test_a_clock_that_was_set_back_is_noticed(timestamps: list[str], expected: b
     assert counter.is_unsteady is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("where", "texts"),
     [
         ({"pod_uid": "another"}, ["line 0", "line 1"]),

@@ -8,6 +8,7 @@ import pytest
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied
 from ptjob_provider.core.lookup import find_job, list_jobs
+from rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +52,7 @@ def backend(**said: Manifest | ClusterError) -> Any:
     return cast("Any", ScriptedKinds(**said))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "kind", "expected"),
     [
         ({"PyTorchJob": job("PyTorchJob"), "TrainJob": job("TrainJob")}, None, "PyTorchJob"),
@@ -68,7 +69,7 @@ async def test_a_job_is_found_under_the_first_kind_that_has_it(
     assert (await find_job(backend(**said), "team", "digits", kind=kind))["kind"] == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "expected", "text"),
     [
         ({}, JobNotFound, "PyTorchJob team/digits not found"),

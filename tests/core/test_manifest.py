@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.manifest import MAX_BYTES, MAX_DEPTH, MAX_VALUES, dump_manifest, load_manifest
 from recorded import DATA, recorded
+from rows import each_row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +58,7 @@ def test_anchors_and_merge_keys_are_expanded_into_values_of_their_own() -> None:
     assert roles["Master"]["template"] is not roles["Worker"]["template"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "read"),
     [
         ("2026-11-20", "2026-11-20"),
@@ -93,7 +94,7 @@ def test_tuples_in_a_map_become_lists() -> None:
     assert manifest["args"] == ["a", ["b"]]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "told"),
     [
         ("kind: Job\napiVersion: batch/v1", "manifest.kind: 'Job' is not allowed; allowed: PyTorchJob"),
@@ -170,9 +171,7 @@ def test_a_dumped_manifest_is_read_back_as_the_same_values(extra: dict[str, Any]
     assert yaml.safe_load(text) == manifest
 
 
-@pytest.mark.parametrize(
-    "text", ["yes", "y", "N", "1e3", "12:30", "0x1", "null", "~", "2026-11-20", "", " a", "a: b", "-"]
-)
+@each_row("text", ["yes", "y", "N", "1e3", "12:30", "0x1", "null", "~", "2026-11-20", "", " a", "a: b", "-"])
 def test_a_text_that_could_be_mistaken_is_dumped_in_quotes(text: str) -> None:
     """Readers of other YAML versions get a text too: `y` is true to some, `1e3` a number."""
     assert dump_manifest({"a": text}) == f'a: "{text}"\n'

@@ -19,6 +19,7 @@ from ptjob_provider.core.kubernetes.board.world import World
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.site import ClusterSite
 from ptjob_provider.core.measured import Use
+from rows import each_row
 
 if TYPE_CHECKING:
     from api_server_stand_in import StandInApiServer
@@ -127,7 +128,7 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("odd", ODD)
+@each_row("odd", ODD)
 async def test_an_odd_answer_costs_a_look_and_nothing_else(odd: dict[str, Any]) -> None:
     """The next one is read."""
     world = running("digits")

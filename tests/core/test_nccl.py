@@ -14,6 +14,7 @@ from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.spec import Installation, TrainingJob, job_template
 from ptjob_provider.core.submission import ensure_submitted
 from recorded import DATA
+from rows import each_row
 
 if TYPE_CHECKING:
     from ptjob_provider.core.kinds import Kind, Rendered
@@ -34,7 +35,7 @@ def containers(rendered: Rendered) -> list[Any]:
     return [each["spec"]["containers"][0] for each in kinds.kind_of(rendered.manifest).templates(rendered.manifest)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "expected"),
     [
         (["--backend", "nccl"], ["--backend", "gloo"]),

@@ -13,6 +13,7 @@ from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.identity import MANAGED_LABEL, OWNER_ANNOTATION, UNFOLLOWED_ANNOTATION, Instance
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.orphans import LEAVE_RUNNING_ANNOTATION, Finding, sweep
+from rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +77,7 @@ async def swept(
     return [finding async for finding in sweeping]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "state",
     ["running", "deferred", "queued", "scheduled", "up_for_retry", "up_for_reschedule", "restarting"],
 )
@@ -88,7 +89,7 @@ async def test_a_job_whose_task_waits_is_left_alone(state: str) -> None:
     assert backend.jobs
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "why"),
     [
         *[(state, f"its task is {state}") for state in ("success", "failed", "skipped", "upstream_failed", "removed")],

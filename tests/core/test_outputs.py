@@ -24,6 +24,7 @@ from ptjob_provider.core.outputs import (
     report_text,
     resolve,
 )
+from rows import each_row
 
 BEGAN_AT = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 DATA = Mount(claim="digits", mount_path="/data")
@@ -68,7 +69,7 @@ def test_an_address_is_read_into_claim_and_path(text: str, claim: str, path: str
     assert PvcAddress.parse(address.uri) == address
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -136,7 +137,7 @@ def test_a_relative_path_without_a_working_directory_is_refused(working_dir: str
         resolve("out/model.pt", field="model", mounts=[DATA], working_dir=working_dir)
 
 
-@pytest.mark.parametrize("text", ["", "/data/a\nb", "s3://bucket/model.pt", "pvc:/digits/model.pt", "file:/data/x"])
+@each_row("text", ["", "/data/a\nb", "s3://bucket/model.pt", "pvc:/digits/model.pt", "file:/data/x"])
 def test_what_is_neither_an_address_nor_a_path_is_refused(text: str) -> None:
     """A mistyped scheme is not taken for a relative path."""
     with pytest.raises(InvalidSpec, match="allowed: pvc://claim/path, or a path as the training code sees it"):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from fakes import ScriptedBackend
 from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.snapshot import look
+from rows import each_row
 
 META = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"}
 POD: dict[str, Any] = {"spec": {"containers": [{"name": "pytorch"}]}}
@@ -42,7 +41,7 @@ def trainjob(**patch: Any) -> dict[str, Any]:
     return {"kind": "TrainJob", "metadata": META, "spec": {"runtimeRef": {"name": "t"}, "runtimePatches": patches}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("job", "priority"),
     [
         (pytorchjob(POD), ""),

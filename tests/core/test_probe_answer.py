@@ -6,6 +6,7 @@ import pytest
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied, PTJobError
 from ptjob_provider.core.kubernetes.probe_answer import advice, is_over, obstacle, seen
+from rows import each_row
 
 IMAGE = "set `[ptjob] probe_image` to an image that has Python 3 and that the nodes can pull"
 PLACED = {"type": "PodScheduled", "status": "True"}
@@ -42,7 +43,7 @@ def event(reason: str, message: str) -> dict[str, Any]:
     return {"reason": reason, "message": message, "involvedObject": {"name": "digits-outputs-1", "uid": "u-1"}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("found", "over"),
     [
         (unplaced("0/1 nodes"), False),
@@ -58,7 +59,7 @@ def test_waiting_ends_with_the_pod_or_when_it_can_never_start(found: dict[str, A
     assert is_over(found) is over
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("found", "said", "resolution"),
     [
         (

@@ -21,6 +21,7 @@ from ptjob_provider.core.kubernetes.probe_pod import (
 )
 from ptjob_provider.core.outputs import ResolvedOutput, ResolvedOutputs
 from recorded import recorded
+from rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -162,7 +163,7 @@ def test_program_and_question_fit_into_a_variable() -> None:
     assert max(len(value.encode()) for value in environment(made(job())).values()) < LONGEST_VARIABLE / 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "python"),
     [
         (None, "python3"),
@@ -371,7 +372,7 @@ def test_taints_that_keep_gpu_nodes_free_are_tolerated() -> None:
     assert spec["tolerations"] == [{"key": "spot"}, gpu]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("modes", "held"),
     [
         (["ReadWriteOnce"], True),
@@ -386,7 +387,7 @@ def test_access_modes_tell_whether_one_node_holds_a_claim(modes: list[str], held
     assert is_held_by_one_node({"spec": {"accessModes": modes}}) is held
 
 
-@pytest.mark.parametrize(
+@each_row(
     "log",
     ["", "Traceback", MARKER, f"{MARKER}{{", f"{MARKER}[]", f'{MARKER}{{"model": {{"unknown": 1}}}}', f"x{MARKER}{{}}"],
 )

@@ -8,6 +8,7 @@ from ptjob_provider.core.outputs import Mount, ResolvedOutput, ResolvedOutputs
 from ptjob_provider.core.spec import Outputs
 from recorded import OUR_VARIABLES, recorded
 from rendered import container, mounted, render, variables
+from rows import each_row
 
 
 def found(uri: str, container_path: str) -> ResolvedOutput:
@@ -53,7 +54,7 @@ def test_a_mount_that_an_output_needs_takes_no_other_mounts_place() -> None:
     assert len(container(rendered.manifest)["volumeMounts"]) == 4
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "told"),
     [
         ("/elsewhere/model.pt", "model: '/elsewhere/model.pt' is not allowed; it is on none of the claims"),

@@ -2,18 +2,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
 from ptjob_provider.core.kinds.pytorchjob import due_at, read_status
 from ptjob_provider.core.status import JobPhase
 from recorded import recorded
+from rows import each_row
 
 
 def at(minute: int, second: int) -> datetime:
     return datetime(2026, 11, 20, 10, minute, second, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("story", "phase", "reason", "finished_at"),
     [
         ("created", JobPhase.PENDING, "PyTorchJobCreated", None),

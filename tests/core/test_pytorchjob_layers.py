@@ -10,6 +10,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec import Installation, job_template
 from recorded import recorded
 from rendered import SHM, container, mounted, pod, render, variables
+from rows import each_row
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -196,7 +197,7 @@ def test_a_change_that_breaks_the_job_is_refused() -> None:
         render(installation=Installation(change_pod=change))
 
 
-@pytest.mark.parametrize("field", ["name", "namespace", "manifest", "workers", "model", "master", "command"])
+@each_row("field", ["name", "namespace", "manifest", "workers", "model", "master", "command"])
 def test_what_only_one_job_can_have_is_no_templates(field: str) -> None:
     """Said by its path."""
     with pytest.raises(InvalidSpec, match=rf"template.{field}: 'set' is not allowed; left to each job"):

@@ -7,6 +7,7 @@ import pytest
 from ptjob_provider.core.errors import InvalidSpec
 from recorded import recorded
 from rendered import IMAGE, SHM, container, mounted, over, pod, render, variables
+from rows import each_row
 
 # typed fields
 
@@ -128,7 +129,7 @@ def test_an_elastic_master_keeps_its_workers() -> None:
         render(manifest=manifest, workers=1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "limits"),
     [
         ({}, {"memory": "64Gi", "amd.com/gpu": 2}),

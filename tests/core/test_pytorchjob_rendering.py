@@ -18,6 +18,7 @@ from ptjob_provider.core.outputs import ResolvedOutputs
 from ptjob_provider.core.spec import TrainingJob
 from recorded import DATA, OUR_VARIABLES, OWNER, recorded, without_additions
 from rendered import IMAGE, pod, render, variables
+from rows import each_row
 
 GOLDEN = DATA / "golden"
 MANIFESTS = ["manifest-args-only", "manifest-rich", "manifest-elastic"]
@@ -91,7 +92,7 @@ def without_overridden(manifest: dict[str, Any]) -> dict[str, Any]:
 # whole manifests
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("story", "values"),
     [
         ("typed-smallest", {"name": "digits", "image": IMAGE}),
@@ -185,7 +186,7 @@ def test_the_object_is_named_from_the_stem_the_owner_and_the_attempt() -> None:
     assert all(name.startswith("digits-") for name in names)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("meta", "values", "name", "namespace"),
     [
         ({"name": "theirs"}, {}, "theirs", "default"),
@@ -244,7 +245,7 @@ def test_the_annotations_tell_whose_job_it_is_and_where_its_outputs_are() -> Non
     assert notes["ptjob-provider/spec-hash"] == rendered.spec_hash
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "same"),
     [
         ({"attempt": 2}, True),
@@ -313,8 +314,8 @@ def test_a_container_keeps_its_last_lines_unless_it_says_otherwise() -> None:
     assert policies == {"fetch": "File", "warm": tail, "metrics": tail, "pytorch": tail}
 
 
-@pytest.mark.parametrize("name", ["MASTER_ADDR", "WORLD_SIZE", "RANK", "PET_NNODES"])
-@pytest.mark.parametrize("role", ["", "master.", "worker."])
+@each_row("name", ["MASTER_ADDR", "WORLD_SIZE", "RANK", "PET_NNODES"])
+@each_row("role", ["", "master.", "worker."])
 def test_a_typed_variable_that_the_operator_replaces_is_refused(name: str, role: str) -> None:
     """It would be ignored silently: the operator's variables come after the user's."""
     env = {"env": {name: "1"}}

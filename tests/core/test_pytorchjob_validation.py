@@ -12,6 +12,7 @@ from ptjob_provider.core.kinds.pytorchjob import replicas, total_gpus, validate
 from ptjob_provider.core.manifest import load_manifest
 from recorded import DATA, recorded
 from rendered import render
+from rows import each_row
 
 MASTER = ("spec", "pytorchReplicaSpecs", "Master")
 WORKER = ("spec", "pytorchReplicaSpecs", "Worker")
@@ -34,13 +35,13 @@ def changed(story: str, path: tuple[str | int, ...], value: object) -> dict[str,
     return manifest
 
 
-@pytest.mark.parametrize("story", TAKEN)
+@each_row("story", TAKEN)
 def test_a_manifest_that_kubectl_takes_is_taken(story: str) -> None:
     """Nothing that the operator would accept is refused."""
     validate(load_manifest(DATA / f"{story}.yaml"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "value", "told"),
     [
         (("metadata",), GONE, "metadata: None is not allowed; required: a map"),
@@ -176,7 +177,7 @@ META = ("metadata",)
 OWNED = {"apiVersion": "batch/v1", "kind": "Job", "name": "launcher", "uid": "1"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "value", "told"),
     [
         ((*META, "labels"), {"a..b/c": "x"}, "metadata.labels: 'a..b/c' is not allowed; a name such as team"),
@@ -222,7 +223,7 @@ def test_metadata_that_the_api_server_takes_is_taken() -> None:
     validate(manifest)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "value", "told"),
     [
         (

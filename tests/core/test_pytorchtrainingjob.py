@@ -20,6 +20,7 @@ from ptjob_provider.core.kubernetes.podlog import runs
 from ptjob_provider.core.recorder import ContainerKind, Record, from_text, to_text
 from ptjob_provider.core.spec import Installation, TrainingJob
 from ptjob_provider.core.status import JobPhase
+from rows import each_row
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -326,7 +327,7 @@ def test_the_installation_is_under_every_job() -> None:
     assert "name" not in role["template"]["metadata"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "phase", "reason"),
     [
         ({}, JobPhase.PENDING, ""),

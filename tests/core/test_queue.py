@@ -22,6 +22,7 @@ from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.kubernetes.site import ClusterSite
 from ptjob_provider.core.recorder import Record, from_text, to_text
 from ptjob_provider.core.status import JobPhase, JobStatus
+from rows import each_row
 
 SUSPENDED = JobStatus(phase=JobPhase.SUSPENDED)
 WHY = "couldn't assign flavors to pod set master: insufficient unused quota for cpu in flavor default, 600m more needed"
@@ -42,7 +43,7 @@ def workload(*conditions: tuple[str, str, str], **meta: Any) -> dict[str, Any]:
     return {"metadata": found, "status": {"conditions": told}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("conditions", "message"),
     [
         ([("QuotaReserved", "False", WHY)], WHY),

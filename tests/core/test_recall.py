@@ -18,6 +18,7 @@ from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase, JobStatus
 from ptjob_provider.core.submission import Submission, ensure_submitted
 from ptjob_provider.core.try_note import TryNote
+from rows import each_row
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -84,7 +85,7 @@ async def test_jobs_of_another_installation_with_the_same_ids_are_not_recalled()
     assert ours.ref != theirs.ref
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("phase", "notes", "repeated", "otherwise"),
     [
         ("Succeeded", {}, 1, 1),
@@ -132,8 +133,8 @@ def note(submission: Submission, outcome: Outcome, cause: Cause | None = None) -
     return TryNote.of(submission, conclusion)
 
 
-@pytest.mark.parametrize("is_going", [False, True])
-@pytest.mark.parametrize(
+@each_row("is_going", [False, True])
+@each_row(
     ("outcome", "cause", "is_told"),
     [
         (Outcome.DELETED, Cause.DELETED, True),

@@ -13,11 +13,12 @@ from ptjob_provider.core.recorder import (
     observe,
     to_text,
 )
+from rows import each_row
 from story import STORIES, read
 
 
 class TestTerminations:
-    @pytest.mark.parametrize("name", STORIES)
+    @each_row("name", STORIES)
     def test_looking_again_at_the_same_world_changes_nothing(self, name: str) -> None:
         """A termination is recorded once, however often it is seen."""
         story = read(name)
@@ -348,7 +349,7 @@ class TestRevisions:
         assert len(gone.notices) == 1
         assert look(Record(), told[0]).notices == ()
 
-    @pytest.mark.parametrize("message", [None, "", "the end of a log", "[]", "{}"])
+    @each_row("message", [None, "", "the end of a log", "[]", "{}"])
     def test_an_image_that_tells_nothing_leaves_it_open(self, message: str | None) -> None:
         """git-sync's own, for one."""
         record = look(Record(), self.fetched("m-0", message))

@@ -16,11 +16,12 @@ from ptjob_provider.core.recorder import (
     to_text,
 )
 from ptjob_provider.core.recorder.text import MAX_TERMINATIONS
+from rows import each_row
 from story import STORIES, read
 
 
 class TestText:
-    @pytest.mark.parametrize("name", STORIES)
+    @each_row("name", STORIES)
     def test_a_record_survives_being_stored(self, name: str) -> None:
         """A second reader gets the same ends, waits and clocks; what runs now it sees for itself."""
         record = read(name).record
@@ -30,7 +31,7 @@ class TestText:
         counts = tuple(one for one in record.restart_counts if one.total or one.settled)
         assert restored == replace(record, placed=(), running=(), finished=(), restart_counts=counts)
 
-    @pytest.mark.parametrize("name", STORIES)
+    @each_row("name", STORIES)
     def test_a_stored_record_goes_on_where_it_stopped(self, name: str) -> None:
         """A reader that begins with the stored text and looks again knows what the first one knew."""
         story = read(name)
@@ -42,7 +43,7 @@ class TestText:
         assert again.record.restarts == story.record.restarts
         assert again.diagnosis == story.diagnosis
 
-    @pytest.mark.parametrize("text", ["", "[]", "not JSON", '{"terminations": [{"x": 1}]}', '{"queued_since": "noon"}'])
+    @each_row("text", ["", "[]", "not JSON", '{"terminations": [{"x": 1}]}', '{"queued_since": "noon"}'])
     def test_a_text_that_nobody_can_read_is_an_empty_record(self, text: str) -> None:
         """Somebody edited the annotation: the job goes on."""
         assert from_text(text) == Record()

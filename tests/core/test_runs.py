@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ptjob_provider.core.kubernetes.podlog import losses, runs
+from rows import each_row
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -80,7 +81,7 @@ def test_the_run_before_is_the_last_states(found: Manifest, expected: tuple[int,
     assert (run and (run.restart_count, run.started_at, run.ended)) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("found", "expected"),
     [
         (pod(RUNNING), False),

@@ -25,6 +25,7 @@ from ptjob_provider.core.kubernetes.tunnel import tunnel
 from ptjob_provider.core.site import Shown
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan
+from rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -73,7 +74,7 @@ async def test_what_stands_beside_a_job_and_starts_is_waited_for() -> None:
     assert verbs == ["GET"] * 5
 
 
-@pytest.mark.parametrize(
+@each_row(
     "status",
     [
         {"waiting": {"reason": "CrashLoopBackOff"}},
@@ -217,7 +218,7 @@ async def test_why_a_connection_failed_is_said(caplog: pytest.LogCaptureFixture)
     assert "team/look: a connection to port 6006 failed: connection refused" in caplog.text
 
 
-@pytest.mark.parametrize("rounds", range(4, 9))
+@each_row("rounds", range(4, 9))
 async def test_a_connection_that_has_just_come_is_closed_when_the_looking_ends(rounds: int) -> None:
     """Also one that asyncio has only just opened, over which nothing was carried: whoever opened it would wait."""
     async with tunnel(cast("Client", KubeletStandIn()), "team", "look", port=6006, local_port=0) as port:

@@ -15,6 +15,7 @@ from ptjob_provider.core.spec import (
     TrainingJob,
 )
 from recorded import DATA, recorded
+from rows import each_row
 
 
 def job(**values: Any) -> TrainingJob:
@@ -45,7 +46,7 @@ def test_a_job_cannot_be_changed() -> None:
         job().workers = 3  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "given_value", "read"),
     [
         ("name", " digits ", "digits"),
@@ -108,8 +109,8 @@ def test_a_field_is_read_in_the_forms_that_people_and_templates_write(field: str
     assert type(found) is type(read)
 
 
-@pytest.mark.parametrize("nothing", [None, "", "  ", "None"])
-@pytest.mark.parametrize("field", sorted(set(JOB_FIELDS) - {"name", "image", "clean_pod_policy"}))
+@each_row("nothing", [None, "", "  ", "None"])
+@each_row("field", sorted(set(JOB_FIELDS) - {"name", "image", "clean_pod_policy"}))
 def test_what_a_template_makes_of_nothing_is_unset(field: str, nothing: Any) -> None:
     """An empty parameter leaves its field alone, whatever the field's type is."""
     assert getattr(job(**{field: nothing}), field) is None
@@ -122,7 +123,7 @@ def test_the_policy_named_none_is_not_nothing() -> None:
     assert policies == ["None", None, None]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value", "told"),
     [
         ("nmae", "x", "nmae: there is no such field; did you mean name?"),

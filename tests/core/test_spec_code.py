@@ -9,6 +9,7 @@ import pytest
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec import CodeSource, TrainingJob, job_template
 from ptjob_provider.core.spec.code import is_credential, is_sync_variable
+from rows import each_row
 
 HTTPS = "https://git.example/team/mnist.git"
 
@@ -19,7 +20,7 @@ def code(value: Any) -> CodeSource:
     return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "is_over_ssh"),
     [
         (HTTPS, False),
@@ -55,7 +56,7 @@ def test_every_part_can_be_said() -> None:
     assert found == CodeSource(git=HTTPS, **{**parts, "depth": 0})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "words"),
     [
         ("mnist", "code.git"),
@@ -95,7 +96,7 @@ def test_an_installation_has_no_code_of_its_own() -> None:
         job_template({"code": HTTPS}, field="job_template")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "meant", "hidden"),
     [
         ("GIT_SYNC_PASSWORD", True, True),

@@ -13,6 +13,7 @@ from ptjob_provider.core.spec import (
     TrainingJob,
     VolumeMount,
 )
+from rows import each_row
 
 KIND = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
 
@@ -42,7 +43,7 @@ def test_a_jobs_own_namespace_wins_over_a_default(values: dict[str, Any], namesp
     assert job().in_namespace(None).namespace is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "told"),
     [
         ({"env_from": [{"secret": ""}]}, "env_from[0].secret: '' is not allowed"),
@@ -65,7 +66,7 @@ def test_parts_in_kubernetes_words_are_checked_as_far_as_they_are_read(values: d
 # volumes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "read"),
     [
         ("runs:/runs", VolumeMount(claim="runs", mount_path="/runs")),
@@ -84,7 +85,7 @@ def test_a_volume_is_read_from_its_short_form_or_its_parts(written: Any, read: V
     assert job(volumes=[written]).volumes == (read,)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "told"),
     [
         ("runs", "volumes[1]: 'runs' is not allowed; claim:/path"),
@@ -149,7 +150,7 @@ def test_the_environment_is_read_from_kubernetes_own_objects() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("env", "told"),
     [
         ({"1A": "x"}, "env.1A: '1A' is not allowed; a name of letters"),
@@ -171,7 +172,7 @@ def test_a_wrong_variable_is_refused_by_its_name(env: Any, told: str) -> None:
     assert told in refusal(env=env)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value", [["canary"], {"secret": "s", "key": "k", "value": "canary"}, {"canary"}, b"canary", {"password": "canary"}]
 )
 def test_a_refused_variable_does_not_tell_its_value(value: Any) -> None:
@@ -191,7 +192,7 @@ def test_requests_and_limits_are_read_apart() -> None:
     assert found == Resources(requests={"cpu": "2", "memory": "4Gi"}, limits={"rdma/hca": "1"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "told"),
     [
         (
@@ -279,7 +280,7 @@ def test_images_may_be_given_by_role_alone() -> None:
     assert "image: None" in refusal(image=None, workers=2, master={"image": "a"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "pods", "roles"),
     [
         ({}, 1, ("master",)),
@@ -325,7 +326,7 @@ def test_an_elastic_policy_is_read_in_the_crds_words() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "told"),
     [
         (

@@ -5,8 +5,6 @@ import os
 import re
 from pathlib import Path
 
-import pytest
-
 from cluster.layout import HOME
 from ptjob_provider.core.diagnosis import (
     Cause,
@@ -14,6 +12,7 @@ from ptjob_provider.core.diagnosis import (
 )
 from ptjob_provider.core.diagnosis.verdict import ADVICE
 from recorded import DATA, recorded
+from rows import each_row
 from story import STORIES, read, tell
 
 PLACES_OF_THIS_MACHINE = (f"{Path.home()}/", f"{Path.home().resolve()}/", str(HOME.parent))
@@ -25,7 +24,7 @@ RECORDED_WITH = {
 
 
 class TestStories:
-    @pytest.mark.parametrize("name", STORIES)
+    @each_row("name", STORIES)
     def test_a_recorded_story_is_told_as_agreed(self, name: str) -> None:
         """What people read and programs act on is the golden text (written anew with PTJOB_WRITE_GOLDEN=1)."""
         golden = DATA / "golden" / f"{name}.txt"
@@ -34,7 +33,7 @@ class TestStories:
 
         assert tell(name) == golden.read_text()
 
-    @pytest.mark.parametrize("name", STORIES)
+    @each_row("name", STORIES)
     def test_a_story_is_recorded_or_says_why_it_is_not(self, name: str) -> None:
         """What is told about was seen on a real cluster, but for what a cluster without GPUs cannot be made to do."""
         told = recorded(name)
@@ -42,7 +41,7 @@ class TestStories:
         assert ("recorded" in told) is not ("composed" in told)
         assert told.get("composed") or set(told["recorded"]) == RECORDED_WITH[told["job"]["kind"]]
 
-    @pytest.mark.parametrize("name", [name for name in STORIES if "recorded" in recorded(name)])
+    @each_row("name", [name for name in STORIES if "recorded" in recorded(name)])
     def test_a_recorded_story_tells_nothing_of_its_machine(self, name: str) -> None:
         """Addresses are documentation's, instants one day's, and nothing names the cluster it was recorded on."""
         text = (DATA / f"{name}.yaml").read_text()
@@ -53,7 +52,7 @@ class TestStories:
         assert not re.search(r"managedFields|test-[0-9a-f]{8}|token-", text)
         assert not any(place in text for place in PLACES_OF_THIS_MACHINE)
 
-    @pytest.mark.parametrize("name", [name for name in STORIES if read(name).diagnosis])
+    @each_row("name", [name for name in STORIES if read(name).diagnosis])
     def test_a_diagnosis_crosses_processes(self, name: str) -> None:
         """What a trigger found is what the worker raises."""
         found = read(name).diagnosis
@@ -63,7 +62,7 @@ class TestStories:
 
         assert restored == found
 
-    @pytest.mark.parametrize("name", [name for name in STORIES if read(name).diagnosis])
+    @each_row("name", [name for name in STORIES if read(name).diagnosis])
     def test_the_first_line_says_which_job_and_what_next(self, name: str) -> None:
         """The first line stands alone: an e-mail shows no more than that."""
         story = read(name)

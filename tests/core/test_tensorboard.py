@@ -20,6 +20,7 @@ from ptjob_provider.core.kubernetes.tensorboard_objects import (
 from ptjob_provider.core.site import Shown, check_known
 from ptjob_provider.core.spec import Installation, TensorBoard, TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan, url_of
+from rows import each_row
 
 OWNER = Owner(instance="test", ids={"dag_id": "d"}, labels={})
 BASE: dict[str, Any] = {"name": "digits", "image": "digits:1", "volumes": ["runs/team:/runs"], "tfevents": "/runs/tb"}
@@ -63,7 +64,7 @@ def test_it_shows_the_tfevents_unless_another_folder_is_said() -> None:
     assert (whole.claim, whole.path) == ("runs", "")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "why"),
     [
         ({"tfevents": None, "tensorboard": True}, "together with `tfevents` or `logdir`"),

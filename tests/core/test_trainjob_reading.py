@@ -12,6 +12,7 @@ from ptjob_provider.core.identity import JobRef, Manifest
 from ptjob_provider.core.kinds import Replica, trainjob
 from ptjob_provider.core.recorder import Record
 from ptjob_provider.core.status import JobPhase, parse_instant
+from rows import each_row
 
 CREATED, LATER = "2026-11-20T10:00:00Z", "2026-11-20T10:05:00Z"
 REF = JobRef(kind="TrainJob", namespace="team", name="digits", uid="job")
@@ -31,7 +32,7 @@ def job(*conditions: tuple[str, str, str], ready: int = 0, active: int = 0, **sp
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("found", "phase", "reason"),
     [
         (job(), JobPhase.PENDING, ""),

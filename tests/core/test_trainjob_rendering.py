@@ -16,6 +16,7 @@ from ptjob_provider.core.kinds.podtemplate import SHARED_MEMORY_PATH
 from ptjob_provider.core.kinds.trainjob.rendering import _OF_JOB, _OF_PODS, _WHY_NOT
 from ptjob_provider.core.kinds.trainjob.words import STEP, pod_template_of, replicated_jobs
 from ptjob_provider.core.spec import Installation, TrainingJob
+from rows import each_row
 
 OWNER = Owner(instance="test", ids={"task": "same"}, labels={})
 BASE: dict[str, Any] = {"name": "digits", "kind": "TrainJob", "image": "digits:1", "workers": 2}
@@ -225,7 +226,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("field", REFUSED)
+@each_row("field", REFUSED)
 def test_what_a_trainjob_cannot_say_is_refused_by_its_name(field: str) -> None:
     """Nothing is dropped silently, and nothing is started."""
     with pytest.raises(InvalidSpec, match=rf"^{field}\b"):
@@ -327,7 +328,7 @@ def test_a_manifest_from_a_cluster_with_kueue_leaves_kueues_patch_there(where: i
     assert found == rendered(manifest=OWN, exact_name=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "spec",
     [
         None,

@@ -11,6 +11,7 @@ from ptjob_provider.core.identity import Manifest, Owner
 from ptjob_provider.core.kinds import trainjob
 from ptjob_provider.core.kinds.trainjob.words import in_newest_words
 from ptjob_provider.core.spec import TrainingJob
+from rows import each_row
 
 OWNER = Owner(instance="", ids={}, labels={})
 COMMON = {"runtimeRef", "trainer", "initializer", "suspend", "managedBy"}
@@ -73,7 +74,7 @@ def test_2_0_has_overrides_of_the_pod_spec_and_labels_for_the_whole_job() -> Non
     assert found["annotations"] == {"sidecar.istio.io/inject": "false"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "given", "name"),
     [
         (V2_1, {"active_deadline_seconds": 60}, "active_deadline_seconds"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.identity import JobRef
@@ -15,6 +13,7 @@ from ptjob_provider.core.outputs import ResolvedOutputs
 from ptjob_provider.core.status import JobPhase, JobStatus
 from ptjob_provider.core.submission import Submission
 from ptjob_provider.core.try_note import TryNote
+from rows import each_row
 
 SUBMISSION = Submission(
     ref=JobRef(kind="PyTorchJob", namespace="team", name="digits-1", uid="uid-1"),
@@ -64,7 +63,7 @@ def test_a_failure_is_noted_with_its_last_lines_and_told_once() -> None:
     assert len(note.to_text()) < LONGEST
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", "{}", '{"ref": {}, "conclusion": {}}', "no JSON"])
+@each_row("text", ["", "null", "[]", "{}", '{"ref": {}, "conclusion": {}}', "no JSON"])
 def test_what_is_no_note_is_none(text: str) -> None:
     """Anybody may write annotations."""
     assert TryNote.read(text) is None

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from ptjob_provider.core.wire import is_model, to_wire
+from rows import each_row
 
 
 class FakeModel:
@@ -61,7 +62,7 @@ def test_instants_of_a_model_are_rfc_3339(instant: date, text: str) -> None:
     assert to_wire(FakeModel(claim_name=instant)) == {"claimName": text}
 
 
-@pytest.mark.parametrize("value", ["text", 5, None, timedelta(hours=1), datetime(2026, 1, 1, tzinfo=UTC), {1, 2}])
+@each_row("value", ["text", 5, None, timedelta(hours=1), datetime(2026, 1, 1, tzinfo=UTC), {1, 2}])
 def test_what_is_no_model_stays(value: object) -> None:
     """Fields read it in their own way."""
     assert to_wire(value) == value
