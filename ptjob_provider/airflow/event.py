@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from ptjob_provider.airflow.masking import masked
+from ptjob_provider.airflow.masking import masked, with_texts_masked
 from ptjob_provider.core.conclusion import Conclusion
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.logs import LogCursor
@@ -13,9 +13,6 @@ from ptjob_provider.core.submission import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-_FREE_TEXTS = {"summary", "log_tail", "message", "detail"}
 
 
 class TriggerFailed(PTJobError):
@@ -50,7 +47,7 @@ class JobEvent:
         """Return JSON-safe fields; Airflow's database keeps them, so the secrets that Airflow knows are masked."""
         return {
             "submission": self.submission.to_dict(),
-            "conclusion": _masked(self.conclusion.to_dict()) if self.conclusion else None,
+            "conclusion": with_texts_masked(self.conclusion.to_dict()) if self.conclusion else None,
             "error": masked(self.error),
             "retryable": self.retryable,
             "cursor": self.cursor.to_dict() if self.cursor else None,
@@ -87,16 +84,3 @@ class JobEvent:
         if self.conclusion is None:
             raise TriggerFailed(self.error, retryable=self.retryable)
         return self.conclusion
-
-
-def _masked(value: Any) -> Any:
-    """Mask what programs and back-ends have said, wherever it is; names and words for programs stay as they are."""
-    if isinstance(value, dict):
-        return {name: _silenced(part) if name in _FREE_TEXTS else _masked(part) for name, part in value.items()}
-    return value
-
-
-def _silenced(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_silenced(each) for each in value]
-    return masked(value) if isinstance(value, str) else value

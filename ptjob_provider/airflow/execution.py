@@ -17,6 +17,7 @@ from ptjob_provider.airflow import asking
 from ptjob_provider.airflow.installation import load_installation
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, TENSORBOARD_URL
 from ptjob_provider.airflow.masking import masked
+from ptjob_provider.airflow.outcome import log_success
 from ptjob_provider.airflow.stopping import Fate, fate_in_worker
 from ptjob_provider.airflow.store import TaskStateAttemptStore, tries_before_clear
 from ptjob_provider.airflow.tasklog import TaskLog, add_rest_of_log
@@ -192,8 +193,8 @@ class JobExecution:
             conclude_attempt(self._store)
             asyncio.run(self._act_on_finished(submission, succeeded=False))
             raise
-        self._log.info("%s succeeded", submission.ref)
         result = dict(conclusion.result or {})
+        log_success(self._log, submission.ref, result)
         if self._action.deletes(succeeded=True):
             self._store.save_result(result)
         asyncio.run(self._act_on_finished(submission, succeeded=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.log import mask_secret, redact  # type: ignore[attr-defined]  # Airflow exports it without saying so
 
@@ -10,6 +10,8 @@ from ptjob_provider.core.spec.code import is_credential
 
 if TYPE_CHECKING:
     from ptjob_provider.core.spec import TrainingJob
+
+_FREE_TEXTS = {"summary", "log_tail", "message", "detail", "waiting"}
 
 
 def mask_credentials(job: TrainingJob) -> None:
@@ -23,3 +25,18 @@ def mask_credentials(job: TrainingJob) -> None:
 def masked(text: str) -> str:
     """Return the text with the values of connections, sensitive variables and local secrets as `***`."""
     return str(redact(text))
+
+
+def with_texts_masked(value: Any) -> Any:
+    """Mask what programs and back-ends have said, wherever it is; names and words for programs stay as they are."""
+    if isinstance(value, dict):
+        return {
+            name: _silenced(part) if name in _FREE_TEXTS else with_texts_masked(part) for name, part in value.items()
+        }
+    return [with_texts_masked(each) for each in value] if isinstance(value, list) else value
+
+
+def _silenced(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_silenced(each) for each in value]
+    return masked(value) if isinstance(value, str) else value

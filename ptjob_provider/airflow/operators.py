@@ -52,10 +52,11 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     The result (`return_value`) is one JSON value: `job`, `attempt`, `phase`, `start`, `end`, `queue_seconds`,
     `run_seconds`, `restarts`, `gpu_seconds`, `gpu_seconds_lost`, `usage` (each replica's peaks), `rank0` (its pod),
     `git_revision` (of `code`), `model` {uri, claim, path, container_path, bytes, sha256}, `tfevents` {uri, claim, path,
-    container_path, last_step, scalars}, `tensorboard_url`, `diagnosis`; null where there is none. `job_name`,
-    `job_namespace`, `job_uid` and, where there is one, `tensorboard_url` are XComs before the wait begins. Rank 0's log
-    is in the task's log while the job runs. A declared output that is missing, empty or older than the job fails the
-    task.
+    container_path, last_step, scalars}, `tensorboard_url`, `diagnosis`, `failed_replicas` [{replica, rank, exit_code,
+    cause, message}]; null where there is none. `job_name`, `job_namespace`, `job_uid` and, where there is one,
+    `tensorboard_url` are XComs before the wait begins. Rank 0's log is in the task's log while the job runs. A declared
+    output that is missing, empty or older than the job fails the task. A job succeeds as its rank 0 does; of other
+    replicas that failed the log warns.
 
     Every field of `core.spec.TrainingJob` is a parameter and a template field, with the meaning that is told there:
     typed fields, or a `manifest` (map, YAML text, or the path of a .yaml file beside the DAG), or both. Objects of the

@@ -16,7 +16,8 @@ from ptjob_provider.airflow.config import Settings
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.execution import airflow_errors
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, PyTorchJobLink, PyTorchJobLogsLink
-from ptjob_provider.airflow.masking import masked
+from ptjob_provider.airflow.masking import masked, with_texts_masked
+from ptjob_provider.airflow.outcome import log_success
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.store import tries_before_clear
 from ptjob_provider.airflow.tasklog import TaskLog, add_rest_of_log
@@ -196,11 +197,13 @@ class PyTorchJobSensor(BaseSensorOperator):
             seeing = self._errors(place).answer(lambda: self._see(place, submission.ref), though_away=False)
             seen = asyncio.run(seeing)
         if seen is None or seen.submission.ref != submission.ref:
-            return dict(conclusion.result or {})
-        if seen.diagnosis is not None:
+            result = dict(conclusion.result or {})
+        elif seen.diagnosis is not None:
             raise AirflowFailException(masked(seen.diagnosis.report(submission.ref)))
-        self.log.info("%s succeeded", submission.ref)
-        return seen.to_dict()
+        else:
+            result = with_texts_masked(seen.to_dict())
+        log_success(self.log, submission.ref, result)
+        return result
 
     async def _see(self, place: Place, ref: JobRef) -> Snapshot:
         """Return the job with its outputs: as its own task has found them, else as they are where they are.

@@ -24,7 +24,7 @@ from ptjob_provider.cli.answers import EXIT_INTERRUPTED, EXIT_USAGE, Refused, em
 from ptjob_provider.cli.fields import job_fields
 from ptjob_provider.cli.printable import say, say_logged
 from ptjob_provider.core import kinds
-from ptjob_provider.core.conclusion import Outcome, deadline_after, raise_for
+from ptjob_provider.core.conclusion import Outcome, deadline_after, raise_for, said_of_success
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, PTJobError
 from ptjob_provider.core.finishing import OnFinishAction, act_on_finished, what_stays
@@ -271,7 +271,7 @@ class _Following:
         if not hands_off:
             await self._act_on_finished(self.backend, ref, conclusion)
         raise_for(ref, conclusion)
-        notice(f"{ref} succeeded")
+        notice(said_of_success(ref, conclusion.result or {}))
 
     async def _act_on_finished(self, backend: Backend, ref: JobRef, conclusion: Conclusion) -> None:
         """Do with the ended job's object what was asked for; one whose outputs have to be looked at again is kept."""

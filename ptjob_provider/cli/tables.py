@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ptjob_provider.cli.printable import printable
+from ptjob_provider.core.diagnosis import told_of
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def job(snapshot: Snapshot) -> Table:
         "uid": ref.uid,
         "phase": _phase(said["phase"]),
         "says": status.message,
+        "but": told_of(said["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
         "waits": snapshot.waiting,
         "counted": _counted(said["replica_statuses"]),
         "for": owner_text(snapshot.owner),

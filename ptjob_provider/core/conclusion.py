@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
-from ptjob_provider.core.diagnosis import Diagnosis
+from ptjob_provider.core.diagnosis import Diagnosis, failed_replicas, told_of
 from ptjob_provider.core.errors import JobDeleted, JobFailed, JobTimedOut, OutputsNotVerified
 from ptjob_provider.core.logs import LogCursor
 from ptjob_provider.core.result import build_result, measure
@@ -97,6 +97,17 @@ def raise_for(ref: JobRef, conclusion: Conclusion) -> None:
     raise error(ref, conclusion.status, conclusion.diagnosis or Diagnosis.unknown())
 
 
+def said_of_success(ref: JobRef, result: Mapping[str, Any]) -> str:
+    """Return the last sentence about a job that succeeded, as rank 0 did; it names the replicas that failed.
+
+    Args:
+        ref: the job.
+        result: what `result.build_result` returned, here or in an older version.
+    """
+    failed = told_of(result.get("failed_replicas") or ())
+    return f"{ref} succeeded, but {failed}" if failed else f"{ref} succeeded"
+
+
 def deadline_after(started_at: datetime | None, timeout: timedelta | None) -> datetime | None:
     """Return the instant at which a timeout that began at `started_at` has passed; None if either is unknown."""
     return started_at + timeout if started_at and timeout else None
@@ -132,6 +143,7 @@ def summarize(
         outputs=submission.outputs,
         report=report,
         diagnosis=diagnosis,
+        failed_replicas=failed_replicas(record, ranks=submission.ranks),
         git_revision=record.revision_of(submission.rank0),
         used=used,
         tensorboard_url=submission.tensorboard_url,

@@ -47,6 +47,7 @@ class Known:
         noted: why it failed, if that has been written on it.
         used: what its replicas used so far.
         deleted: it has gone.
+        runs: whether a replica ran at the last look; `record.running` keeps what ran until the job's end.
         due: when its own deadline is over; None if it has none, has not started or has ended.
         waiting: what it waits for.
     """
@@ -58,6 +59,7 @@ class Known:
     noted: Diagnosis | None = None
     used: Mapping[str, measured.Use] = field(default_factory=dict)
     deleted: bool = False
+    runs: bool = False
     due: datetime | None = None
     waiting: WaitingNotice = field(default_factory=WaitingNotice)
     _size: Size = field(default_factory=Size)
@@ -86,7 +88,7 @@ class Known:
     def take(self, seen: Observation, *, now: datetime) -> News:
         """Know what is seen, and return what is new."""
         if seen.job is None:
-            self.deleted = True
+            self.deleted, self.runs = True, False
             return News()
         self.noted = Diagnosis.stored_in(seen.job)
         self.used = measured.stored_in(seen.job)
@@ -99,6 +101,7 @@ class Known:
         sentences = tuple(self._changes(before, after, status))
         self.waiting.see(diagnoses.waiting_reason(after, status, replicas=replicas), now)
         has_ends = after.terminations != before.terminations
+        self.runs = bool(after.running)
         if status.phase.is_terminal:  # what ran until then; the operator stops it at the same moment
             after = replace(after, running=before.running or after.running)
         self.record, self.status = after, status
@@ -107,7 +110,10 @@ class Known:
     def _changes(self, before: recorder.Record, after: recorder.Record, status: JobStatus) -> Iterator[str]:
         ref, told = self.submission.ref, set(before.notices)
         yield from (f"{ref}: {text}" for text in after.notices if text not in told)
-        yield from (f"{ref}: {text}" for text in self._last_words.of(after.new_terminations_since(before)))
+        words = self._last_words.of(
+            after.new_terminations_since(before), after_success=status.phase is JobPhase.SUCCEEDED
+        )
+        yield from (f"{ref}: {text}" for text in words)
         if status.phase not in {self.status.phase, JobPhase.SUSPENDED}:  # which says why, a moment later
             yield f"{ref} is {status.phase.value}" + (f": {status.message}" if status.message else "")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core import measured
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.diagnosis import Diagnosis
@@ -79,12 +79,14 @@ def build_result(
     outputs: ResolvedOutputs,
     report: OutputReport | None,
     diagnosis: Diagnosis | None,
+    failed_replicas: Sequence[Mapping[str, Any]] = (),
     git_revision: str = "",
     used: Mapping[str, measured.Use] | None = None,
     tensorboard_url: str = "",
 ) -> dict[str, Any]:
     """Return the result as plain JSON values.
 
+    `failed_replicas` is what `diagnosis.failed_replicas` returns: a job that succeeded may have some.
     `git_revision` is the commit that rank 0 has fetched and trained; None where nobody has told of one.
     `usage` is what `measured.shown` returns: what the replicas were measured to use; None where nobody measures.
     `tensorboard_url` is where the TensorBoard beside the job is reached; None where there is none.
@@ -108,6 +110,7 @@ def build_result(
         "tfevents": _place(outputs.tfevents, report.tfevents if report else None, ("last_step", "scalars")),
         "tensorboard_url": tensorboard_url or None,
         "diagnosis": diagnosis.to_dict() if diagnosis else None,
+        "failed_replicas": [dict(one) for one in failed_replicas],
     }
 
 

@@ -26,7 +26,7 @@ from ptjob_provider.core.identity import (
     REPORT_ANNOTATION,
     USAGE_ANNOTATION,
 )
-from ptjob_provider.core.known import Known
+from ptjob_provider.core.known import Known, News
 from ptjob_provider.core.outputs import notes, problems, report_text
 from ptjob_provider.core.rank0_log import Rank0Log, last_lines, with_last_lines
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
@@ -54,7 +54,8 @@ _STOPPED_DRAIN_TIMEOUT = 10.0
 """The same after we deleted the job: the task's own time is over, and its log must not outlast that."""
 
 _SETTLE_TIMEOUT = 3.0
-"""Seconds that the other replicas' ends are waited for after a failure, before the first cause is decided."""
+"""Seconds that the other replicas' ends are waited for: the first cause of a failure may be among them, and a replica
+may fail although the job has succeeded."""
 
 _SETTLE_INTERVAL = 0.1
 
@@ -182,6 +183,8 @@ class _Follower:
             await self.log.drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT)
             if end.outcome is Outcome.FAILED and not end.stop:
                 await self._look_again()
+            if end.outcome is Outcome.SUCCEEDED and self.known.runs:
+                await self._hear_of_others()
 
     # --- watching -----------------------------------------------------------------------------------------------------
 
@@ -217,12 +220,20 @@ class _Follower:
         return max(0.0, min([_LONGEST, *left]))
 
     async def _take(self, seen: Observation) -> None:
+        has_ends = self._tell(seen).has_ends
+        if self.known.has_log:
+            self.log.begin()
+        if has_ends:
+            await self._keep_record()
+
+    def _tell(self, seen: Observation) -> News:
         news = self.known.take(seen, now=self.clock())
         for text in news.sentences:
             self.sink.notice(text)
-        if self.known.has_log:
-            self.log.begin()
-        if news.has_ends and not self.hands_off:
+        return news
+
+    async def _keep_record(self) -> None:
+        if not self.hands_off:
             await self._annotate_with_use({RECORD_ANNOTATION: recorder.to_text(self.known.story)})
 
     async def _annotate(self, texts: Mapping[str, str]) -> None:
@@ -312,6 +323,22 @@ class _Follower:
             seen = await anext(watch)
         if seen.job is not None:
             await self._take(seen)
+
+    async def _hear_of_others(self) -> None:
+        """See how replicas end that ran when rank 0 had ended, which alone decides: one may fail just after it."""
+        before = self.known.story
+        with contextlib.suppress(TimeoutError):
+            async with (
+                asyncio.timeout(_SETTLE_TIMEOUT),
+                contextlib.aclosing(self.errors.stream(lambda: self.backend.watch(self.ref))) as watch,
+            ):
+                async for seen in watch:
+                    self._tell(seen)
+                    if self.keep_running_pods or not self.known.runs:
+                        break
+        ranks, story = self.submission.ranks, self.known.story
+        if diagnoses.failed_replicas(story, ranks=ranks) != diagnoses.failed_replicas(before, ranks=ranks):
+            await self._keep_record()  # one that was only stopped is not worth a request
 
     async def _diagnose_and_note(self) -> Diagnosis:
         """Say why, once for all: whoever reads the job later has neither its pods nor their logs."""

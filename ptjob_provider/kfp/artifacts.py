@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from ptjob_provider.core.diagnosis import told_of
 from ptjob_provider.core.errors import OutputsNotVerified
 from ptjob_provider.core.spec.literals import word
 from ptjob_provider.kfp.curves import page
@@ -126,6 +127,7 @@ def report(result: Mapping[str, Any]) -> str:
         "job": f"{job['namespace']}/{job['name']}, attempt {result['attempt']}",
         "ran": f"{result['run_seconds']:.1f} s after {result['queue_seconds']:.1f} s of waiting",
         "restarts": str(result["restarts"]),
+        **({"failed, though the job succeeded": told_of(failed)} if (failed := result.get("failed_replicas")) else {}),
         "GPU seconds": f"{result['gpu_seconds']:.0f}, {result['gpu_seconds_lost']:.0f} of them lost to restarts",
         "model": f"{model['uri']}, {model['bytes']:,} bytes, sha256 {model['sha256']}" if model else "none declared",
         "tfevents": f"{tfevents['uri']}, last step {tfevents['last_step']}" if tfevents else "none declared",
@@ -154,7 +156,13 @@ def _number(value: float | str) -> str:
 def _handed_on(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the result without its curves, and without what is None: kfp hands no null on (2.17.0)."""
     kept = {key: part for key, part in result.items() if part is not None and key != "curves"}
-    return {key: _handed_on(part) if isinstance(part, dict) else part for key, part in kept.items()}
+    return {key: _without_nulls(part) for key, part in kept.items()}
+
+
+def _without_nulls(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_without_nulls(each) for each in part]
+    return _handed_on(part) if isinstance(part, dict) else part
 
 
 def _copy(source: Path, target: Path) -> None:

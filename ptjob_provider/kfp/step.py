@@ -12,7 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.conclusion import raise_for
+from ptjob_provider.core.conclusion import raise_for, said_of_success
 from ptjob_provider.core.errors import InvalidSpec, JobFailed, PTJobError
 from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact
 from ptjob_provider.kfp.mounted import must_enter_own_claim
@@ -77,7 +77,7 @@ def _train(training: Training, artifacts: Artifacts) -> StepOutputs:
     except JobFailed:
         asyncio.run(training.act_on_finished(ref, succeeded=False))
         raise
-    training.log.notice(f"{ref} succeeded")
+    training.log.notice(said_of_success(ref, conclusion.result or {}))
     model_artifact, local = training.request.model_artifact, training.place.local
     outputs = artifacts.write(conclusion.result or {}, model_artifact=model_artifact, local=local)
     asyncio.run(training.act_on_finished(ref, succeeded=True))

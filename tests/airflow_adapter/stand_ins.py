@@ -130,10 +130,11 @@ class MemoryTaskState:
 
 
 class ListLogger:
-    """Keeps the records that a task's log gets."""
+    """Keeps the records that a task's log gets; `warnings` are those that are more than news."""
 
     def __init__(self, on_record: Callable[[], None] = lambda: None) -> None:
         self.records: list[str] = []
+        self.warnings: list[str] = []
         self.on_record = on_record
 
     def info(self, template: str, *args: Any) -> None:
@@ -141,7 +142,12 @@ class ListLogger:
         self.records.append(template % args)
         self.on_record()
 
-    warning = error = exception = info
+    def warning(self, template: str, *args: Any) -> None:
+        """Keep one record, and that it warns."""
+        self.warnings.append(template % args)
+        self.info(template, *args)
+
+    error = exception = warning
 
     def debug(self, template: str, *args: Any) -> None:
         """Nobody reads these."""

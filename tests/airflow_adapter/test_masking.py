@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.log import mask_secret, redact
 
@@ -46,7 +47,8 @@ def test_an_event_quotes_last_words_without_the_secret() -> None:
     """Names and words for programs are left as they are, even if they look like it: the event is still understood."""
     why = Diagnosis.of(Cause.EXIT_CODE, f"it said {SECRET}", log_tail=(f"token={SECRET}", "the end"), replica=SECRET)
     status = JobStatus(phase=JobPhase.FAILED, message=f"refused {SECRET}")
-    result: dict[str, Any] = {"job": {"name": SECRET}, "diagnosis": why.to_dict()}
+    failed = [{"replica": SECRET, "message": f"exited with code 1: {SECRET}"}]
+    result: dict[str, Any] = {"job": {"name": SECRET}, "diagnosis": why.to_dict(), "failed_replicas": failed}
     conclusion = Conclusion(outcome=Outcome.FAILED, status=status, diagnosis=why, result=result)
     event = JobEvent(submission=Submission.of(job_object(SECRET)), conclusion=conclusion, error=f"no {SECRET}")
 
@@ -62,6 +64,7 @@ def test_an_event_quotes_last_words_without_the_secret() -> None:
     assert told.conclusion.result["diagnosis"]["log_tail"] == ["token=***", "the end"]
     assert (told.submission.ref.name, told.conclusion.diagnosis.replica) == (SECRET, SECRET)
     assert told.conclusion.result["job"] == {"name": SECRET}
+    assert told.conclusion.result["failed_replicas"] == [{"replica": SECRET, "message": "exited with code 1: ***"}]
 
 
 def test_an_error_is_raised_without_the_secret() -> None:
@@ -95,6 +98,25 @@ def test_a_sensor_says_what_is_wrong_with_outputs_without_the_secret(backend: Sc
         PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False).poke(context())
 
     assert SECRET not in str(raised.value)
+
+
+def test_a_sensor_tells_of_a_replica_that_failed_without_the_secret(backend: ScriptedBackend) -> None:
+    """It reads the last lines of the pods of a job that somebody else submitted."""
+    job = job_object("digits", "Succeeded")
+    ended = {"exitCode": 1, "reason": "Error", "message": f"no token {SECRET}", "finishedAt": "2026-11-20T10:05:00Z"}
+    meta = {"name": "digits-worker-0", "uid": "p", "creationTimestamp": "2026-11-20T10:00:00Z"}
+    status = {"phase": "Failed", "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}]}
+    spec = {"nodeName": "n", "containers": [{"name": "pytorch"}], "restartPolicy": "Never"}
+    backend.jobs = {("team", "digits"): job}
+    backend.worlds = [Observation(job=job, pods=[{"metadata": meta, "spec": spec, "status": status}])]
+    sensor = PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False)
+
+    seen = sensor.poke(context())
+
+    assert isinstance(seen, PokeReturnValue)
+    (failed,) = seen.xcom_value["failed_replicas"]
+    assert failed["message"] == "exited with code 1: its last line is “no token ***”"
+    assert SECRET not in json.dumps(seen.xcom_value)
 
 
 @pytest.mark.parametrize("where", ["env", "worker"])

@@ -6,9 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from fakes import ScriptedBackend
+import pytest
+
+from fakes import ScriptedBackend, finished
 from ptjob_provider.cli import tables
 from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.recorder import Record, Termination
 from ptjob_provider.core.snapshot import look
 
 
@@ -54,3 +57,25 @@ async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -
     names, texts = ([str(cell) for cell in column.cells] for column in tables.job(fetched).columns)
     told = dict(zip(names, texts, strict=True))
     assert (told["kind"], told["code"], told["counted"]) == ("TrainJob", "0a1b2c", "node 2 active")
+
+
+@pytest.mark.parametrize(
+    ("condition", "shown"),
+    [("Succeeded", "digits-worker-0 (rank 1) exited with code 1: its last line is “no data”"), ("Failed", None)],
+)
+async def test_a_replica_that_failed_in_a_job_that_succeeded_is_shown(condition: str, shown: str | None) -> None:
+    """Of a job that failed the diagnosis says more."""
+    backend = ScriptedBackend()
+    role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch"}]}}}
+    meta = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"}
+    spec = {"pytorchReplicaSpecs": {"Master": role, "Worker": role}}
+    job = finished({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": meta, "spec": spec}, condition)
+    end = Termination(replica="digits-worker-0", key="k", container="pytorch", exit_code=1, message="no data")
+    backend.jobs["team", "digits"] = job
+    backend.worlds = [Observation(job=job)]
+
+    snapshot = await look(backend, "team", "digits", inspect=False)
+    snapshot = replace(snapshot, record=Record(terminations=(end,)))
+
+    names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
+    assert dict(zip(names, texts, strict=True)).get("but") == shown

@@ -45,6 +45,14 @@ def test_what_is_no_death_of_another_replica_is_not_told(end: Termination) -> No
     assert LastWords(besides="digits-master-0").of([end]) == []
 
 
+@pytest.mark.parametrize(("code", "told"), [(143, 0), (3, 1)])
+def test_a_replica_that_is_stopped_because_the_job_has_succeeded_is_not_told_of(code: int, told: int) -> None:
+    """The operator does that to whatever still runs; one that fails by itself at that moment is told of."""
+    end = replace(END, exit_code=code)
+
+    assert len(LastWords(besides="digits-master-0").of([end], after_success=True)) == told
+
+
 def test_a_replica_that_said_nothing_is_told_of_all_the_same() -> None:
     """A pod may be gone without a word, or its policy keeps the log out of its status."""
     killed = replace(END, exit_code=137, message="")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fakes import ListSink, ScriptedBackend
+from ptjob_provider.core import runner
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Conclusion, Outcome, deadline_after, raise_for
 from ptjob_provider.core.diagnosis import Cause, Limits
@@ -252,6 +253,88 @@ async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
     assert not caught.value.retryable
     assert {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}} in backend.patches
     assert any("were stopped" in text for text in sink.notices)
+
+
+RAISED = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueError: bad batch\n'
+
+
+@pytest.mark.parametrize("hands_off", [False, True])
+@pytest.mark.parametrize("seen", ["with the job's end", "just after it"])
+async def test_a_replica_that_fails_as_rank_0_ends_is_told_of_though_the_job_succeeds(
+    seen: str, *, hands_off: bool
+) -> None:
+    """The log says so with its last lines, the result names it, and whoever looks later finds it on the job."""
+    backend, sink = ScriptedBackend(), ListSink()
+    done, failed = pod(MASTER, exited(0), phase="Succeeded"), pod(WORKER, exited(1, RAISED), phase="Failed")
+    running = [Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)])]
+    if seen == "just after it":
+        running.append(Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, RUNS)]))
+    backend.worlds = [*running, Observation(job=job("Running", "Succeeded"), pods=[done, failed])]
+
+    conclusion = await follow(backend, submission(), sink=sink, hands_off=hands_off)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED
+    assert conclusion.result is not None
+    (told,) = conclusion.result["failed_replicas"]
+    assert (told["replica"], told["rank"], told["exit_code"]) == (WORKER, 1, 1)
+    assert (told["cause"], told["message"]) == ("python_exception", "exited with code 1: ValueError: bad batch")
+    assert sum(f"{WORKER} exited with code 1; its last lines:" in text for text in sink.notices) == 1
+    assert any("bad batch" in str(change) for change in backend.patches) is not hands_off
+
+
+async def test_replicas_that_are_stopped_at_the_jobs_end_are_nothing_to_tell_of() -> None:
+    """The operator stops what still runs when rank 0 has ended: no warning, and no request to keep that."""
+    backend, sink = ScriptedBackend(), ListSink()
+    done = pod(MASTER, exited(0), phase="Succeeded")
+    backend.worlds = [
+        Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, RUNS)]),
+        Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, RUNS)]),
+        Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, exited(143), phase="Failed")]),
+    ]
+
+    conclusion = await follow(backend, submission(), sink=sink)
+
+    assert conclusion.result is not None
+    assert conclusion.result["failed_replicas"] == []
+    assert backend.shown == 3
+    assert not any(WORKER in text for text in sink.notices)
+    assert len(backend.patches) == 1  # of the first look, which saw rank 0's end
+
+
+async def test_a_job_that_is_gone_after_its_success_has_succeeded() -> None:
+    """Its time to live may be over at once."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)]), Observation(job=None)]
+
+    conclusion = await follow(backend, submission(), sink=ListSink())
+
+    assert conclusion.outcome is Outcome.SUCCEEDED
+
+
+async def test_replicas_that_are_left_running_hold_no_success_up() -> None:
+    """One look, for those that have failed by then."""
+    backend = ScriptedBackend()
+    left = Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)])
+    backend.worlds = [left, left, Observation(job=job("Succeeded"), pods=[pod(WORKER, exited(1), phase="Failed")])]
+
+    conclusion = await follow(backend, submission(), sink=ListSink(), keep_running_pods=True)
+
+    assert backend.shown == 2
+    assert conclusion.result is not None
+    assert conclusion.result["failed_replicas"] == []
+
+
+async def test_a_replica_that_does_not_stop_holds_a_success_up_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kubelet gives it its grace; nobody waits for that."""
+    monkeypatch.setattr(runner, "_SETTLE_TIMEOUT", 0.01)  # the test would take as long
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)])]
+
+    conclusion = await follow(backend, submission(), sink=ListSink())
+
+    assert conclusion.outcome is Outcome.SUCCEEDED
 
 
 async def test_replicas_may_be_left_running_on_request() -> None:

@@ -67,6 +67,17 @@ def test_a_result_becomes_artifacts_and_parameters(tmp_path: Path) -> None:
     assert "curves" not in outputs.result["tfevents"]
 
 
+def test_a_replica_that_failed_in_a_job_that_succeeded_is_handed_on(tmp_path: Path) -> None:
+    """A person reads it in the report; what is not known of it is left out, as kfp hands no null on."""
+    made = artifacts(tmp_path)
+    failed = {"replica": "digits-1-worker-0", "rank": None, "exit_code": 1, "cause": "exit_code", "message": "went"}
+
+    outputs = write(tmp_path, made, failed_replicas=[failed])
+
+    assert outputs.result["failed_replicas"] == [{name: part for name, part in failed.items() if name != "rank"}]
+    assert "| failed, though the job succeeded | digits-1-worker-0 went |" in Path(made.report.path).read_text()
+
+
 def test_a_model_by_reference_is_its_address_in_the_artifact_store(tmp_path: Path) -> None:
     """The artifact stays where Kubeflow wants it: its launcher starts no step with an input that is elsewhere."""
     made = artifacts(tmp_path)

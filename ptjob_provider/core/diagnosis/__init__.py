@@ -6,6 +6,7 @@ It refuses to know where jobs run and who asked; the runner decides when to ask 
 from __future__ import annotations
 
 from ptjob_provider.core.diagnosis.ending import Limits, ending, ends_at
+from ptjob_provider.core.diagnosis.failed import failed_replicas, told_of
 from ptjob_provider.core.diagnosis.failure import deleted, diagnose, outputs_failed, timed_out
 from ptjob_provider.core.diagnosis.last_words import LastWords
 from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis
@@ -21,7 +22,9 @@ __all__ = [
     "diagnose",
     "ending",
     "ends_at",
+    "failed_replicas",
     "outputs_failed",
     "timed_out",
+    "told_of",
     "waiting_reason",
 ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.diagnosis.finding import Finding, disrupted, find
+from ptjob_provider.core.diagnosis.finding import STOPS, Finding, disrupted, find, signal_of
 from ptjob_provider.core.diagnosis.held_up import WAITS_FOR_MASTER, held_up
 from ptjob_provider.core.diagnosis.tail import clip, lines_of, telling
 from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis, bounded_tail, named
@@ -52,8 +52,16 @@ class Suspect:
 
         A disruption is a reason of its own, and so is what the program said before it was stopped.
         """
-        was_only_stopped = self.end.stopped and self.finding.cause not in _OWN_REASONS
-        return not self.end.disruption and (was_only_stopped or self.finding.is_consequence)
+        return not self.end.disruption and (self._was_stopped or self.finding.is_consequence)
+
+    @property
+    def was_only_stopped(self) -> bool:
+        """Whether it has no reason of its own, as a replica that is stopped because rank 0 has ended."""
+        return not self.end.disruption and (self._was_stopped or signal_of(self.end) in STOPS)
+
+    @property
+    def _was_stopped(self) -> bool:
+        return self.end.stopped and self.finding.cause not in _OWN_REASONS
 
 
 def diagnose(

@@ -27,7 +27,7 @@ _CODE_WORDS = {
 }
 _SIGNAL_VERBS: Mapping[int, str] = {signal.SIGKILL: "was killed by", signal.SIGTERM: "was stopped by"}
 
-_STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _NODE_REASONS = {"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "DeletionByTaintManager", "DeletionByPodGC"}
 _PREEMPTIONS = {"PreemptionByScheduler", "Preempting", "Preempted"}
 _EVICTIONS = {
@@ -141,7 +141,7 @@ def find(end: Termination, lines: Sequence[str]) -> Finding:
     root = tail.torchrun_root(lines)
     if root:
         return _process(root, lines)
-    return _exited(_signal_of(end), end.exit_code or 0, lines, tail.python_errors(lines))
+    return _exited(signal_of(end), end.exit_code or 0, lines, tail.python_errors(lines))
 
 
 def _told_by_kubelet(end: Termination) -> Finding | None:
@@ -202,7 +202,8 @@ def _process(root: tail.RootCause, lines: Sequence[str]) -> Finding:
     return replace(found, process=root.rank)
 
 
-def _signal_of(end: Termination) -> int:
+def signal_of(end: Termination) -> int:
+    """Return the number of the signal that ended it; 0 if it was none."""
     return end.signal or _known_signal((end.exit_code or 0) - _SIGNAL_BASE)
 
 
@@ -222,7 +223,7 @@ def _exited(number: int, code: int, lines: Sequence[str], errors: Sequence[str])
     own = [error for error in errors if not tail.is_connection_loss(error)]
     if own:
         return _raised(did, own)
-    if number in _STOPS:
+    if number in STOPS:
         return Finding(cause=Cause.TERMINATED, did=did)
     lost = errors[-1] if errors else tail.logged_connection_loss(lines)
     if lost:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.diagnosis.finding import find
+from ptjob_provider.core.diagnosis.finding import STOPS, find, signal_of
 from ptjob_provider.core.recorder import ContainerKind
 
 if TYPE_CHECKING:
@@ -21,9 +21,13 @@ class LastWords:
         self._besides = besides
         self._told: set[str] = set()
 
-    def of(self, ends: Iterable[Termination]) -> list[str]:
-        """Return a notice for each of these ends that has not been told: how it came, and the last lines before it."""
-        new = [end for end in ends if self._is_told_of(end)]
+    def of(self, ends: Iterable[Termination], *, after_success: bool = False) -> list[str]:
+        """Return a notice for each of these ends that has not been told: how it came, and the last lines before it.
+
+        With `after_success` the job had succeeded: one that was stopped then is nothing to tell of.
+        """
+        stops = STOPS if after_success else set()
+        new = [end for end in ends if self._is_told_of(end) and signal_of(end) not in stops]
         self._told |= {end.key for end in new}
         return [_said(end) for end in new]
 
