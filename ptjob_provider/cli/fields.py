@@ -21,7 +21,7 @@ import yaml
 
 from ptjob_provider.cli.parameters import read_span
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.manifest import KINDS
+from ptjob_provider.core.manifest import KINDS, yaml_problem
 from ptjob_provider.core.spec import ElasticPolicy, RoleFields, TensorBoard, TrainingJob
 from ptjob_provider.core.spec.code import CodeSource
 from ptjob_provider.core.spec.settings import words_of
@@ -142,7 +142,7 @@ def document(name: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise InvalidSpec(f"{name}: not YAML ({type(error).__name__}); it begins as a map or a list") from None
+        raise InvalidSpec(f"{name}: not YAML ({yaml_problem(error)}); it begins as a map or a list") from None
 
 
 def pair(name: str, text: str) -> tuple[str, str]:

@@ -30,7 +30,7 @@ from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, PTJobError
 from ptjob_provider.core.finishing import OnFinishAction, act_on_finished, what_stays
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
 from ptjob_provider.core.lookup import find_job
-from ptjob_provider.core.manifest import dump_manifest
+from ptjob_provider.core.manifest import dump_manifest, yaml_problem
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.submission import Submission, ensure_submitted, with_tensorboard
@@ -49,6 +49,7 @@ T = TypeVar("T")
 INSTANCE = "ptjob"
 """Tells jobs of the command line from those of orchestrators in the same namespace."""
 
+_A_FILE = "the path of a manifest or of a map of fields, or - for stdin"
 _EXIT_TERMINATED = 128 + signal.SIGTERM
 
 
@@ -341,10 +342,11 @@ def _in_file(filename: str | None) -> dict[str, Any]:
     try:
         text = sys.stdin.read() if filename == "-" else Path(filename).read_text()
         found = yaml.safe_load(text)
-    except (OSError, UnicodeError) as error:
-        raise InvalidSpec(f"--filename: {filename}: {error.__class__.__name__}: {error}") from None
+    except (OSError, ValueError) as error:  # also a NUL in the name
+        why = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise InvalidSpec.of("--filename", filename, f"{_A_FILE} ({why})") from None
     except yaml.YAMLError as error:
-        raise InvalidSpec(f"--filename: {filename} is not YAML: {error}") from None
+        raise InvalidSpec(f"--filename: {filename} is not YAML: {yaml_problem(error)}; give {_A_FILE}") from None
     if isinstance(found, dict) and not {"kind", "apiVersion"} & found.keys():
         return found
     return {"manifest": text}

@@ -117,10 +117,11 @@ def _parse(text: str, field: str) -> Any:
     except (yaml.YAMLError, ValueError) as error:
         if isinstance(error, InvalidSpec):
             raise
-        raise InvalidSpec(f"{field}: not one sound YAML document; {_said(error)}") from error
+        raise InvalidSpec(f"{field}: not one sound YAML document; {yaml_problem(error)}") from error
 
 
-def _said(error: Exception) -> str:
+def yaml_problem(error: Exception) -> str:
+    """Return what a reader of YAML complains about and in which line, without the text around it."""
     mark = getattr(error, "problem_mark", None)
     words = [getattr(error, name, None) for name in ("context", "problem")]
     text = ", ".join(word for word in words if word) or str(error)

@@ -165,8 +165,8 @@ class Options:
         try:
             found = json.loads(text) if text.startswith("{") else yaml.safe_load(Path(text).expanduser().read_text())
         except (OSError, ValueError, yaml.YAMLError) as error:
-            why = f"{type(error).__name__}; give JSON, or the path of a JSON or YAML file"
-            raise InvalidSpec(f"{self.title(name)}: {why}") from None
+            why = getattr(error, "strerror", None) or "it is neither JSON nor YAML"
+            raise InvalidSpec(f"{self.title(name)}: {why}; give JSON, or the path of a JSON or YAML file") from None
         if not isinstance(found, dict):
             raise InvalidSpec(f"{self.title(name)}: a map is needed")
         return found

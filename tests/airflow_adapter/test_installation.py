@@ -95,7 +95,7 @@ def test_a_template_is_read_from_a_file(
         ('{"labls": {}}', r"\[ptjob\] job_template.labls: there is no such field; did you mean labels"),
         ('{"manifest": {}}', r"\[ptjob\] job_template.manifest: .*left to each job"),
         ('{"node_selector": "gpu"}', r"\[ptjob\] job_template.node_selector: .*a map"),
-        ("/nowhere.yaml", r"\[ptjob\] job_template: FileNotFoundError"),
+        ("/nowhere.yaml", r"\[ptjob\] job_template: No such file or directory; give JSON"),
     ],
 )
 def test_a_wrong_template_is_said_before_anything_starts(

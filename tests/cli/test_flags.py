@@ -193,7 +193,7 @@ def test_each_flag_says_what_it_does_in_one_sentence() -> None:
     ("words", "message"),
     [
         (["--env", "TOKEN"], "--env: not a pair; allowed: KEY=VALUE"),
-        (["--env", "{TOKEN: "], "--env: not YAML"),
+        (["--env", "{TOKEN: "], "--env: not YAML (line 1: "),
         (["--toleration", ":NoSchedule"], "--toleration"),
         (["--data-dir", "data"], "--data-dir: 'data' is not allowed"),
         (["--workers", "none"], "Error: --workers: 'none' is not allowed"),
@@ -202,6 +202,9 @@ def test_each_flag_says_what_it_does_in_one_sentence() -> None:
         (["--image=i", "--active-deadline-seconds", "2x"], "at least 1, or a span such as 90s, 10m, 2h or 1d12h"),
         (["--image=i", "--tensorboard"], "Error: --tensorboard: set together with `--tfevents` or `--logdir`"),
         (["--image=i", "--worker-cpu", "z"], "Error: --worker-cpu: 'z' is not allowed; a Kubernetes quantity"),
+        (["--image=i", "--memory", "16GB"], "Error: --memory: '16GB' is not allowed; a Kubernetes quantity such as 4,"),
+        (["--image=i", "--memory", "16GB"], "; did you mean 16Gi?"),
+        (["--image=i", "--shared-memory", "0.5 gib"], "; did you mean 0.5Gi?"),
         (["--image=i", "-d", "foo"], "Error: -d: 'foo' is not allowed; claim:/path"),
         (["--image=i", "--elastic-min-replicas", "z"], "Error: --elastic-min-replicas: 'z' is not allowed"),
         (
@@ -211,7 +214,8 @@ def test_each_flag_says_what_it_does_in_one_sentence() -> None:
         (["--image=i", "--queue", "--name=q1"], "this flag takes a value, and '--name=q1' stands in its place"),
         (["--command", '["a"]', "b"], "--command: ['a'] is not allowed; left out"),
         (["python train.py", "--epochs"], "the last word if it is a line for a shell"),
-        (["-f", "/none.yaml"], "--filename: /none.yaml: FileNotFoundError"),
+        (["-f", "/none.yaml"], "'/none.yaml' is not allowed; the path of a manifest or of a map of fields, or - for"),
+        (["-f", "/"], "'/' is not allowed; the path of a manifest or of a map of fields, or - for stdin (Is a dir"),
         (["-f", "-"], "required"),
     ],
 )

@@ -155,6 +155,7 @@ def test_the_policy_named_none_is_not_nothing() -> None:
         ("cpu", [2], "cpu: [2] is not allowed; a text or a number"),
         ("memory", "4", "memory: '4' is not allowed; bytes with a unit"),
         ("memory", "512m", "memory: '512m'"),
+        ("memory", "16GB", "did you mean 16Gi?"),
         ("shared_memory", "big", "shared_memory: 'big'"),
         (
             "command",

@@ -109,7 +109,10 @@ async def test_a_step_knows_which_try_it_is(environ: dict[str, str], number: int
         ({"PTJOB_JOB_TEMPLATE": '{"name": "x"}'}, "PTJOB_JOB_TEMPLATE.name"),
         ({"PTJOB_PROBE_TIMEOUT": "soon"}, "PTJOB_PROBE_TIMEOUT: 'soon'"),
         ({"PTJOB_BACKEND": "local", "PTJOB_LOCAL_IMAGES": '{"a": 1}'}, "PTJOB_LOCAL_IMAGES"),
-        ({"PTJOB_BACKEND": "local", "PTJOB_LOCAL_SECRETS": "/nowhere.yaml"}, "PTJOB_LOCAL_SECRETS: FileNotFoundError"),
+        (
+            {"PTJOB_BACKEND": "local", "PTJOB_LOCAL_SECRETS": "/nowhere.yaml"},
+            "PTJOB_LOCAL_SECRETS: No such file or directory; give",
+        ),
         ({"PTJOB_BACKEND": "local", "PTJOB_LOCAL_SECRETS": '{"a": "b"}'}, "PTJOB_LOCAL_SECRETS: a has to be a map"),
     ],
 )

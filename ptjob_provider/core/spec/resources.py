@@ -19,6 +19,7 @@ DEFAULT_SHARED_MEMORY = "2Gi"
 NO_SHARED_MEMORY = "0"
 
 _QUANTITY = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2})?", re.ASCII)
+_OTHER_UNIT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGTP])(?:i?b|i)?", re.ASCII | re.IGNORECASE)
 _EXTENDED = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -119,10 +120,19 @@ def amount(quantity_text: str) -> Decimal:
 
 
 def _matched(field: str, value: Any) -> re.Match[str]:
-    match = _QUANTITY.fullmatch(literals.argument(field, value).strip())
+    text = literals.argument(field, value).strip()
+    match = _QUANTITY.fullmatch(text)
     if match is None or len(match[0]) > _MAX_QUANTITY:
-        raise InvalidSpec.of(field, value, "a Kubernetes quantity such as 4, 0.5, 500m or 4Gi")
+        meant = _meant(text)
+        advice = f"; did you mean {meant}?" if meant else ""
+        raise InvalidSpec.of(field, value, f"a Kubernetes quantity such as 4, 0.5, 500m or 4Gi{advice}")
     return match
+
+
+def _meant(text: str) -> str:
+    """Return the quantity that a size with another unit, such as `16GB`, `16 GiB` or `16gi`, stands for; "" if none."""
+    match = _OTHER_UNIT.fullmatch(text)
+    return f"{match['number']}{match['unit'].upper()}i" if match else ""
 
 
 def _amounts(field: str, value: Any) -> dict[str, str]:
