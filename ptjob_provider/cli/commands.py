@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit, emit_rows, notice, run
@@ -22,7 +25,7 @@ from ptjob_provider.core.stopping import stop_and_wait
 from ptjob_provider.core.tensorboard import url_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from ptjob_provider.cli.place import Place
@@ -77,9 +80,27 @@ def delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
     run(_delete(place, name, ignore_not_found=ignore_not_found))
 
 
-def prune(place: Place, *, since: timedelta) -> None:
-    """Delete the jobs that ended so long ago, or earlier, and say which."""
-    run(_prune(place, since=since))
+def prune(place: Place, *, since: timedelta, dry_run: bool, yes: bool) -> None:
+    """Delete the jobs that ended so long ago, or earlier: those that are listed, and none that ends meanwhile.
+
+    Raises:
+        Refused: nobody can be asked, or has said no; nothing was deleted.
+    """
+    ended = run(_ended(place, since=since))
+    if not ended:
+        say(f"no job {place.where} ended that long ago", err=True)
+        return
+    if not dry_run and not yes and not sys.stdin.isatty():
+        would = f"{_jobs(ended)} {place.where} would be deleted, and there is no terminal to ask"
+        raise Refused(f"--yes is missing: {would}; --dry-run lists them", EXIT_USAGE)
+    if dry_run or not yes:
+        for ref, finished_at in ended:
+            say(f"{ref} would be deleted: it ended {finished_at.isoformat(sep=' ', timespec='seconds')}")
+    if dry_run:
+        return
+    if not yes and not click.confirm(f"Delete {_jobs(ended)} {place.where}?", err=True):
+        raise Refused("nothing was deleted")
+    run(_deleted(place, ended))
 
 
 def suspend(place: Place, name: str, *, suspend: bool) -> None:
@@ -151,18 +172,26 @@ async def _delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
     say(f"{ref} is deleted; its claims are as they were")
 
 
-async def _prune(place: Place, *, since: timedelta) -> None:
-    backend, before = place.open(), datetime.now(UTC) - since
-    ended = []
-    for job in await find_jobs(backend, place.looked_in, {}, kind=place.kind):
+async def _ended(place: Place, *, since: timedelta) -> list[tuple[JobRef, datetime]]:
+    """Return the jobs that ended so long ago, or earlier, and when, in the order of the list."""
+    before = datetime.now(UTC) - since
+    found = []
+    for job in await find_jobs(place.open(), place.looked_in, {}, kind=place.kind):
         status = kinds.read_status(job)
         if status.phase.is_terminal and status.finished_at is not None and status.finished_at <= before:
-            ended.append(JobRef.of(job))
-    for ref in ended:
+            found.append((JobRef.of(job), status.finished_at))
+    return found
+
+
+async def _deleted(place: Place, ended: Sequence[tuple[JobRef, datetime]]) -> None:
+    backend = place.open()
+    for ref, _ in ended:
         await backend.delete(ref)
         say(f"{ref} is deleted; its claims are as they were")
-    if not ended:
-        say(f"no job {place.where} ended that long ago", err=True)
+
+
+def _jobs(ended: Sequence[object]) -> str:
+    return f"{len(ended)} job{'' if len(ended) == 1 else 's'}"
 
 
 async def _suspend(place: Place, name: str, *, suspend: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
@@ -9,16 +10,34 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
-from ptjob_provider.cli import tables
+from ptjob_provider.cli import main, tables
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from click.testing import Result
 
     from machine import Machine
 
 BUSY = "import time\nprint('begun', flush=True)\nend = time.monotonic() + 600\nwhile time.monotonic() < end: pass"
 RUNS_ON = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+
+
+class AnsweringTerminal(io.BytesIO):
+    """A terminal that types an answer."""
+
+    def isatty(self) -> bool:
+        """Say that somebody can be asked."""
+        return True
+
+
+def ask(answer: str, machine: Machine, *words: str) -> Result:
+    """Run a command line at a terminal where this is typed."""
+    return CliRunner().invoke(
+        main, ["--root", str(machine.root), *words], input=AnsweringTerminal(f"{answer}\n".encode())
+    )
 
 
 def test_this_machine_is_a_node(machine: Machine) -> None:
@@ -222,12 +241,32 @@ def test_jobs_that_ended_long_ago_are_pruned(machine: Machine) -> None:
     machine.wait_for_line(name, "begun")
 
     young = machine.ptjob("prune")
-    pruned = machine.ptjob("prune", "--since", "0s")
+    pruned = machine.ptjob("prune", "--since", "0s", "--yes")
 
     assert young.stderr == f"no job in namespace default of {machine.root} ended that long ago\n"
     assert pruned.output == "default/ended is deleted; its claims are as they were\n"
     assert (machine.root / "claims" / "default" / "data" / "kept").exists()
     assert machine.ptjob("list", "-o", "name").stdout == "runs\n"
+
+
+def test_nothing_is_pruned_before_somebody_has_said_yes(machine: Machine) -> None:
+    """A program says it by a flag; a person is shown what would go, and asked; to look first costs nothing."""
+    machine.ptjob("run", "--name", "ended", "--image", "none", "true")
+    prune = ("prune", "--since", "0s")
+
+    told = machine.ptjob(*prune)
+    listed = machine.ptjob(*prune, "--dry-run")
+    denied = ask("n", machine, *prune)
+    left = machine.ptjob("list", "-o", "name").stdout
+    allowed = ask("y", machine, *prune)
+
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert "--yes is missing: 1 job in namespace default of" in told.stderr
+    assert (listed.exit_code, listed.stdout[:40]) == (0, "default/ended would be deleted: it ended")
+    assert (denied.exit_code, left) == (1, "ended\n")
+    assert "default/ended would be deleted" in denied.stdout
+    assert "Delete 1 job in namespace default of" in denied.stderr
+    assert (allowed.exit_code, machine.ptjob("list", "-o", "name").stdout) == (0, "")
 
 
 def test_a_name_that_is_wrong_does_not_keep_the_others_waiting(machine: Machine) -> None:

@@ -95,15 +95,24 @@ def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> N
 @click.option(
     "-s", "--since", callback=span, default="7d", show_default=True, metavar="SPAN", help="How long ago they ended."
 )
+@click.option("--dry-run", is_flag=True, help="Only say which.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask; without a terminal nobody can be asked.")
 @kind_option
 @all_namespaces_option
 @place_options
 @pass_place
-def prune(place: Place, since: timedelta) -> None:
-    """Delete the jobs that have ended a while ago; what they have written to their claims stays."""
+def prune(place: Place, *, since: timedelta, dry_run: bool, yes: bool) -> None:
+    """Delete the jobs that have ended a while ago; what they have written to their claims stays.
+
+    They are listed first, and a terminal is asked.
+
+    \b
+    ptjob prune --since 30d
+    ptjob prune --since 0s --dry-run
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins so
     from ptjob_provider.cli import commands
 
-    commands.prune(place, since=since)
+    commands.prune(place, since=since, dry_run=dry_run, yes=yes)
 
 
 @click.command()
