@@ -41,65 +41,59 @@ class Commands(LazyGroup):
     sections: ClassVar[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "Train": {
             "submit": (f"{_SYNTAX}.submit", "Submit a job and return."),
-            "run": (
-                f"{_SYNTAX}.submit",
-                "Submit a job, show rank 0's log while it runs; the exit code says how it ended.",
-            ),
-            "render": (f"{_SYNTAX}.submit", "Print the manifest that `submit` would send; nothing is started."),
+            "run": (f"{_SYNTAX}.submit", "Submit a job and follow it to its end."),
+            "render": (f"{_SYNTAX}.submit", "Print the manifest that `submit` would send."),
         },
         "Look": {
             "list": (f"{_SYNTAX}.jobs", "List the jobs of the namespace, oldest first."),
-            "get": (f"{_SYNTAX}.jobs", "Show one job: phase, replicas, outputs, and why it failed or waits."),
+            "get": (f"{_SYNTAX}.jobs", "Show one job: replicas, outputs, why it failed or waits."),
             "logs": (f"{_SYNTAX}.logs", "Print what a replica has written."),
-            "follow": (f"{_SYNTAX}.logs", "Follow a job to its end as `run` does; the exit code says how it ended."),
-            "events": (f"{_SYNTAX}.jobs", "Show what Kubernetes has reported about a job and its pods, oldest first."),
-            "tensorboard": (
-                f"{_SYNTAX}.tensorboard",
-                "Show a job's curves on an address of this machine until Ctrl-C.",
-            ),
+            "follow": (f"{_SYNTAX}.logs", "Follow a job to its end, as `run` does."),
+            "events": (f"{_SYNTAX}.jobs", "Show what was reported about a job and its pods."),
+            "tensorboard": (f"{_SYNTAX}.tensorboard", "Show a job's curves in a browser of this machine."),
             "top": (f"{_SYNTAX}.top", "Show what nodes and jobs have and use."),
         },
         "Change": {
-            "delete": (f"{_SYNTAX}.jobs", "Stop jobs and remove them; what they have written to their claims stays."),
-            "prune": (
-                f"{_SYNTAX}.jobs",
-                "Delete the jobs that have ended a while ago; what they have written to their claims stays.",
-            ),
+            "delete": (f"{_SYNTAX}.jobs", "Stop jobs and remove them."),
+            "prune": (f"{_SYNTAX}.jobs", "Delete the jobs that ended a while ago."),
             "suspend": (f"{_SYNTAX}.jobs", "Let jobs wait without pods until they are resumed."),
             "resume": (f"{_SYNTAX}.jobs", "Let suspended jobs run."),
-            "orphans": (f"{_SYNTAX}.orphans", "List the jobs that run although no task of Airflow waits for them."),
+            "orphans": (f"{_SYNTAX}.orphans", "List the jobs for which no task of Airflow waits."),
         },
         "Around": {
             "data": (f"{_SYNTAX}.data", "List and make claims, and copy files to and from them."),
-            "doctor": (f"{_SYNTAX}.doctor", "Look whether jobs can run here, and say what to do where they cannot."),
-            "completion": (f"{_SYNTAX}.completion", "Print what makes a shell complete commands, options and jobs."),
+            "doctor": (f"{_SYNTAX}.doctor", "Check whether jobs can run here, and say what to do."),
+            "completion": (f"{_SYNTAX}.completion", "Print what makes a shell complete words."),
         },
     }
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+_EPILOG = "ptjob COMMAND --help says what a command takes, ptjob run --help-all has every flag of a job."
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
 @click.option(
     "--backend",
     type=click.Choice(BACKENDS, case_sensitive=False),
-    help="Where the jobs run.  [default: what airflow.cfg says, else kubernetes if there is a kubeconfig]",
+    help="Where jobs run.  [default: airflow.cfg's, else kubernetes if there is a kubeconfig]",
 )
 @click.option(
     "--kubeconfig",
     "--config",
     metavar="PATH",
     callback=of_files,
-    help="Of the cluster.  [default: $KUBECONFIG, else ~/.kube/config, else the pod's]",
+    help="[default: $KUBECONFIG, else ~/.kube/config, else the pod's]",
 )
-@click.option("--context", metavar="NAME", help="Of the kubeconfig.  [default: its current one]")
+@click.option("--context", metavar="NAME", help="[default: the kubeconfig's current one]")
 @click.option(
     "--root",
     metavar="PATH",
-    help="Where local jobs live: [ptjob] local_root.  [default: what airflow.cfg says, else $AIRFLOW_HOME/ptjob]",
+    help="Of local jobs.  [default: airflow.cfg's, else $AIRFLOW_HOME/ptjob]",
 )
 @click.option(
     "--claims",
     metavar="PATH",
-    help="Where their claims lie: [ptjob] local_claims.  [default: ROOT/claims]",
+    help="Of local jobs.  [default: airflow.cfg's, else ROOT/claims]",
 )
 @click.option(
     "-n",
@@ -107,14 +101,14 @@ class Commands(LazyGroup):
     metavar="NAME",
     callback=of_namespace,
     shell_complete=namespaces,
-    help="Of the jobs.  [default: the context's, else default]",
+    help="[default: the context's, else default]",
 )
 @click.option(
     "--loglevel",
     type=click.Choice(["debug", "info", "warning", "warn", "error"], case_sensitive=False),
     default="warning",
     show_default=True,
-    help="What this command tells of its own work.",
+    help="Of what ptjob tells of its own work.",
 )
 @click.version_option(package_name="ptjob-provider")
 def main(*, loglevel: str, **_asked: Any) -> None:

@@ -1,4 +1,7 @@
-"""What a field's flag says in `--help`: the first sentence that stands under the field in the source."""
+"""What a field's flag says in `--help`: the first sentence that stands under the field in the source, and its default.
+
+The short help has the flags of `COMMON` in words of their own.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,66 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.spec import RoleFields, TrainingJob
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ptjob_provider.cli.fields import Flag
 
 _MARKS = re.compile(r"(?:`|\*\*)([^`*]*)(?:`|\*\*)")
+
+
+PROGRAM, SIZE, DATA, PLACE, END = "The program", "Its size", "Data and outputs", "Where it runs", "How it ends"
+
+_HEADINGS: Mapping[str, tuple[str, ...]] = {
+    PROGRAM: ("name", "image", "command", "args", "env", "env_from", "working_dir", "code"),
+    SIZE: (
+        "workers",
+        "nproc_per_node",
+        "gpus",
+        "cpu",
+        "memory",
+        "shared_memory",
+        "container_resources",
+        "gpu_resource",
+    ),
+    DATA: ("volumes", "volume_mounts", "model", "tfevents", "checkpoints", "tensorboard"),
+    PLACE: ("kind", "queue_name", "priority_class_name", "node_selector", "tolerations", "runtime", "affinity"),
+    END: ("restart_policy", "backoff_limit", "active_deadline_seconds", "ttl_seconds_after_finished"),
+}
+
+COMMON: Mapping[str, str] = {
+    "name": "Of the job.",
+    "image": "Of every pod.",
+    "env": "A variable of the program; repeatable.",
+    "working_dir": "Directory in which the program starts.",
+    "code": "A git or rsync address to fetch the code from.",
+    "workers": "Pods, rank 0 included.  [default: 1]",
+    "gpus": "Per pod.  [default: 0]",
+    "cpu": "Cores per pod: 4, 500m.",
+    "memory": "Per pod: 16Gi.",
+    "shared_memory": "Size of /dev/shm.  [default: 2Gi]",
+    "volumes": "A claim to mount: claim:/path, claim/folder:/path:ro.",
+    "model": "Where the model has to be in the end: pvc://claim/path.",
+    "tfevents": "Where TensorBoard events have to be: pvc://claim/path.",
+    "checkpoints": "Where a next attempt finds checkpoints.",
+    "tensorboard": "Have a TensorBoard beside the job.",
+    "kind": "[default: what the cluster serves]",
+    "queue_name": "Kueue's LocalQueue, or Volcano's queue.",
+    "priority_class_name": "PriorityClass of the pods.",
+    "node_selector": "A label that nodes must have; repeatable.",
+    "tolerations": "A taint that is accepted: KEY, KEY=VALUE:EFFECT.",
+    "restart_policy": "Of a replica that fails.  [default: Never]",
+    "backoff_limit": "Restarts after which the job fails.  [default: no limit]",
+    "active_deadline_seconds": "After which it fails: 2h.  [default: none]",
+    "ttl_seconds_after_finished": "After which it is removed.  [default: 7d]",
+}
+"""Fields whose flags are in the short help, each with its line there."""
+
+_NO_DEFAULT = ("nothing", "none", "not", "the cluster's default")
+
+
+def heading_of(flag: Flag) -> str:
+    """Return the heading under which a flag of the whole job is told."""
+    return next((name for name, fields in _HEADINGS.items() if flag.path[0] in fields), "Its pods")
 
 
 def described(flag: Flag) -> str:
@@ -21,11 +81,13 @@ def described(flag: Flag) -> str:
     if flag.path == ("name",):
         return "Of the job, as it is.  [default: the manifest's]"
     owner = TrainingJob if flag.owner is RoleFields else flag.owner
-    return _sentences(owner).get(flag.path[-1], "")
+    sentence, default = _sentences(owner).get(flag.path[-1], ("", ""))
+    is_told = default and flag.owner is not RoleFields and not default.startswith(_NO_DEFAULT)
+    return f"{sentence}  [default: {default}]" if is_told else sentence
 
 
 @cache
-def _sentences(owner: type) -> dict[str, str]:
+def _sentences(owner: type) -> dict[str, tuple[str, str]]:
     (body,) = ast.parse(inspect.getsource(owner)).body
     assert isinstance(body, ast.ClassDef)  # noqa: S101 - it is a class's source
     found, field = {}, ""
@@ -33,7 +95,8 @@ def _sentences(owner: type) -> dict[str, str]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             field = node.target.id
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and field:
-            found[field] = _first(str(node.value.value))
+            text = str(node.value.value)
+            found[field] = (_first(text), _first(text.partition("None: ")[2]).rstrip("."))
             field = ""
     return found
 

@@ -40,6 +40,11 @@ class LazyGroup(click.Group):
                 return found
         return None
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands before the options."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """Write what there is, without loading it."""
         for heading, commands in self.sections.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from ptjob_provider.cli import main
 from ptjob_provider.cli.arena_flags import arena_fields, joined, program, without_type
-from ptjob_provider.cli.describing import described
+from ptjob_provider.cli.describing import COMMON, described
 from ptjob_provider.cli.fields import ELSEWHERE, Flag, flags, job_fields
 from ptjob_provider.cli.running import _owner
 from ptjob_provider.core import kinds
@@ -174,9 +175,25 @@ def test_parts_and_whole_of_a_field_are_one() -> None:
 
 def test_arenas_flags_are_known() -> None:
     """A line of Arena's is understood as it stands."""
-    words = CliRunner().invoke(main, ["submit", "--help"]).output.replace(",", " ").split()
+    words = CliRunner().invoke(main, ["submit", "--help-all"]).output.replace(",", " ").split()
 
     assert set(words) >= ARENA_SUBMIT
+
+
+def test_help_is_short_and_a_longer_one_has_every_flag_with_its_words_and_default() -> None:
+    """The short one fits two screens and begins with the job; a command's own options are in both."""
+    short, long = (CliRunner().invoke(main, ["run", word]).stdout for word in ("--help", "--help-all"))
+
+    assert short.count("\n") < 75
+    assert re.findall(r"(?m)^[A-Z][^:]*:$", short) == [
+        *("The program:", "Its size:", "Data and outputs:", "How it ends:", "Where it runs:", "Options:")
+    ]
+    assert all(flag.names[-1] in long for flag in flags())
+    assert set(COMMON) <= {path[0] for path in BY_PATH if len(path) == 1}
+    for told in (short, long):
+        assert "--restart-policy [Never|OnFailure|ExitCode|Always]" in told
+        assert "--on-finish-action [keep_job" in told
+    assert "[default: 1, or as many as an elastic job can use]" in " ".join(long.split())
 
 
 def test_each_flag_says_what_it_does_in_one_sentence() -> None:
@@ -184,8 +201,8 @@ def test_each_flag_says_what_it_does_in_one_sentence() -> None:
     told = {flag.names[-1]: described(flag) for flag in flags()}
 
     assert all(told.values()) or {name for name, text in told.items() if not text} == set()
-    assert told["--cpu"] == "Cores per pod (4, 0.5, 500m), as request and as limit."
-    assert told["--worker-cpu"] == told["--cpu"]
+    assert told["--worker-cpu"] == "Cores per pod (4, 0.5, 500m), as request and as limit."
+    assert told["--cpu"] == told["--worker-cpu"] + "  [default: the namespace's default, else unlimited]"
     assert told["--name"] == "Of the job, as it is.  [default: the manifest's]"
 
 

@@ -11,7 +11,9 @@ _FILES = {"bash": "~/.bashrc", "zsh": "~/.zshrc", "fish": "~/.config/fish/comple
 @click.argument("shell", type=click.Choice(list(_FILES)))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes a shell complete commands, options and jobs.
+    """Print what makes a shell complete words.
+
+    Commands, options, jobs, claims, namespaces.
 
     \b
     bash  echo 'eval "$(ptjob completion bash)"' >> ~/.bashrc

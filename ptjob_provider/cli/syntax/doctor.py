@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @place_options
 @pass_place
 def doctor(place: Place, *, output: str | None, airflow_url: str | None, airflow_user: str | None) -> None:
-    """Look whether jobs can run here, and say what to do where they cannot.
+    """Check whether jobs can run here, and say what to do.
 
     With --airflow-url also whether the id that tells that Airflow's jobs from others' is its own: a copied database
     has the original's. Ask where Airflow is configured, on a worker for example. Nothing is changed. The exit code is

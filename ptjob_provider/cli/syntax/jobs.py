@@ -53,7 +53,7 @@ def list_(place: Place, labels: tuple[str, ...], output: str | None) -> None:
 @place_options
 @pass_place
 def get(place: Place, name: str, *, outputs: bool, events: bool, output: str | None) -> None:
-    """Show one job: phase, replicas, outputs, and why it failed or waits."""
+    """Show one job: replicas, outputs, why it failed or waits."""
     from ptjob_provider.cli import commands, reports
 
     more = {"events": reports.event_rows(place, name)} if events and output else {}
@@ -69,7 +69,10 @@ def get(place: Place, name: str, *, outputs: bool, events: bool, output: str | N
 @place_options
 @pass_place
 def events(place: Place, name: str, output: str | None) -> None:
-    """Show what Kubernetes has reported about a job and its pods, oldest first."""
+    """Show what was reported about a job and its pods.
+
+    The oldest comes first. A cluster keeps its events for an hour.
+    """
     from ptjob_provider.cli import reports
 
     reports.events(place, name, output=output)
@@ -82,9 +85,9 @@ def events(place: Place, name: str, output: str | None) -> None:
 @place_options
 @pass_place
 def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> None:
-    """Stop jobs and remove them; what they have written to their claims stays.
+    """Stop jobs and remove them.
 
-    Returns when nothing of them runs any more.
+    What they have written to their claims stays. Returns when nothing of them runs any more.
     """
     from ptjob_provider.cli import answers, commands
 
@@ -102,9 +105,9 @@ def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> N
 @place_options
 @pass_place
 def prune(place: Place, *, since: timedelta, dry_run: bool, yes: bool) -> None:
-    """Delete the jobs that have ended a while ago; what they have written to their claims stays.
+    """Delete the jobs that ended a while ago.
 
-    They are listed first, and a terminal is asked.
+    They are listed first, and a terminal is asked. What they have written to their claims stays.
 
     \b
     ptjob prune --since 30d

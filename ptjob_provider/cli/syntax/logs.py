@@ -98,7 +98,10 @@ def follow(
     delete_on_interrupt: bool,
     output: str | None,
 ) -> None:
-    """Follow a job to its end as `run` does; the exit code says how it ended."""
+    """Follow a job to its end, as `run` does.
+
+    Rank 0's log is shown, and the exit code says how it ended.
+    """
     from ptjob_provider.cli import running
 
     if timeout is not None and not adopt:

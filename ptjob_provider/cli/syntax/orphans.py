@@ -35,9 +35,9 @@ def orphans(
     delete: bool,
     output: str | None,
 ) -> None:
-    """List the jobs that run although no task of Airflow waits for them.
+    """List the jobs for which no task of Airflow waits.
 
-    Without an Airflow to ask, all that run.
+    Of those that run. Without an Airflow to ask: all of them.
 
     \b
     ptjob orphans --airflow-url https://airflow.example.com --delete

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptjob_provider.cli import arena_flags
-from ptjob_provider.cli.describing import described
+from ptjob_provider.cli.describing import COMMON, described, heading_of
 from ptjob_provider.cli.fields import Flag, flags
 from ptjob_provider.cli.parameters import addresses, mounts, pass_place, place_options, span
+from ptjob_provider.cli.printable import say
 from ptjob_provider.cli.refusals import in_flags
 from ptjob_provider.core.errors import InvalidSpec
 
@@ -20,18 +21,31 @@ if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
 
 _ARENA = "Arena's further flags"
-_JOB = "The job"
+_ALL = "ptjob_provider.help_all"
 _WORDS = "ptjob's words"
 _COMPLETED = {"volumes": mounts, **dict.fromkeys(("model", "tfevents", "checkpoints"), addresses)}
 """What completes a field whose values are there already."""
 
 
 class FieldOption(click.Option):
-    """An option that is told under a heading."""
+    """An option that is told under a heading.
 
-    def __init__(self, *args: Any, section: str = "", **kwargs: Any) -> None:
+    Attributes:
+        section: the heading.
+        brief: what the short help says of it; "": it is only in the long one.
+    """
+
+    def __init__(self, *args: Any, section: str = "", brief: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.section = section
+        self.brief = brief
+
+    def brief_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return a line of the short help: its shortest names, what it takes and what it does."""
+        short = [name for name in self.opts if not name.startswith("--")]
+        long = min((name for name in self.opts if name.startswith("--") and name.islower()), key=len)
+        metavar = "" if self.is_flag else f" {self.make_metavar(ctx)}"
+        return f"{', '.join([*short, long])}{metavar}", self.brief
 
 
 class JobCommand(click.Command):
@@ -59,15 +73,25 @@ class JobCommand(click.Command):
             raise Refused(text, error.exit_code) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under their headings."""
-        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        """Write the options under their headings, those of the command last; the short help has the common ones."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        own: list[tuple[str, str]] = []
         for param in self.get_params(ctx):
-            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-            if record is not None:
-                sections.setdefault(getattr(param, "section", "") or "Options", []).append(record)
-        for heading, records in sections.items():
+            if isinstance(param, FieldOption) and not ctx.meta.get(_ALL):
+                if param.brief:
+                    sections.setdefault(param.section, []).append(param.brief_record(ctx))
+            elif isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                (sections.setdefault(param.section, []) if isinstance(param, FieldOption) else own).append(record)
+        for heading, records in {**sections, "Options": own}.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
+
+
+def _help_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+    if wanted and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        say(ctx.get_help())
+        ctx.exit()
 
 
 def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -75,6 +99,9 @@ def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
     options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
         click.option("-f", "--filename", metavar="FILE", help="A job's manifest, or a map of fields; -: stdin."),
         place_options,
+        click.option(
+            "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_help_all, help="Show every flag."
+        ),
         *(_option(flag) for flag in flags()),
         _arena("--device", "devices", multiple=True, metavar="NAME=N", help="Another device: its resource and number."),
         _arena("--rdma", is_flag=True, help="One rdma/hca per pod, and memory that may be locked for it."),
@@ -102,12 +129,15 @@ def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _option(flag: Flag) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    how: dict[str, Any] = {"section": flag.section or _JOB, "help": described(flag), "cls": FieldOption}
+    how: dict[str, Any] = {"section": flag.section or heading_of(flag), "help": described(flag), "cls": FieldOption}
+    how["brief"] = COMMON.get(flag.path[0], "") if len(flag.path) == 1 else ""
     how["shell_complete"] = _COMPLETED.get(flag.path[-1]) or _one_of(flag.words)
     if flag.shape == "switch":
         names = (*flag.names[:-1], f"{flag.names[-1]}/--no-{flag.names[-1].removeprefix('--')}")
         return click.option(*names, flag.parameter, default=None, **how)
     metavar = {"pairs": "KEY=VALUE", "list": "ITEM"}.get(flag.shape, "VALUE")
+    if flag.words:
+        metavar = f"[{'|'.join(flag.words)}]"
     return click.option(*flag.names, flag.parameter, multiple=flag.shape != "text", metavar=metavar, **how)
 
 
@@ -144,7 +174,9 @@ def submit(place: Place, /, *, output: str | None, filename: str | None, words: 
 @click.command(cls=JobCommand, context_settings=_SETTINGS)
 @_job_flags
 @click.option("--timeout", callback=span, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
-@click.option("--start-timeout", callback=span, metavar="SPAN", help="For images, volumes, init containers.  [20m]")
+@click.option(
+    "--start-timeout", callback=span, metavar="SPAN", help="For images, volumes, init containers.  [default: 20m]"
+)
 @click.option("--queue-timeout", callback=span, metavar="SPAN", help="To wait for a place.  [default: without end]")
 @click.option("--crash-loop-limit", type=click.IntRange(min=0), metavar="N", help="Restarts in a row.  [default: 5]")
 @click.option(
@@ -179,10 +211,11 @@ def run(
     delete_on_interrupt: bool,
     **given: Any,
 ) -> None:
-    """Submit a job, show rank 0's log while it runs; the exit code says how it ended.
+    """Submit a job and follow it to its end.
 
-    0: it succeeded, with its outputs in place. 1: it failed. 75: it failed, or nobody could say, in a way that another
-    try may help. Ctrl-C ends the looking (130) and not the job; `ptjob follow NAME` goes on.
+    Rank 0's log is shown while it runs, and the exit code says how it ended. 0: it succeeded, with its outputs in
+    place. 1: it failed. 75: it failed, or nobody could say, in a way that another try may help. Ctrl-C ends the
+    looking (130) and not the job; `ptjob follow NAME` goes on.
 
     \b
     ptjob run --name digits --image digits --model pvc://models/digits.pt -- python train.py --epochs 12
@@ -207,10 +240,10 @@ def run(
 @click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), default="yaml", show_default=True)
 @pass_place
 def render(place: Place, /, *, output: str, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
-    """Print the manifest that `submit` would send; nothing is started.
+    """Print the manifest that `submit` would send.
 
-    No cluster is asked: whether it would take the manifest, `kubectl diff` tells. Without --kind it is a PyTorchJob,
-    also where `submit` would make a TrainJob because the cluster serves no other.
+    Nothing is started and no cluster is asked: whether it would take the manifest, `kubectl diff` tells. Without
+    --kind it is a PyTorchJob, also where `submit` would make a TrainJob because the cluster serves no other.
 
     \b
     ptjob render -f job.yaml --workers 4 | kubectl diff -f -

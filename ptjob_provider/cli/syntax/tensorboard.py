@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 @place_options
 @pass_place
 def tensorboard(place: Place, what: str, *, port: int, image: str | None, user: int | None) -> None:
-    """Show a job's curves on an address of this machine until Ctrl-C.
+    """Show a job's curves in a browser of this machine.
 
-    On a cluster through the API server: by the TensorBoard that stands beside the job, else, also when the job is gone,
-    by a pod that is started for it and deleted at the end.
+    Prints its address, and ends by Ctrl-C. On a cluster through the API server: by the TensorBoard that stands
+    beside the job, else, also when the job is gone, by a pod that is started for it and deleted at the end.
 
     \b
     ptjob tensorboard digits
