@@ -96,7 +96,7 @@ def _sentences(owner: type) -> dict[str, tuple[str, str]]:
             field = node.target.id
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and field:
             text = str(node.value.value)
-            found[field] = (_first(text), _first(text.partition("None: ")[2]).rstrip("."))
+            found[field] = (_first(text), _first(" ".join(text.split()).partition(" None: ")[2]).rstrip("."))
             field = ""
     return found
 
