@@ -28,6 +28,7 @@ class Look:
     """How the job was seen at one moment."""
 
     at: datetime
+    job: Manifest
     status: JobStatus
     pods: Sequence[Manifest]
     events: Sequence[Manifest]
@@ -80,7 +81,7 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
         waiting.see(waiting_reason(record, look.status, replicas=len(ranks)), look.at)
     return Story(
         ref=JobRef.of(job),
-        status=look.status,
+        status=kinds.status_seen(look.job, record),
         is_deleted=look.is_deleted,
         record=record,
         ranks=ranks,
@@ -99,6 +100,7 @@ def worlds(told: Mapping[str, Any]) -> Iterator[Look]:
         status = look.get("status", status)
         yield Look(
             at=datetime.fromisoformat(look["at"]),
+            job={**told["job"], "status": status},
             status=kinds.read_status({**told["job"], "status": status}),
             pods=tuple(look.get("pods", ())),
             events=tuple(events.values()),

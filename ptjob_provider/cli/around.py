@@ -12,7 +12,7 @@ from ptjob_provider.cli.answers import EXIT_FAILED, emit_rows, notice, run
 from ptjob_provider.cli.commands import row_of
 from ptjob_provider.cli.place import here
 from ptjob_provider.cli.printable import say
-from ptjob_provider.core import kinds, measured
+from ptjob_provider.core import kinds, measured, recorder
 from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.installation_id import NO_ADDRESS, instance_of, origin_mismatch
@@ -57,14 +57,15 @@ def top_jobs(place: Place, *, output: str | None) -> None:
 
 def top_job(place: Place, name: str, *, output: str | None) -> None:
     """Print what each replica of a job uses now, and the most that it was measured to use."""
-    usage, most = run(_usage(place, name))
+    usage, most, job = run(_usage(place, name))
     if usage.unknown:
         notice(usage.unknown)
     if output:
         uses = [_use(replica, most) for replica in usage.replicas]
         emit_rows([use["replica"] for use in uses], uses, output)
     else:
-        tables.show(tables.replicas_in_use(usage.replicas, most))
+        record = kinds.observe(recorder.stored_in(job), job, (), (), now=datetime.now(UTC))
+        tables.show(tables.replicas_in_use(usage.replicas, most, record, kinds.read_status(job)))
 
 
 def doctor(place: Place, airflow: AirflowTasks | None, *, output: str | None) -> None:
@@ -122,13 +123,13 @@ async def _in_use(place: Place, job: Manifest) -> dict[str, Any]:
     return {**told, "gpus": gpus, "gpus_allocated": allocated, "node": replicas[0].node if replicas else ""}
 
 
-async def _usage(place: Place, name: str) -> tuple[Usage, Mapping[str, Use]]:
+async def _usage(place: Place, name: str) -> tuple[Usage, Mapping[str, Use], Manifest]:
     backend = place.open()
     job = await find_job(backend, place.namespace, name, kind=place.kind)
     now = await place.site().usage(job)
     before = measured.together(measured.stored_in(job), await backend.usage(JobRef.of(job)))
     seen = {each.replica: Use().seen(each.to_dict()) for each in now.replicas}
-    return now, measured.together(before, seen)
+    return now, measured.together(before, seen), job
 
 
 def _use(replica: ReplicaUse, most: Mapping[str, Use]) -> dict[str, Any]:

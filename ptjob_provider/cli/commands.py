@@ -14,7 +14,7 @@ import click
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit, emit_rows, notice, run
 from ptjob_provider.cli.printable import say
-from ptjob_provider.core import kinds
+from ptjob_provider.core import kinds, recorder
 from ptjob_provider.core.errors import JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
 from ptjob_provider.core.kinds.ours import QUEUE_LABEL
@@ -114,15 +114,27 @@ def suspend(place: Place, name: str, *, suspend: bool) -> None:
 
 def row_of(job: Manifest) -> dict[str, Any]:
     """Say of one job what a list says."""
-    status, replicas = kinds.read_status(job).to_dict(), len(kinds.replicas(job))
+    record = recorder.stored_in(job)
+    status, replicas = kinds.status_seen(job, record), len(kinds.replicas(job))
     return {
         **JobRef.of(job).to_dict(),
-        **status,
+        **status.to_dict(),
+        "running_at": _text(_running_at(job, record.first_running_at, status.started_at)),
         "attempt": attempt_of(job),
         "replicas": replicas,
         "owner": owner_of(job),
         "tensorboard_url": url_of(job) or None,
     }
+
+
+def _running_at(job: Manifest, seen: datetime | None, started: datetime | None) -> datetime | None:
+    """Return when the job began to run: as it was seen, unless that was before it was suspended, else as it says."""
+    is_of_this_run = seen is not None and (started is None or seen >= started)
+    return seen if is_of_this_run else kinds.running_since(job)
+
+
+def _text(instant: datetime | None) -> str | None:
+    return instant.isoformat() if instant else None
 
 
 async def _seen(place: Place, name: str, *, inspect: bool) -> Snapshot:

@@ -13,15 +13,18 @@ from rich.text import Text
 
 from ptjob_provider.cli.printable import printable
 from ptjob_provider.core.diagnosis import told_of
+from ptjob_provider.core.recorder import ContainerKind
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ptjob_provider.core.measured import Use
     from ptjob_provider.core.orphans import Finding, LiveJob
+    from ptjob_provider.core.recorder import Record
     from ptjob_provider.core.site import Check, NodeUse, ReplicaUse
     from ptjob_provider.core.snapshot import Snapshot
+    from ptjob_provider.core.status import JobStatus
 
 PHASE_COLOURS = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Suspended": "magenta", "Pending": "yellow"}
 _WIDE = 400
@@ -61,15 +64,27 @@ def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime, with_namespace: bo
     where_from = ("NAMESPACE",) if with_namespace else ()
     table = _table(*where_from, "NAME", "PHASE", "REPLICAS", "AGE", "RAN", "KIND", *nodes, "FOR")
     for row in rows:
-        created, started, finished = (_instant(row[f"{what}_at"]) for what in ("created", "started", "finished"))
-        runs = row["phase"] != JobPhase.SUSPENDED  # one that is resumed starts anew
-        ran = duration((finished or now) - started) if started and runs else ""
+        created, ran = _instant(row["created_at"]), _ran(row, now)
         age = duration(now - created) if created else ""
         where = (row["namespace"],) if with_namespace else ()
         told = (row["name"], _phase(row["phase"]), str(row["replicas"]), age, ran, row["kind"])
         places = (", ".join(row["nodes"]),) if nodes else ()
         table.add_row(*where, *told, *places, owner_text(row["owner"]))
     return table
+
+
+def _ran(row: Mapping[str, Any], now: datetime) -> str:
+    """Say how long a job has run; of one that tells only that it has, such as a TrainJob, at most how long.
+
+    `-`: it has not run, or nothing says so; or it is suspended, and starts anew when it is resumed.
+    """
+    started, running, finished = (_instant(row[f"{what}_at"]) for what in ("started", "running", "finished"))
+    if row["phase"] == JobPhase.SUSPENDED:
+        return "-"
+    if running is not None:
+        return duration((finished or now) - running)
+    has_run = row["phase"] in {JobPhase.RUNNING, JobPhase.SUCCEEDED}
+    return f"<{duration((finished or now) - started)}" if has_run and started else "-"
 
 
 def live(jobs: Iterable[LiveJob], *, now: datetime) -> Table:
@@ -129,14 +144,28 @@ def replicas(snapshot: Snapshot) -> Table:
     pods = {snapshot.replica_of(pod): pod for pod in snapshot.pods}
     table = _table("RANK", "REPLICA", "PHASE", "AGE", "NODE", "ENDED WITH")
     for name, rank in snapshot.submission.ranks.items():
-        ends = [end for end in snapshot.record.terminations if end.replica == name]
-        codes = ", ".join(f"{_code(end.exit_code)} {end.reason}".strip() for end in ends)
-        pod = pods.get(name) or {"status": {"phase": "gone"}}
+        codes = ", ".join(_ends(snapshot.record, name))
+        pod = pods.get(name) or {"status": {"phase": _without_pod(snapshot.record, name, snapshot.status)}}
         node = (pod.get("spec") or {}).get("nodeName") or ""
         made = _instant((pod.get("metadata") or {}).get("creationTimestamp"))
         age = duration(snapshot.now - made) if made else ""
         table.add_row(str(rank), name, _phase(str((pod.get("status") or {}).get("phase") or "")), age, node, codes)
     return table
+
+
+def _ends(record: Record, replica: str) -> Iterator[str]:
+    """Say how the training ended, and what of the pod's other containers failed, with its name."""
+    for end in record.terminations:
+        is_training = end.kind is ContainerKind.TRAINING
+        if end.replica == replica and (is_training or end.failed):
+            said = f"{_code(end.exit_code)} {end.reason}".strip()
+            yield said if is_training else f"{end.container}: {said}"
+
+
+def _without_pod(record: Record, replica: str, status: JobStatus) -> str:
+    """Say of a replica without a pod whether it had one; of an ended job that ran and that nobody saw: most likely."""
+    ran_unseen = status.phase.is_terminal and record.first_running_at is not None
+    return "gone" if ran_unseen or record.had_pod(replica) else "not made"
 
 
 def conditions(snapshot: Snapshot) -> Table:
@@ -201,7 +230,9 @@ def jobs_in_use(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
     return table
 
 
-def replicas_in_use(replicas: Iterable[ReplicaUse], most: Mapping[str, Use]) -> Table:
+def replicas_in_use(
+    replicas: Iterable[ReplicaUse], most: Mapping[str, Use], record: Record, status: JobStatus
+) -> Table:
     """Return what each replica uses, and the most that it has; `-` where nobody measures it."""
     used = ("CPU", "PEAK CPU", "MEMORY", "PEAK MEMORY", "DISK")
     table = _table("REPLICA", "PHASE", "NODE", "GPU", *used)
@@ -210,7 +241,7 @@ def replicas_in_use(replicas: Iterable[ReplicaUse], most: Mapping[str, Use]) -> 
         cpu = [_known(each, _cores) for each in (use.cpu, peak.peak_cpu)]
         memory = [_known(each, size) for each in (use.memory, peak.peak_memory)]
         row = (use.node, str(use.gpus), *cpu, *memory, _known(peak.disk, size))
-        table.add_row(use.replica, _phase(use.phase or "gone"), *row)
+        table.add_row(use.replica, _phase(use.phase or _without_pod(record, use.replica, status)), *row)
     return table
 
 

@@ -95,9 +95,10 @@ class Known:
         self.due = kinds.due_at(seen.job)
         self.submission = self._size.of(seen.job, self.submission)
         before = self.record or recorder.stored_in(seen.job)
-        replicas, status = len(self.submission.ranks), kinds.read_status(seen.job)
+        replicas = len(self.submission.ranks)
         after = kinds.observe(before, seen.job, seen.pods, seen.events, now=now, replicas=replicas)
         after = self._masked(after)
+        status = kinds.status_seen(seen.job, after)
         sentences = tuple(self._changes(before, after, status))
         self.waiting.see(diagnoses.waiting_reason(after, status, replicas=replicas), now)
         has_ends = after.terminations != before.terminations

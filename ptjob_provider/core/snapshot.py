@@ -119,14 +119,15 @@ async def look(
     if seen.job is None:
         raise JobNotFound(f"{namespace}/{name}: it was deleted just now", code=404, reason="NotFound")
     submission = Submission.of(seen.job)
-    status = kinds.read_status(seen.job)
-    record = kinds.observe(recorder.stored_in(seen.job), seen.job, seen.pods, seen.events, now=now)
-    waiting = diagnoses.waiting_reason(record, status, replicas=len(submission.ranks))
+    before, replicas = recorder.stored_in(seen.job), len(submission.ranks)
+    record = kinds.observe(before, seen.job, seen.pods, seen.events, now=now, replicas=replicas)
+    status = kinds.status_seen(seen.job, record)
+    waiting = diagnoses.waiting_reason(record, status, replicas=replicas)
     if waiting:
         told = await backend.reasons(submission.ref)
-        record = kinds.observe(record, seen.job, seen.pods, [*seen.events, *told], now=now)
+        record = kinds.observe(record, seen.job, seen.pods, [*seen.events, *told], now=now, replicas=replicas)
         untold = [str(event["message"]) for event in told if event.get("reason") == "NotApplied"]
-        waiting = "; ".join([diagnoses.waiting_reason(record, status, replicas=len(submission.ranks)), *untold])
+        waiting = "; ".join([diagnoses.waiting_reason(record, status, replicas=replicas), *untold])
     report, unverified = read_report((seen.job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, "")), ""
     if report is None and inspect and status.phase is JobPhase.SUCCEEDED:
         report, unverified = await _inspect(backend, submission)

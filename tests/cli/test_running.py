@@ -218,7 +218,7 @@ def test_a_running_job_is_suspended(machine: Machine) -> None:
     assert said.output == "default/runs is suspended; go on with: ptjob resume runs\n"
     wait(lambda: phase(machine, name) == "Suspended")
     listed = machine.ptjob("list").output.splitlines()[1].split()
-    assert (listed[1], listed[4]) == ("Suspended", "PyTorchJob")  # it has an age, and runs for no time
+    assert (listed[1], *listed[4:6]) == ("Suspended", "-", "PyTorchJob")  # it has an age, and runs for no time
     machine.ptjob("delete", name)
     machine.ptjob("run", "--name", "ended", "--image", "none", "true")
     assert machine.ptjob("suspend", "ended").exit_code == 1

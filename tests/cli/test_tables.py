@@ -10,9 +10,14 @@ import pytest
 
 from fakes import ScriptedBackend, finished
 from ptjob_provider.cli import tables
+from ptjob_provider.cli.commands import row_of
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.recorder import Record, Termination
+from ptjob_provider.core.identity import RECORD_ANNOTATION
+from ptjob_provider.core.recorder import ContainerKind, Record, Termination, to_text
 from ptjob_provider.core.snapshot import look
+from recorded import recorded
+
+NOW = datetime(2026, 11, 20, 10, 10, tzinfo=UTC)
 
 
 def pod(index: int, phase: str) -> dict[str, Any]:
@@ -32,7 +37,7 @@ def pod(index: int, phase: str) -> dict[str, Any]:
 
 
 async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -> None:
-    """One without a pod is gone, and is nowhere."""
+    """One without a pod is nowhere; it is gone only if it was ever there."""
     backend = ScriptedBackend()
     job = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -49,7 +54,7 @@ async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -
     shown = [[str(cell) for cell in column.cells] for column in tables.replicas(snapshot).columns]
     assert shown[1:5] == [
         ["digits-node-0-0", "digits-node-0-1", "digits-node-0-2"],
-        ["Running", "Pending", "gone"],
+        ["Running", "Pending", "not made"],
         ["9m0s", "9m0s", ""],
         ["gpu-0", "gpu-1", ""],
     ]
@@ -79,3 +84,67 @@ async def test_a_replica_that_failed_in_a_job_that_succeeded_is_shown(condition:
 
     names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
     assert dict(zip(names, texts, strict=True)).get("but") == shown
+
+
+def cells(table: Any, column: str) -> list[str]:
+    """Return what stands in a column."""
+    (found,) = [each for each in table.columns if each.header == column]
+    return [str(cell) for cell in found.cells]
+
+
+def end(**fields: Any) -> Termination:
+    """Return the end of a container of the worker."""
+    return Termination(replica="digits-failed-worker-0", exit_code=0, reason="Completed", **fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "ran"),
+    [
+        ("pytorchjob-succeeded", "7m21s"),
+        ("pytorchjob-failed", "1m31s"),
+        ("pytorchjob-running", "9m51s"),
+        ("pytorchjob-created", "-"),
+        ("pytorchjob-suspended", "-"),
+        ("pytorchjob-resumed", "4m50s"),
+    ],
+)
+def test_a_list_says_how_long_a_job_has_run_and_not_how_old_it_is(name: str, ran: str) -> None:
+    """As its conditions tell; `-` where it never ran, or begins anew."""
+    assert cells(tables.jobs([row_of(recorded(name))], now=NOW), "RAN") == [ran]
+
+
+def test_a_job_that_failed_before_it_ran_has_run_for_no_time() -> None:
+    """Such as one whose image could not be pulled until its deadline."""
+    job = recorded("pytorchjob-failed")
+    job["status"]["conditions"] = [each for each in job["status"]["conditions"] if each["type"] != "Running"]
+
+    assert cells(tables.jobs([row_of(job)], now=NOW), "RAN") == ["-"]
+
+
+def test_a_train_job_has_run_since_it_was_seen_to_and_else_at_most_since_it_was_made() -> None:
+    """No condition of it says when its run began; whoever has followed it has noted that."""
+    job = recorded("trainjob-succeeded")["job"]
+    noted = Record(first_running_at=datetime(2026, 11, 20, 10, 0, 3, tzinfo=UTC))
+
+    unseen = cells(tables.jobs([row_of(job)], now=NOW), "RAN")
+    job["metadata"]["annotations"][RECORD_ANNOTATION] = to_text(noted)
+    assert (unseen, cells(tables.jobs([row_of(job)], now=NOW), "RAN")) == (["<9s"], ["6s"])
+    failed = recorded("trainjob-failed-node")["job"]
+    assert cells(tables.jobs([row_of(failed)], now=NOW), "RAN") == ["-"]
+
+
+async def test_the_end_of_a_replica_is_its_trainings_and_what_failed_beside_it_has_its_name() -> None:
+    """An init container that has done its work is no end."""
+    backend, job = ScriptedBackend(), recorded("pytorchjob-failed")
+    job["metadata"]["labels"] = {}
+    backend.jobs["ml", "digits-failed"], backend.worlds = job, [Observation(job=job)]
+    snapshot = await look(backend, "ml", "digits-failed", inspect=False, now=NOW)
+    init = end(key="a", container="init-code", kind=ContainerKind.INIT)
+    proxy = replace(init, key="b", container="proxy", kind=ContainerKind.SIDECAR, exit_code=137, reason="Error")
+    seen = replace(snapshot.record, terminations=(init, proxy, end(key="c", container="pytorch")))
+
+    shown = tables.replicas(replace(snapshot, record=seen))
+
+    assert cells(shown, "ENDED WITH") == ["", "proxy: 137 Error, 0 Completed"]
+    assert cells(shown, "PHASE") == ["gone", "gone"]
+    assert snapshot.to_dict()["run_seconds"] == 91.0

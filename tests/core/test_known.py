@@ -46,6 +46,18 @@ def test_a_look_at_nothing_new_tells_nothing(name: str) -> None:
         assert this.take(seen, now=at) == News()
 
 
+@each_row("name", [name for name in STORIES if name.startswith("trainjob-")])
+def test_a_train_job_that_has_run_is_not_pending_again(name: str) -> None:
+    """While its pods end, or one is started again, none is ready and no condition stands."""
+    this, phases = known(name), []
+    for seen, at in looks(name):
+        this.take(seen, now=at)
+        phases.append(this.status.phase)
+
+    ran = phases.index(JobPhase.RUNNING) if JobPhase.RUNNING in phases else len(phases)
+    assert JobPhase.PENDING not in phases[ran:], phases
+
+
 @each_row("name", [name for name in STORIES if not read(name).is_deleted])
 def test_a_story_is_known_as_it_is_told(name: str) -> None:
     """How it ended, which containers ended, and that something is to be written when one did."""

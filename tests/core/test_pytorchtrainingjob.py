@@ -19,7 +19,7 @@ from ptjob_provider.core.kinds.podtemplate import SHARED_MEMORY_PATH
 from ptjob_provider.core.kubernetes.podlog import runs
 from ptjob_provider.core.recorder import ContainerKind, Record, from_text, to_text
 from ptjob_provider.core.spec import Installation, TrainingJob
-from ptjob_provider.core.status import JobPhase
+from ptjob_provider.core.status import JobPhase, parse_instant
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -354,6 +354,15 @@ def test_the_phase_decides_and_else_a_condition_of_an_end(status: Any, phase: Jo
     assert (found.phase, found.reason) == (phase, reason)
     assert (found.started_at is None) is (phase in {JobPhase.PENDING, JobPhase.SUSPENDED})
     assert t9k.due_at(job) is None
+    assert t9k.running_since(job) is None
+
+
+def test_it_runs_since_its_condition_says_so() -> None:
+    """One that is not true says nothing of when it ran."""
+    since = {"type": "Running", "status": "True", "lastTransitionTime": "2026-11-20T10:05:00Z"}
+
+    assert t9k.running_since({"status": {"conditions": [since]}}) == parse_instant("2026-11-20T10:05:00Z")
+    assert t9k.running_since({"status": {"conditions": [{**since, "status": "False"}]}}) is None
 
 
 def pod(name: str, *, label: str = "", uid: str = "") -> Manifest:

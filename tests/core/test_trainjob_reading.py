@@ -93,6 +93,26 @@ def test_a_job_has_started_when_it_was_made_or_resumed() -> None:
     assert trainjob.due_at(job(activeDeadlineSeconds=60)) is None
 
 
+@pytest.mark.parametrize(
+    ("found", "began", "phase"),
+    [
+        (job(), CREATED, JobPhase.RUNNING),
+        (job(), None, JobPhase.PENDING),
+        (job(("Suspended", "False", "Resumed")), CREATED, JobPhase.PENDING),
+        (job(("Suspended", "False", "Resumed")), LATER, JobPhase.RUNNING),
+        (job(("Failed", "True", "FailedJobs")), CREATED, JobPhase.FAILED),
+    ],
+)
+def test_a_job_whose_nodes_have_all_run_is_not_pending_again_until_it_is_resumed(
+    found: Manifest, began: str | None, phase: JobPhase
+) -> None:
+    """While its pods end none is ready; a run before it was suspended is another."""
+    record = Record(all_running_at=parse_instant(began))
+
+    assert kinds.status_seen(found, record).phase is phase
+    assert kinds.running_since(found) is None
+
+
 def test_a_job_that_ran_longer_than_it_may_is_told_as_such() -> None:
     """Trainer says so by the condition's reason, in other words than training-operator."""
     status = trainjob.read_status(job(("Failed", "True", "DeadlineExceeded")))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import recorder
 from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.kinds import podtemplate, pytorchjob, pytorchtrainingjob, trainjob
 from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, PodOwner, Rendered, Replica, Runtime, Told
+from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +47,9 @@ __all__ = [
     "read_status",
     "replica_of",
     "replicas",
+    "running_since",
     "secrets_in_env",
+    "status_seen",
 ]
 
 
@@ -73,6 +77,24 @@ def asked_for(job: TrainingJob) -> Kind:
 def read_status(job: Mapping[str, Any]) -> JobStatus:
     """Derive the job's status from its object."""
     return kind_of(job).read_status(job)
+
+
+def status_seen(job: Mapping[str, Any], record: Record) -> JobStatus:
+    """Derive the job's status from its object and from what was seen of its pods.
+
+    A TrainJob's object tells of a run by its ready pods alone, so that it would be pending again while they end, and
+    while one of them is started again: a job of which all replicas have run since it was made or resumed, runs.
+    """
+    status = read_status(job)
+    began = record.all_running_at
+    if status.phase is not JobPhase.PENDING or began is None or (status.started_at and began < status.started_at):
+        return status
+    return replace(status, phase=JobPhase.RUNNING)
+
+
+def running_since(job: Mapping[str, Any]) -> datetime | None:
+    """Return when the job's present run began, as its object tells; None if it has not, or does not tell."""
+    return kind_of(job).running_since(job)
 
 
 def due_at(job: Mapping[str, Any]) -> datetime | None:
@@ -108,6 +130,7 @@ def observe(
         replicas=replicas,
     )
     ended = kind.read_status(job).finished_at or now
+    seen = replace(seen, first_running_at=seen.first_running_at or kind.running_since(job))
     return recorder.with_told(seen, told.ends, restarts=told.restarts, at=min(ended, now))
 
 

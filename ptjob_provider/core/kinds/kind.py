@@ -175,6 +175,9 @@ class Kind(Protocol):
     def read_status(self, job: Mapping[str, Any], /) -> JobStatus:
         """Derive the job's status from its object."""
 
+    def running_since(self, job: Mapping[str, Any], /) -> datetime | None:
+        """Return when the job's present run began, as its object tells; None if it has not, or does not tell."""
+
     def due_at(self, job: Mapping[str, Any], /) -> datetime | None:
         """Return when the job's own deadline is over; None if it has none, has not started or has ended."""
 

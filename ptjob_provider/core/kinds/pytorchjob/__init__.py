@@ -16,7 +16,7 @@ from ptjob_provider.core.kinds.pytorchjob.changes import (
     stops_by_itself,
     suspended,
 )
-from ptjob_provider.core.kinds.pytorchjob.conditions import due_at, read_status
+from ptjob_provider.core.kinds.pytorchjob.conditions import due_at, read_status, running_since
 from ptjob_provider.core.kinds.pytorchjob.older import in_words_of, is_older
 from ptjob_provider.core.kinds.pytorchjob.overlay import DEFAULT_TTL
 from ptjob_provider.core.kinds.pytorchjob.rendering import render
@@ -82,6 +82,7 @@ __all__ = [
     "replica_named",
     "replica_of",
     "replicas",
+    "running_since",
     "runtime_of",
     "secrets_in_env",
     "stops_by_itself",

@@ -32,6 +32,17 @@ def due_at(job: Mapping[str, Any]) -> datetime | None:
     return status.started_at + timedelta(seconds=seconds)
 
 
+def running_since(job: Mapping[str, Any]) -> datetime | None:
+    """Return when the job's present run began; None if it has not begun.
+
+    `Running` turns False at the end and keeps its instant; where a job is suspended, it gets that instant and reason.
+    """
+    conditions = (job.get("status") or {}).get("conditions") or []
+    found = (each for each in conditions if each["type"] == "Running")
+    told: Mapping[str, Any] = next((each for each in found if not (each.get("reason") or "").endswith("Suspended")), {})
+    return parse_instant(told.get("lastTransitionTime"))
+
+
 def read_status(job: Mapping[str, Any]) -> JobStatus:
     """Derive the job's status from the object as the back-end returned it; an object without conditions is pending."""
     status = job.get("status") or {}

@@ -19,6 +19,7 @@ from ptjob_provider.core.kinds.pytorchtrainingjob.reading import (
     replica_named,
     replica_of,
     replicas,
+    running_since,
     runtime_of,
     templates,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "replica_named",
     "replica_of",
     "replicas",
+    "running_since",
     "runtime_of",
     "stops_by_itself",
     "suspended",

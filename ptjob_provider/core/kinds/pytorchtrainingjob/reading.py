@@ -57,6 +57,14 @@ def read_status(job: Mapping[str, Any]) -> JobStatus:
     )
 
 
+def running_since(job: Mapping[str, Any]) -> datetime | None:
+    """Return since when its condition says that it runs; None where none does."""
+    conditions = (job.get("status") or {}).get("conditions") or []
+    found = (each for each in conditions if (each["type"], each.get("status")) == ("Running", "True"))
+    told: Mapping[str, Any] = next(found, {})
+    return parse_instant(told.get("lastTransitionTime"))
+
+
 def due_at(_job: Mapping[str, Any]) -> datetime | None:
     """Return None: nothing is known of a deadline that its controller would miss."""
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.kinds.kind import nothing_told as told
-from ptjob_provider.core.kinds.trainjob.conditions import due_at, read_status
+from ptjob_provider.core.kinds.trainjob.conditions import due_at, read_status, running_since
 from ptjob_provider.core.kinds.trainjob.rendering import API_VERSION, DEFAULT_RUNTIME, KIND, PLURAL, render
 from ptjob_provider.core.kinds.trainjob.replicas import (
     HAS_FIXED_POD_NAMES,
@@ -87,6 +87,7 @@ __all__ = [
     "replica_named",
     "replica_of",
     "replicas",
+    "running_since",
     "runtime_of",
     "stops_by_itself",
     "suspended",

@@ -51,6 +51,11 @@ def read_status(job: Mapping[str, Any]) -> JobStatus:
     )
 
 
+def running_since(_job: Mapping[str, Any]) -> datetime | None:
+    """Return None: no condition says when a TrainJob began to run."""
+    return None
+
+
 def due_at(_job: Mapping[str, Any]) -> datetime | None:
     """Return None: Trainer has a clock of its own for the job's deadline, and needs no help."""
     return None
