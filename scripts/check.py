@@ -44,8 +44,8 @@ ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile")
 CORE = ("tests/core", "tests/contract", "tests/cli")
 """Need neither Airflow nor PyTorch; their tests marked `cluster` run in the group `backend`."""
 
-ADAPTERS = ("tests/airflow_adapter", "tests/digits", "tests/guides", "benchmarks")
-"""Need Airflow's and PyTorch's packages, and processes of this machine; likewise."""
+ADAPTERS = ("tests/airflow_adapter", "tests/guides", "benchmarks")
+"""Need Airflow's packages, and processes of this machine; likewise."""
 
 LEDGER = ("tests/ledger",)
 """Needs a PostgreSQL server."""
@@ -66,6 +66,13 @@ BACKEND = "tests/kubernetes_backend"
 AIRFLOW_ON_CLUSTER = "tests/airflow_cluster"
 KFP_ON_CLUSTER = "tests/kfp_cluster"
 
+AIRFLOW_RUNS = (
+    "tests/airflow_adapter/test_dag_runs.py",
+    "tests/airflow_adapter/test_ledger_runs.py",
+    "tests/airflow_adapter/test_lineage_runs.py",
+)
+"""Let Airflow run DAGs in processes of its own."""
+
 WITH_S3 = (
     "tests/airflow_adapter/test_data_arrival_s3.py",
     "tests/digits/test_arrived.py",
@@ -74,10 +81,9 @@ WITH_S3 = (
 """Run with a real S3 server."""
 
 GROUPS = {
-    "airflow": (STACK, AIRFLOW_ON_CLUSTER),
+    "airflow": (STACK, *AIRFLOW_RUNS, AIRFLOW_ON_CLUSTER),
     "backend": (BACKEND, *CORE, *ADAPTERS),
     "pipelines": (KFP_ON_CLUSTER, *KFP),
-    "arrival": WITH_S3,
     "specs": (f"{BACKEND}/test_specs.py",),
     "queues": (f"{BACKEND}/test_kueue.py", f"{BACKEND}/test_arena.py", f"{BACKEND}/test_metrics_server.py"),
     "kinds": (
@@ -91,7 +97,8 @@ GROUPS = {
         f"{BACKEND}/test_trainjob_outputs.py",
     ),
     "second-cluster": ("tests/cluster", f"{BACKEND}/test_crashes.py", f"{BACKEND}/test_hardened.py"),
-    "demos": ("tests/demo", "tests/retraining", "tests/examples"),
+    "demos": ("tests/demo", "tests/retraining", "tests/examples", "tests/digits", "tests/guides/test_from_arena.py"),
+    "arrival": WITH_S3,
     "images": ("tests/docker", "tests/wheel", f"{KFP_ON_CLUSTER}/test_image.py"),
     "faults": ("tests/faults", f"{KFP_ON_CLUSTER}/test_strikes.py"),
 }
@@ -281,9 +288,10 @@ def lint_steps() -> list[Step]:
 
 def check_steps(*options: str, measured: Sequence[str] = ()) -> list[Step]:
     """Return the steps that run the code on this machine as anybody may; `measured` are options for the core's."""
+    slower = (*AIRFLOW_RUNS, *WITH_S3, *GROUPS["demos"])
     return [
         Step("core", (*PYTEST, *WITHOUT_CLUSTER, *options, *measured), is_test=True, folders=CORE),
-        Step("adapters", (*PYTEST, *WITHOUT_CLUSTER, *options, *_without(WITH_S3[:2])), is_test=True, folders=ADAPTERS),
+        Step("adapters", (*PYTEST, *WITHOUT_CLUSTER, *options, *_without(slower)), is_test=True, folders=ADAPTERS),
     ]
 
 
@@ -332,7 +340,7 @@ def group_steps(group: str, builds: Builds) -> list[tuple[str, Step]]:
     lanes = {"arrival": ("machine", builds.s3), "specs": ("machine", images), "demos": ("stack", None)}
     if group == "airflow":
         on_cluster = _group(group, AIRFLOW_ON_CLUSTER, needs=images)
-        return [("stack", _group(group, STACK, needs=images)), ("cluster", on_cluster)]
+        return [("stack", _group(group, STACK, *AIRFLOW_RUNS, needs=images)), ("cluster", on_cluster)]
     if group == "backend":
         marked = (*ON_CLUSTER, *MEASURED)
         contract = _group(group, *CORE, *ADAPTERS, options=marked, measures="contract", needs=images)
