@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import re
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ class StandInApiServer:
 
     Attributes:
         script: codes, or a code with a body (of JSON, or a text) or with seconds for `Retry-After`.
-        requests: the request lines that came, `came_at` the second of the monotonic clock for each.
+        requests: the request lines that came, `came_at` the second of the loop's clock for each.
         bodies: what came with them; None where nothing did.
     """
 
@@ -78,7 +77,7 @@ class StandInApiServer:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             self.requests.append(head.splitlines()[0])
-            self.came_at.append(time.monotonic())
+            self.came_at.append(asyncio.get_running_loop().time())
             length = re.search(r"(?im)^content-length: *([1-9]\d*)", head)
             self.bodies.append(json.loads(await reader.readexactly(int(length[1]))) if length else None)
             await self._answer(writer)

@@ -14,7 +14,7 @@ from installed import ROOT, Installed, install
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytest_plugins = ["cluster.fixtures", "timings", "quarantine"]
+pytest_plugins = ["cluster.fixtures", "quarantine", "skipped_waits", "timings"]
 
 settings.register_profile("on any machine", deadline=None)  # a busy one takes what it takes
 settings.load_profile("on any machine")

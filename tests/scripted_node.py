@@ -151,9 +151,9 @@ class ScriptedNode:
         self.is_late = False
         self.told = 0 if self.uid is not None else self.told
 
-    async def change(self, _timeout: float) -> None:
-        """Tell a moment later of what comes next, or of all runs."""
-        await asyncio.sleep(0)
+    async def change(self, timeout: float) -> None:  # noqa: ASYNC109 - as the world has it
+        """Tell a moment later of what comes next; of nothing once the time has passed."""
+        await asyncio.sleep(0 if self.changes else timeout)
         if self.changes:
             self.changes.pop(0)(self)
         else:

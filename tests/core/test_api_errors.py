@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
 
+pytestmark = pytest.mark.skips_waits
+
 FORBIDDEN = PermissionDenied('pods is forbidden: User "ptjob" cannot watch resource "pods" (403)', code=403)
 REFUSALS = [
     FORBIDDEN,

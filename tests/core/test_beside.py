@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from typing import Any
 
+import pytest
+
 from fakes import ScriptedBackend
 from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation
@@ -14,6 +16,8 @@ from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 from rows import each_row
+
+pytestmark = pytest.mark.skips_waits
 
 INSIDE, NODES = "http://digits-tensorboard.team.svc:6006/", "http://10.0.0.7:30131/"
 

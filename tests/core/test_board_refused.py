@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.backend import Observation
     from ptjob_provider.core.identity import JobRef
 
+pytestmark = pytest.mark.skips_waits
+
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> StandInCluster:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.site import Check
 
+pytestmark = pytest.mark.skips_waits
+
 ALL = [*needed_rights(["PyTorchJob"]), *useful_rights(["PyTorchJob"])]
 
 

@@ -18,6 +18,8 @@ from ptjob_provider.core.site import FileOptions
 if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes import ClusterConfig
 
+pytestmark = pytest.mark.skips_waits
+
 EVENTS = {"kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}}
 
 

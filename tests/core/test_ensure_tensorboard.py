@@ -22,6 +22,8 @@ from ptjob_provider.core.kubernetes.tensorboard import ensure_tensorboard, url_b
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
+pytestmark = pytest.mark.skips_waits
+
 URL = "http://10.0.0.7:30131/"
 SERVICE = {
     "metadata": {"name": "digits-tensorboard", "namespace": "team", "uid": "s-1", "ownerReferences": [{"uid": "u-1"}]},

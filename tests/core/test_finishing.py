@@ -13,6 +13,8 @@ from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.submission import ensure_submitted
 
+pytestmark = pytest.mark.skips_waits
+
 OWNER = Owner(instance="prod", ids={"dag_id": "d", "task_id": "t", "run_id": "r"}, labels={})
 STRANGER = Owner(instance="staging", ids=OWNER.ids, labels={})
 JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1")

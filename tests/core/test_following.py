@@ -6,6 +6,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.board import followed, following
@@ -14,9 +16,9 @@ from ptjob_provider.core.kubernetes.board.world import World
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    import pytest
-
     from ptjob_provider.core.kubernetes.board.selection import Selection
+
+pytestmark = pytest.mark.skips_waits
 
 
 async def test_jobs_of_one_name_in_two_namespaces_have_boards_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

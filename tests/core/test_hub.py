@@ -12,6 +12,8 @@ from ptjob_provider.core.hub import Mailbox, joined, open_keys
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+pytestmark = pytest.mark.skips_waits
+
 
 class Ticker:
     """A source that does what a test tells it."""

@@ -15,6 +15,8 @@ from ptjob_provider.core.kubernetes.podlog import LogStreams, streams
 if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.podlog.streams import Place
 
+pytestmark = pytest.mark.skips_waits
+
 PATIENCE = 20.0
 
 

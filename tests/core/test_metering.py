@@ -24,6 +24,8 @@ from rows import each_row
 if TYPE_CHECKING:
     from api_server_stand_in import StandInApiServer
 
+pytestmark = pytest.mark.skips_waits
+
 INTERVAL = 0.05
 OURS = {"labelSelector": "owner"}
 METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods?labelSelector=owner"

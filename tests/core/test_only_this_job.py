@@ -25,6 +25,8 @@ from ptjob_provider.core.kubernetes.board.board import Board
 from ptjob_provider.core.kubernetes.board.world import World
 from ptjob_provider.core.outputs import ResolvedOutputs
 
+pytestmark = pytest.mark.skips_waits
+
 REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1")
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "digits-code"}, "stringData": {"a": "b"}}
 LATER = "2026-11-20T12:00:00Z"

@@ -24,6 +24,8 @@ from ptjob_provider.core.recorder import Record, from_text, to_text
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
 
+pytestmark = pytest.mark.skips_waits
+
 SUSPENDED = JobStatus(phase=JobPhase.SUSPENDED)
 WHY = "couldn't assign flavors to pod set master: insufficient unused quota for cpu in flavor default, 600m more needed"
 PATIENCE = 60.0

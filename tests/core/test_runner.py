@@ -40,6 +40,8 @@ from ptjob_provider.core.runner import follow
 from ptjob_provider.core.status import JobPhase, JobStatus
 from ptjob_provider.core.submission import Submission
 
+pytestmark = pytest.mark.skips_waits
+
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1")
 MODEL = ResolvedOutput(uri="pvc://c/m.pt", claim="c", path="m.pt", container_path="/data/m.pt")

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.kubernetes.client import Client
 
+pytestmark = pytest.mark.skips_waits
+
 GONE = (404, {"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "digits"}, "message": "gone"})
 READY = {"metadata": {"name": "beside"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 

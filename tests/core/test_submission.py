@@ -24,6 +24,8 @@ from ptjob_provider.core.submission import (
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
 
+pytestmark = pytest.mark.skips_waits
+
 OWNER = Owner(instance="prod", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 STRANGER = Owner(instance="staging", ids=OWNER.ids, labels={})
 JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", workers=2, gpus=1)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from api_server_stand_in import StandInApiServer
     from ptjob_provider.core.kubernetes.board.watching import News
 
+pytestmark = pytest.mark.skips_waits
+
 PATIENCE = 60.0
 PODS = paths.pods("team")
 REFUSED = (400, {"kind": "Status", "message": "sendInitialEvents is forbidden for watch"})
