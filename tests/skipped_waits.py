@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-_GRACE = 0.001
+_GRACE = 0.005
 """Seconds in which the kernel passes on what was written to a socket of this process."""
 
 

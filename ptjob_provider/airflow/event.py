@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class TriggerFailed(PTJobError):
     """The trigger could not follow the job, which was left as it was."""
 
+    cause = "trigger_failed"
+
     def __init__(self, text: str, *, retryable: bool) -> None:
         super().__init__(text)
         self.retryable = retryable

@@ -17,7 +17,7 @@ from ptjob_provider.airflow import asking
 from ptjob_provider.airflow.installation import load_installation
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, TENSORBOARD_URL
 from ptjob_provider.airflow.masking import masked
-from ptjob_provider.airflow.outcome import log_success
+from ptjob_provider.airflow.outcome import TaskStopped, log_success
 from ptjob_provider.airflow.stopping import Fate, fate_in_worker
 from ptjob_provider.airflow.store import TaskStateAttemptStore, tries_before_clear
 from ptjob_provider.airflow.tasklog import TaskLog, add_rest_of_log
@@ -220,7 +220,7 @@ class JobExecution:
             yield
         except ToldToStop:
             said = asyncio.run(self._obey()) or "no job had been created"
-            raise AirflowException(f"The task was told to stop. {said}") from None
+            raise TaskStopped(f"The task was told to stop. {said}") from None
         except AirflowTaskTimeout:
             asyncio.run(self._delete("execution_timeout has passed"))
             conclude_attempt(self._store)

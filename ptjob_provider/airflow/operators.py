@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import conf
+from airflow.sdk.exceptions import TaskDeferralError
 
 from ptjob_provider.airflow import instance
 from ptjob_provider.airflow.event import JobEvent
@@ -18,6 +19,7 @@ from ptjob_provider.airflow.installation import load_installation
 from ptjob_provider.airflow.lineage import TellsLineage, is_wanted
 from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink, PyTorchJobTensorBoardLink
 from ptjob_provider.airflow.masking import mask_credentials
+from ptjob_provider.airflow.outcome import failure_told, push_result
 from ptjob_provider.airflow.outlets import model_extra, publish, revision_of
 from ptjob_provider.airflow.pod_operator import PodOperatorNames
 from ptjob_provider.airflow.pod_secrets import with_secrets
@@ -57,6 +59,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     `tensorboard_url` are XComs before the wait begins. Rank 0's log is in the task's log while the job runs. A declared
     output that is missing, empty or older than the job fails the task. A job succeeds as its rank 0 does; of other
     replicas that failed the log warns.
+
+    XComs of their own are `model_uri`, `tfevents_uri`, `usage` and `metric_<tag>` of a success, `diagnosis` and `usage`
+    of a failure, see `outcome` and docs/airflow.md.
 
     Every field of `core.spec.TrainingJob` is a parameter and a template field, with the meaning that is told there:
     typed fields, or a `manifest` (map, YAML text, or the path of a .yaml file beside the DAG), or both. Objects of the
@@ -203,13 +208,14 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Submit or adopt the job, and wait for it here or in the triggerer."""
-        with airflow_errors():
+        with airflow_errors(), failure_told(context, self.log) as told:
             place = Access.of(self).place()
             execution = self._execution(context, place)
             self._confirm_claim(execution, context)
             if (result := execution.result_of_earlier_try()) is not None:
                 return self._tell(execution, result, context)
             submission = execution.submit(self._job(place.namespace), exact_name=self.exact_name)
+            told.attempt = submission.attempt
             if not self.wait_for_completion:
                 execution.leave(submission)
                 execution.deliver()
@@ -218,17 +224,28 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
                 self._defer(submission, execution.deadline, place.access)
             limits = Limits(**self.limits)
             conclusion = execution.wait(submission, limits=limits, keep_running_pods=self.keep_running_pods)
+            told.result = conclusion.result
             return self._tell(execution, execution.finish(submission, conclusion), context)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take the trigger's event, add the log lines that the trigger has not vouched for, and finish."""
-        with airflow_errors():
-            told = JobEvent.from_dict(event)
+        with airflow_errors(), failure_told(context, self.log) as told:
+            fired = JobEvent.from_dict(event)
+            told.attempt = fired.submission.attempt
             execution = self._execution(context, Access.of(self).place())
-            with execution.leaving_nothing(told.submission):
-                execution.add_rest_of_log(told)
-                conclusion = told.concluded()
-            return self._tell(execution, execution.finish(told.submission, conclusion), context)
+            with execution.leaving_nothing(fired.submission):
+                execution.add_rest_of_log(fired)
+                conclusion = fired.concluded()
+            told.result = conclusion.result
+            return self._tell(execution, execution.finish(fired.submission, conclusion), context)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        """Go on after a deferral; a trigger that Airflow could not run is told of as any other failure."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralError:
+            with failure_told(context, self.log):
+                raise
 
     def on_kill(self) -> None:
         """Wake whoever waits; called inside a signal handler, for a user's kill, a drain and lost heartbeats alike."""
@@ -251,6 +268,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         git_revision = self.git_revision or result.get("git_revision") or revision_of(context["ti"])
         self._told = model_extra(result, data_version=self.data_version, git_revision=git_revision)
         publish(context, self.outlets, self._told, self.log)
+        push_result(context["ti"], result, self.log)
         execution.deliver()
         return result
 

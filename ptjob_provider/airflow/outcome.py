@@ -1,18 +1,156 @@
-"""Tells how a try came out, besides its result or its error."""
+"""Tells how a try came out, for people in its log and for programs as XComs, besides its result or its error."""
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRuntimeError,
+    AirflowTaskTimeout,
+    TaskDeferralError,
+)
+
+from ptjob_provider.airflow.masking import masked
 from ptjob_provider.core.conclusion import said_of_success
+from ptjob_provider.core.diagnosis import Cause
+from ptjob_provider.core.errors import JobFailed, PTJobError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+    from ptjob_provider.core.diagnosis import Diagnosis
     from ptjob_provider.core.identity import JobRef
+
+DIAGNOSIS = "diagnosis"
+"""The XCom key of why a try failed: {cause, replica, advice, retryable, attempt, message}."""
+
+USAGE = "usage"
+"""The XCom key of what the job used, however it ended: `_USED` and {replicas, left_out} of the result's `usage`."""
+
+MODEL_URI, TFEVENTS_URI = "model_uri", "tfevents_uri"
+"""The XCom keys of where a job that succeeded has written."""
+
+METRIC = "metric_"
+"""Begins the XCom key of a scalar's last value."""
+
+MOST_METRICS = 32
+"""Scalars that become XComs: each is a row of Airflow's database, and a request. The result has all of them."""
+
+_USED = ("queue_seconds", "run_seconds", "restarts", "gpu_seconds", "gpu_seconds_lost")
+_LONGEST = 200
+_CAUSES: tuple[tuple[type[BaseException], str], ...] = (
+    (AirflowTaskTimeout, "timed_out"),
+    (TaskDeferralError, "trigger_failed"),
+)
+
+
+class TaskStopped(AirflowException):
+    """The task was told to stop: by a person, or by a worker that goes away."""
+
+    cause = "stopped"
+
+
+class SensedFailure(AirflowFailException):
+    """The job that a sensor waits for failed: looking again would see the same."""
+
+    def __init__(self, ref: JobRef, diagnosis: Diagnosis) -> None:
+        super().__init__(masked(diagnosis.report(ref)))
+        self.diagnosis = diagnosis
+
+
+class SensedReplacement(AirflowFailException):
+    """The job that a sensor waits for is gone, and how it ended is unknown."""
+
+    cause = Cause.DELETED.value
+
+
+@dataclass(kw_only=True)
+class Told:
+    """What is known of the job if the try fails.
+
+    Attributes:
+        attempt: which of the task's jobs it is; None: none is known yet.
+        result: what `core.result.build_result` returned; None: the job was not seen to end.
+    """
+
+    attempt: int | None = None
+    result: Mapping[str, Any] | None = None
+
+
+@contextmanager
+def failure_told(context: Any, log: Any) -> Iterator[Told]:
+    """Push `DIAGNOSIS` before an error leaves, and `USAGE` if the result is filled in by then."""
+    told = Told()
+    try:
+        yield told
+    except (Exception, AirflowTaskTimeout) as error:
+        found: dict[str, Any] = {DIAGNOSIS: {**_read(error), "attempt": told.attempt}}
+        if told.result:
+            found[USAGE] = usage_of(told.result)
+        _push(context["ti"], found, log)
+        raise
+
+
+def push_result(ti: Any, result: Mapping[str, Any], log: Any) -> None:
+    """Push `MODEL_URI`, `TFEVENTS_URI`, `USAGE` and the scalars of a job that succeeded, as far as there are any."""
+    tfevents = result.get("tfevents") or {}
+    places = {MODEL_URI: (result.get("model") or {}).get("uri"), TFEVENTS_URI: tfevents.get("uri")}
+    metrics: dict[str, Any] = {}
+    for tag, value in sorted((tfevents.get("scalars") or {}).items()):
+        metrics.setdefault(metric_key(tag), value)
+    told = dict(list(metrics.items())[:MOST_METRICS])
+    if len(told) < len(metrics):
+        log.info("%d of %d scalars are XComs of their own; return_value has all", len(told), len(metrics))
+    _push(ti, {**{key: uri for key, uri in places.items() if uri}, USAGE: usage_of(result), **told}, log)
+
+
+def metric_key(tag: str) -> str:
+    """Return the XCom key of a scalar, such as `metric_eval_loss` of `eval/loss`: Airflow's client quotes no key."""
+    return METRIC + re.sub(r"[^A-Za-z0-9_.-]", "_", masked(tag))[:_LONGEST]
+
+
+def usage_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the job used: seconds, restarts, and the peaks of its replicas as far as they were measured."""
+    return {**{name: result.get(name) for name in _USED}, **(result.get("usage") or {"replicas": {}, "left_out": 0})}
 
 
 def log_success(log: Any, ref: JobRef, result: Mapping[str, Any]) -> None:
     """Say in the task's log that the job succeeded; a warning if replicas of it failed nevertheless."""
     tell = log.warning if result.get("failed_replicas") else log.info
     tell("%s", said_of_success(ref, result))
+
+
+def _read(error: BaseException) -> dict[str, Any]:
+    """Return what a diagnosis says, or the error itself where the job has none; known secrets are masked."""
+    retryable = error.retryable if isinstance(error, PTJobError) else not isinstance(error, AirflowFailException)
+    if isinstance(error, JobFailed | SensedFailure):
+        why = error.diagnosis
+        texts = {"replica": why.replica, "advice": masked(why.resolution), "message": masked(why.summary)}
+        return {"cause": why.cause.value, "retryable": retryable, **texts}
+    return {
+        "cause": _cause(error),
+        "retryable": retryable,
+        "replica": "",
+        "advice": "",
+        "message": masked(str(error) or type(error).__name__),
+    }
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, PTJobError | TaskStopped | SensedReplacement):
+        return error.cause
+    return next((cause for kind, cause in _CAUSES if isinstance(error, kind)), "unexpected")
+
+
+def _push(ti: Any, found: Mapping[str, Any], log: Any) -> None:
+    """Push XComs; that Airflow does not take one changes nothing about how the try ends."""
+    try:
+        for key, value in found.items():
+            ti.xcom_push(key=key, value=value)
+    except (AirflowRuntimeError, OSError) as error:
+        log.warning("how the try came out could not be pushed as XComs: %s", error)

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
-from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
 from ptjob_provider.airflow import instance
@@ -17,7 +16,7 @@ from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.execution import airflow_errors
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, PyTorchJobLink, PyTorchJobLogsLink
 from ptjob_provider.airflow.masking import masked, with_texts_masked
-from ptjob_provider.airflow.outcome import log_success
+from ptjob_provider.airflow.outcome import SensedFailure, SensedReplacement, failure_told, log_success, push_result
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.store import tries_before_clear
 from ptjob_provider.airflow.tasklog import TaskLog, add_rest_of_log
@@ -98,7 +97,7 @@ class PyTorchJobSensor(BaseSensorOperator):
 
     def poke(self, context: Any) -> bool | PokeReturnValue:
         """Look once: whether the job is there, is still the same, and has ended."""
-        with airflow_errors():
+        with airflow_errors(), failure_told(context, self.log) as told:
             place = self._place()
             job = asyncio.run(self._find_again(context, place))
             self._check_same(context, job)
@@ -107,20 +106,27 @@ class PyTorchJobSensor(BaseSensorOperator):
             submission = Submission.of(job)
             if kinds.read_status(job).phase.is_terminal:
                 conclusion = asyncio.run(self._read(place, submission))
+                told.attempt, told.result = submission.attempt, conclusion.result
                 self._note(context, submission.ref.uid, told_by=context["ti"].try_number)
-                return PokeReturnValue(is_done=True, xcom_value=self._finish(place, submission, conclusion))
+                result = self._finish(place, submission, conclusion)
+                push_result(context["ti"], result, self.log)
+                return PokeReturnValue(is_done=True, xcom_value=result)
             if self.deferrable:
                 self._defer(context, submission, place.access)
             return False
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take the trigger's event, add the log lines that the trigger has not vouched for, and finish."""
-        with airflow_errors():
-            told = JobEvent.from_dict(event)
+        with airflow_errors(), failure_told(context, self.log) as told:
+            fired = JobEvent.from_dict(event)
+            told.attempt = fired.submission.attempt
+            told.result = fired.conclusion.result if fired.conclusion else None
             place = self._place()
-            asyncio.run(add_rest_of_log(place.backend, told, task_instance=context["ti"], logger=self.log))
-            self._note(context, told.submission.ref.uid, told_by=context["ti"].try_number)
-            return self._finish(place, told.submission, told.concluded())
+            asyncio.run(add_rest_of_log(place.backend, fired, task_instance=context["ti"], logger=self.log))
+            self._note(context, fired.submission.ref.uid, told_by=context["ti"].try_number)
+            result = self._finish(place, fired.submission, fired.concluded())
+            push_result(context["ti"], result, self.log)
+            return result
 
     def _place(self) -> Place:
         """Return where jobs run; the job is looked for in its namespace if the task names none."""
@@ -153,7 +159,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         if expected is not None and uid != expected:
             self._note(context, expected, told_by=ti.try_number)
             instead = f"; another job, uid {uid}, has its name now" if uid else ""
-            raise AirflowFailException(
+            raise SensedReplacement(
                 f"{self.namespace}/{self.job_name}: the job that was waited for, uid {expected}, was deleted{instead}. "
                 "Whether it had succeeded is unknown. Clear this task to wait for the job that is there then."
             )
@@ -186,12 +192,12 @@ class PyTorchJobSensor(BaseSensorOperator):
         """Return the result of a job that succeeded, with its outputs if it is still there to be asked for them.
 
         Raises:
-            AirflowFailException: it did not, or a declared output is not there; looking again would see the same.
+            SensedFailure: it did not, or a declared output is not there; looking again would see the same.
         """
         try:
             raise_for(submission.ref, conclusion)
         except JobFailed as error:
-            raise AirflowFailException(masked(str(error))) from None
+            raise SensedFailure(submission.ref, error.diagnosis) from None
         seen: Snapshot | None = None
         with contextlib.suppress(JobNotFound):  # a short TTL may have removed it
             seeing = self._errors(place).answer(lambda: self._see(place, submission.ref), though_away=False)
@@ -199,7 +205,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         if seen is None or seen.submission.ref != submission.ref:
             result = dict(conclusion.result or {})
         elif seen.diagnosis is not None:
-            raise AirflowFailException(masked(seen.diagnosis.report(submission.ref)))
+            raise SensedFailure(submission.ref, seen.diagnosis)
         else:
             result = with_texts_masked(seen.to_dict())
         log_success(self.log, submission.ref, result)

@@ -36,12 +36,17 @@ class PTJobError(Exception):
     retryable: bool = False
     """Whether trying the same thing again may help."""
 
+    cause: str = "error"
+    """A stable word for programs; of a job that failed it is its diagnosis's."""
+
 
 class InvalidSpec(PTJobError, ValueError):
     """The request names something that cannot be: nothing was started.
 
     The text names the field, the value that was given and what is allowed.
     """
+
+    cause = "invalid_spec"
 
     @classmethod
     def of(cls, field: str, value: object, allowed: str) -> InvalidSpec:
@@ -61,6 +66,8 @@ class NotThere(InvalidSpec):
 
 class UnsupportedByBackend(PTJobError):
     """The back-end would have to ignore a part of the job; it refuses instead, before anything starts."""
+
+    cause = "unsupported"
 
     @classmethod
     def of(cls, field: str, why: str) -> UnsupportedByBackend:
@@ -84,6 +91,7 @@ class JobFailed(PTJobError):
         self.status = status
         self.diagnosis = diagnosis
         self.retryable = diagnosis.retryable
+        self.cause = diagnosis.cause.value
 
 
 class JobTimedOut(JobFailed):
@@ -97,6 +105,8 @@ class JobDeleted(JobFailed):
 class OutputsNotVerified(PTJobError):
     """The job succeeded but nobody could look at its outputs; a retry adopts the finished job and only verifies."""
 
+    cause = "outputs_not_verified"
+
     retryable = True
 
 
@@ -108,6 +118,8 @@ class ClusterError(PTJobError):
         reason: the server's own word for it, such as `AlreadyExists`.
         retry_after: seconds that the server asked to be left alone; None if it did not.
     """
+
+    cause = "cluster_error"
 
     def __init__(self, message: str, *, code: int = 0, reason: str = "", retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -127,9 +139,13 @@ class JobAlreadyExists(ClusterError):
 class PermissionDenied(ClusterError):
     """The credentials may not do that; the text names the verb and the resource."""
 
+    cause = "permission_denied"
+
 
 class ClusterUnavailable(ClusterError):
     """The back-end did not answer in time, or said that it is overloaded."""
+
+    cause = "cluster_unavailable"
 
     retryable = True
 
@@ -137,11 +153,15 @@ class ClusterUnavailable(ClusterError):
 class LedgerUnavailable(PTJobError):
     """The ledger's database did not answer, or nobody could say how the runs stand that claimed from it."""
 
+    cause = "ledger_unavailable"
+
     retryable = True
 
 
 class ClaimLost(PTJobError):
     """A run is about to train on batches that are not its own: another run has claimed them, or nobody has."""
+
+    cause = "claim_lost"
 
 
 def _short(value: object, limit: int = 120) -> str:

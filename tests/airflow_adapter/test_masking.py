@@ -10,11 +10,12 @@ from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.log import mask_secret, redact
 
-from airflow_adapter.stand_ins import context, job_object
+from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, job_object
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.execution import airflow_errors
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.outcome import failure_told, push_result
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Conclusion, Outcome
@@ -117,6 +118,56 @@ def test_a_sensor_tells_of_a_replica_that_failed_without_the_secret(backend: Scr
     (failed,) = seen.xcom_value["failed_replicas"]
     assert failed["message"] == "exited with code 1: its last line is “no token ***”"
     assert SECRET not in json.dumps(seen.xcom_value)
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_what_a_task_tells_programs_of_a_failure_is_without_the_secret(
+    backend: ScriptedBackend, *, deferred: bool
+) -> None:
+    """A notifier posts it where everybody reads."""
+    ti = StandInTaskInstance()
+    given = context(ti)
+    PyTorchJobOperator(task_id="train", image="digits", wait_for_completion=False).execute(given)
+    ((key, job),) = backend.jobs.items()
+    backend.jobs[key] = job | {"status": job_object(condition="Failed")["status"]}
+    at = "2026-11-20T10:00:00Z"
+    cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=at, ordinal=1)
+    backend.lines = [LogLine(text=f"ValueError: the token is {SECRET}", timestamp=at, cursor=cursor)]
+    ended = {"exitCode": 1, "reason": "Error", "message": f"Traceback\nno: {SECRET}", "finishedAt": at}
+    meta = {"name": f"{job['metadata']['name']}-master-0", "uid": "p", "creationTimestamp": at}
+    status = {"phase": "Failed", "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}]}
+    pod = {"metadata": meta, "spec": {"nodeName": "n", "containers": [{"name": "pytorch"}]}, "status": status}
+    backend.worlds = [Observation(job=backend.jobs[key], pods=[pod])]
+    why = Diagnosis.of(Cause.EXIT_CODE, f"it said {SECRET}", resolution=f"do not say {SECRET}")
+    conclusion = Conclusion(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED), diagnosis=why, result={})
+    event = JobEvent(submission=Submission.of(job), conclusion=conclusion)
+    task = PyTorchJobOperator(task_id="train", image="digits", deferrable=False)
+
+    with pytest.raises(AirflowException):
+        task.execute_complete(given, event.to_dict()) if deferred else task.execute(given)
+
+    assert "***" in ti.pushed["diagnosis"]["message"]
+    assert SECRET not in json.dumps(ti.pushed)
+
+
+@pytest.mark.parametrize("error", [ClusterUnavailable(f"no {SECRET}"), RuntimeError(f"no {SECRET}")])
+def test_what_a_task_tells_programs_of_any_other_error_is_without_the_secret(error: Exception) -> None:
+    """The texts of servers and libraries quote what they were given."""
+    ti = StandInTaskInstance()
+
+    with pytest.raises(type(error)), failure_told(context(ti), ListLogger()):
+        raise error
+
+    assert ti.pushed["diagnosis"]["message"] == "no ***"
+
+
+def test_a_key_that_a_program_has_made_is_without_the_secret() -> None:
+    """A scalar's tag is a text of the program."""
+    ti = StandInTaskInstance()
+
+    push_result(ti, {"tfevents": {"uri": "pvc://c/logs", "scalars": {f"loss {SECRET}": 1.0}}}, ListLogger())
+
+    assert ti.pushed["metric_loss____"] == 1.0
 
 
 @pytest.mark.parametrize("where", ["env", "worker"])

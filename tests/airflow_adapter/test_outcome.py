@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from airflow_adapter.stand_ins import ListLogger
-from ptjob_provider.airflow.outcome import log_success
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout, TaskDeferralError, TaskDeferred
+
+from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, job_object
+from ptjob_provider.airflow import outcome
+from ptjob_provider.airflow.event import JobEvent
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.outcome import MOST_METRICS, TaskStopped, failure_told, log_success, push_result
+from ptjob_provider.airflow.sensors import PyTorchJobSensor
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.conclusion import Conclusion, Outcome
+from ptjob_provider.core.diagnosis import Cause, Diagnosis
+from ptjob_provider.core.errors import ClaimLost, ClusterUnavailable, OutputsNotVerified, PTJobError
 from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.outputs import OutputFacts, OutputReport
+from ptjob_provider.core.status import JobPhase, JobStatus
+from ptjob_provider.core.submission import Submission
+
+if TYPE_CHECKING:
+    from airflow_adapter.stand_ins import FakeComms
+    from fakes import ScriptedBackend
 
 REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u")
 FAILED = {
@@ -16,6 +36,266 @@ FAILED = {
     "cause": "exit_code",
     "message": "exited with code 1",
 }
+WHY = Diagnosis.of(Cause.OUT_OF_MEMORY, "digits-worker-0 (rank 1) ran out of memory", replica="digits-worker-0")
+TOLD = {
+    "cause": "out_of_memory",
+    "replica": "digits-worker-0",
+    "advice": WHY.resolution,
+    "retryable": False,
+    "attempt": 1,
+    "message": "digits-worker-0 (rank 1) ran out of memory",
+}
+SECONDS = {"queue_seconds": 1.5, "run_seconds": 60.0, "restarts": 1, "gpu_seconds": 120.0, "gpu_seconds_lost": 9.0}
+PEAKS = {"replicas": {"digits-worker-0": {"peak_memory": 10}}, "left_out": 0}
+OUT_OF_MEMORY = {
+    "exitCode": 137,
+    "reason": "OOMKilled",
+    "startedAt": "2026-11-20T10:01:00Z",
+    "finishedAt": "2026-11-20T10:05:00Z",
+}
+
+
+def operator(**arguments: Any) -> PyTorchJobOperator:
+    return PyTorchJobOperator(
+        **{"task_id": "train", "name": "digits", "image": "digits", "workers": 2, "deferrable": False, **arguments}
+    )
+
+
+def submitted(backend: ScriptedBackend, given: dict[str, Any], **arguments: Any) -> Submission:
+    """Return a job that this task has submitted."""
+    operator(wait_for_completion=False, **arguments).execute(given)
+    (job,) = backend.jobs.values()
+    return Submission.of(job)
+
+
+def ended(backend: ScriptedBackend, given: dict[str, Any], condition: str, **arguments: Any) -> Submission:
+    """Return a job of this task that has ended; a failed one's worker ran out of memory."""
+    submission = submitted(backend, given, **arguments)
+    ((key, job),) = backend.jobs.items()
+    backend.jobs[key] = job | {"status": job_object(condition=condition)["status"]}
+    name = next(name for name, rank in submission.ranks.items() if rank == 1)
+    meta = {"name": name, "uid": "p", "creationTimestamp": "2026-11-20T10:00:00Z"}
+    status = {"phase": "Failed", "containerStatuses": [{"name": "pytorch", "state": {"terminated": OUT_OF_MEMORY}}]}
+    pod = {"metadata": meta, "spec": {"nodeName": "n", "containers": [{"name": "pytorch"}]}, "status": status}
+    backend.worlds = [Observation(job=backend.jobs[key], pods=[pod] if condition == "Failed" else [])]
+    return submission
+
+
+def concluded(submission: Submission, outcome: Outcome, **result: Any) -> dict[str, Any]:
+    """Return the trigger's event as it comes out of Airflow's database."""
+    status = JobStatus(phase=JobPhase.SUCCEEDED if outcome is Outcome.SUCCEEDED else JobPhase.FAILED)
+    why = WHY if outcome is Outcome.FAILED else None
+    conclusion = Conclusion(outcome=outcome, status=status, result=result, diagnosis=why)
+    return dict(json.loads(json.dumps(JobEvent(submission=submission, conclusion=conclusion).to_dict())))
+
+
+# --- a failure
+
+
+def test_a_task_whose_job_failed_while_it_waited_tells_why_for_programs(backend: ScriptedBackend) -> None:
+    """And what the job used until then, measured or not."""
+    ti = StandInTaskInstance()
+    given = context(ti)
+    submission = ended(backend, given, "Failed")
+    name = next(name for name, rank in submission.ranks.items() if rank == 1)
+
+    with pytest.raises(AirflowException):
+        operator().execute(given)
+
+    told = ti.pushed["diagnosis"]
+    assert told == TOLD | {"replica": name, "message": told["message"]}
+    assert told["message"].startswith(f"{name} (rank 1) ran out of memory (OOMKilled")
+    assert json.loads(json.dumps(told)) == told
+    assert (ti.pushed["usage"]["run_seconds"], ti.pushed["usage"]["replicas"]) == (240.0, {})
+
+
+def test_a_task_that_is_resumed_after_its_job_failed_tells_why_for_programs(backend: ScriptedBackend) -> None:
+    """The event is all that it has."""
+    ti = StandInTaskInstance()
+    given = context(ti)
+    event = concluded(submitted(backend, given), Outcome.FAILED, **SECONDS, usage=PEAKS)
+
+    with pytest.raises(AirflowException):
+        operator().execute_complete(given, event)
+
+    assert ti.pushed["diagnosis"] == TOLD
+    assert ti.pushed["usage"] == {**SECONDS, **PEAKS}
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause", "message"),
+    [
+        ({"conclusion": None, "error": "forbidden", "retryable": False}, "trigger_failed", "forbidden"),
+        ({"outcome": Outcome.UNVERIFIED}, "outputs_not_verified", "could not be looked at"),
+        ({}, "error", "no event of PyTorchJobTrigger"),
+    ],
+)
+def test_a_task_that_is_resumed_without_a_verdict_tells_why_for_programs(
+    backend: ScriptedBackend, fields: dict[str, Any], cause: str, message: str
+) -> None:
+    """The job may have succeeded; what it used is not known."""
+    ti = StandInTaskInstance()
+    given = context(ti)
+    submission = submitted(backend, given)
+    event: dict[str, Any] | None = None
+    if "outcome" in fields:
+        event = concluded(submission, fields["outcome"])
+    elif fields:
+        event = JobEvent(submission=submission, **fields).to_dict()
+
+    with pytest.raises(AirflowException):
+        operator().execute_complete(given, event)
+
+    told = ti.pushed["diagnosis"]
+    assert (told["cause"], told["attempt"], told["replica"]) == (cause, 1 if event else None, "")
+    assert message in told["message"]
+    assert "usage" not in ti.pushed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "submits", "cause", "retryable"),
+    [({"workers": -1}, [], "invalid_spec", False), ({}, ["refused"] * 9, "cluster_unavailable", True)],
+)
+def test_a_task_that_submits_no_job_tells_why_for_programs(
+    backend: ScriptedBackend,
+    comms: FakeComms,
+    arguments: dict[str, Any],
+    submits: list[str],
+    cause: str,
+    *,
+    retryable: bool,
+) -> None:
+    """There is no attempt, and nothing was used."""
+    ti = StandInTaskInstance()
+    backend.submits = submits
+
+    with pytest.raises(AirflowException):
+        operator(**arguments).execute(context(ti))
+
+    told = ti.pushed["diagnosis"]
+    assert (told["cause"], told["retryable"], told["attempt"]) == (cause, retryable, None)
+
+
+def test_a_task_that_is_told_to_stop_tells_so_for_programs(backend: ScriptedBackend, comms: FakeComms) -> None:
+    """A person has marked it: nobody is at fault."""
+    ti = StandInTaskInstance()
+    comms.state = "failed"
+
+    with pytest.raises(AirflowException):
+        operator(deferrable=True).execute(context(ti))
+
+    assert (ti.pushed["diagnosis"]["cause"], ti.pushed["diagnosis"]["attempt"]) == ("stopped", 1)
+    assert "was deleted: the task is failed" in ti.pushed["diagnosis"]["message"]
+
+
+def test_a_task_whose_trigger_airflow_could_not_run_tells_so_for_programs() -> None:
+    """`execute_complete` is not called then."""
+    ti = StandInTaskInstance()
+
+    with pytest.raises(TaskDeferralError):
+        operator().resume_execution("__fail__", {"error": "Trigger failure"}, context(ti))
+
+    assert (ti.pushed["diagnosis"]["cause"], ti.pushed["diagnosis"]["message"]) == ("trigger_failed", "Trigger failure")
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "retryable", "message"),
+    [
+        (AirflowTaskTimeout(), "timed_out", True, "AirflowTaskTimeout"),
+        (ClaimLost("another run has them"), "claim_lost", False, "another run has them"),
+        (OutputsNotVerified("no answer"), "outputs_not_verified", True, "no answer"),
+        (PTJobError("no event"), "error", False, "no event"),
+        (RuntimeError("a mistake"), "unexpected", True, "a mistake"),
+    ],
+)
+def test_every_error_has_a_cause_for_programs(
+    error: BaseException, cause: str, message: str, *, retryable: bool
+) -> None:
+    """Also Airflow's own alarm, and what nobody has thought of."""
+    ti = StandInTaskInstance()
+
+    with pytest.raises(type(error)), failure_told(context(ti), ListLogger()):
+        raise error
+
+    told = ti.pushed["diagnosis"]
+    assert (told["cause"], told["retryable"], told["message"]) == (cause, retryable, message)
+
+
+def test_a_deferral_is_no_failure(backend: ScriptedBackend, comms: FakeComms) -> None:
+    """Airflow tells its own by an exception."""
+    ti = StandInTaskInstance()
+
+    with pytest.raises(TaskDeferred):
+        operator(deferrable=True).execute(context(ti))
+
+    assert "diagnosis" not in ti.pushed
+
+
+class StandInThatTakesNothing(StandInTaskInstance):
+    """Airflow's API server is away."""
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        """Fail."""
+        raise ConnectionError("the API server is away")
+
+
+def test_xcoms_that_airflow_does_not_take_change_nothing_about_a_tasks_end() -> None:
+    """The error stays the error, a success a success; the log says so."""
+    log = ListLogger()
+
+    with pytest.raises(ClusterUnavailable), failure_told(context(StandInThatTakesNothing()), log):
+        raise ClusterUnavailable("no answer")
+    push_result(StandInThatTakesNothing(), {}, log)
+
+    assert log.warnings == ["how the try came out could not be pushed as XComs: the API server is away"] * 2
+
+
+# --- a success
+
+
+def test_a_task_that_waited_tells_addresses_and_scalars_under_keys_of_their_own(backend: ScriptedBackend) -> None:
+    """A template pulls one value by one key."""
+    ti = StandInTaskInstance()
+    given = context(ti)
+    outputs = {"model": "pvc://c/m.pt", "tfevents": "pvc://c/logs"}
+    ended(backend, given, "Succeeded", **outputs)
+    facts = OutputFacts(exists=True, bytes=9, modified_at=4e9, files=1, scalars={"eval/loss": 0.5, "accuracy": 0.98})
+    backend.report = OutputReport(model=facts, tfevents=facts)
+
+    operator(**outputs).execute(given)
+
+    found = {key: value for key, value in ti.pushed.items() if not key.startswith("job_")}
+    assert found.pop("usage")["queue_seconds"] == 299.0
+    assert found == {
+        "model_uri": "pvc://c/m.pt",
+        "tfevents_uri": "pvc://c/logs",
+        "metric_accuracy": 0.98,
+        "metric_eval_loss": 0.5,
+    }
+
+
+def test_a_task_that_is_resumed_tells_them_as_well(backend: ScriptedBackend) -> None:
+    """What the job has not declared has no key."""
+    ti = StandInTaskInstance()
+    given = context(ti)
+    event = concluded(submitted(backend, given), Outcome.SUCCEEDED, model={"uri": "pvc://c/m.pt"}, tfevents=None)
+
+    operator().execute_complete(given, event)
+
+    assert ti.pushed["model_uri"] == "pvc://c/m.pt"
+    assert not {"tfevents_uri", "diagnosis"} & set(ti.pushed)
+
+
+def test_a_training_with_many_scalars_pushes_some_and_says_so() -> None:
+    """Each is a row of Airflow's database; two tags that have the same key have the first one's value."""
+    ti, log = StandInTaskInstance(), ListLogger()
+    scalars = {"a b": 1.0, "a/b": 2.0, **{f"layer/{index:03}": float(index) for index in range(MOST_METRICS)}}
+
+    push_result(ti, {"tfevents": {"uri": "pvc://c/logs", "scalars": scalars}}, log)
+
+    metrics = {key: value for key, value in ti.pushed.items() if key.startswith("metric_")}
+    assert (len(metrics), metrics["metric_a_b"], metrics["metric_layer_000"]) == (MOST_METRICS, 1.0, 0.0)
+    assert log.records == [f"{MOST_METRICS} of {MOST_METRICS + 1} scalars are XComs of their own; return_value has all"]
 
 
 @pytest.mark.parametrize("failed", [[], [FAILED]])
@@ -28,3 +308,57 @@ def test_the_log_warns_of_a_success_with_a_replica_that_failed(failed: list[dict
     said = "team/digits succeeded, but digits-worker-0 (rank 1) exited with code 1"
     assert log.warnings == ([said] if failed else [])
     assert log.records == [said if failed else "team/digits succeeded"]
+
+
+# --- a sensor
+
+
+def test_a_sensor_tells_the_same_of_the_job_that_it_waits_for(backend: ScriptedBackend) -> None:
+    """Of one that failed, and of one that succeeded."""
+    lost, done = StandInTaskInstance(), StandInTaskInstance()
+    sensor = PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False)
+    job = job_object("digits", "Failed")
+    backend.jobs, backend.worlds = {("team", "digits"): job}, [Observation(job=job)]
+    with pytest.raises(AirflowException):
+        sensor.poke(context(lost))
+    submission = Submission.of(job)
+    job = job_object("digits", "Succeeded")
+    backend.jobs, backend.worlds = {("team", "digits"): job}, [Observation(job=job)]
+
+    sensor.execute_complete(context(done), concluded(submission, Outcome.SUCCEEDED, **SECONDS))
+
+    assert (lost.pushed["diagnosis"]["cause"], lost.pushed["diagnosis"]["retryable"]) == ("unknown", False)
+    assert lost.pushed["usage"]["queue_seconds"] == done.pushed["usage"]["queue_seconds"] == 300.0
+
+
+def test_a_sensor_whose_job_was_deleted_says_so_for_programs(backend: ScriptedBackend) -> None:
+    """Another one has its name by now."""
+    ti = StandInTaskInstance()
+    given = context(ti)
+    sensor = PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False)
+    backend.jobs = {("team", "digits"): job_object("digits")}
+    sensor.poke(given)
+    backend.jobs = {("team", "digits"): job_object("digits", uid="another")}
+
+    with pytest.raises(AirflowException):
+        sensor.poke(given)
+
+    assert (ti.pushed["diagnosis"]["cause"], ti.pushed["diagnosis"]["retryable"]) == ("deleted", False)
+
+
+# --- the words
+
+
+def test_every_cause_is_documented() -> None:
+    """Whoever routes by cause finds it in docs/airflow.md."""
+    errors = {PTJobError, *all_below(PTJobError), TaskStopped}
+    words = {*Cause, *(error.cause for error in errors), *(word for _, word in outcome._CAUSES), "unexpected"}
+
+    page = (Path(__file__).parents[2] / "docs" / "airflow.md").read_text()
+
+    assert {word for word in words if f"`{word}`" not in page} == set()
+
+
+def all_below(kind: type[PTJobError]) -> set[type[PTJobError]]:
+    """Return the classes that are derived from one, and those that are derived from them."""
+    return {each for child in kind.__subclasses__() for each in {child, *all_below(child)}}

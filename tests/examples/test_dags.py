@@ -24,6 +24,7 @@ DAGS = {
     "digits_failing": ["train"],
     "digits_handover": ["in_job", "in_pod", "train"],
     "digits_local_evaluation": ["evaluate", "train"],
+    "digits_notified": ["killed", "mistaken"],
     "digits_retraining": ["claim", "evaluate", "promote", "publish", "train"],
     "digits_rollback": ["publish", "rollback"],
     "digits_sweep": ["best", "train"],
@@ -181,6 +182,17 @@ def test_the_failing_training_says_who_failed_first_and_is_not_tried_again(airfl
     )
     assert "rank 1 of 2 has begun" in ended.stdout.rpartition("Last lines of")[2]
     assert ended.stdout.count("was submitted") == 1
+
+
+def test_a_notifier_tells_whoever_can_help(airflow: Airflow) -> None:
+    """The author of a program with a mistake; the platform's team of one that something outside has killed."""
+    ended = airflow.run("digits_notified")
+
+    assert ended.returncode == 1
+    author, reason = find(r"to (\S+): mistaken failed \(python_exception, a retry cannot help\): (.*)$", ended.stdout)
+    assert author == "ann@example.org"
+    assert "ValueError: image 17 has the label 11; allowed are 0 to 9. Fix the training code" in reason
+    assert find(r"to (\S+): killed failed \(killed, a retry may help\): ", ended.stdout) == ("platform@example.org",)
 
 
 def test_a_python_task_beside_the_claim_evaluates_the_model(airflow: Airflow) -> None:
