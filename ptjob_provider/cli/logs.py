@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 from ptjob_provider.cli.answers import EXIT_USAGE, Refused, notice, run
 from ptjob_provider.cli.printable import say_logged
 from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import nanoseconds
 from ptjob_provider.core.lookup import find_job
+from ptjob_provider.core.recorder import ContainerKind
+from ptjob_provider.core.snapshot import look
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.logs import LogLine
+
+
+_NOT_BEGUN = "is waiting to start"
+"""The kubelet's words of a container that has no log yet; it is no wrong usage to ask for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,23 +103,50 @@ async def _show(place: Place, name: str, wanted: Wanted, *, replica: str | None,
         pod = find_replica(job, replica)
         await _print_container(place, ref, pod, wanted)
         return
-    if not every:
-        await _print(_lines(backend, ref, find_replica(job, replica), wanted), wanted, mark="")
-        return
     names = {each.name: f"[{each.role}-{each.index}] " for each in kinds.replicas(job)}
-    if wanted.follow:
-        logs = (_print(_lines(backend, ref, pod, wanted), wanted, mark=mark) for pod, mark in names.items())
-        await asyncio.gather(*logs)
-        return
-    for pod, mark in names.items():
-        await _print(_lines(backend, ref, pod, wanted), wanted, mark=mark)
+    if not every:
+        names = {find_replica(job, replica): ""}
+    logs = [_print_replica(backend, ref, pod, wanted, mark=mark) for pod, mark in names.items()]
+    untold = await asyncio.gather(*logs) if wanted.follow else [await log for log in logs]
+    if whys := [why for why in untold if why]:
+        raise Refused("\n".join(whys))
+
+
+async def _print_replica(backend: Backend, ref: JobRef, pod: str, wanted: Wanted, *, mark: str) -> str:
+    """Print one replica's log; return why there is none, "" if it has run."""
+    try:
+        if await _print(_lines(backend, ref, pod, wanted), wanted, mark=mark):
+            return ""
+    except JobNotFound:
+        if why := await _why_none(backend, ref, pod):
+            return why
+        raise
+    return await _why_none(backend, ref, pod)
+
+
+async def _why_none(backend: Backend, ref: JobRef, pod: str) -> str:
+    """Say why a replica has no log; "" if it has run, or if nothing tells."""
+    seen = await look(backend, ref.namespace, ref.name, kind=ref.kind, inspect=False)
+    why = seen.diagnosis.summary if seen.diagnosis else seen.waiting
+    if not why or seen.record.has_run(pod):
+        return ""
+    before = [
+        end.container for end in seen.record.terminations if end.replica == pod and end.kind is ContainerKind.INIT
+    ]
+    its_log = f"; what ran before it: ptjob logs {ref.name} -i {pod} -c {before[-1]}" if before else ""
+    return f"{ref}: {pod} has no log, its training has not begun: {why}{its_log}; more: ptjob get {ref.name}"
 
 
 async def _print_container(place: Place, ref: JobRef, pod: str, wanted: Wanted) -> None:
     """Print what another container of the pod has written: a sidecar's, or what fetched the code."""
     site = place.site()
-    async with aclosing(site.container_log(ref, pod, wanted.container or "", follow=wanted.follow)) as lines:
-        await _print(_chosen(lines, wanted), wanted, mark="")
+    try:
+        async with aclosing(site.container_log(ref, pod, wanted.container or "", follow=wanted.follow)) as lines:
+            await _print(_chosen(lines, wanted), wanted, mark="")
+    except InvalidSpec as error:
+        if _NOT_BEGUN not in str(error):
+            raise
+        raise Refused(f"{error}; more: ptjob get {ref.name}") from error
 
 
 async def _lines(backend: Backend, ref: JobRef, replica: str, wanted: Wanted) -> AsyncGenerator[LogLine, None]:
@@ -144,8 +178,9 @@ async def _chosen(lines: AsyncGenerator[LogLine, None], wanted: Wanted) -> Async
             yield line
 
 
-async def _print(lines: AsyncGenerator[LogLine, None], wanted: Wanted, *, mark: str) -> None:
-    goes_on = False
+async def _print(lines: AsyncGenerator[LogLine, None], wanted: Wanted, *, mark: str) -> bool:
+    """Print the lines; returns whether there were any."""
+    goes_on = was_any = False
     async with aclosing(lines):
         async for line in lines:
             if line.notice:
@@ -155,4 +190,5 @@ async def _print(lines: AsyncGenerator[LogLine, None], wanted: Wanted, *, mark: 
             # A piece of a long line of one log is no line of its own; of several logs each piece is.
             begins = "" if goes_on and not mark else f"{mark}{stamp}"
             say_logged(f"{begins}{line.text}", nl=bool(mark) or not line.continues)
-            goes_on = line.continues
+            goes_on, was_any = line.continues, True
+    return was_any

@@ -18,11 +18,13 @@ import yaml
 
 from fakes import ScriptedBackend
 from ptjob_provider.cli import commands, tables
-from ptjob_provider.cli.logs import find_replica
+from ptjob_provider.cli.answers import Refused
+from ptjob_provider.cli.logs import Wanted, find_replica, show
 from ptjob_provider.cli.place import Asked, Place, airflow_section, find_place
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.errors import PermissionDenied
+from ptjob_provider.core.errors import JobNotFound, PermissionDenied
 from ptjob_provider.core.spec import TrainingJob
+from recorded import recorded
 from same_fields import rendered
 
 if TYPE_CHECKING:
@@ -322,6 +324,45 @@ def test_what_ran_before_the_training_has_a_log_here_too(machine: Machine, tmp_p
     assert "mnist" in fetched.stdout
     other = machine.ptjob("logs", "x", "-c", "other")
     assert (other.exit_code, "init-code" in other.output, "prepares" in other.output) == (2, True, True)
+
+
+def test_why_a_replica_that_never_ran_has_no_log_is_said(machine: Machine) -> None:
+    """A job that waits, and one whose init container has failed; what that wrote is named. No empty answer is good."""
+    before = json.dumps({"name": "prepares", "image": "none", "command": ["sh", "-c", "echo gone; exit 3"]})
+    job = ("--image", "none", "--working-dir", str(machine.root.parent), "--init-container", before, "true")
+    machine.ptjob("run", "--name", "failed", *job)
+    machine.ptjob("submit", "--name", "waits", "--suspend", *job)
+
+    waits, failed, followed, every = (
+        machine.ptjob("logs", *words)
+        for words in (["waits"], ["failed"], ["failed", "-f", "-t", "5"], ["failed", "--all"])
+    )
+
+    assert [each.exit_code for each in (waits, failed, followed, every)] == [1] * 4
+    assert "default/waits: waits-master-0 has no log, its training has not begun: suspended: it waits" in waits.stderr
+    assert failed.stderr == followed.stderr == every.stderr
+    assert "init container prepares exited with code 3: its last line is “gone”" in failed.stderr
+    assert "what ran before it: ptjob logs failed -i failed-master-0 -c prepares" in failed.stderr
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_an_image_that_cannot_be_pulled_is_why_there_is_no_log(
+    monkeypatch: pytest.MonkeyPatch, *, follow: bool
+) -> None:
+    """As it was seen on a cluster; also where the pod has gone, and its log with it."""
+    told = recorded("trainjob-image-missing")
+    job = {**told["job"], "status": told["seen"][-1].get("status", told["job"]["status"])}
+    backend, meta = ScriptedBackend(), told["job"]["metadata"]
+    backend.jobs[meta["namespace"], meta["name"]] = job
+    backend.worlds = [Observation(job=job, pods=tuple(told["seen"][-1]["pods"]))]
+    backend.log_error = JobNotFound("the pod is gone, and its log with it", code=404)
+    monkeypatch.setattr(Place, "open", lambda _: backend)
+    wanted = Wanted(follow=follow, tail=None, after=None, timestamps=False, container=None)
+
+    with pytest.raises(Refused, match=r"has no log, its training has not begun: .*(ErrImagePull|ImagePull)") as refused:
+        show(a_place(), meta["name"], wanted, replica=None, every=False)
+
+    assert refused.value.exit_code == 1
 
 
 @pytest.mark.parametrize(
