@@ -26,7 +26,7 @@ from ptjob_provider.cli.printable import say, say_logged
 from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import Outcome, deadline_after, raise_for, said_of_success
 from ptjob_provider.core.diagnosis import Limits
-from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, PTJobError
+from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobNotFound, PTJobError
 from ptjob_provider.core.finishing import OnFinishAction, act_on_finished, what_stays
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
 from ptjob_provider.core.lookup import find_job
@@ -50,6 +50,9 @@ INSTANCE = "ptjob"
 """Tells jobs of the command line from those of orchestrators in the same namespace."""
 
 _A_FILE = "the path of a manifest or of a map of fields, or - for stdin"
+_PATIENCE = 5.0
+"""Seconds that somebody who has pressed Ctrl-C waits to hear whether the job has ended."""
+
 _EXIT_TERMINATED = 128 + signal.SIGTERM
 
 
@@ -242,12 +245,26 @@ class _Following:
         """Do with the job what was asked for in case of an interrupt."""
         if self.ref is None:
             notice("interrupted before it was known whether the job exists: ptjob list")
+        elif ended := await self._ended(self.ref):
+            notice(ended)
         elif self.ending.delete_on_interrupt and self.backend is not None:
             await self.backend.delete(self.ref)
             notice(f"{self.ref} was deleted: interrupted")
         else:
             name = self.ref.name
             notice(f"{self.ref} runs on; follow it: ptjob follow {name}; stop it: ptjob delete {name}")
+
+    async def _ended(self, ref: JobRef) -> str:
+        """Say that the job has ended, and is kept, or is gone; "" if it runs, or nobody answers."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                assert self.backend is not None  # noqa: S101 - it has made the job, or found it
+                phase = kinds.read_status(await self.backend.get(ref.kind, ref.namespace, ref.name)).phase
+        except JobNotFound:
+            return f"{ref} is gone"
+        except (PTJobError, TimeoutError):
+            return ""
+        return f"{ref} had ended ({phase.value}); look at it: ptjob get {ref.name}" if phase.is_terminal else ""
 
     def _opened(self, backend: Backend) -> Backend:
         self.backend = backend

@@ -322,7 +322,7 @@ async def test_a_passing_refusal_is_waited_out_and_told_in_the_tasks_log(
 
     logger: Any = made._log
     assert told.concluded().outcome is Outcome.SUCCEEDED
-    assert "pods is forbidden (403). The job runs on" in logger.text
+    assert "pods is forbidden (403). The job is left as it is" in logger.text
     assert "the API server answers again" in logger.text
 
 

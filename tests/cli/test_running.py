@@ -11,7 +11,7 @@ import sys
 import time
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -274,6 +274,42 @@ def test_an_interrupt_while_its_tensorboard_is_made_is_one_of_a_known_job(
     assert (backend.created, bool(backend.jobs)) == (1, not deletes)
     said = "team/digits was deleted: interrupted" if deletes else "team/digits runs on; follow it: ptjob follow digits"
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"status": {"conditions": [{"type": "Failed", "status": "True"}]}},
+            "had ended (Failed); look at it: ptjob get",
+        ),
+        (None, "team/digits is gone"),
+    ],
+)
+@pytest.mark.parametrize("deletes", [True, False])
+def test_a_job_that_has_ended_is_not_said_to_run_on_at_an_interrupt(
+    capsys: pytest.CaptureFixture[str], change: dict[str, Any] | None, said: str, *, deletes: bool
+) -> None:
+    """Nor is it deleted: its story is kept as without an interrupt. The place is a stand-in."""
+
+    class EndingStandIn(ScriptedBackend):
+        async def ensure_tensorboard(self, ref: JobRef) -> str:
+            job = self.jobs.pop((ref.namespace, ref.name))
+            if change is not None:
+                self.jobs[ref.namespace, ref.name] = job | change
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+            return ""
+
+    backend = EndingStandIn()
+    job = TrainingJob.parse(name="digits", image="digits:1", tfevents="pvc://models/logs", tensorboard=True)
+
+    with pytest.raises(SystemExit):
+        running.run_job(stand_in_place(backend), job, running.Ending(delete_on_interrupt=deletes))
+
+    told = capsys.readouterr().err
+    assert said in told
+    assert ("runs on" in told, backend.deleted) == (False, [])
 
 
 @pytest.mark.parametrize(
