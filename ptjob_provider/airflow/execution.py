@@ -260,7 +260,7 @@ class JobExecution:
 
     async def _act_on_finished(self, submission: Submission, *, succeeded: bool) -> None:
         ref = submission.ref
-        if submission.instance not in self._instance:
+        if not self._instance.has(submission.instance):
             self._log.warning("%s is left as it is: it is a job of installation %s", ref, submission.instance)
             return
         try:

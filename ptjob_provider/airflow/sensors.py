@@ -223,7 +223,7 @@ class PyTorchJobSensor(BaseSensorOperator):
 
     def _is_ours(self, seen: Snapshot) -> bool:
         ours = instance.known()
-        return ours is not None and seen.instance in ours
+        return ours is not None and ours.has(seen.instance)
 
     def _defer(self, context: Any, submission: Submission, access: Access) -> NoReturn:
         trigger = PyTorchJobTrigger(

@@ -129,7 +129,7 @@ class PyTorchJobTrigger(BaseTrigger):
             self.log.info("%s is kept: its task is %s", ref, state or "not known to Airflow's API at the moment")
             return
         ours, whose = await instance.read_in_trigger(), Submission.from_dict(self.submission).instance
-        if ours is None or whose not in ours:
+        if ours is None or not ours.has(whose):
             self.log.warning("%s is kept: it is a job of installation %s, and this is %s", ref, whose, ours)
             return
         backend = (await Access.of(self).async_place()).backend

@@ -96,7 +96,7 @@ async def _instance(waiters: AirflowTasks, name: str, *, delete: bool) -> Instan
     if found is None and not name:
         never = "it has no id: no task of it has ever submitted a job, or [ptjob] instance names it"
         raise Refused(f"{never}; say --instance NAME then", EXIT_USAGE)
-    if found is not None and name and name not in found:
+    if found is not None and name and not found.has(name):
         other = f"the Airflow that was asked is {found} (its Variables {', '.join(origins)})"
         raise Refused(f"--instance: {name!r} is not allowed; {other}", EXIT_USAGE)
     if delete and not name and not any(names_host(origin, waiters.host) for origin in origins.values()):

@@ -98,7 +98,8 @@ class Instance:
     name: str
     aliases: frozenset[str] = frozenset()
 
-    def __contains__(self, name: str) -> bool:
+    def has(self, name: str) -> bool:
+        """Tell whether a job with this name is one of the installation's; no operator, which a text would have too."""
         return name == self.name or name in self.aliases
 
     def __str__(self) -> str:
@@ -216,7 +217,7 @@ def unfollowed_since(obj: Mapping[str, Any]) -> datetime | None:
 def is_owned_by(obj: Mapping[str, Any], owner: Owner) -> bool:
     """Whether an object was created for this owner, in whichever attempt."""
     claimed = owner_in(obj)
-    return claimed.instance in Instance(owner.instance, owner.aliases) and claimed.ids == dict(owner.ids)
+    return Instance(owner.instance, owner.aliases).has(claimed.instance) and claimed.ids == dict(owner.ids)
 
 
 def attempt_of(obj: Mapping[str, Any]) -> int:

@@ -168,7 +168,7 @@ def suspects(
     return [
         job
         for job in jobs
-        if job.instance in instance
+        if instance.has(job.instance)
         and job.owner.keys() >= _AIRFLOW_IDS
         and now - job.created_at >= grace
         and not job.is_left_by_wish

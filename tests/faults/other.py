@@ -14,6 +14,7 @@ from faults import program
 from faults.evidence import Life, OtherEvidence
 from faults.proxy import FaultProxy
 from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.identity import Instance
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.orphans import sweep
 from ptjob_provider.core.recall import recall
@@ -90,7 +91,7 @@ class OtherInstallation:
                 self._conclusion = await follow(backend, submission, sink=self._life)
 
     async def _sweep(self, backend: KubernetesBackend) -> None:
-        who, where = self._owner.instance, self._namespace
+        who, where = Instance(self._owner.instance), self._namespace
         findings = sweep(backend, _Airflow(self._owner), namespace=where, instance=who, grace=timedelta(0), stop=True)
         with contextlib.suppress(ClusterUnavailable):
             async for finding in findings:
