@@ -214,7 +214,7 @@ class JobExecution:
     @contextmanager
     def leaving_nothing(self, submission: Submission | None = None) -> Iterator[None]:
         """Decide about the job when the task ends before it; one that could not be followed runs on, marked."""
-        if submission is not None and submission.instance in self._instance:
+        if submission is not None and self._instance.has(submission.instance):
             self._ref = submission.ref
         try:
             yield

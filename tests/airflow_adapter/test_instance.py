@@ -151,7 +151,7 @@ def test_a_worker_that_sees_another_ones_id_too_late_counts_it_as_its_own(airflo
     found = instance.read()
 
     assert len(airflow.variables) == 2
-    assert all(key.removeprefix(KEY_PREFIX) in found for key in airflow.variables)
+    assert all(found.has(key.removeprefix(KEY_PREFIX)) for key in airflow.variables)
 
 
 def test_two_installations_that_are_configured_alike_do_not_have_each_others_jobs(backend: ScriptedBackend) -> None:
