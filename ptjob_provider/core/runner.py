@@ -323,6 +323,9 @@ class _Follower:
             seen = await anext(watch)
         if seen.job is not None:
             await self._take(seen)
+            if diagnoses.lacks_reason(self.known.story):
+                told = await self.backend.reasons(self.ref)
+                await self._take(replace(seen, events=[*seen.events, *told]))
 
     async def _hear_of_others(self) -> None:
         """See how replicas end that ran when rank 0 had ended, which alone decides: one may fail just after it."""

@@ -16,6 +16,7 @@ from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION, R
 from ptjob_provider.core.outputs import OutputFacts, OutputReport, report_text
 from ptjob_provider.core.recorder import Record, Termination, to_text
 from ptjob_provider.core.snapshot import look, owner_of
+from recorded import recorded
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -213,3 +214,36 @@ async def test_a_job_that_is_deleted_while_one_looks_is_not_there() -> None:
 def test_the_owner_is_read_whole_from_the_annotation(annotations: Any, labels: Any, owner: dict[str, str]) -> None:
     """Labels may be shortened; the annotation has the ids as they are."""
     assert owner_of({"metadata": {"annotations": annotations, "labels": labels}}) == owner
+
+
+GAVE_UP = recorded("pod-init-gave-up")
+"""A worker gives up waiting for the master, whose image cannot be pulled."""
+
+
+@pytest.mark.parametrize(
+    ("pods", "keeps", "told"),
+    [
+        ("master-0", [], "master-0 (rank 0) did not start, and worker-0 gave up waiting for it: ImagePullBackOff"),
+        (
+            "",
+            ["Failed", "BackOff"],
+            "master-0 (rank 0) did not start, and worker-0 gave up waiting for it: ErrImagePull",
+        ),
+        ("", ["FailedMount"], "master-0 (rank 0) did not start, and worker-0 gave up waiting for it: FailedMount"),
+        ("", [], "worker-0 gave up waiting for the master, and nothing tells any more why it did not start"),
+    ],
+)
+async def test_a_job_that_nobody_followed_is_not_blamed_on_who_waited(pods: str, keeps: list[str], told: str) -> None:
+    """But on what kept the master from starting: as its pod says, or what was told of it once that is gone."""
+    backend, meta = ScriptedBackend(), GAVE_UP["job"]["metadata"]
+    seen = [each for look in GAVE_UP["seen"] for each in look["pods"]]
+    waiting = next(pod for pod in seen if "ImagePullBackOff" in str(pod["status"]))
+    failed = seen[-1]
+    backend.jobs[meta["namespace"], meta["name"]] = GAVE_UP["job"]
+    backend.worlds = [Observation(job=GAVE_UP["job"], pods=[waiting, failed] if pods else [failed])]
+    backend.told = [each for look in GAVE_UP["seen"] for each in look.get("events", ()) if each["reason"] in keeps]
+
+    snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
+
+    assert snapshot.diagnosis is not None
+    assert told in snapshot.diagnosis.report(snapshot.submission.ref).replace(" (rank 1)", "")

@@ -70,6 +70,24 @@ def test_while_pods_are_missing_what_makes_them_is_asked_too(pods: int, about: l
     assert world.asks_about() == [f"involvedObject.{subject}" for subject in about]
 
 
+@pytest.mark.parametrize(("code", "master", "asked"), [(1, False, True), (1, True, False), (0, False, False)])
+async def test_why_a_master_that_is_gone_did_not_start_is_asked_where_a_worker_gave_up(
+    code: int, *, master: bool, asked: bool
+) -> None:
+    """The operator deletes its pod with the failed job; the events about it stay for an hour."""
+    template = {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}
+    roles = {name: {"replicas": 1, "template": template} for name in ("Master", "Worker")}
+    failed = {"conditions": [{"type": "Failed", "status": "True"}]}
+    world = World(REF)
+    world.show_job({**job(), "spec": {"pytorchReplicaSpecs": roles}, "status": failed})
+    ended = [{"name": "init-pytorch", "state": {"terminated": {"exitCode": code}}}]
+    for name in ("digits-worker-0", *(("digits-master-0",) if master else ())):
+        status = {"phase": "Failed", "initContainerStatuses": ended if "worker" in name else []}
+        world.show_pod({"metadata": {"name": name, "uid": name}, "spec": {"nodeName": "n"}, "status": status})
+
+    assert ("involvedObject.kind=Pod,involvedObject.name=digits-master-0" in world.asks_about()) is asked
+
+
 async def test_what_was_told_of_an_earlier_job_of_the_name_is_left() -> None:
     """What makes pods is asked about by its name, which a job before this one may have had."""
     world = World(TRAINJOB)

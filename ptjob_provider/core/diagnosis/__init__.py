@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ptjob_provider.core.diagnosis.ending import Limits, ending, ends_at
 from ptjob_provider.core.diagnosis.failed import failed_replicas, told_of
-from ptjob_provider.core.diagnosis.failure import deleted, diagnose, outputs_failed, timed_out
+from ptjob_provider.core.diagnosis.failure import deleted, diagnose, lacks_reason, outputs_failed, timed_out
 from ptjob_provider.core.diagnosis.last_words import LastWords
 from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis
 from ptjob_provider.core.diagnosis.waiting import WaitingNotice, waiting_reason
@@ -23,6 +23,7 @@ __all__ = [
     "ending",
     "ends_at",
     "failed_replicas",
+    "lacks_reason",
     "outputs_failed",
     "timed_out",
     "told_of",

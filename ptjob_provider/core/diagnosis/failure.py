@@ -89,8 +89,11 @@ def diagnose(
         return _removed(removed, record, suspects, ranks)
     if root is None:
         return _unseen(status)
-    if record.held_up and root.end.container == WAITS_FOR_MASTER:
-        return _gave_up(record, root, ranks)
+    if root.end.container == WAITS_FOR_MASTER:
+        if record.held_up:
+            return _gave_up(record, root, ranks)
+        if not record.has_run(min(ranks, key=lambda name: ranks[name], default="")):
+            return _gave_up_unseen(root, ranks)
     return describe(record, root, suspects, ranks=ranks, limit=_backoff(status))
 
 
@@ -98,6 +101,16 @@ def _gave_up(record: Record, root: Suspect, ranks: Mapping[str, int]) -> Diagnos
     """Say what the master waited for: a worker's init container fails when it has waited too long for it."""
     gave_up = f"did not start, and {named(root.end.replica, ranks)} gave up waiting for it"
     return held_up(record.held_up, gave_up, ranks)
+
+
+def _gave_up_unseen(root: Suspect, ranks: Mapping[str, int]) -> Diagnosis:
+    """Say whom it waited for where nothing tells why that did not start."""
+    unseen = "and nothing tells any more why it did not start"
+    return Diagnosis.of(
+        Cause.START_TIMEOUT,
+        f"{named(root.end.replica, ranks)} gave up waiting for the master, {unseen}",
+        replica=root.end.replica,
+    )
 
 
 def _first_removal(record: Record, root: Suspect | None) -> Removal | None:
@@ -127,6 +140,11 @@ def _removed(removed: Removal, record: Record, suspects: Sequence[Suspect], rank
         collateral=_replicas(others, ranks),
         log_tail=bounded_tail(telling(lines)),
     )
+
+
+def lacks_reason(record: Record) -> bool:
+    """Whether a replica gave up waiting for the master, and nobody has seen what kept that from starting."""
+    return not record.held_up and any(end.failed and end.container == WAITS_FOR_MASTER for end in record.terminations)
 
 
 def suspects_of(record: Record, tails: Mapping[str, Sequence[str]] | None = None) -> list[Suspect]:

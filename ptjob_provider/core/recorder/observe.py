@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import code_sync
 from ptjob_provider.core.recorder.operator_events import created_pods, deleted_pods, told_ends
-from ptjob_provider.core.recorder.pods import Container, Pod, Wait, event_time, name_of, read_pod, refusals, wait_of
+from ptjob_provider.core.recorder.pods import (
+    Container,
+    Pod,
+    Wait,
+    event_time,
+    name_of,
+    read_pod,
+    refusals,
+    wait_of,
+    waits_of_gone,
+)
 from ptjob_provider.core.recorder.record import (
     WORKLOAD,
     ContainerKind,
@@ -34,6 +44,8 @@ _MESSAGE_BYTES = 4096
 _LASTING = timedelta(minutes=10)
 """A run of this length clears the kubelet's back-off; failures before and after it are not one loop."""
 _MAX_NOTICES = 20
+_PASSING = {WaitKind.INIT, WaitKind.SIDECAR, WaitKind.CRASH_LOOP}
+"""Waits that are no reason for another pod not to get on."""
 _MAX_REVISIONS = 4
 _DIFFER = "replicas have fetched different commits, as their branch went on meanwhile; name a `revision` with `code`"
 
@@ -72,8 +84,8 @@ def observe(
         record = _with_revision(_with_terminations(record, pod, now), pod)
     for end in told_ends(events, container):
         record = with_end_told(record, end)
-    record = replace(record, held_up=_held_up(before, record))
     present = list(newest.values())
+    record = replace(record, held_up=_held_up(before, record, present, events, replica_named=replica_named))
     record = replace(
         _with_present(record, present), notices=_notices(record, events), queue=_said_by_queue(events) or record.queue
     )
@@ -246,14 +258,40 @@ def _with_end(record: Record, end: Termination, now: datetime) -> Record:
     return _settled(replace(record, terminations=tuple(known.values())), known[end.key])
 
 
-def _held_up(before: Record, after: Record) -> tuple[Waiting, ...]:
-    """Keep what the other pods waited for when the first init container failed; it may have waited for one of them."""
-    new = after.new_terminations_since(before)
-    failed = {one.replica for one in new if one.kind is ContainerKind.INIT and one.failed and not one.stopped}
+def _held_up(
+    before: Record,
+    after: Record,
+    pods: Sequence[Pod],
+    events: Sequence[Manifest],
+    *,
+    replica_named: Callable[[str], str],
+) -> tuple[Waiting, ...]:
+    """Keep what the other pods waited for when the first init container failed; it may have waited for one of them.
+
+    Whoever looks for the first time then sees what they wait for now, and of those that are gone what events tell.
+    """
+    failed = {end.replica: end for end in after.terminations if _gave_up(end)}
     if before.held_up or not failed:
         return before.held_up
-    passing = {WaitKind.INIT, WaitKind.SIDECAR, WaitKind.CRASH_LOOP}
-    return tuple(one for one in before.waiting if one.replica not in failed and one.kind not in passing)
+    now = min(end.ended_at for end in failed.values())
+    is_new = bool(failed.keys() - {end.replica for end in before.terminations if _gave_up(end)})
+    waiting = before.waiting
+    if before == Record():
+        waits = ((pod, wait) for pod in pods if (wait := wait_of(pod, events)))
+        waiting = tuple(_timed(before, pod.name, pod.uid, wait, now=now, blocked=False) for pod, wait in waits)
+    if is_new and (found := [one for one in waiting if one.replica not in failed and one.kind not in _PASSING]):
+        return tuple(found)
+    gone = waits_of_gone(events, {name_of(pod.manifest) for pod in pods})
+    told = ((replica_named(name), wait) for name, wait in gone.items())
+    return tuple(
+        _timed(before, replica, "", wait, now=now, blocked=False)
+        for replica, wait in told
+        if replica not in failed and not after.has_run(replica)
+    )
+
+
+def _gave_up(end: Termination) -> bool:
+    return end.kind is ContainerKind.INIT and end.failed and not end.stopped
 
 
 def _settled(record: Record, end: Termination) -> Record:

@@ -265,6 +265,31 @@ def _from_events(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
     return None
 
 
+def waits_of_gone(events: Sequence[Manifest], present: set[str]) -> dict[str, Wait]:
+    """Return what pods that are gone waited for, by their names: their last event that says why they do not start."""
+    told: dict[str, Wait] = {}
+    for event in sorted(events, key=event_time):
+        about = event.get("involvedObject") or {}
+        name, wait = about.get("name") or "", _told_wait(event)
+        if about.get("kind") == "Pod" and name and name not in present and wait is not None:
+            told[name] = wait
+    return told
+
+
+def _told_wait(event: Manifest) -> Wait | None:
+    """Read an event as the wait of its pod; None if it tells of none, or only that one goes on."""
+    reason, message = event.get("reason") or "", event.get("message") or ""
+    if reason == "FailedScheduling":
+        return Wait(kind=WaitKind.QUEUED, reason="Unschedulable", message=_placement(message))
+    if reason in _BROKEN or (reason, message) == ("Failed", "Error: InvalidImageName"):
+        return Wait(kind=WaitKind.BROKEN, reason=reason if reason in _BROKEN else "InvalidImageName", message=message)
+    if reason == "Failed" and message.startswith("Failed to pull image"):
+        return Wait(kind=WaitKind.STUCK, reason="ErrImagePull", message=message)
+    if reason in _START_EVENTS and reason.startswith("Failed"):
+        return Wait(kind=WaitKind.STUCK, reason=reason, message=message)
+    return None
+
+
 def _is_about(event: Manifest, pod: Pod) -> bool:
     about = event.get("involvedObject") or {}
     return about.get("name") == name_of(pod.manifest) and about.get("uid", pod.uid) == pod.uid

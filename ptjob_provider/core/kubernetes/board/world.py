@@ -57,6 +57,7 @@ class World:
         "_number_of_gone",
         "_packed",
         "_pods",
+        "_rank0",
         "_replica_of",
         "_replicas",
         "_used",
@@ -80,6 +81,7 @@ class World:
         self._is_in_queue = False
         self._replica_of = kinds.named(ref.kind).replica_of
         self._replicas = 0
+        self._rank0 = ""
         self._pods: dict[str, Manifest] = {}
         self._gone: deque[tuple[int, Manifest]] | None = None
         self._number_of_gone = 0
@@ -98,7 +100,8 @@ class World:
             self._created_at = job["metadata"].get("creationTimestamp") or ""
             self._is_in_queue = QUEUE_LABEL in (job["metadata"].get("labels") or {})
             self._replica_of = kinds.replica_of(job)
-            self._replicas = len(kinds.replicas(job))
+            replicas = kinds.replicas(job)
+            self._replicas, self._rank0 = len(replicas), replicas[0].name if replicas else ""
             self._packed = packed(job)
         self.is_known = True
         self.box.ring()
@@ -259,7 +262,7 @@ class World:
 
         Those of pods that do not start; those of the job, and of what makes its pods, while pods are made or go, and
         those of the job when it has failed: there the operator says which pods it could not make, which it deleted
-        itself, and how pods ended that are gone.
+        itself, and how pods ended that are gone. Of those that failed waiting for rank 0, which is gone, its own.
         """
         if self._packed is None or self.phase in {JobPhase.SUSPENDED, JobPhase.SUCCEEDED, None}:
             return []
@@ -270,7 +273,17 @@ class World:
         subjects = [by_uid(self.ref.uid)] if is_over or vague or leaving or lacks_pods else []
         controllers = kinds.named(self.ref.kind).controllers(self.ref.name) if lacks_pods and not is_over else ()
         subjects += [by_name(kind, name) for kind, name in controllers]
+        if is_over and self._rank0_was_waited_for:
+            subjects.append(by_name("Pod", self._rank0))
         return [*subjects, *(by_uid(uid) for uid in vague[:_ASKED_ABOUT])]
+
+    @property
+    def _rank0_was_waited_for(self) -> bool:
+        """Whether an init container of a pod has failed, and rank 0's pod, for which it may have waited, is gone."""
+        inits = (each for pod in self._pods.values() for each in pod["status"].get("initContainerStatuses") or ())
+        has_failed = any(((each.get("state") or {}).get("terminated") or {}).get("exitCode") for each in inits)
+        is_named = kinds.named(self.ref.kind).HAS_FIXED_POD_NAMES
+        return has_failed and is_named and self._rank0 not in map(self._replica_of, self._pods.values())
 
     def _check(self) -> None:
         if self.box.error is not None:
