@@ -60,8 +60,7 @@ class ClusterSite:
                 ]
             else:
                 found = await client.items(path)
-        created_at = job["metadata"]["creationTimestamp"] if job and controllers else ""
-        told = [event for event in found if told_at(event) >= created_at]
+        told = _since(found, job["metadata"]["creationTimestamp"] if job else "")
         return [*(event for event in told if _is_about(event, ref, names, controllers)), *queued]
 
     async def container_log(
@@ -174,6 +173,13 @@ async def _said_by_queue(client: Client, job: Manifest) -> list[Manifest]:
         about = {"kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
         return [] if error.code == HTTPStatus.NOT_FOUND else [{**untold(error), "involvedObject": about}]
     return [event for workload in found if (event := as_event(workload)) is not None]
+
+
+def _since(events: Sequence[Manifest], created_at: str) -> list[Manifest]:
+    """Return the events about what is as young as the job: pods of an earlier job of its name have other uids."""
+    older = {event["involvedObject"].get("uid") for event in events if told_at(event) < created_at} - {None}
+    young = (event for event in events if told_at(event) >= created_at)
+    return [event for event in young if event["involvedObject"].get("uid") not in older]
 
 
 def _is_about(event: Manifest, ref: JobRef, names: Sequence[str], controllers: Sequence[tuple[str, str]]) -> bool:
