@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -103,7 +103,7 @@ def copy_files(place: Place, source: str, target: str, *, image: str | None, use
             here = Path(target).resolve()
             folder = here if here.is_dir() else here.parent
             name = posixpath.basename(theirs.path.rstrip("/")) or theirs.claim
-            run(_packed(place, theirs, archive, place.file_options(image, user)))
+            run(_packed(place, theirs, archive, _options(place, image, user)))
             archive.seek(0)
             claim_files.unpack(archive, folder, folder, name if here.is_dir() else here.name)
         elif ours is not None and theirs is None:
@@ -112,7 +112,7 @@ def copy_files(place: Place, source: str, target: str, *, image: str | None, use
             archive.seek(0)
             folder_there, name = _named(ours.path, here.name)
             there = OnClaim(claim=ours.claim, path=folder_there)
-            run(_unpacked(place, there, archive, name, place.file_options(image, user)))
+            run(_unpacked(place, there, archive, name, _options(place, image, user)))
         else:
             raise Refused("one of both has to be pvc://CLAIM/PATH, the other a path on this machine", EXIT_USAGE)
     say(f"copied {source} to {target}", err=True)
@@ -130,8 +130,13 @@ def _named(path: str, name: str) -> tuple[str, str]:
     return (folder, last) if last else (path, name)
 
 
+def _options(place: Place, image: str | None, user: int | None) -> FileOptions:
+    """Return how files are reached; what a pod that reaches them waits for is said."""
+    return replace(place.file_options(image, user), tell=notice)
+
+
 async def _listed(place: Place, there: OnClaim, *, image: str | None, user: int | None) -> Sequence[dict[str, Any]]:
-    options = place.file_options(image, user)
+    options = _options(place, image, user)
     async with place.site().files(place.namespace, there.claim, options=options) as files:
         return await files.listed(there.path)
 

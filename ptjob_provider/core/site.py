@@ -7,13 +7,13 @@ missing.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from ptjob_provider.core.identity import JobRef, Manifest
@@ -113,6 +113,10 @@ class Check:
         return asdict(self)
 
 
+def ignore(_: str) -> None:
+    """Tell nobody."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileOptions:
     """How files on a claim are reached inside a cluster.
@@ -121,11 +125,13 @@ class FileOptions:
         image: of the pod that mounts it; it has `python3`.
         user: as whom; None: as the image says.
         timeout: seconds until the pod runs.
+        tell: takes a sentence about what the pod waits for, where that takes longer than a moment.
     """
 
     image: str
     user: int | None = None
     timeout: float = 300.0
+    tell: Callable[[str], None] = field(default=ignore, repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +145,7 @@ class Shown:
         user: as whom, instead; None: as the job, else as the image says.
         port: of this machine; 0: any that is free.
         timeout: seconds until it is shown.
+        tell: takes a sentence about what it waits for, where that takes longer than a moment.
     """
 
     namespace: str
@@ -147,6 +154,7 @@ class Shown:
     user: int | None = None
     port: int = 0
     timeout: float = 300.0
+    tell: Callable[[str], None] = field(default=ignore, repr=False, compare=False)
 
 
 def check_known(what: Shown) -> None:

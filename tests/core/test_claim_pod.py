@@ -11,6 +11,7 @@ import pytest
 
 from api_server_stand_in import SILENT, stand_in_api_server
 from ptjob_provider.core.errors import ClusterError
+from ptjob_provider.core.kubernetes import pod_start
 from ptjob_provider.core.kubernetes.claim_pod import mounted
 from ptjob_provider.core.kubernetes.client import lease
 from ptjob_provider.core.site import FileOptions
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skips_waits
 
+PULLS = ("ErrImagePull", "ImagePullBackOff")
 EVENTS = {"kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}}
 
 
@@ -45,8 +47,8 @@ async def refusal(*script: Any, **settings: Any) -> tuple[str, list[str]]:
         return str(raised.value), [line.split()[0] for line in server.requests]
 
 
-async def enter(config: ClusterConfig) -> None:
-    options = FileOptions(image="python:none", timeout=0.45)  # for one look, also on a busy machine
+async def enter(config: ClusterConfig, **how: Any) -> None:
+    options = FileOptions(**{"image": "python:none", "timeout": 0.45, **how})  # for one look, also on a busy machine
     async with lease(config) as client, mounted(client, "team", "runs", options):
         pass
 
@@ -61,6 +63,37 @@ async def test_an_image_that_cannot_be_pulled_is_told_with_what_helps_here() -> 
     assert "--image, or [ptjob] probe_image" in said
     assert "rank 0" not in said
     assert verbs[-1] == "DELETE"
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "InvalidImageName"])
+async def test_an_image_that_no_try_can_pull_is_not_waited_for(reason: str) -> None:
+    """The time for it is long, and it is not needed."""
+    waits = pod("Pending", waiting={"reason": reason, "message": "manifest unknown: not found"})
+    lists = EVENTS | {"items": []}
+    async with stand_in_api_server((200, {}), (200, {}), (200, waits), (200, lists)) as server:
+        with pytest.raises(
+            ClusterError, match=rf"does not run \({reason}: .*not found.*; name an image that nodes can pull"
+        ):
+            await enter(server.config(), timeout=3600)
+
+    assert [line.split()[0] for line in server.requests] == ["GET", "POST", "GET", "GET", "DELETE"]
+
+
+async def test_what_a_pod_waits_for_is_said_once_it_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each reason; a pull that fails and the pause before the next one are one."""
+    monkeypatch.setattr(pod_start, "_PATIENCE", 0.0)
+    monkeypatch.setattr(pod_start, "_INTERVAL", 0.0)
+    failed, paused = (pod("Pending", waiting={"reason": reason, "message": "no such host"}) for reason in PULLS)
+    creating = pod("Pending", waiting={"reason": "ContainerCreating"})
+    script = [(200, {}), (200, {}), *((200, each) for each in (creating, failed, paused, failed, pod("Running")))]
+    told: list[str] = []
+    async with stand_in_api_server(*script) as server:
+        await enter(server.config(), timeout=3600, tell=told.append)
+
+    assert [text.partition(" does not run ")[2] for text in told] == [
+        "(ContainerCreating)",
+        "(ErrImagePull: no such host)",
+    ]
 
 
 async def test_a_claim_that_is_not_mounted_in_time_is_told_with_the_pods_events() -> None:

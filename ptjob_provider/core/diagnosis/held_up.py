@@ -58,6 +58,11 @@ def _cause_of(wait: Waiting) -> Cause:
     return _CAUSES.get(wait.kind, Cause.START_TIMEOUT)
 
 
+def is_image_gone(reason: str, message: str) -> bool:
+    """Whether a container waits for an image that no further try can pull, such as one that is not there."""
+    return reason in _IMAGE_REASONS and bool(_IMAGE_GONE.search(message))
+
+
 def _advice(cause: Cause, message: str) -> tuple[str, bool]:
     if cause is Cause.IMAGE and _IMAGE_GONE.search(message):
         return "Correct image= or the pull secret; a retry would fail the same way", False

@@ -91,7 +91,7 @@ async def mounted(client: Client, namespace: str, claim: str, options: FileOptio
     await client.post(paths.pods(namespace), claim_pod(namespace, name, claim, options))
     try:
         obstacle = partial(_obstacle, seconds=options.timeout)
-        await until(client, namespace, name, _runs, seconds=options.timeout, obstacle=obstacle)
+        await until(client, namespace, name, _runs, seconds=options.timeout, obstacle=obstacle, tell=options.tell)
         yield ClaimPod(client, namespace, name)
     finally:
         with suppress(PTJobError):

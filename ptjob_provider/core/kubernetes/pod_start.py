@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import ClusterError, PTJobError
 from ptjob_provider.core.kubernetes import paths
 from ptjob_provider.core.kubernetes.board import ENDED
+from ptjob_provider.core.kubernetes.probe_answer import never_starts, seen
+from ptjob_provider.core.recorder.pods import read_pod, wait_of
+from ptjob_provider.core.site import ignore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,6 +21,27 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.client import Client
 
 _INTERVAL = 0.5
+_PATIENCE = 5.0
+"""Seconds that a pod may take to start without a word about it."""
+
+
+class _Waiting:
+    """Tells what a pod waits for: once it has taken a moment, and again when that is something else."""
+
+    def __init__(self, who: str, tell: Callable[[str], None]) -> None:
+        self._who = who
+        self._tell = tell
+        self._since = time.monotonic()
+        self._told = ""
+
+    def see(self, pod: Manifest) -> None:
+        """Take the pod as it is now; the kubelet's turns between a failed pull and its back-off are one reason."""
+        wait = wait_of(read_pod(pod, ""), ())
+        reason = f"{wait.kind}/{wait.container}" if wait else ""
+        if not wait or reason == self._told or time.monotonic() - self._since < _PATIENCE:
+            return
+        self._told = reason
+        self._tell(f"{self._who} {seen(pod)}")
 
 
 async def until(
@@ -27,6 +52,7 @@ async def until(
     *,
     seconds: float,
     obstacle: Callable[[Manifest, Sequence[Manifest]], str],
+    tell: Callable[[str], None] = ignore,
 ) -> None:
     """Return once the pod is of use.
 
@@ -37,17 +63,20 @@ async def until(
         is_of_use: whether it is.
         seconds: how long that is waited for.
         obstacle: says of the pod, empty if it was never seen, and of its events why it is not, as a clause about it.
+        tell: takes a sentence about what it waits for, where that takes longer than a moment.
 
     Raises:
-        ClusterError: it has ended, or the time is over; the text says why.
+        ClusterError: it has ended or can never start, or the time is over; the text says why.
     """
     pod: Manifest = {}
+    waiting = _Waiting(f"the pod {namespace}/{name}", tell)
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while not pod or pod["status"].get("phase") not in ENDED:
+            while not pod or not (pod["status"].get("phase") in ENDED or never_starts(pod)):
                 pod = await client.get(paths.pods(namespace, name))
                 if is_of_use(pod):
                     return
+                waiting.see(pod)
                 await asyncio.sleep(_INTERVAL)
     events: Sequence[Manifest] = []
     with suppress(PTJobError):

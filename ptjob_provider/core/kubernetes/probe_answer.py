@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core.diagnosis import Cause, tail
 from ptjob_provider.core.diagnosis.finding import find
+from ptjob_provider.core.diagnosis.held_up import is_image_gone
 from ptjob_provider.core.errors import JobNotFound, PermissionDenied
 from ptjob_provider.core.kubernetes.probe_pod import CONTAINER, MARKER, RESOURCES
 from ptjob_provider.core.outputs import OutputReport
@@ -45,9 +46,13 @@ _ERRORS: Mapping[str, str] = {
 
 def is_over(pod: Manifest) -> bool:
     """Whether the pod has ended, or will never start."""
-    read = read_pod(pod, CONTAINER)
-    wait = wait_of(read, ())
-    return read.is_over or (wait is not None and wait.kind is WaitKind.BROKEN)
+    return read_pod(pod, CONTAINER).is_over or never_starts(pod)
+
+
+def never_starts(pod: Manifest) -> bool:
+    """Whether waiting for a pod of ours is of no use: its program or its image is not there."""
+    wait = wait_of(read_pod(pod, CONTAINER), ())
+    return wait is not None and (wait.kind is WaitKind.BROKEN or is_image_gone(wait.reason, wait.message))
 
 
 def read_report(log: str) -> OutputReport | None:

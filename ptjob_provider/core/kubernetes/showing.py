@@ -130,7 +130,7 @@ async def _started(client: Client, what: Shown) -> AsyncIterator[str]:
     )
     try:
         await client.post(paths.pods(what.namespace), pod)
-        await until(client, what.namespace, name, _is_ready, seconds=what.timeout, obstacle=_obstacle)
+        await until(client, what.namespace, name, _is_ready, seconds=what.timeout, obstacle=_obstacle, tell=what.tell)
         yield name
     finally:
         with suppress(PTJobError):
