@@ -127,7 +127,10 @@ class AirflowTasks:
         except urllib.error.HTTPError as error:
             return error.code, _parsed(error.read())
         except OSError as error:
-            raise ClusterUnavailable(f"Airflow at {self._url} does not answer: {error}") from error
+            why = getattr(error, "reason", None) or error
+            raise ClusterUnavailable(
+                f"Airflow at {self._url} does not answer: {getattr(why, 'strerror', None) or why}"
+            ) from error
 
 
 def _ids(owner: Mapping[str, str]) -> tuple[str, str, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.cli.fields import pair
 from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.spec.resources import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,6 +92,7 @@ def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         devices["rdma/hca"] = devices.get("rdma/hca", "1")
         found["container_security_context"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     if devices:
+        Resources.parse("--device", {"limits": devices})
         found["container_resources"] = {"limits": devices}
     if folders := [_folder(text) for text in given.get("data_dirs") or ()]:
         names = [f"host-{number}" for number in range(len(folders))]
@@ -119,7 +121,7 @@ def _code(given: Mapping[str, Any]) -> dict[str, Any]:
     if mode not in SYNC_MODES:
         raise InvalidSpec.of("--sync-mode", mode, one_of(SYNC_MODES))
     if source is None:
-        raise InvalidSpec.of("--sync-source", None, "the address of the code, with --sync-mode")
+        raise InvalidSpec("--sync-source is missing: the address of the code, with --sync-mode")
     return {"code": {mode: source, **({"image": image} if image else {})}}
 
 

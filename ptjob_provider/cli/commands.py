@@ -15,12 +15,13 @@ from ptjob_provider.cli import tables
 from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit, emit_rows, notice, run
 from ptjob_provider.cli.printable import say
 from ptjob_provider.core import kinds, recorder
-from ptjob_provider.core.errors import JobNotFound, PermissionDenied
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
 from ptjob_provider.core.kinds.ours import QUEUE_LABEL
 from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.lookup import list_jobs as find_jobs
 from ptjob_provider.core.snapshot import look, owner_of
+from ptjob_provider.core.spec.placement import label_map
 from ptjob_provider.core.stopping import stop_and_wait
 from ptjob_provider.core.tensorboard import url_of
 
@@ -41,7 +42,7 @@ DELETE_TIMEOUT = 60.0
 
 def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> None:
     """Print the jobs of the namespace that carry all the labels."""
-    selector = dict(_pair(label) for label in labels)
+    selector = _selector(labels)
     rows = run(_rows(place, selector, with_nodes=output == "wide"))
     if output and output != "wide":
         emit_rows([row["name"] for row in rows], rows, output)
@@ -224,6 +225,13 @@ def _said_of(job: Manifest, place: Place, *, suspend: bool) -> str:
     if queue and place.backend != "local":
         return f"{ref} goes on when its queue {queue} has room, which Kueue decides: ptjob get {ref.name}"
     return f"{ref} goes on"
+
+
+def _selector(labels: tuple[str, ...]) -> dict[str, str]:
+    try:
+        return label_map("--label", dict(_pair(label) for label in labels))
+    except InvalidSpec as error:
+        raise Refused(str(error), EXIT_USAGE) from error
 
 
 def _pair(label: str) -> tuple[str, str]:

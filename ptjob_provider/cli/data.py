@@ -114,7 +114,8 @@ def copy_files(place: Place, source: str, target: str, *, image: str | None, use
             there = OnClaim(claim=ours.claim, path=folder_there)
             run(_unpacked(place, there, archive, name, _options(place, image, user)))
         else:
-            raise Refused("one of both has to be pvc://CLAIM/PATH, the other a path on this machine", EXIT_USAGE)
+            rule = "one of both has to be pvc://CLAIM/PATH, the other a path on this machine"
+            raise Refused(f"SOURCE TARGET: {source} {target} is not allowed; {rule}", EXIT_USAGE)
     say(f"copied {source} to {target}", err=True)
 
 

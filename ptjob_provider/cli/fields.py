@@ -149,11 +149,14 @@ def pair(name: str, text: str) -> tuple[str, str]:
     """Read `KEY=VALUE`; the value may have further `=` in it, and may be empty.
 
     Raises:
-        InvalidSpec: it is none. The value may be secret: the text does not repeat it.
+        InvalidSpec: it is none. A variable's value may be secret: the text does not repeat that.
     """
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise InvalidSpec(f"{name}: not a pair; allowed: KEY=VALUE, or a map in YAML such as '{{KEY: value}}'")
+        rule = "KEY=VALUE, or a map in YAML such as '{KEY: value}'"
+        if name.endswith("-env"):
+            raise InvalidSpec(f"{name}: not a pair; allowed: {rule}")
+        raise InvalidSpec.of(name, text, rule)
     return key, value
 
 

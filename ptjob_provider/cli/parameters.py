@@ -26,6 +26,21 @@ _ASKED, _KIND, _EVERYWHERE = (f"ptjob_provider.{what}" for what in ("asked", "ki
 
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 SPAN_RULE = "a span such as 90s, 10m, 2h or 1d12h"
+_LONGEST = timedelta(days=100 * 365)
+"""Longer ones lead to instants that nothing can say."""
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within limits; what is none is refused with them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read it."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            highest = f", at most {self.max}" if self.max is not None else ""
+            rule = f"a whole number, at least {self.min}{highest}"
+            raise click.BadParameter(f"{str(value)!r} is not allowed; allowed: {rule}", ctx=ctx, param=param) from None
 
 
 def read_span(text: str) -> timedelta | None:
@@ -33,7 +48,11 @@ def read_span(text: str) -> timedelta | None:
     if not re.fullmatch(r"(\d+[dhms])+", text):
         return None
     parts = re.findall(r"(\d+)([dhms])", text)
-    return sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts), timedelta())
+    try:
+        found = sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts), timedelta())
+    except (OverflowError, ValueError):  # more digits than a span, or a number, may have
+        return None
+    return found if found <= _LONGEST else None
 
 
 def span(context: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
@@ -84,7 +103,7 @@ def of_files(context: click.Context, param: click.Parameter, value: str | None) 
     """Refuse a kubeconfig that is not there: a cluster that nobody meant would be asked instead, or none."""
     if value is None or any(Path(path).expanduser().exists() for path in value.split(":")):
         return value
-    raise click.BadParameter(f"{value} is not there", ctx=context, param=param)
+    raise click.BadParameter(f"{value} is not there; allowed: the path of a kubeconfig", ctx=context, param=param)
 
 
 def of_namespace(context: click.Context, param: click.Parameter, value: str | None) -> str | None:

@@ -28,8 +28,10 @@ def in_flags(text: str, given: Mapping[str, Any], words: Sequence[str]) -> str:
         given: each flag's value by its parameter; None or () for one that was not given.
         words: the command line, for the name under which the flag was typed.
     """
+    if text.startswith("--"):
+        return _as_typed(text, words)
     found = _FIELD.match(text)
-    flag = _flag_of(found[1], found[2]) if found else None
+    flag = _flag_of(found[1], found[2], given) if found else None
     if found is None or flag is None:
         return text
     name, rest = _typed(flag, words), text[found.end() :]
@@ -37,7 +39,15 @@ def in_flags(text: str, given: Mapping[str, Any], words: Sequence[str]) -> str:
         return f"{name} is missing: {rest.removeprefix(_NOTHING)}" if rest.startswith(_NOTHING) else text
     inside = (f".{found[2]}" if found[2] and len(flag.path) == 1 else "") + found[3]
     within = f" ({inside.removeprefix('.')})" if re.search(r"\.\w", inside) else ""
+    rest = f"is missing; {rest.removeprefix(_NOTHING)}" if rest.startswith(_NOTHING) else rest
     return f"{name}{within}: {_said(flag, rest, given[flag.parameter])}"
+
+
+def _as_typed(text: str, words: Sequence[str]) -> str:
+    """Return what is said of a flag with the name under which it was typed."""
+    name, colon, rest = text.partition(": ")
+    flag = next((each for each in flags() if name in each.names), None)
+    return f"{_typed(flag, words)}{colon}{rest}" if flag else text
 
 
 def _said(flag: Flag, rest: str, value: object) -> str:
@@ -51,13 +61,17 @@ def _said(flag: Flag, rest: str, value: object) -> str:
 
 
 def _flag_name(field: str) -> str:
-    flag = _flag_of(field, None) or next((each for each in flags() if each.path[-1] == field), None)
+    flag = _flag_of(field, None, {}) or next((each for each in flags() if each.path[-1] == field), None)
     return f"`{flag.names[0] if len(flag.path) > 1 else flag.names[-1]}`" if flag else f"`{field}`"
 
 
-def _flag_of(field: str, part: str | None) -> Flag | None:
+def _flag_of(field: str, part: str | None, given: Mapping[str, Any]) -> Flag | None:
+    """Return the flag of a part of a field, or of all of it where that was given and the part's was not."""
     known = {flag.path: flag for flag in flags()}
-    return known.get((field, part or "")) or known.get((field,))
+    own, whole = known.get((field, part or "")), known.get((field,))
+    if own and whole and given.get(own.parameter) in (None, ()) and given.get(whole.parameter) not in (None, ()):
+        return whole
+    return own or whole
 
 
 def _typed(flag: Flag, words: Sequence[str]) -> str:

@@ -364,6 +364,8 @@ def _in_file(filename: str | None) -> dict[str, Any]:
         raise InvalidSpec.of("--filename", filename, f"{_A_FILE} ({why})") from None
     except yaml.YAMLError as error:
         raise InvalidSpec(f"--filename: {filename} is not YAML: {yaml_problem(error)}; give {_A_FILE}") from None
+    if found is None:
+        raise InvalidSpec(f"--filename: {filename} is empty; give {_A_FILE}")
     if isinstance(found, dict) and not {"kind", "apiVersion"} & found.keys():
         return found
     return {"manifest": text}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import addresses, output_option, pass_place, place_options
+from ptjob_provider.cli.parameters import WholeNumber, addresses, output_option, pass_place, place_options
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
@@ -52,7 +52,7 @@ def create(place: Place, name: str, *, size: str | None, access_mode: str | None
 @data.command()
 @click.argument("address", metavar="pvc://CLAIM/PATH", shell_complete=addresses)
 @click.option("--image", metavar="IMAGE", help=_IMAGE)
-@click.option("--user", type=click.IntRange(min=0), metavar="UID", help=_USER)
+@click.option("--user", type=WholeNumber(min=0), metavar="UID", help=_USER)
 @output_option
 @place_options
 @pass_place
@@ -67,7 +67,7 @@ def ls(place: Place, address: str, *, image: str | None, user: int | None, outpu
 @click.argument("source", shell_complete=addresses)
 @click.argument("target", shell_complete=addresses)
 @click.option("--image", metavar="IMAGE", help=_IMAGE)
-@click.option("--user", type=click.IntRange(min=0), metavar="UID", help=_USER)
+@click.option("--user", type=WholeNumber(min=0), metavar="UID", help=_USER)
 @place_options
 @pass_place
 def cp(place: Place, source: str, target: str, *, image: str | None, user: int | None) -> None:

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import kind_option, name_argument, pass_place, place_options, replicas, span
+from ptjob_provider.cli.parameters import (
+    WholeNumber,
+    kind_option,
+    name_argument,
+    pass_place,
+    place_options,
+    replicas,
+    span,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -31,7 +39,7 @@ def _instant(context: click.Context, param: click.Parameter, value: str | None) 
 @click.command()
 @name_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until the container has ended.")
-@click.option("-t", "--tail", type=click.IntRange(min=-1), metavar="N", help="Begin with the last N lines; -1: all.")
+@click.option("-t", "--tail", type=WholeNumber(min=-1), metavar="N", help="Begin with the last N lines; -1: all.")
 @click.option(
     "-i",
     "--replica",

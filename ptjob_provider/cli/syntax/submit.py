@@ -9,7 +9,7 @@ import click
 from ptjob_provider.cli import arena_flags
 from ptjob_provider.cli.describing import COMMON, described, heading_of
 from ptjob_provider.cli.fields import Flag, flags
-from ptjob_provider.cli.parameters import addresses, mounts, pass_place, place_options, span
+from ptjob_provider.cli.parameters import WholeNumber, addresses, mounts, pass_place, place_options, span
 from ptjob_provider.cli.printable import say
 from ptjob_provider.cli.refusals import in_flags
 from ptjob_provider.core.errors import InvalidSpec
@@ -178,7 +178,7 @@ def submit(place: Place, /, *, output: str | None, filename: str | None, words: 
     "--start-timeout", callback=span, metavar="SPAN", help="For images, volumes, init containers.  [default: 20m]"
 )
 @click.option("--queue-timeout", callback=span, metavar="SPAN", help="To wait for a place.  [default: without end]")
-@click.option("--crash-loop-limit", type=click.IntRange(min=0), metavar="N", help="Restarts in a row.  [default: 5]")
+@click.option("--crash-loop-limit", type=WholeNumber(min=0), metavar="N", help="Restarts in a row.  [default: 5]")
 @click.option(
     "--on-finish-action",
     type=click.Choice(["keep_job", "delete_job", "delete_succeeded_job"]),

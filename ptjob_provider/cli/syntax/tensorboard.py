@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.parameters import jobs_or_addresses, kind_option, pass_place, place_options
+from ptjob_provider.cli.parameters import WholeNumber, jobs_or_addresses, kind_option, pass_place, place_options
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
@@ -14,16 +14,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("what", metavar="JOB|pvc://CLAIM/PATH", shell_complete=jobs_or_addresses)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Of this machine.  [default: any]"
-)
+@click.option("--port", type=WholeNumber(0, 65535), default=0, metavar="PORT", help="Of this machine.  [default: any]")
 @click.option(
     "--image",
     metavar="IMAGE",
     help="Cluster: what shows it where none stands beside the job.  [default: [ptjob] tensorboard_image, else the "
     "job's own]",
 )
-@click.option("--user", type=click.IntRange(min=0), metavar="UID", help="Cluster: as whom.  [default: as the job]")
+@click.option("--user", type=WholeNumber(min=0), metavar="UID", help="Cluster: as whom.  [default: as the job]")
 @kind_option
 @place_options
 @pass_place

@@ -18,6 +18,7 @@ from ptjob_provider.core.identity import (
 )
 from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE
 from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.spec.placement import namespace as check_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +73,7 @@ def with_name(manifest: Manifest, attempt: Attempt, *, longest: int = MAX_NAME) 
         longest: how long a name that is made here may be.
 
     Raises:
-        InvalidSpec: neither the job nor its manifest has a name, or it cannot be one.
+        InvalidSpec: neither the job nor its manifest has a name, or it cannot be one; nor can the namespace.
     """
     meta, job = manifest["metadata"], attempt.job
     stem = _stem(meta) if job.name is None else job.name
@@ -80,6 +81,7 @@ def with_name(manifest: Manifest, attempt: Attempt, *, longest: int = MAX_NAME) 
     check_name(stem, field=field)
     name = stem if attempt.exact_name else object_name(stem, attempt.owner, attempt.number, longest=longest)
     namespace = job.namespace or meta.get("namespace") or DEFAULT_NAMESPACE
+    check_namespace("namespace" if job.namespace else "manifest.metadata.namespace", namespace)
     ours = {"name": name, "namespace": namespace}
     return {**manifest, "metadata": {**ours, **meta, **ours}}
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_MAX_SUBDOMAIN = 253
 _WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY = re.compile(rf"((?=[^/]{{1,253}}/){_SUBDOMAIN}/)?{_WORD}")
 _VALUE = re.compile(rf"({_WORD})?")
@@ -85,7 +86,14 @@ def affinity(field: str, value: Any) -> Mapping[str, Any]:
 def secret_names(field: str, value: Any) -> tuple[str, ...]:
     """Read the names of secrets, each as a text or as `{"name": …}`."""
     items = enumerate(literals.sequence(field, value))
-    return tuple(literals.text(f"{field}[{index}]", _name_of(item)) for index, item in items)
+    return tuple(_secret_name(f"{field}[{index}]", _name_of(item)) for index, item in items)
+
+
+def _secret_name(field: str, value: Any) -> str:
+    name = literals.text(field, value)
+    if len(name) > _MAX_SUBDOMAIN or not re.fullmatch(_SUBDOMAIN, name):
+        raise InvalidSpec.of(field, value, "the name of a Secret (lower-case letters, digits, '-', '.')")
+    return name
 
 
 def _name_of(item: Any) -> Any:

@@ -1,0 +1,159 @@
+"""What somebody types wrongly is answered with the field, the value and what is allowed, in words and not in Python's.
+
+Each row is a line that cannot be done as it stands: 2 where the line is wrong, 1 or 3 where the world is.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from click.testing import CliRunner
+
+from ptjob_provider.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+SPAN = "a span such as 90s"
+QUANTITY = "a Kubernetes quantity such as"
+NAME = "lower-case letters, digits and '-'"
+WORDS = r"Traceback|NoneType|None is not|\b[A-Z]\w*(?:Error|Exception)\b|Errno|<class|<bound|object at 0x"
+"""What only a programmer understands."""
+
+FILES = {
+    "text": "hello",
+    "empty": "",
+    "list": "[1]",
+    "broken": "a: [b",
+    "pod": "{apiVersion: v1, kind: Pod, metadata: {name: x}}",
+    "old": "{apiVersion: kubeflow.org/v0, kind: PyTorchJob, metadata: {name: x}, spec: {}}",
+    "twice": "kind: PyTorchJob\nkind: PyTorchJob",
+    "misspelt": "{name: x, image: i, workrs: 2}",
+    "elsewhere": (
+        "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x, namespace: Bad_NS}, spec: "
+        "{pytorchReplicaSpecs: {Master: {replicas: 1, template: {spec: {containers: [{name: pytorch, image: i}]}}}}}}"
+    ),
+}
+
+LINES: tuple[tuple[str, int, str, str, str], ...] = (
+    # the line, its exit code, and what the answer has to name: the field, the value, what is allowed
+    ("lsit", 2, "command", "lsit", "list"),
+    ("list --nope", 2, "option", "--nope", ""),
+    ("get", 2, "NAME", "", ""),
+    ("--backend cloud list", 2, "--backend", "cloud", "'kubernetes', 'local'"),
+    ("list --backend cloud", 2, "--backend", "cloud", "'kubernetes', 'local'"),
+    ("--loglevel loud list", 2, "--loglevel", "loud", "'debug', 'info'"),
+    ("--kubeconfig /none list", 2, "--kubeconfig", "/none", "the path of a kubeconfig"),
+    ("--kubeconfig /dev/null list", 2, "kubeconfig", "/dev/null", "a YAML map of `clusters`, `contexts`"),
+    ("--kubeconfig / list", 2, "configuration", "/: Is a directory", ""),
+    ("list --kubeconfig FILES/list", 2, "kubeconfig", "FILES/list", "a YAML map of `clusters`"),
+    ("list --kubeconfig FILES/broken", 2, "kubeconfig", "FILES/broken", "YAML"),
+    ("list --context c --root /r", 2, "--context", "--root", "leave one of them out"),
+    ("-n Bad_NS list", 2, "--namespace", "Bad_NS", "at most 63 lower-case"),
+    ("render --name x --image i -n Bad_NS", 2, "--namespace", "Bad_NS", "at most 63 lower-case"),
+    ("list -o xml", 2, "--output", "xml", "'json', 'yaml', 'name', 'wide'"),
+    ("list -l x", 2, "--label", "x", "KEY=VALUE"),
+    ("list -l 'a b=c'", 2, "--label", "a b", "a name such as team"),
+    ("list --kind TFJob", 2, "--kind", "TFJob", "PyTorchJob, TrainJob"),
+    ("get Bad_Name", 2, "name", "Bad_Name", NAME),
+    ("get ../x", 2, "name", "../x", NAME),
+    ("get none", 3, "default/none", "none", ""),
+    ("logs x -t two", 2, "--tail", "two", "a whole number, at least -1"),
+    ("logs x --since yesterday", 2, "--since", "yesterday", SPAN),
+    ("logs x --since-time noon", 2, "--since-time", "noon", "an instant such as"),
+    ("logs x --all -i 1", 2, "--replica", "--all", "exclude each other"),
+    ("prune --since soon", 2, "--since", "soon", SPAN),
+    ("prune --since 99999999999d", 2, "--since", "99999999999d", SPAN),
+    ("orphans --delete", 2, "--airflow-url", "--delete", "needs"),
+    ("orphans --airflow-url ftp://x", 2, "--airflow-url", "ftp://x", "begins with http"),
+    ("orphans --airflow-url http://127.0.0.1:1", 75, "Airflow", "http://127.0.0.1:1", ""),
+    ("follow x --timeout 1h", 2, "--timeout", "", "--adopt"),
+    ("run --crash-loop-limit -1", 2, "--crash-loop-limit", "-1", "at least 0"),
+    ("run --on-finish-action burn", 2, "--on-finish-action", "burn", "keep_job"),
+    ("data ls /var", 2, "", "/var", "pvc://CLAIM/PATH"),
+    ("data ls pvc://none", 3, "claim", "none", "ptjob data list"),
+    ("data ls pvc://x --user root", 2, "--user", "root", "a whole number"),
+    ("data cp a b", 2, "SOURCE TARGET", "a b", "pvc://CLAIM/PATH"),
+    ("data cp /none pvc://x/y", 2, "SOURCE", "/none", ""),
+    ("data create Bad_Name", 2, "claim", "Bad_Name", "lower-case letters"),
+    ("data create x --size 10GB", 2, "--size", "10GB", "10Gi"),
+    ("data create x --access-mode RWX", 2, "--access-mode", "RWX", "ReadWriteMany"),
+    ("tensorboard x --port 99999", 2, "--port", "99999", "at most 65535"),
+    ("tensorboard none", 3, "default/none", "none", "ptjob tensorboard pvc://CLAIM/PATH"),
+    ("completion tcsh", 2, "bash|zsh|fish", "tcsh", "'bash', 'zsh', 'fish'"),
+    ("render", 2, "--name", "missing", "required"),
+    ("render --name x", 2, "--image", "missing", "required"),
+    ("JOB --name Bad_Name", 2, "--name", "Bad_Name", NAME),
+    ("JOB --workers 0", 2, "--workers", "0", "a whole number, at least 1"),
+    ("JOB --gpus one", 2, "--gpus", "one", "a whole number"),
+    ("JOB --cpu two", 2, "--cpu", "two", QUANTITY),
+    ("JOB --memory 16GB", 2, "--memory", "16GB", "did you mean 16Gi?"),
+    ("JOB --memory 4", 2, "--memory", "4", "bytes with a unit"),
+    ("JOB --env TOKEN", 2, "--env", "", "KEY=VALUE"),
+    ("JOB --env 1A=x", 2, "--env", "1A", "a name of letters"),
+    ("JOB --env '{A: '", 2, "--env", "", "YAML"),
+    ("JOB -d foo", 2, "-d", "foo", "claim:/path"),
+    ("JOB --working-dir here", 2, "--working-dir", "here", "an absolute path"),
+    ("JOB --restart-policy Sometimes", 2, "--restart-policy", "Sometimes", "Never, OnFailure"),
+    ("JOB --image-pull-policy Maybe", 2, "--image-pull-policy", "Maybe", "Always, IfNotPresent"),
+    ("JOB --image-pull-secret Bad_", 2, "--image-pull-secret", "Bad_", "the name of a Secret"),
+    ("JOB --running-timeout 2x", 2, "--running-timeout", "2x", SPAN),
+    ("JOB --kind TFJob", 2, "--kind", "TFJob", "PyTorchJob, TrainJob"),
+    ("JOB --model s3://b/x", 2, "--model", "s3://b/x", "pvc://claim/path"),
+    ("JOB --model pvc://x", 2, "--model", "pvc://x", "pvc://claim/path"),
+    ("JOB --selector gpu", 2, "--selector", "gpu", "KEY=VALUE"),
+    ("JOB --toleration k=v:Never", 2, "--toleration", "Never", "NoSchedule"),
+    ("JOB --container-resources '{limts: {cpu: 1}}'", 2, "--container-resources", "limts", "limits"),
+    ("JOB --code nowhere", 2, "--code", "nowhere", "an address such as"),
+    ("JOB --sync-mode svn", 2, "--sync-mode", "svn", "git, rsync"),
+    ("JOB --sync-mode git", 2, "--sync-source", "missing", "the address of the code"),
+    ("JOB --device gpu", 2, "--device", "gpu", "KEY=VALUE"),
+    ("JOB --device gpu=2", 2, "--device", "gpu", "nvidia.com/gpu"),
+    ("JOB --init-container '{image: x}'", 2, "--init-container", "name", "missing"),
+    ("JOB --queue --gpus=1", 2, "--queue", "--gpus=1", "takes a value"),
+    ("JOB --nproc-per-node many", 2, "--nproc-per-node", "many", "auto, cpu, gpu"),
+    ("JOB --pod-template /none.yaml", 2, "--pod-template", "/none.yaml", "a file that can be read"),
+    ("submit tfjob --name x", 2, "submit", "tfjob", "pytorch"),
+    ("render -f nofile", 2, "--filename", "nofile", "the path of a manifest"),
+    ("render -f /", 2, "--filename", "/", "the path of a manifest"),
+    ("render -f FILES/text", 2, "manifest", "hello", "a map with apiVersion"),
+    ("render -f FILES/empty", 2, "--filename", "empty", "the path of a manifest"),
+    ("render -f FILES/broken", 2, "--filename", "line 1", "the path of a manifest"),
+    ("render -f FILES/pod", 2, "manifest.kind", "Pod", "PyTorchJob"),
+    ("render -f FILES/old", 2, "manifest.apiVersion", "v0", "kubeflow.org/v1"),
+    ("render -f FILES/twice", 2, "manifest", "kind", "twice"),
+    ("render -f FILES/misspelt", 2, "workrs", "no such field", "workers"),
+    ("render -f FILES/elsewhere", 2, "manifest.metadata.namespace", "Bad_NS", "at most 63"),
+)
+
+
+def complaint(root: Path, line: str, code: int, named: tuple[str, ...]) -> str:
+    """Return what is wrong about the answer to a line; "" if nothing is."""
+    words = shlex.split(line.replace("JOB", "render --name x --image i").replace("FILES", str(root)))
+    place = [] if {"--backend", "--kubeconfig", "--root"} & set(words) else ["--root", str(root / "jobs")]
+    result = CliRunner().invoke(main, [*place, *words])
+    told = f"{line}\n  exit code {result.exit_code}, wanted {code}\n  {result.output.strip().splitlines()[-1:]}"
+    if not isinstance(result.exception, SystemExit) or result.exit_code != code:
+        return f"{told}\n  {result.exception!r}"
+    if missing := [text for text in named if text.replace("FILES", str(root)) not in result.stderr]:
+        return f"{told}\n  does not name {missing}"
+    found = re.search(WORDS, result.stderr)
+    return f"{told}\n  says {found[0]!r}" if found else ""
+
+
+def test_each_wrong_line_is_answered_with_the_field_the_value_and_what_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least sixty of them, none in the words of a programming language."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+
+    wrong = [told for line, code, *named in LINES if (told := complaint(tmp_path, line, code, tuple(named)))]
+
+    assert len(LINES) >= 60
+    assert not wrong, f"{len(wrong)} of {len(LINES)} lines\n" + "\n".join(wrong)
