@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+POLL = 0.1
+"""Seconds between two looks of a watcher that was asked for one each second."""
+
+LOOKS = 6 * POLL
+"""Time for some looks, in which nothing more is announced."""
+
+
 def drop(source: Path, name: str, content: str = "data", *, marker: bool = True) -> None:
     """Write a batch as its writer would."""
     (source / name).mkdir(parents=True, exist_ok=True)
@@ -85,9 +92,15 @@ def said(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
 
 
 @pytest.fixture(autouse=True)
-def _confirms_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second look comes after a tenth of a second: these tests write nothing in between."""
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten looks where one was asked for; the second comes after a tenth of a second: nothing is written in between."""
+
+    def often(look: Callable[..., Any], *, poll_seconds: float, **more: Any) -> Watch:
+        return Watch(look, poll_seconds=poll_seconds * POLL, **more)
+
+    monkeypatch.setattr(data_arrival, "Watch", often)
     monkeypatch.setattr("ptjob_provider.airflow.arrival_watch.CONFIRM", 0.1)
+    monkeypatch.setattr("ptjob_provider.core.arrival.trouble.SHORTEST_PAUSE", POLL)
 
 
 async def test_what_is_there_and_what_comes_is_announced_once_each(source: Path) -> None:
@@ -103,7 +116,7 @@ async def test_what_is_there_and_what_comes_is_announced_once_each(source: Path)
         await triggerer.until(2)
         (source / "unfinished" / "_SUCCESS").touch()
         await triggerer.until(3)
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(LOOKS)
 
     assert triggerer.names == ["first", "second", "unfinished"]
     second = triggerer.events[1]
@@ -125,7 +138,7 @@ async def test_a_restarted_watcher_announces_only_what_came_while_it_was_down(so
 
     async with Triggerer(watcher(source), store).running() as second:
         await second.until(2)
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(LOOKS)
 
     assert second.names == ["meanwhile-1", "meanwhile-2"]
 
@@ -136,7 +149,7 @@ async def test_an_event_that_airflow_has_not_stored_comes_again_after_a_crash_wi
     drop(source, "one")
     async with Triggerer(watcher(source), store, stores_events=False).running() as first:
         await first.until(1)
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(LOOKS)
         assert first.names == ["one"]
     assert not store[INCOMING].writes
 
@@ -285,7 +298,7 @@ async def test_an_unreadable_folder_and_a_wrong_marker_are_said_once_and_hold_up
 
     async with Triggerer(watcher(source), StandInStore()).running() as triggerer:
         await triggerer.until(1)
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(1 + LOOKS)
         assert triggerer.names == ["good"]
         assert said().count("its _SUCCESS is a folder") == 1
         shutil.rmtree(source / "odd" / "_SUCCESS")
@@ -374,7 +387,7 @@ async def test_nothing_is_announced_while_the_watermark_cannot_be_read(source: P
     values.is_away = True
 
     async with Triggerer(watcher(source), store).running() as triggerer:
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(1 + LOOKS)
         assert triggerer.events == []
         assert said().count("cannot be read from Airflow") == 1
         values.is_away = False
@@ -387,7 +400,7 @@ async def test_nothing_is_announced_while_the_watermark_cannot_be_read(source: P
         await until(lambda: said().count("answers again") == 2)
 
     async with Triggerer(watcher(source), store).running() as later:
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(LOOKS)
     assert later.events == []
     assert triggerer.names == ["one", "two"]
 
@@ -426,10 +439,10 @@ async def test_a_source_where_something_comes_all_the_time_is_listed_twice_for_e
         arrivals.take(ready)
         seen.then = Then.CONFIRM if arrivals.needs_confirmation(seen.listing) else Then.POLL
         await seen.conclude(is_taken=True)
-        if clock[0] >= 3600:
+        if clock[0] >= 600:
             break
 
-    assert 100 <= looks <= 122
+    assert 16 <= looks <= 22
     waits = [at - int(name.removeprefix("b")) for name, at in announced.items()]
     assert max(waits) <= 2 * 66 + 2
 
