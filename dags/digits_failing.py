@@ -2,8 +2,8 @@
 
 Rank 1 finds something wrong with its data while rank 0 waits for it. The task's error says in its first line which
 replica failed first, why, and what to do next; that replica's last lines follow. That rank 0 then failed, too, because
-rank 1 had gone, is told as what it is. The task is not tried again although it has retries left: the same code would
-fail the same way.
+rank 1 had gone, is told as what it is. The task is not tried again although it has retries left: its author knows that
+a ValueError of this program comes from its data, and that these are the same the next time.
 
 There is nothing to make yours here, but the shape is useful: any image with Python and PyTorch, and the program as
 text.
@@ -37,6 +37,7 @@ with DAG("digits_failing", schedule=None, doc_md=__doc__, params={"image": Param
         command=["python", "-c", PROGRAM],
         workers=2,
         retries=3,
+        never_retry_on=[ValueError],
     )
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="1")
 MASTER, WORKER = "digits-master-0", "digits-worker-0"
 RANKS = {MASTER: 0, WORKER: 1}
 VALUE_ERROR = 'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\nValueError: bad batch\n'
+NAME_ERROR = VALUE_ERROR.replace("ValueError: bad batch", "NameError: name 'batch' is not defined")
 LOST = VALUE_ERROR.replace(
     "ValueError: bad batch", "RuntimeError: [gloo/transport/tcp/pair.cc:561] Connection closed by"
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import (
@@ -25,6 +26,7 @@ from ptjob_provider.airflow.waiting import ToldToStop, Waiting, alarm_put_off
 from ptjob_provider.core import kinds
 from ptjob_provider.core.api_errors import TIMEOUT
 from ptjob_provider.core.conclusion import Conclusion, deadline_after, raise_for
+from ptjob_provider.core.diagnosis import Retrying
 from ptjob_provider.core.errors import ClaimLost, JobFailed, JobNotFound, JobTimedOut, PTJobError
 from ptjob_provider.core.finishing import (
     OnFinishAction,
@@ -76,6 +78,7 @@ class JobExecution:
         waiting: what `on_kill` wakes.
         on_finish_action: one of `OnFinishAction`.
         leave_running: what of the job is nobody's business to stop; None if its task waits for it.
+        retrying: what the task's author says of retries.
 
     Raises:
         InvalidSpec: there is no such action.
@@ -92,9 +95,11 @@ class JobExecution:
         waiting: Waiting,
         on_finish_action: str = OnFinishAction.KEEP_JOB,
         leave_running: LeaveRunning | None = None,
+        retrying: Retrying | None = None,
     ) -> None:
         self._action = OnFinishAction.parse(on_finish_action)
         self._leave_running = leave_running
+        self._retrying = retrying or Retrying()
         self._backend = backend
         self._api_error_timeout = api_error_timeout
         self._ti = context["ti"]
@@ -187,6 +192,8 @@ class JobExecution:
             JobFailed, OutputsNotVerified: it did not, or nobody could look; the next try starts a new attempt after the
                 first, and only verifies after the second: its job is kept.
         """
+        if conclusion.diagnosis is not None:
+            conclusion = replace(conclusion, diagnosis=self._retrying.judge(conclusion.diagnosis))
         try:
             raise_for(submission.ref, conclusion)
         except JobFailed:
@@ -305,10 +312,9 @@ def airflow_errors() -> Iterator[None]:
     """Turn the core's errors into Airflow's: never retried where a retry cannot help, known secrets masked."""
     try:
         yield
-    except JobTimedOut as error:
-        raise AirflowTaskTimeout(masked(str(error))) from None
     except PTJobError as error:
-        raise (AirflowException if error.retryable else AirflowFailException)(masked(str(error))) from None
+        retried = AirflowTaskTimeout if isinstance(error, JobTimedOut) else AirflowException
+        raise (retried if error.retryable else AirflowFailException)(masked(str(error))) from None
 
 
 def owner_of(instance: Instance, ti: Any) -> Owner:

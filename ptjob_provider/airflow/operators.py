@@ -28,7 +28,7 @@ from ptjob_provider.airflow.templates import ObjectTemplates
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.airflow.waiting import Waiting
 from ptjob_provider.core import kinds
-from ptjob_provider.core.diagnosis import Limits
+from ptjob_provider.core.diagnosis import Limits, Retrying
 from ptjob_provider.core.errors import LedgerUnavailable
 from ptjob_provider.core.finishing import OnFinishAction
 from ptjob_provider.core.identity import Owner, stem_of
@@ -70,8 +70,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     The events of its `outlets` (`Asset` or `AssetAlias`) say what came out, as plain JSON: `outlets.model_extra`.
 
-    A retry adopts a job that still runs. An error of the training code is not retried; an infrastructure error is, as a
-    new attempt that is told its checkpoint directory and attempt number.
+    A retry adopts a job that still runs. One that has failed is retried as `retries` and `retry_policy` say, as a new
+    attempt that is told its checkpoint directory and attempt number, but for a short list of failures that no retry
+    mends (docs/failures.md).
 
     Args:
         name: beginning of the job's name. None: the manifest's, else the task id.
@@ -89,6 +90,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         start_timeout: seconds for images, volumes and init containers to let every replica start; default 1200.
         queue_timeout: seconds to wait for a place; None waits without end.
         crash_loop_limit: restarts in a row after which the job is stopped; default 5.
+        retry_on: failures to retry although they are on that list: causes (`core.diagnosis.Cause`) and types of the
+            exceptions that end the program, as texts or classes.
+        never_retry_on: failures not to retry, likewise; it wins over `retry_on`.
         ledger: what the run's batches were claimed from (`ClaimBatchesOperator`). Before it trains, the task asks
             whether they are still its run's, and fails if another run has them by now.
         data_version: what the job trains on, such as the claim's `version`; goes into the outlets' events.
@@ -172,6 +176,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         start_timeout: float | None = None,
         queue_timeout: float | None = None,
         crash_loop_limit: int | None = None,
+        retry_on: Sequence[str | type[BaseException]] | None = None,
+        never_retry_on: Sequence[str | type[BaseException]] | None = None,
         ledger: DataLedger | None = None,
         data_version: str | None = None,
         git_revision: str | None = None,
@@ -195,6 +201,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         self.keep_running_pods = keep_running_pods
         limits = {name: self.given(name, given[name]) for name in _LIMITS}
         self.limits: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+        self._retrying = Retrying.of(retry_on, never_retry_on)
         self._waiting = Waiting()
 
     def dry_run(self) -> None:
@@ -282,6 +289,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             waiting=self._waiting,
             on_finish_action=self.on_finish_action,
             leave_running=self._leave_running,
+            retrying=self._retrying,
         )
 
     @property

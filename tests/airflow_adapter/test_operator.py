@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
 from airflow_adapter.stand_ins import StandInTaskInstance, context
 from fakes import finished
@@ -21,7 +21,7 @@ from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
-from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.outputs import ResolvedOutputs
 from ptjob_provider.core.result import Usage, build_result
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 OWN = {
     *("kubernetes_conn_id", "in_cluster", "config_file", "cluster_context"),
     *("deferrable", "wait_for_completion", "exact_name", "on_finish_action", "keep_running_pods"),
-    *("start_timeout", "queue_timeout", "crash_loop_limit"),
+    *("start_timeout", "queue_timeout", "crash_loop_limit", "retry_on", "never_retry_on"),
     *("ledger", "data_version", "git_revision"),
 }
 PARAMETERS = set(inspect.signature(PyTorchJobOperator.__init__).parameters) - {"self", "kwargs"}
@@ -259,6 +259,40 @@ def test_the_resumed_task_knows_the_verdict_without_the_cluster(backend: Scripte
     else:
         with pytest.raises(AirflowException, match="digits-master-0 exited with code 3"):
             task.execute_complete(given, event)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "cause", "arguments", "raised"),
+    [
+        (Outcome.FAILED, Cause.PYTHON_EXCEPTION, {}, AirflowException),
+        (Outcome.FAILED, Cause.PYTHON_EXCEPTION, {"never_retry_on": [OSError]}, AirflowFailException),
+        (Outcome.FAILED, Cause.OUT_OF_MEMORY, {}, AirflowFailException),
+        (Outcome.FAILED, Cause.OUT_OF_MEMORY, {"retry_on": ["out_of_memory"]}, AirflowException),
+        (Outcome.TIMED_OUT, Cause.TIMED_OUT, {}, AirflowTaskTimeout),
+        (Outcome.TIMED_OUT, Cause.TIMED_OUT, {"never_retry_on": ["timed_out"]}, AirflowFailException),
+    ],
+)
+def test_the_author_has_the_last_word_on_a_retry(
+    backend: ScriptedBackend, outcome: Outcome, cause: Cause, arguments: dict[str, Any], raised: type[BaseException]
+) -> None:
+    """`retry_on` and `never_retry_on` win over the verdict; Airflow's own exceptions carry it."""
+    given = context()
+    why = Diagnosis.of(cause, "it ended", exception="ConnectionError" if cause is Cause.PYTHON_EXCEPTION else "")
+    conclusion = Conclusion(outcome=outcome, status=JobStatus(phase=JobPhase.FAILED), diagnosis=why)
+    event = JobEvent(submission=submitted(backend, given), conclusion=conclusion).to_dict()
+
+    with pytest.raises(raised) as told:
+        operator(**arguments).execute_complete(given, event)
+
+    assert type(told.value) is raised
+
+
+def test_an_exception_that_is_none_fails_the_dags_parsing() -> None:
+    """Nobody learns of a slip when the night's training has failed."""
+    with pytest.raises(
+        InvalidSpec, match=r"never_retry_on\[0\]: 'out-of-memory' is not allowed; a cause \(python_except"
+    ):
+        operator(never_retry_on=["out-of-memory"])
 
 
 @pytest.mark.parametrize("retryable", [True, False])

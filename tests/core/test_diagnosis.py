@@ -102,7 +102,7 @@ class TestRoot:
         """An hour later neither pods nor events are there any more."""
         found = judged(status=replace(FAILED, message="Job x has failed because it has reached the backoff limit"))
 
-        assert (found.cause, found.retryable) == (Cause.BACKOFF_LIMIT, False)
+        assert (found.cause, found.retryable) == (Cause.BACKOFF_LIMIT, True)
         assert found.summary.startswith("its replicas failed up to the backoff limit; the job says: Job x has failed")
 
     def test_a_job_that_says_nothing_is_said_to_say_nothing(self) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from ends import (
     LOST,
+    NAME_ERROR,
     VALUE_ERROR,
     end,
     judged,
@@ -23,9 +24,12 @@ class TestFinding:
     @each_row(
         ("more", "cause", "retryable"),
         [
-            ({"code": 1, "message": VALUE_ERROR}, Cause.PYTHON_EXCEPTION, False),
-            ({"code": 125}, Cause.EXIT_CODE, False),
-            ({"code": 255}, Cause.EXIT_CODE, False),
+            ({"code": 1, "message": VALUE_ERROR}, Cause.PYTHON_EXCEPTION, True),
+            ({"code": 1, "message": NAME_ERROR}, Cause.PYTHON_EXCEPTION, False),
+            ({"code": 125}, Cause.EXIT_CODE, True),
+            ({"code": 255}, Cause.EXIT_CODE, True),
+            ({"code": 2, "message": "ls: cannot access 'x'"}, Cause.EXIT_CODE, True),
+            ({"code": 2, "message": "usage: train.py [-h]\nno such file: x"}, Cause.EXIT_CODE, False),
             ({"code": 126}, Cause.PROGRAM_MISSING, False),
             ({"code": 127}, Cause.PROGRAM_MISSING, False),
             (
@@ -40,8 +44,9 @@ class TestFinding:
             ),
             ({"code": 137, "reason": "OOMKilled"}, Cause.OUT_OF_MEMORY, False),
             ({"code": 137, "message": VALUE_ERROR}, Cause.KILLED, True),
+            ({"code": 137, "message": "slurmstepd: error: Detected 1 oom_kill event"}, Cause.OUT_OF_MEMORY, False),
             ({"code": 1, "signal": 9}, Cause.KILLED, True),
-            ({"code": 1, "signal": 99}, Cause.CRASHED, False),
+            ({"code": 1, "signal": 99}, Cause.CRASHED, True),
             ({"code": 143}, Cause.TERMINATED, True),
             ({"code": None}, Cause.UNKNOWN, True),
             ({"code": 137, "disruption": "SupervisorLost"}, Cause.SUPERVISOR_LOST, True),
@@ -53,7 +58,7 @@ class TestFinding:
     def test_what_an_end_means_and_whether_a_retry_helps(
         self, more: dict[str, Any], cause: str, *, retryable: bool
     ) -> None:
-        """The table of causes: the program's fault is not retried, what came from outside is."""
+        """The table of causes: what is there again the next time is not retried, all else is."""
         found = judged(end(**more))
 
         assert (found.cause, found.retryable) == (cause, retryable)
@@ -73,15 +78,51 @@ class TestFinding:
 
         assert (found.cause, found.retryable) == (cause, retryable)
 
-    def test_a_lost_server_that_was_not_the_end_is_no_reason_to_retry(self) -> None:
-        """An exception that was handled and followed by another one did not end the program."""
-        lost = VALUE_ERROR.replace("ValueError: bad batch", "TimeoutError: slow")
-
+    @pytest.mark.parametrize(
+        "first",
+        [
+            VALUE_ERROR.replace("ValueError: bad batch", "TimeoutError: slow"),
+            VALUE_ERROR.replace("ValueError: bad batch", "requests.exceptions.HTTPError: 503 Server Error: Slow Down"),
+            LOST,
+        ],
+    )
+    def test_a_bug_that_a_lost_server_brought_to_light_is_retried(self, first: str) -> None:
+        """The branch that handles an exception is wrong, but nobody would have come there without it."""
         found = judged(
-            end(message=f"{lost}\nDuring handling of the above exception, another occurred:\n\n{VALUE_ERROR}")
+            end(message=f"{first}\nDuring handling of the above exception, another occurred:\n\n{NAME_ERROR}")
         )
 
-        assert not found.retryable
+        assert (found.retryable, found.exception) == (True, "NameError")
+
+    def test_what_a_launcher_says_of_its_child_hides_nothing(self) -> None:
+        """`accelerate launch` and its like raise an exception of their own after the program's."""
+        launcher = "subprocess.CalledProcessError: Command '['/usr/bin/python', 'train.py']' returned exit status 1."
+        pip = launcher.replace("'train.py'", "'-m', 'pip', 'install', 'timm'")
+
+        retried = [
+            judged(end(message=NAME_ERROR + VALUE_ERROR.replace("ValueError: bad batch", last))).retryable
+            for last in (launcher, pip)
+        ]
+
+        assert retried == [False, True]
+
+    @pytest.mark.parametrize(
+        ("text", "retryable"),
+        [
+            ("Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.90 GiB, this process has 14.10 GiB", False),
+            ("Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total capacity; 612.00 MiB already allocated)", True),
+            ("Tried to allocate 20.00 GiB (GPU 0; 23.69 GiB total capacity; 612.00 MiB already allocated)", False),
+        ],
+    )
+    def test_a_gpu_that_another_process_has_filled_may_be_free_the_next_time(
+        self, text: str, *, retryable: bool
+    ) -> None:
+        """The batch is not at fault where the process asked for and held less than half of the GPU."""
+        error = f"torch.OutOfMemoryError: CUDA out of memory. {text}"
+
+        found = judged(end(message=VALUE_ERROR.replace("ValueError: bad batch", error)))
+
+        assert (found.cause, found.retryable) == (Cause.GPU_OUT_OF_MEMORY, retryable)
 
     def test_a_process_of_torchrun_without_a_rank_is_the_pods(self) -> None:
         """A block that was cut off still says that there was a failure, not whose."""

@@ -9,6 +9,7 @@ import pytest
 from ends import (
     FAILED,
     MASTER,
+    NAME_ERROR,
     NOW,
     RANKS,
     VALUE_ERROR,
@@ -103,14 +104,16 @@ class TestEnding:
     def test_a_crash_loop_ends_with_its_limit(self) -> None:
         """Five restarts in a row, the sixth failure."""
         counts = Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=5)
-        failed = end(run=5, message=VALUE_ERROR)
+        failed, hopeless = (end(run=5, message=message) for message in (VALUE_ERROR, NAME_ERROR))
 
         looping = after(0, restart_counts=(counts,), terminations=(failed,))
+        in_vain = after(0, restart_counts=(counts,), terminations=(hopeless,))
         running = after(0, restart_counts=(counts,), terminations=(end(run=4),))
         below = after(0, wait(WaitKind.CRASH_LOOP), restart_counts=(replace(counts, settled=1),))
 
         assert looping is not None
-        assert (looping.cause, looping.retryable) == (Cause.CRASH_LOOP, False)
+        assert in_vain is not None
+        assert (looping.cause, looping.retryable, in_vain.retryable) == (Cause.CRASH_LOOP, True, False)
         assert "after 5 restarts: ValueError: bad batch" in looping.summary
         assert (running, below) == (None, None)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OWNER = Owner(instance="pipelines", ids={"pipeline_run_id": "r", "pipeline_task_name": "train"}, labels={})
 OTHER = Owner(instance="pipelines", ids={"pipeline_run_id": "r", "pipeline_task_name": "train-2"}, labels={})
 JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", model="pvc://models/m.pt")
-FOR_GOOD = Diagnosis.of(Cause.PYTHON_EXCEPTION, "it raised").to_text()
+FOR_GOOD = Diagnosis.of(Cause.OUT_OF_MEMORY, "it ran out of memory").to_text()
 FOR_NOW = Diagnosis.of(Cause.EVICTED, "it was evicted").to_text()
 MISSING = report_text(OutputReport(model=OutputFacts(exists=False)))
 THERE = report_text(OutputReport(model=OutputFacts(exists=True, bytes=5, modified_at=4e9)))

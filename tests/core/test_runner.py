@@ -242,7 +242,7 @@ async def test_following_goes_on_behind_the_cursor() -> None:
 async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
     """The operator leaves the master running; we do not."""
     backend, sink = ScriptedBackend(), ListSink()
-    tail = "Traceback (most recent call last):\n  x\nValueError: bad batch\n"
+    tail = "Traceback (most recent call last):\n  x\nNameError: name 'batch' is not defined\n"
     backend.worlds = [
         Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, tail), phase="Failed")])
     ]
@@ -250,7 +250,9 @@ async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
 
     conclusion = await follow(backend, submission(), sink=sink)
 
-    with pytest.raises(JobFailed, match=r"^team/digits failed: .*worker-0 \(rank 1\).*ValueError: bad batch") as caught:
+    with pytest.raises(
+        JobFailed, match=r"^team/digits failed: .*worker-0 \(rank 1\).*NameError: name 'batch'"
+    ) as caught:
         raise_for(submission().ref, conclusion)
     assert not caught.value.retryable
     assert {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}} in backend.patches

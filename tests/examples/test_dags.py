@@ -177,7 +177,7 @@ def test_the_failing_training_says_who_failed_first_and_is_not_tried_again(airfl
     assert ended.returncode == 1
     assert re.search(
         r"AirflowFailException: default/digits-failing-\w{12} failed: worker-0 \(rank 1\) exited with code 1: "
-        r"ValueError: image 17 has the label 11; allowed are 0 to 9\. .*a retry would fail the same way",
+        r"ValueError: image 17 has the label 11; allowed are 0 to 9\. .*; never_retry_on names ValueError",
         ended.stdout,
     )
     assert "rank 1 of 2 has begun" in ended.stdout.rpartition("Last lines of")[2]

@@ -45,7 +45,7 @@ def failed(job: Manifest) -> Manifest:
     """Return a job that another attempt would not help."""
     found = finished(job)
     found["status"]["conditions"] = [{"type": "Failed", "status": "True", "lastTransitionTime": "2026-11-20T10:05:00Z"}]
-    why = Diagnosis.of(Cause.PYTHON_EXCEPTION, "it raised").to_text()
+    why = Diagnosis.of(Cause.OUT_OF_MEMORY, "it ran out of memory").to_text()
     annotations = {**found["metadata"]["annotations"], DIAGNOSIS_ANNOTATION: why}
     return {**found, "metadata": {**found["metadata"], "annotations": annotations}}
 

@@ -32,7 +32,7 @@ if path := os.environ.get("PTJOB_MODEL_PATH"):
     pathlib.Path(path).write_text("weights")
 print("trained", os.environ["PTJOB_ATTEMPT"], flush=True)
 """
-RAISES = "raise ValueError('the images are black')"
+RAISES = "raise NotImplementedError('the images are black')"
 HANGS = "import time; print('waiting', flush=True); time.sleep(300)"
 MODEL = "pvc://models/m.pt"
 
@@ -111,8 +111,11 @@ def test_a_job_that_fails_fails_the_step_and_the_diagnosis_comes_first(
 
     _, _, why = capsys.readouterr().out.partition("is Failed")
     assert ended.value.code == step.EXIT_FAILED
-    assert "failed: master-0 (rank 0) exited with code 1: ValueError: the images are black." in why.splitlines()[1]
-    assert "ValueError: the images are black" in why.rpartition("Last lines of")[2]
+    assert (
+        "failed: master-0 (rank 0) exited with code 1: NotImplementedError: the images are black."
+        in why.splitlines()[1]
+    )
+    assert "NotImplementedError: the images are black" in why.rpartition("Last lines of")[2]
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_a_step_whose_pod_is_deleted_is_repeated_and_trains_alone(
 @pytest.mark.parametrize("engine", [*STOCK_ENGINES, PLAIN])
 def test_a_job_that_cannot_succeed_is_trained_once(lab: Lab, engine: EngineStandIn) -> None:
     """Where the engine repeats the step, as it may if the pod goes just then, the same is told again."""
-    run, pipeline = new_run("hopeless"), lab.pipeline(command=["python", "-c", "raise ValueError('black')"])
+    run, pipeline = new_run("hopeless"), lab.pipeline(command=["python", "-c", "raise NotImplementedError('black')"])
     attempt = engine.first(Try(run=run))
     assert lab.start(attempt, pipeline).wait() == 1
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
     from kfp_cluster.lab import Lab, Step
 
-FAILS = "import sys; print('so far so good'); raise ValueError('the images are black')"
+FAILS = "import sys; print('so far so good'); raise NotImplementedError('the images are black')"
 TRAINS = 'echo "a canary of ${#CANARY} characters"; exec python code/digits/train.py --epochs=2 --backend=gloo'
 REFUSED = 'cannot list resource "events"'
 KINDS = ("pytorchjobs", "pods", "events", "configmaps")
@@ -86,7 +86,10 @@ def test_a_job_that_fails_fails_its_step(lab: Lab) -> None:
     ref, log = JobRef.of(lab.job(run)), step.log()
     _, _, why = log.partition("is Failed")
     assert "so far so good" in log.splitlines()
-    assert "failed: master-0 (rank 0) exited with code 1: ValueError: the images are black." in why.splitlines()[1]
+    assert (
+        "failed: master-0 (rank 0) exited with code 1: NotImplementedError: the images are black."
+        in why.splitlines()[1]
+    )
     assert "launcher: failed to execute component: exit status 1" in log
     assert step.published() == {}
     assert lab.live_jobs(run) == []

@@ -47,16 +47,16 @@ AT_ONCE = 6
 """How many jobs fail at the same time on a machine of two cores."""
 
 EXPECTED = [
-    ("pod-exit-code", Cause.EXIT_CODE, "worker-0", False),
+    ("pod-exit-code", Cause.EXIT_CODE, "worker-0", True),
     ("pod-oomkilled", Cause.OUT_OF_MEMORY, "worker-0", False),
-    ("pods-collateral-gloo", Cause.PYTHON_EXCEPTION, "worker-0", False),
-    ("pod-torchrun-without-record", Cause.PYTHON_EXCEPTION, "worker-0", False),
+    ("pods-collateral-gloo", Cause.PYTHON_EXCEPTION, "worker-0", True),
+    ("pod-torchrun-without-record", Cause.PYTHON_EXCEPTION, "worker-0", True),
     ("pod-start-error", Cause.PROGRAM_MISSING, "worker-0", False),
     ("pod-run-container-error", Cause.PROGRAM_MISSING, "worker-0", False),
     ("pod-image-pull-no-route", Cause.IMAGE, "worker-0", True),
     ("pod-missing-secret", Cause.CONFIG, "master-0", False),
     ("pod-init-stuck", Cause.INIT, "master-0", True),
-    ("pod-crash-loop", Cause.CRASH_LOOP, "worker-0", False),
+    ("pod-crash-loop", Cause.CRASH_LOOP, "worker-0", True),
     ("pod-sidecar", Cause.SIDECAR, "master-0", False),
     ("pod-unschedulable-memory", Cause.UNSCHEDULABLE, "master-0", True),
     ("job-quota-memory", Cause.QUOTA, "worker-0", True),
@@ -66,9 +66,9 @@ EXPECTED = [
     ("pod-evicted-volume", Cause.EVICTED, "worker-0", False),
     ("pod-deleted", Cause.TERMINATED, "worker-0", True),
     ("job-deadline", Cause.DEADLINE, "master-0", False),
-    ("job-backoff", Cause.EXIT_CODE, "worker-0", False),
-    ("trainjob-failed-node", Cause.EXIT_CODE, "node-0-1", False),
-    ("trainjob-backoff", Cause.EXIT_CODE, "node-0-1", False),
+    ("job-backoff", Cause.EXIT_CODE, "worker-0", True),
+    ("trainjob-failed-node", Cause.EXIT_CODE, "node-0-1", True),
+    ("trainjob-backoff", Cause.EXIT_CODE, "node-0-1", True),
     ("trainjob-deadline", Cause.DEADLINE, "node-0-0", False),
     ("trainjob-quota", Cause.QUOTA, "node-0-1", True),
 ]

@@ -118,7 +118,7 @@ async def test_a_crash_loop_is_found_in_the_pods(lab: Lab) -> None:
 
     why = conclusion.diagnosis
     assert why is not None
-    assert (conclusion.outcome, why.cause, why.retryable) == (Outcome.FAILED, Cause.CRASH_LOOP, False)
+    assert (conclusion.outcome, why.cause, why.retryable) == (Outcome.FAILED, Cause.CRASH_LOOP, True)
     assert lab.lines.count("again") == 3
     with pytest.raises(Exception, match="not found"):
         await find_job(lab.backend, lab.namespace, submission.ref.name)

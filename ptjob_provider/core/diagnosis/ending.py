@@ -104,8 +104,8 @@ def _crash_loop(record: Record, limit: int | None, ranks: Mapping[str, int]) -> 
     if root is None:
         return Diagnosis.of(Cause.CRASH_LOOP, f"its containers were restarted {record.restarts} times")
     found = describe(record, root, suspects, ranks=ranks)
-    advice = f"{found.resolution.partition(';')[0]}; restarting it did not help"
-    return replace(found, cause=Cause.CRASH_LOOP, retryable=False, resolution=advice)
+    advice = f"{found.resolution.partition(';')[0]}; restarting it did not help{' so far' if found.retryable else ''}"
+    return replace(found, cause=Cause.CRASH_LOOP, resolution=advice)
 
 
 def _loops(record: Record, counts: Restarts, limit: int) -> bool:

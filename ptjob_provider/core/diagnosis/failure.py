@@ -215,6 +215,7 @@ def describe(
         summary=_summary(record, root, ranks, limit),
         resolution=resolution,
         retryable=retryable,
+        exception=root.finding.exception,
         replica=root.end.replica,
         collateral=_replicas(followers, ranks),
         also_failed=_replicas((one for one in others if one not in followers), ranks),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import code_sync
-from ptjob_provider.core.diagnosis import tail
+from ptjob_provider.core.diagnosis import hints, tail
 from ptjob_provider.core.diagnosis.verdict import ADVICE, Cause
 from ptjob_provider.core.recorder import is_program_missing
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from ptjob_provider.core.recorder import Termination
 
 _SIGNAL_BASE = 128
+_USAGE = 2
 _COMMAND_NOT_EXECUTABLE = 126
 _COMMAND_NOT_FOUND = 127
 _CODE_WORDS = {
-    2: " (usually wrong arguments)",
+    _USAGE: " (usually wrong arguments)",
     _COMMAND_NOT_EXECUTABLE: " (a command is not executable)",
     _COMMAND_NOT_FOUND: " (a command was not found)",
 }
@@ -37,13 +38,10 @@ _EVICTIONS = {
 _OWN_LIMIT = re.compile(r"exceeds the (?:total )?limit|exceeded its|usage of EmptyDir")
 _SEE_LOG = (
     "See the log for its exception (torchrun repeats it only where torch's `record` decorates the entry point); "
-    "a retry would fail the same way"
+    "a retry may help"
 )
 _UNREACHABLE = "See whether the pods can reach that server; a retry may help"
-_NO_GPU = (
-    "Ask for GPUs (gpus=), or say that there are none with backend_without_gpu='gloo' (--backend-without-gpu gloo), "
-    "which turns nccl into gloo; a retry would fail the same way"
-)
+_CORRECT_ARGS = "Correct args=; a retry would fail the same way"
 _LAST_LINE = 160
 
 
@@ -54,6 +52,7 @@ class Finding:
     Attributes:
         cause: for programs.
         did: completes "worker-0 …".
+        exception: its type, where an exception ended it.
         process: the rank of the process inside the pod that it is about; "" when it is the pod's own.
         detail: what the program, its runtime or its node said of it.
         is_vague: nothing tells this end from one that only follows another replica's.
@@ -63,6 +62,7 @@ class Finding:
 
     cause: Cause
     did: str
+    exception: str = ""
     process: str = ""
     detail: str = ""
     is_vague: bool = False
@@ -83,53 +83,6 @@ class Finding:
     def is_consequence(self) -> bool:
         """Whether an end like this usually follows from another replica's."""
         return self.cause in {Cause.CONNECTION_LOST, Cause.TERMINATED}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Hint:
-    """What an exception's text gives away.
-
-    Attributes:
-        in_chain: also when another exception followed from it.
-    """
-
-    pattern: re.Pattern[str]
-    cause: Cause = Cause.PYTHON_EXCEPTION
-    in_chain: bool = False
-    resolution: str = ""
-    retryable: bool | None = None
-
-
-_HINTS = (
-    _Hint(pattern=tail.NCCL_WITHOUT_GPU, in_chain=True, resolution=_NO_GPU),
-    _Hint(
-        pattern=re.compile(r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|HIP out of memory"),
-        cause=Cause.GPU_OUT_OF_MEMORY,
-        in_chain=True,
-    ),
-    _Hint(
-        pattern=re.compile(r"killed by signal: Bus error|raise your shared memory limit|/dev/shm|file </torch_\d+_"),
-        cause=Cause.SHARED_MEMORY,
-        in_chain=True,
-    ),
-    _Hint(
-        pattern=re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Killed"),
-        in_chain=True,
-        resolution="Raise memory= or use fewer data loader workers; a retry would fail the same way",
-    ),
-    _Hint(
-        pattern=re.compile(
-            r"^[\w.]*(?:Connection\w*Error|Connect\w*Timeout|ReadTimeout|TimeoutError|URLError|gaierror)\b"
-        ),
-        resolution="Look at the server that it could not reach; a retry may help",
-        retryable=True,
-    ),
-    _Hint(
-        pattern=re.compile(r"uncorrectable ECC error|GPU is lost|fallen off the bus|NVML: Unknown Error"),
-        resolution="The node's GPU is faulty; a retry may meet another node",
-        retryable=True,
-    ),
-)
 
 
 def find(end: Termination, lines: Sequence[str]) -> Finding:
@@ -198,7 +151,7 @@ def _process(root: tail.RootCause, lines: Sequence[str]) -> Finding:
     errors = (root.error,) if root.error else tail.python_errors(own)
     found = _exited(-code if code < 0 else 0, code, own, errors)
     if found.is_vague:  # whose line the last one is nobody knows: several processes write into one log
-        found = replace(found, detail="", resolution=_SEE_LOG, retryable=False)
+        found = replace(found, detail="", resolution=_SEE_LOG)
     return replace(found, process=root.rank)
 
 
@@ -219,39 +172,65 @@ def _exited(number: int, code: int, lines: Sequence[str], errors: Sequence[str])
     """
     did = _did(number, code)
     if number == signal.SIGKILL:
-        return Finding(cause=Cause.KILLED, did=did)
+        told = tail.clip(hints.memory_killer(lines), _LAST_LINE)
+        return Finding(cause=Cause.OUT_OF_MEMORY if told else Cause.KILLED, did=did, detail=told)
     own = [error for error in errors if not tail.is_connection_loss(error)]
     if own:
-        return _raised(did, own)
+        return _raised(did, own, errors)
     if number in STOPS:
         return Finding(cause=Cause.TERMINATED, did=did)
     lost = errors[-1] if errors else tail.logged_connection_loss(lines)
     if lost:
-        return Finding(cause=Cause.CONNECTION_LOST, did=did, detail=lost)
+        exception = tail.type_of(lost) if errors else ""
+        return Finding(cause=Cause.CONNECTION_LOST, did=did, detail=lost, exception=exception)
     return _silent(did, number, code, lines)
 
 
-def _raised(did: str, errors: Sequence[str]) -> Finding:
+def _raised(did: str, own: Sequence[str], errors: Sequence[str]) -> Finding:
     """Read the exceptions that are the program's own: what a hint knows, else the last of the chain."""
-    for hint in _HINTS:
-        told = next((one for one in reversed(errors) if hint.pattern.search(one)), None)
-        if told and (hint.in_chain or told == errors[-1]):
-            return Finding(cause=hint.cause, did=did, detail=told, resolution=hint.resolution, retryable=hint.retryable)
-    return Finding(cause=Cause.PYTHON_EXCEPTION, did=did, detail=errors[-1])
+    hint, told = hints.hint_of(own, before=errors[: errors.index(own[0])])
+    return Finding(
+        cause=hint.cause,
+        did=did,
+        detail=told,
+        exception=tail.type_of(told),
+        resolution=hint.resolution,
+        retryable=hint.retryable,
+    )
 
 
 def _silent(did: str, number: int, code: int, lines: Sequence[str]) -> Finding:
     """Read an end without an exception; what the program said last is quoted, for what it is worth."""
     stated, last = tail.stated_error(lines), tail.clip(lines[-1], _LAST_LINE) if lines else ""
-    detail = stated or (f"its last line is “{last}”" if last else "")
+    cause = _cause_of(number, code)
+    found = Finding(
+        cause=cause,
+        did=did,
+        detail=stated or (f"its last line is “{last}”" if last else ""),
+        is_vague=not stated and (cause is Cause.CRASHED or (cause is Cause.EXIT_CODE and code == 1)),
+    )
+    if code == _USAGE and tail.tells_usage(lines):
+        found = replace(found, resolution=_CORRECT_ARGS, retryable=False)
+    known = hints.hint_in(lines)
+    if known is None:
+        return found
+    hint, told = known
+    return replace(
+        found,
+        cause=cause if hint.cause is Cause.PYTHON_EXCEPTION else hint.cause,
+        detail=stated or tail.clip(told),
+        is_vague=False,
+        resolution=hint.resolution,
+        retryable=hint.retryable,
+    )
+
+
+def _cause_of(number: int, code: int) -> Cause:
     if number == signal.SIGBUS:
-        return Finding(cause=Cause.SHARED_MEMORY, did=did, detail=detail)
+        return Cause.SHARED_MEMORY
     if number:
-        return Finding(cause=Cause.CRASHED, did=did, detail=detail, is_vague=not stated)
-    if code in {_COMMAND_NOT_EXECUTABLE, _COMMAND_NOT_FOUND}:
-        return Finding(cause=Cause.PROGRAM_MISSING, did=did, detail=detail)
-    advice = _NO_GPU if tail.NCCL_WITHOUT_GPU.search(stated) else ""
-    return Finding(cause=Cause.EXIT_CODE, did=did, detail=detail, is_vague=not stated and code == 1, resolution=advice)
+        return Cause.CRASHED
+    return Cause.PROGRAM_MISSING if code in {_COMMAND_NOT_EXECUTABLE, _COMMAND_NOT_FOUND} else Cause.EXIT_CODE
 
 
 def _did(number: int, code: int) -> str:

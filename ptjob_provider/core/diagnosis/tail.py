@@ -27,6 +27,7 @@ _PULL = re.compile(
     r'(?:failed to \w+ \w+ "[^"]*": )?(?:(?P=image): )?'
 )
 _MOUNT = re.compile(r" Mounting command: .* Output: (?:mount: /\S+: )?")
+_USAGE = re.compile(r"^[Uu]sage: ")
 _USAGE_ERROR = re.compile(r"^\S.*: error: .+")
 _WHAT = re.compile(r"^\s*what\(\):\s+(.+)")
 _ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\):")
@@ -45,6 +46,8 @@ NCCL_WITHOUT_GPU = re.compile(
     re.IGNORECASE,
 )
 """NCCL found no GPU, or this PyTorch has no NCCL, as one for CPUs."""
+NCCL_MISUSED = re.compile(r"ncclInvalid(?:Usage|Argument)|, invalid (?:usage|argument), NCCL|Duplicate GPU detected")
+"""The program asked NCCL for what cannot be, such as two ranks on one GPU."""
 _DISTRIBUTED = re.compile(r"torch[./]distributed|c10d|gloo|nccl|TCPStore|ProcessGroup|elastic", re.IGNORECASE)
 
 
@@ -74,9 +77,9 @@ def python_errors(lines: Sequence[str]) -> tuple[str, ...]:
     A chain of exceptions gives several; the last one is the one that ended the program. What torchrun raises about its
     children is left out, and so is what only says that the process was told to stop.
     """
-    plain = [_RANK_PREFIX.sub("", line) for line in lines]
+    plain = unmarked(lines)
     found = [*_from_error_file(plain), *_after_frames(plain)] or list(_named(plain))
-    return tuple(clip(error) for error in found if not _type_of(error).endswith(_WRAPPERS))
+    return tuple(clip(error) for error in found if not type_of(error).endswith(_WRAPPERS))
 
 
 def torchrun_root(lines: Sequence[str]) -> RootCause | None:
@@ -117,14 +120,31 @@ def stated_error(lines: Sequence[str]) -> str:
     return ""
 
 
+def unmarked(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the lines without the mark of their process (`[rank3]: …`)."""
+    return tuple(_RANK_PREFIX.sub("", line) for line in lines)
+
+
+def tells_usage(lines: Sequence[str]) -> bool:
+    """Whether a program said how it is called, as argparse and click do when they refuse the arguments."""
+    return any(_USAGE.match(line) or _USAGE_ERROR.match(line) for line in lines)
+
+
+def type_of(error: str) -> str:
+    """Return the exception's type as Python prints it; "" where the text names none."""
+    name = error.partition(":")[0]
+    return name if _ERROR.match(name) else ""
+
+
 def is_connection_loss(error: str) -> bool:
     """Whether an exception only says that another replica could not be reached any more."""
-    return bool(_CONNECTION.search(error)) and not NCCL_WITHOUT_GPU.search(error)
+    is_own = NCCL_WITHOUT_GPU.search(error) or NCCL_MISUSED.search(error)
+    return bool(_CONNECTION.search(error)) and not is_own
 
 
 def logged_connection_loss(lines: Sequence[str]) -> str:
     """Return the line that shows one where no exception does, else "": NCCL's watchdog logs and aborts the process."""
-    found = (line for line in lines if _CONNECTION.search(line) and _DISTRIBUTED.search(line))
+    found = (line for line in lines if is_connection_loss(line) and _DISTRIBUTED.search(line))
     return clip(_RANK_PREFIX.sub("", next(found, "")))
 
 
@@ -142,10 +162,6 @@ def clip(text: str, limit: int = _MAX_TEXT) -> str:
 
 def _before_agent(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(itertools.takewhile(lambda line: not _AGENT.search(line), lines))
-
-
-def _type_of(error: str) -> str:
-    return error.partition(":")[0]
 
 
 def _after_frames(lines: Sequence[str]) -> Iterator[str]:

@@ -2,16 +2,16 @@
 
 cause               retry   because
 -----------------   -----   -------------------------------------------------------------------------
-python_exception    no      the same code raises the same exception on the same data; yes when it says that a
-                            server could not be reached or that the GPU is faulty
-exit_code           no      the program decided to fail
+python_exception    both    no when it is on the list of `hints`: errors of code, image, settings and names that
+                            are there again the next time; else yes, for it may have come from anywhere
+exit_code           both    no when the program says how it is called, or its last lines are on that list; else yes
 program_missing     no      the image does not change between two tries
 out_of_memory       no      the same batch needs the same memory against the same limit
-gpu_out_of_memory   no      likewise
+gpu_out_of_memory   both    likewise; yes when another process held most of the GPU
 shared_memory       no      /dev/shm is as small the next time
-crashed             no      a segmentation fault or an abort is the program's own
-crash_loop          no      it was tried again several times already
-backoff_limit       no      likewise, and nobody saw why
+crashed             yes     a segmentation fault or an abort may be a race, a node's driver or its hardware
+crash_loop          both    as the failure that it repeats
+backoff_limit       yes     nobody saw why
 killed              yes     SIGKILL comes from outside: a person, a node's memory killer, a lost parent
 terminated          yes     so does SIGTERM: a drained node, a stopped machine
 evicted             yes     another node, or a better moment; no when the pod exceeds a limit of its own
@@ -101,15 +101,15 @@ _RESUMES = "a retry goes on from the last checkpoint if the code loads one"
 _SAME = "a retry would fail the same way"
 
 ADVICE: Mapping[Cause, tuple[str, bool]] = {
-    Cause.PYTHON_EXCEPTION: (f"Fix the training code; {_SAME}", False),
-    Cause.EXIT_CODE: (f"See its log; {_SAME}", False),
+    Cause.PYTHON_EXCEPTION: ("Look at the exception and where it was raised; a retry may help", True),
+    Cause.EXIT_CODE: ("See its log; a retry may help", True),
     Cause.PROGRAM_MISSING: (f"Correct command or image; {_SAME}", False),
     Cause.OUT_OF_MEMORY: (f"Raise memory= or use less (batch size, data loader workers); {_SAME}", False),
     Cause.GPU_OUT_OF_MEMORY: (f"Make the batch or the model smaller, or ask for larger GPUs; {_SAME}", False),
     Cause.SHARED_MEMORY: (f"Raise shared_memory= or use fewer data loader workers; {_SAME}", False),
-    Cause.CRASHED: (f"Look for a native library that does not fit the image or the GPU; {_SAME}", False),
-    Cause.CRASH_LOOP: ("Fix the program; restarting it did not help", False),
-    Cause.BACKOFF_LIMIT: ("See the log; restarting it did not help", False),
+    Cause.CRASHED: ("Look for a native library that does not fit the image or the GPU; a retry may help", True),
+    Cause.CRASH_LOOP: ("Look at the program; restarting it did not help so far", True),
+    Cause.BACKOFF_LIMIT: ("See the log; restarting it did not help so far", True),
     Cause.KILLED: (f"See whether the node ran out of memory or somebody killed it; {_RESUMES}", True),
     Cause.TERMINATED: (f"Something outside the job stopped it; {_RESUMES}", True),
     Cause.EVICTED: (f"The node had to be freed, the code is not at fault; {_RESUMES}", True),
@@ -151,6 +151,7 @@ class Diagnosis:
         summary: what was seen, without the job's name: which replica, its rank, what happened to it.
         resolution: what to do next.
         retryable: whether the same job may succeed the next time.
+        exception: the type of the exception that ended it, as Python prints it; "" when it was none.
         replica: the pod that failed first; "" when it was none.
         collateral: pods that ended because that one did.
         also_failed: pods that failed as well, for reasons of their own.
@@ -162,6 +163,7 @@ class Diagnosis:
     summary: str
     resolution: str
     retryable: bool
+    exception: str = ""
     replica: str = ""
     collateral: tuple[str, ...] = ()
     also_failed: tuple[str, ...] = ()

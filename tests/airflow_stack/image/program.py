@@ -78,7 +78,7 @@ def raise_on(rank: str) -> None:
     """Raise on one rank; the others wait until they are stopped."""
     if int(rank) == RANK:
         say("about to fail")
-        raise ValueError("loss is nan at step 17")
+        raise NameError("name 'optimiser' is not defined")
     time.sleep(3600)
 
 
