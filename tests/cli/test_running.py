@@ -75,13 +75,16 @@ def test_a_run_shows_the_log_and_ends_as_the_job_ends(machine: Machine, words: l
     assert told["owner"].keys() == {"submitted_by", "submission"}
 
 
-def test_a_failed_run_says_why_and_fails(machine: Machine) -> None:
-    """The same words that an Airflow task ends with."""
-    result = machine.ptjob("run", "--name", "bad", "--image", "none", "python", "-c", LOSES)
+@pytest.mark.parametrize(("error", "code"), [("ValueError", 75), ("NameError", 1)])
+def test_a_failed_run_says_why_and_whether_another_try_may_help(machine: Machine, error: str, code: int) -> None:
+    """The same words that an Airflow task ends with, and the verdict that it is retried by."""
+    program = LOSES.replace("ValueError", error)
 
-    assert result.exit_code == 1
+    result = machine.ptjob("run", "--name", "bad", "--image", "none", "python", "-c", program)
+
+    assert result.exit_code == code
     assert "so far" in result.stdout
-    assert "default/bad failed: master-0 (rank 0) exited with code 1: ValueError: loss is nan." in result.stderr
+    assert f"default/bad failed: master-0 (rank 0) exited with code 1: {error}: loss is nan." in result.stderr
 
 
 def test_a_missing_output_fails_a_run(machine: Machine) -> None:
@@ -352,7 +355,7 @@ def test_following_a_job_of_somebody_else_changes_nothing(machine: Machine) -> N
 
     result = machine.ptjob("follow", name)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 75
     assert "ValueError: loss is nan" in result.stderr
     assert "ptjob-provider/diagnosis" not in annotations(machine, name)
 
@@ -363,7 +366,7 @@ def test_an_adopted_job_is_treated_as_ones_own(machine: Machine) -> None:
 
     result = machine.ptjob("follow", "--adopt", name)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 75
     assert "ptjob-provider/diagnosis" in annotations(machine, name)
 
 
@@ -376,7 +379,7 @@ def test_an_interrupt_deletes_only_what_is_adopted_or_ones_own(machine: Machine)
 
     assert refused.exit_code == 2
     assert f"--delete-on-interrupt would delete default/{theirs}, which something else made; --adopt" in refused.output
-    assert adopted.exit_code == 1
+    assert adopted.exit_code == 75
     assert "ValueError: loss is nan" in adopted.stderr
 
 
