@@ -68,7 +68,7 @@ class TestFinding:
         [
             ("requests.exceptions.ConnectTimeout: no answer", Cause.PYTHON_EXCEPTION, True),
             ("RuntimeError: CUDA error: uncorrectable ECC error encountered", Cause.PYTHON_EXCEPTION, True),
-            ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ", Cause.PYTHON_EXCEPTION, False),
+            ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ", Cause.PYTHON_EXCEPTION, True),
             ("RuntimeError: unable to write to file </torch_1_2>", Cause.SHARED_MEMORY, False),
         ],
     )

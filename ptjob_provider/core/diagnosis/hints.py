@@ -107,8 +107,11 @@ _NO_GPU = Hint(
     resolution="Ask for GPUs (gpus=), or say that there are none with backend_without_gpu='gloo' "
     f"(--backend-without-gpu gloo), which turns nccl into gloo; {_SAME}",
 )
-_DIED_OF_MEMORY = _hopeless(
-    "Raise memory= or use fewer data loader workers", r"DataLoader worker \(pid \d+\) is killed by signal: Killed"
+_KILLED_LOADER = Hint(  # for want of memory, mostly; then the kubelet says OOMKilled of the whole container
+    pattern=re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Killed"),
+    in_chain=True,
+    resolution="Raise memory= or use fewer data loader workers if it happens again; a retry may help",
+    retryable=True,
 )
 _ARGUMENTS = _hopeless(
     "Correct args=",
@@ -145,7 +148,7 @@ _PROGRAM_MISSING = Hint(
     pattern=re.compile(r"^\S*python[\d.]*: (?:can't open file|No module named|can't find '__main__')"),
     cause=Cause.PROGRAM_MISSING,
 )
-_SURE = (_NO_GPU, _SHARED_MEMORY, replace(_DIED_OF_MEMORY, in_chain=True))
+_SURE = (_NO_GPU, _SHARED_MEMORY, _KILLED_LOADER)
 """Known by words so much their own that no doubt around them counts."""
 _HOPELESS = (
     _OUT_OF_MEMORY,
