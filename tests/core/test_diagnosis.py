@@ -243,6 +243,16 @@ class TestRoot:
             f"{MASTER} (rank 0) did not start, and {WORKER} (rank 1) gave up waiting for it: {reason}: so it is"
         )
 
+    def test_a_master_that_runs_is_not_said_to_have_kept_a_worker_waiting(self) -> None:
+        """Its init container then failed to find it by its name, which is another trouble."""
+        gave_up = end(WORKER, 1, container="init-pytorch", kind=ContainerKind.INIT)
+
+        unseen = diagnose(record_of(gave_up), FAILED, ranks=RANKS)
+        runs = diagnose(replace(record_of(gave_up), running=(MASTER,)), FAILED, ranks=RANKS)
+
+        assert (unseen.cause, "gave up waiting for the master" in unseen.summary) == (Cause.START_TIMEOUT, True)
+        assert (runs.cause, "init container init-pytorch exited with code 1" in runs.summary) == (Cause.INIT, True)
+
     def test_an_init_container_of_the_jobs_own_fails_for_itself(self) -> None:
         """It does not wait for the master."""
         fetch = end(WORKER, 4, container="fetch", kind=ContainerKind.INIT)
