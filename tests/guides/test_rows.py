@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from guide_pages import DOCS
+from rows import each_row
 
 ROOT = DOCS.parent
 ROWS = [*(f"A{n}" for n in range(1, 20)), *(f"T{n}" for n in range(1, 8)), *(f"K{n}" for n in range(1, 17))]
@@ -61,18 +62,13 @@ def test_every_row_is_there_once() -> None:
     assert all(NAMED.values())
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: str(row[0]))
+@each_row("row", TABLE)
 def test_a_row_is_proved_where_it_says_that_it_works(row: list[str], places: dict[str, set[str]]) -> None:
     """Each of its tests runs on something real, and together they run in all its places."""
     tests = NAMED[row[0]]
 
     assert [name for name in tests if not places[name]] == []
     assert {place.strip() for place in row[3].split(",")} <= set().union(*(places[name] for name in tests))
-
-
-def test_a_test_that_runs_nowhere_is_found() -> None:
-    """A function of values proves no row."""
-    assert place_of("tests/guides/test_rows.py::test_every_row_is_there_once", [], cluster=False) == set()
 
 
 def test_every_promise_of_the_security_page_has_tests_that_are_there() -> None:
