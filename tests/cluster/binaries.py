@@ -80,7 +80,7 @@ METRICS_SERVER = Family(name="metrics-server", estimate=120)
 FAMILIES = (PAUSE, ETCD, KUBERNETES, COREDNS, TRAINING_OPERATOR, TRAINER)
 """What a cluster runs."""
 
-S3_SERVER = Family(name="versitygw", estimate=60)
+S3_SERVER = Family(name="versitygw", estimate=80)
 """The S3 server of tests that need no cluster (`tests/s3_server.py`)."""
 
 ARENA = Family(name="arena", estimate=180)
