@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
+DATABASE = "airflow.db"
+"""Where Airflow has its SQLite unless it is told otherwise, below its home."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Home:
 
 
 def make_home(root: Path, *, python: Path = Path(sys.executable), **more: str) -> Home:
-    """Migrate the database of a new home whose jobs are processes of this machine; with further variables.
+    """Make a home with a migrated database, whose jobs are processes of this machine; with further variables.
 
     Args:
         root: the home, which is not there yet.
@@ -65,5 +70,16 @@ def make_home(root: Path, *, python: Path = Path(sys.executable), **more: str) -
         "SEEN": str(root / "seen"),
         **more,
     }
-    subprocess.run([python.with_name("airflow"), "db", "migrate"], cwd=root, env=env, check=True, capture_output=True)
+    shutil.copyfile(_migrated(), root / DATABASE)
     return Home(root, env, python)
+
+
+@cache
+def _migrated() -> Path:
+    """Return a database that was migrated once for all homes of this process."""
+    root = Path(tempfile.mkdtemp(prefix="airflow-migrated-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    command = [Path(sys.executable).with_name("airflow"), "db", "migrate"]
+    subprocess.run(command, cwd=root, env=env | {"AIRFLOW_HOME": str(root)}, check=True, capture_output=True)
+    return root / DATABASE

@@ -63,10 +63,6 @@ class World:
         container = container or (kinds.kind_of(self.job).CONTAINER if self.job else "")
         return any(one["name"] == container and one["state"].get("running") for one in self.statuses(replica))
 
-    def has_event(self, reason: str, count: int = 1) -> bool:
-        """Whether events of this reason came, at least so often."""
-        return sum(one.get("count") or 1 for one in self.events.values() if one.get("reason") == reason) >= count
-
     def restarts(self) -> int:
         """How often the kubelet has started containers again, all pods together."""
         return sum(one["restartCount"] for one in self.statuses())
