@@ -116,21 +116,35 @@ _EVENT: Any = {
 }
 """The fields of pods and events that the package reads; a set or None keeps all that is below a name."""
 
+_CONDITIONS = {"PodScheduled", "DisruptionTarget"}
+_UNREAD = {
+    *("SuccessfulCreateService", "SuccessfulDeleteService", "ExitedWithCode", "Scheduled", "Killing"),
+    *("PyTorchJobFailed", "PyTorchJobSucceeded", "PyTorchJobRestarting", "PyTorchJobSuspended"),
+}
+"""The pods' conditions that are read, and the reasons of events that are not."""
+
 
 def reduced(story: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the story with those fields of status, pods and events that are read, and only the controllers' labels."""
+    """Return the story with what is read of status, pods and events, and only the controllers' labels."""
     job, looks = dict(story["job"]), [dict(look) for look in story["seen"]]
     for told in (job, *looks):
         if "status" in told:
             told["status"] = _without(told["status"], {"replicaStatuses", "lastUpdateTime"})
     for look in looks:
-        for key, fields in (("pods", _POD), ("events", _EVENT)):
-            if key in look:
-                look[key] = _kept(look[key], fields)
-        for pod in look.get("pods", ()):
-            labels = pod["metadata"].get("labels", {})
-            pod["metadata"]["labels"] = {name: labels[name] for name in labels if _is_a_controllers(name)}
+        if "pods" in look:
+            look["pods"] = [_pod(each) for each in look["pods"]]
+        if told := [each for each in _kept(look.pop("events", []), _EVENT) if each["reason"] not in _UNREAD]:
+            look["events"] = told
     return {**story, "job": job, "seen": looks}
+
+
+def _pod(found: Any) -> Any:
+    pod = _kept(found, _POD)
+    labels, conditions = pod["metadata"].get("labels", {}), pod["status"].pop("conditions", [])
+    pod["metadata"]["labels"] = {name: labels[name] for name in labels if _is_a_controllers(name)}
+    if read := [each for each in conditions if each["type"] in _CONDITIONS]:
+        pod["status"]["conditions"] = read
+    return pod
 
 
 def _kept(found: Any, fields: Any) -> Any:
