@@ -94,6 +94,20 @@ class TestFinding:
 
         assert (found.retryable, found.exception) == (True, "NameError")
 
+    @pytest.mark.parametrize(
+        ("error", "retryable"),
+        [
+            ("AssertionError: \nThe NVIDIA driver on your system is too old (found version 10010).", False),
+            ("AssertionError: \n\nThe NVIDIA driver on your system is too old (found version 10010).", True),
+            ("ConfigError: no configuration\nConnectionError('the server is away')", True),
+        ],
+    )
+    def test_the_further_lines_of_an_exception_tell_as_well(self, error: str, *, retryable: bool) -> None:
+        """What comes after an empty line is not its text any more."""
+        found = judged(end(message=VALUE_ERROR.replace("ValueError: bad batch", error)))
+
+        assert found.retryable is retryable
+
     def test_what_a_launcher_says_of_its_child_hides_nothing(self) -> None:
         """`accelerate launch` and its like raise an exception of their own after the program's."""
         launcher = "subprocess.CalledProcessError: Command '['/usr/bin/python', 'train.py']' returned exit status 1."

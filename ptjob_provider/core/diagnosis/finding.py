@@ -176,7 +176,7 @@ def _exited(number: int, code: int, lines: Sequence[str], errors: Sequence[str])
         return Finding(cause=Cause.OUT_OF_MEMORY if told else Cause.KILLED, did=did, detail=told)
     own = [error for error in errors if not tail.is_connection_loss(error)]
     if own:
-        return _raised(did, own, errors)
+        return _raised(did, own, errors, lines)
     if number in STOPS:
         return Finding(cause=Cause.TERMINATED, did=did)
     lost = errors[-1] if errors else tail.logged_connection_loss(lines)
@@ -186,9 +186,10 @@ def _exited(number: int, code: int, lines: Sequence[str], errors: Sequence[str])
     return _silent(did, number, code, lines)
 
 
-def _raised(did: str, own: Sequence[str], errors: Sequence[str]) -> Finding:
+def _raised(did: str, own: Sequence[str], errors: Sequence[str], lines: Sequence[str]) -> Finding:
     """Read the exceptions that are the program's own: what a hint knows, else the last of the chain."""
-    hint, told = hints.hint_of(own, before=errors[: errors.index(own[0])])
+    rest = tail.rest_of(own[-1], lines)
+    hint, told = hints.hint_of(own, before=errors[: errors.index(own[0])], rest=rest)
     return Finding(
         cause=hint.cause,
         did=did,

@@ -51,7 +51,8 @@ def _hopeless(advice: str, *patterns: str) -> Hint:
 
 _CODE = _hopeless(
     "Fix the training code",
-    _types("SyntaxError", "IndentationError", "TabError", "NameError", "NotImplementedError"),
+    _types("SyntaxError", "IndentationError", "TabError", "NameError", "UnboundLocalError"),
+    _types("NotImplementedError", "RecursionError", "PicklingError"),
     _types("AttributeError", "TypeError", "IsADirectoryError", "NotADirectoryError"),
     # torch on shapes, …
     r"shapes cannot be multiplied|size mismatch(?:,| for)|must match the size of tensor|is invalid for input of size",
@@ -59,14 +60,16 @@ _CODE = _hopeless(
     r"Expected input batch_size|different to the input size|Expected \d(?:D|-dimensional) |[Ii]ncompatible shapes",
     r"could not be broadcast|could not broadcast|expanded size of the tensor|more than 1 value per channel",
     r"index out of range in self|Target \S+ is out of bounds|Dimension out of range|device-side assert triggered",
-    r"greater than actual input size",
+    r"greater than actual input size|view size is not compatible|inhomogeneous shape",
     # … on types and devices, …
     r"Expected all tensors to be on the same device|Expected object of|expected (?:scalar type|m1 and m2)",
     r"type .* should be the same|must have the same dtype|not implemented for '\w+'|Found dtype .* but expected",
+    r"expected (?:it|them) to be on (?:GPU|CPU)|CUDA error: invalid configuration argument",
     # … on the graph, and on processes.
     r"does not require grad|modified by an inplace operation|backward through the graph a second time",
     r"leaf Variable that requires grad|Expected to have finished reduction|Expected to mark a variable ready only once",
-    r"unscale FP16 gradients|Cannot re-initialize CUDA in forked|process group (?:has not been|is not) initialized",
+    r"unscale FP16 gradients|Cannot re-initialize CUDA in forked|start a new process before",
+    r"process group (?:has not been|is not) initialized",
 )
 _IMAGE = _hopeless(
     "Correct the image or what it has installed",
@@ -75,21 +78,25 @@ _IMAGE = _hopeless(
     r"binary incompatibility|operator \S+ does not exist|compiled with different CUDA|Torch not compiled with CUDA",
     r"does not recognize this architecture|Weights only load failed|mismatches the version",
     r"is not currently imported|no longer supported|Ninja is required|CUDA_HOME environment variable is not set",
+    r"Numpy is not available",
 )
 _GPU = _hopeless(
     "Have the job's GPUs and the image's PyTorch fit each other",
     r"no kernel image is available|invalid device (?:ordinal|function)|unsupported toolchain",
-    r"CUDA driver version is insufficient|driver on your system is too old|Invalid device id",
+    r"CUDA driver version is insufficient|driver on your system is too old|Invalid device id|device < num_gpus",
     r"doesn't support bf16|only supports .* GPUs",
 )
 _SETTINGS = _hopeless(
     "Correct the training's settings",
     _types(r"\w*[Cc]onfig\w*(?:Error|Exception)", r"\w*ValidationError", "UsageError", "BadParameter"),
-    r"^(?:omegaconf|hydra|yaml)\.(?!\S*Instantiation)[\w.]+(?::|$)|api_key not configured",
-    r"^KeyError: '[A-Z][A-Z0-9_]{2,}'|environment variable \S+ expected",
+    r"^(?:omegaconf|hydra|yaml|configparser|tomllib|argparse|jsonargparse)\.(?!\S*Instantiation)[\w.]+(?::|$)",
+    r"api_key not configured|^KeyError: '[A-Z][A-Z0-9_]{2,}'|environment variable \S+ expected",
     r"(?:should|must) be one of|not found\. Available|Target modules .* not found",
     r"(?:Unknown|Unrecognized|Unsupported) (?:model|configuration|split|optimizer|dataset|architecture)\b",
-    r"Check batch related parameters|not used by the HfArgumentParser|Could not override '|Unknown command line flag",
+    r"^ValueError: .*(?i:deepspeed).config|Check batch related parameters|not used by the (?:model|HfArgumentParser)",
+    r"^ValueError: `?--\w|^ValueError: .*[Pp]lease (?:specify|pass|set|provide|choose|pick) ",
+    r"^FileNotFoundError: .*: '(?!/)[^']+\.(?:ya?ml|cfg|ini|toml|py|sh)'$",
+    r"Could not override '|Unknown command line flag",
 )
 _CHECKPOINT = _hopeless(
     "Give a checkpoint that fits the model", r"Error\(s\) in loading state_dict|loaded state dict|invalid load key, 'v'"
@@ -99,7 +106,7 @@ _HUB = _hopeless(
     _types("RepositoryNotFoundError", "GatedRepoError", "RevisionNotFoundError", "EntryNotFoundError"),
     _types("DatasetNotFoundError", "RemoteEntryNotFoundError", "DisabledRepoError"),
     r"not a valid model identifier|access a gated repo|does not appear to have a file named",
-    r"40[14] Client Error.*//(?:huggingface\.co|hf\.co)/|NoSuchBucket|InvalidAccessKeyId",
+    r"40[134] Client Error.*//(?:huggingface\.co|hf\.co)/|doesn't exist on the Hub|NoSuchBucket|InvalidAccessKeyId",
 )
 _NO_GPU = Hint(
     pattern=NCCL_WITHOUT_GPU,
@@ -188,6 +195,7 @@ _PASSING = re.compile(
     # by its type and a text alone; for the types of many HTTP clients that is a TypeError (pytorch #30147)
     r"|NoneType|'\w*(?:Response|Error|Exception)' object|__init__\(\) missing"
 )
+_NO_HINT = Hint(pattern=re.compile(r"$^"), retryable=None)
 _LAUNCHER = re.compile(r"^(?:[\w.]+\.)?CalledProcessError: Command '\['[^']*python[\d.]*', (?!'-m', 'pip')")
 _SIZE = r"([\d.]+) ([KMG])iB"
 _TRIED = re.compile(rf"Tried to allocate {_SIZE}")
@@ -196,20 +204,22 @@ _HELD = re.compile(rf"this process has {_SIZE}|{_SIZE} already allocated|allocat
 _KIB = {"K": 1, "M": 1024, "G": 1024**2}
 
 
-def hint_of(errors: Sequence[str], *, before: Sequence[str] = ()) -> tuple[Hint, str]:
+def hint_of(errors: Sequence[str], *, before: Sequence[str], rest: Sequence[str]) -> tuple[Hint, str]:
     """Return what the exceptions give away, and the one that does; the last of them if none gives anything away.
 
     Args:
         errors: the program's own, one at least, in their order.
         before: those that came before them and only speak of another replica.
+        rest: further lines of the last one's text.
     """
     own = [error for error in errors if not _LAUNCHER.search(error)] or list(errors)
-    is_in_doubt = any(_PASSING.search(error) for error in (*before, *own))
+    is_in_doubt = any(_PASSING.search(error) for error in (*before, *own, *rest))
     for hint in (*_SURE, *(() if is_in_doubt else _HOPELESS), _SERVER, _FAULTY_GPU):
         told = next((one for one in reversed(own) if hint.pattern.search(one)), None)
         if told and (hint.in_chain or told == own[-1]):
             return _unless_held(hint, told), told
-    return Hint(pattern=_PASSING, retryable=None), errors[-1]
+    hint, _ = hint_in(rest) or (_NO_HINT, "")
+    return hint, errors[-1]
 
 
 def hint_in(lines: Sequence[str]) -> tuple[Hint, str] | None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _MAX_TEXT = 300
+_MAX_REST = 10
 _RANK_PREFIX = re.compile(r"^(?:\[[a-z_]+(\d+)\]:\s?)+")  # `[rank1]: ` of torch >= 2.3, `[default1]:` of torchrun --tee
 _FRAME = re.compile(r'^\s+File ".*", line \d+')
 _ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::\s?(?P<text>.*))?$")
@@ -80,6 +81,13 @@ def python_errors(lines: Sequence[str]) -> tuple[str, ...]:
     plain = unmarked(lines)
     found = [*_from_error_file(plain), *_after_frames(plain)] or list(_named(plain))
     return tuple(clip(error) for error in found if not type_of(error).endswith(_WRAPPERS))
+
+
+def rest_of(error: str, lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the further lines of an exception's text, up to an empty line: the first may be empty, or a headline."""
+    plain = unmarked(lines)
+    start = next((number for number in reversed(range(len(plain))) if clip(plain[number]) == error), len(plain))
+    return tuple(itertools.takewhile(bool, plain[start + 1 : start + 1 + _MAX_REST]))
 
 
 def torchrun_root(lines: Sequence[str]) -> RootCause | None:
