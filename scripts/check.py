@@ -97,7 +97,15 @@ GROUPS = {
         f"{BACKEND}/test_trainjob_outputs.py",
     ),
     "second-cluster": ("tests/cluster", f"{BACKEND}/test_crashes.py", f"{BACKEND}/test_hardened.py"),
-    "demos": ("tests/demo", "tests/retraining", "tests/examples", "tests/digits", "tests/guides/test_from_arena.py"),
+    "demos": (
+        "tests/demo",
+        "tests/retraining",
+        "tests/examples",
+        "tests/digits",
+        "tests/guides/test_from_arena.py",
+        "tests/guides/test_from_pytorch_operator.py",
+        "tests/guides/test_from_t9k.py",
+    ),
     "arrival": WITH_S3,
     "images": ("tests/docker", "tests/wheel", f"{KFP_ON_CLUSTER}/test_image.py"),
     "faults": ("tests/faults", f"{KFP_ON_CLUSTER}/test_strikes.py"),
@@ -345,7 +353,7 @@ def group_steps(group: str, builds: Builds) -> list[tuple[str, Step]]:
         marked = (*ON_CLUSTER, *MEASURED)
         contract = _group(group, *CORE, *ADAPTERS, options=marked, measures="contract", needs=images)
         on_cluster = _group(group, BACKEND, options=MEASURED, measures="backend", needs=images)
-        return [("machine", contract), ("stack", on_cluster)]  # the cluster lane is busy with the gate
+        return [("machine", contract), ("cluster", on_cluster)]
     if group == "pipelines":
         on_cluster = _group(group, KFP_ON_CLUSTER, command=PYTEST_KFP, needs=images)
         trains = _group(group, *KFP_TRAINS, command=PYTEST_KFP)
