@@ -71,7 +71,7 @@ class SensedReplacement(AirflowFailException):
 
 @dataclass(kw_only=True)
 class Told:
-    """What is known of the job if the try fails.
+    """Holds what is known of the job if the try fails.
 
     Attributes:
         attempt: which of the task's jobs it is; None: none is known yet.

@@ -1,4 +1,4 @@
-"""What a field's flag says in `--help`: the first sentence that stands under the field in the source, and its default.
+"""Help of a field's flag: the first sentence that stands under the field in the source, and its default.
 
 The short help has the flags of `COMMON` in words of their own.
 """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="Callable[..., Any]")
 
 _ASKED, _KIND, _EVERYWHERE = (f"ptjob_provider.{what}" for what in ("asked", "kind", "everywhere"))
-"""Where a command's context keeps what its own options say of where to look."""
+"""Key of a command's context for what its own options say of where to look."""
 
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 SPAN_RULE = "a span such as 90s, 10m, 2h or 1d12h"

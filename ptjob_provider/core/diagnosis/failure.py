@@ -56,7 +56,7 @@ class Suspect:
 
     @property
     def was_only_stopped(self) -> bool:
-        """Whether it has no reason of its own, as a replica that is stopped because rank 0 has ended."""
+        """Tell whether it has no reason of its own, as a replica that is stopped because rank 0 has ended."""
         return not self.end.disruption and (self._was_stopped or signal_of(self.end) in STOPS)
 
     @property
@@ -143,7 +143,7 @@ def _removed(removed: Removal, record: Record, suspects: Sequence[Suspect], rank
 
 
 def lacks_reason(record: Record) -> bool:
-    """Whether a replica gave up waiting for the master, and nobody has seen what kept that from starting."""
+    """Tell whether a replica gave up waiting for the master, and nobody has seen what kept that from starting."""
     return not record.held_up and any(end.failed and end.container == WAITS_FOR_MASTER for end in record.terminations)
 
 

@@ -59,7 +59,7 @@ def _cause_of(wait: Waiting) -> Cause:
 
 
 def is_image_gone(reason: str, message: str) -> bool:
-    """Whether a container waits for an image that no further try can pull, such as one that is not there."""
+    """Tell whether a container waits for an image that no further try can pull, such as one that is not there."""
     return reason in _IMAGE_REASONS and bool(_IMAGE_GONE.search(message))
 
 
