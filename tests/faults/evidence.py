@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -106,3 +108,10 @@ class Evidence:
     neighbours_error: str = ""
     other: OtherEvidence | None = None
     problem: str = ""
+
+
+def described(error: BaseException) -> str:
+    """Name an error that the product must not raise, and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    places = ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
+    return f"{type(error).__name__}: {error} (at {places})"

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from faults import program
-from faults.evidence import Life, OtherEvidence
+from faults.evidence import Life, OtherEvidence, described
 from faults.proxy import FaultProxy
 from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.identity import Instance
@@ -57,7 +57,7 @@ class OtherInstallation:
             try:
                 await self._follow(backend)
             except Exception as error:  # noqa: BLE001 - it is judged
-                self._life.error = f"{type(error).__name__}: {error}"
+                self._life.error = described(error)
             self._is_over.set()
             while not self._life.error:
                 await self._sweep(backend)

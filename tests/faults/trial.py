@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakes import MemoryStore
 from faults import program
-from faults.evidence import Evidence, Life
+from faults.evidence import Evidence, Life, described
 from faults.other import OtherInstallation
 from faults.proxy import FaultProxy
 from faults.schedule import Schedule, Story
@@ -77,7 +77,7 @@ class Trial:
             except TimeoutError:
                 problem = f"it was not over after {LIMIT:.0f} s"
             except Exception as error:  # noqa: BLE001 - what the product must not raise is what is looked for
-                problem = f"{type(error).__name__}: {error}"
+                problem = described(error)
         return await self._evidence(time.monotonic() - began, conclusion, problem)
 
     # --- submit and follow
@@ -121,7 +121,7 @@ class Trial:
                 await following
             return None
         if error := following.exception():
-            life.error = f"{type(error).__name__}: {error}"
+            life.error = described(error)
             return None
         return following.result()
 
@@ -210,7 +210,7 @@ class Trial:
         try:
             await follow(self._backend, self._neighbour, sink=Life(), hands_off=True)
         except Exception as error:  # noqa: BLE001 - as above
-            self._neighbours_error = f"{type(error).__name__}: {error}"
+            self._neighbours_error = described(error)
 
     @contextlib.asynccontextmanager
     async def _somebody_else(self, submission: Submission) -> AsyncIterator[None]:
