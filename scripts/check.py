@@ -257,7 +257,7 @@ def run_everything(scratch: Path, groups: Sequence[str], *, only: bool = False) 
         for group in groups:
             for lane, step in group_steps(group, builds):
                 lanes[lane].append(step)
-        if "backend" in groups:
+        if "backend" in groups and not only:
             measured = cluster_coverage_steps(scratch, builds)
         done = run([] if only else lint_steps(), scratch)
         done += run_beside(lanes, scratch)
@@ -334,6 +334,7 @@ def cluster_steps(builds: Builds) -> list[Step]:
         Step(f"promises of {name}", PYTEST, is_test=True, folders=gate(folder), needs=builds.images)
         for name, folder in folders.items()
     )
+    backend.command, backend.measures = (*PYTEST, *MEASURED), "promises"
     pipelines = gate(KFP_ON_CLUSTER)
     return [
         backend,
@@ -391,7 +392,7 @@ def _deselected(tests: Sequence[str]) -> tuple[str, ...]:
 
 def cluster_coverage_steps(scratch: Path, builds: Builds) -> list[Step]:
     """Return the steps that put together what was measured on the cluster."""
-    files = tuple(str(scratch / name) for name in ("contract", "backend"))
+    files = tuple(str(scratch / name) for name in ("promises", "contract", "backend"))
     combine = (*COVERAGE, "combine", "--quiet", *files)
     covers = covered(BACKEND_COVERAGE, "kubernetes/*")
     return [
