@@ -235,6 +235,24 @@ class TestRemovals:
 
         assert record.removals == ()
 
+    def test_a_pod_that_was_removed_and_killed_between_two_looks_was_removed(self) -> None:
+        """The first that is seen of its deletion is its end; the operator has told of the other pods alone."""
+        swept = event("SuccessfulDeletePod", "Deleted pod: digits-master-0", name="digits")
+        record = look(Record(), pod(container(RUNNING)), events=[self.MADE])
+        killed = container(ended(137, end=40))
+
+        record = look(record, pod(killed, phase="Failed", **self.LEAVING), events=[self.MADE, swept])
+
+        assert [(one.replica, one.asked_at) for one in record.removals] == [(POD, after(10))]
+
+    def test_a_pod_that_is_deleted_after_its_end_was_not_removed(self) -> None:
+        """A finalizer keeps it for a while."""
+        record = look(Record(), pod(container(RUNNING)), events=[self.MADE])
+
+        record = look(record, pod(container(ended(137, end=8)), phase="Failed", **self.LEAVING))
+
+        assert record.removals == ()
+
     def test_where_no_events_reach_us_silence_tells_nothing(self) -> None:
         """The local back-end has no such events, and a role may not allow to read them."""
         record = look(Record(), pod(container(RUNNING), **self.LEAVING))

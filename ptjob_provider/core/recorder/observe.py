@@ -328,13 +328,19 @@ def _with_removals(record: Record, pods: Sequence[Pod], events: Sequence[Manifes
 
 def _leaving(pods: Sequence[Pod]) -> Iterator[Removal]:
     for pod in pods:
-        if pod.deletion_asked_at and _is_in(pod, "running"):
+        if pod.deletion_asked_at and (_is_in(pod, "running") or _ended_after(pod, pod.deletion_asked_at)):
             yield Removal(
                 replica=pod.name,
                 pod_uid=pod.uid,
                 asked_at=pod.deletion_asked_at,
                 disruption=text_of({"": pod.disruption}, ""),
             )
+
+
+def _ended_after(pod: Pod, asked_at: datetime) -> bool:
+    ended = pod.training.state("terminated") if pod.training else None
+    finished_at = _instant((ended or {}).get("finishedAt"))
+    return finished_at is not None and finished_at > asked_at
 
 
 def _gone(record: Record, pods: Sequence[Pod], now: datetime) -> Iterator[Removal]:
