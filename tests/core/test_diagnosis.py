@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -8,6 +9,7 @@ from ends import (
     FAILED,
     LOST,
     MASTER,
+    NOW,
     RANKS,
     REF,
     TEN_SECONDS_LATER,
@@ -220,6 +222,39 @@ class TestRoot:
         before = judged(end(MASTER, at=5, message=LOST), removals=(removal,))
 
         assert (raised.cause, before.cause) == (Cause.PYTHON_EXCEPTION, Cause.CONNECTION_LOST)
+
+    def test_a_kill_after_the_first_removal_is_a_consequence(self) -> None:
+        """The operator deletes the others when one pod was deleted, and PyTorch as PID 1 ignores SIGTERM."""
+        removal = Removal(replica=WORKER, pod_uid="w", asked_at=TEN_SECONDS_LATER)
+        stopped = end(WORKER, 137, at=12, pod_uid="w", message="epoch 1", stopped=True)
+
+        killed = judged(end(MASTER, 137, at=12), stopped, removals=(removal,))
+        silent = judged(end(MASTER, 1, at=12), stopped, removals=(removal,))
+
+        assert killed.summary == f"{WORKER} (rank 1) was stopped: its pod was deleted, and not by the job's operator"
+        assert (killed.collateral, killed.log_tail) == ((MASTER,), ("epoch 1",))
+        assert silent == killed
+
+    def test_a_kill_before_the_first_removal_is_the_cause(self) -> None:
+        """Nor does a removal explain an exit code that the program has chosen."""
+        removal = Removal(replica=WORKER, pod_uid="w", asked_at=TEN_SECONDS_LATER)
+
+        killed = judged(end(MASTER, 137, at=10), removals=(removal,))
+        chosen = judged(end(MASTER, 3, at=12), removals=(removal,))
+
+        assert [(one.replica, one.cause) for one in (killed, chosen)] == [
+            (MASTER, Cause.KILLED),
+            (MASTER, Cause.EXIT_CODE),
+        ]
+
+    def test_a_kill_after_the_job_has_failed_follows_from_a_removal_that_was_seen_late(self) -> None:
+        """Of a pod that was gone at the next look nobody knows when its deletion was asked for."""
+        removal = Removal(replica=WORKER, pod_uid="w", asked_at=NOW + timedelta(seconds=14))
+        status = replace(FAILED, finished_at=TEN_SECONDS_LATER)
+
+        found = judged(end(MASTER, 137, at=12), status=status, removals=(removal,))
+
+        assert (found.replica, found.cause) == (WORKER, Cause.TERMINATED)
 
     @pytest.mark.parametrize(
         ("kind", "reason", "cause"),

@@ -14,6 +14,7 @@ from ptjob_provider.core.recorder import ContainerKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from ptjob_provider.core.outputs import OutputProblem
     from ptjob_provider.core.recorder import Record, Removal, Termination
@@ -79,7 +80,7 @@ def diagnose(
         ranks: pod name → rank.
         tails: pod name → the last lines of its log, where more is known than the record holds.
     """
-    suspects = suspects_of(record, tails)
+    suspects = suspects_of(record, tails, over_at=status.finished_at)
     said = _from_status(status)
     if said is not None:
         return _with_stopped(said, record, suspects, ranks)
@@ -147,10 +148,31 @@ def lacks_reason(record: Record) -> bool:
     return not record.held_up and any(end.failed and end.container == WAITS_FOR_MASTER for end in record.terminations)
 
 
-def suspects_of(record: Record, tails: Mapping[str, Sequence[str]] | None = None) -> list[Suspect]:
-    """Read every failed end of the record; a log's tail belongs to the last run of its replica."""
+def suspects_of(
+    record: Record, tails: Mapping[str, Sequence[str]] | None = None, *, over_at: datetime | None = None
+) -> list[Suspect]:
+    """Read every failed end of the record; a log's tail belongs to the last run of its replica.
+
+    The job had failed at `over_at`.
+    """
     failed = [end for end in record.terminations if end.failed]
-    return [_suspect(end, () if record.is_superseded(end) else (tails or {}).get(end.replica, ())) for end in failed]
+    all_tails = tails or {}
+    suspects = [_suspect(end, () if record.is_superseded(end) else all_tails.get(end.replica, ())) for end in failed]
+    removed = [one.asked_at for one in record.removals]
+    since = min([*removed, *([over_at] if over_at else [])]) if removed else None
+    return [_stopped_since(since, one) for one in suspects] if since else suspects
+
+
+def _stopped_since(removed_at: datetime, one: Suspect) -> Suspect:
+    """Take an end without a reason of its own for a stop if it came after the first removal.
+
+    The operator fails the job when a pod was deleted, and deletes the others. The last look at one of them may be the
+    first that sees it leave, and the kubelet has then overwritten when its deletion was asked for.
+    """
+    has_reason = one.finding.cause is not Cause.KILLED and not one.finding.is_vague
+    if has_reason or one.end.ended_at <= removed_at:
+        return one
+    return replace(one, end=replace(one.end, stopped=True))
 
 
 def root_of(record: Record, suspects: Sequence[Suspect], ranks: Mapping[str, int]) -> Suspect | None:
