@@ -117,7 +117,7 @@ def job(snapshot: Snapshot) -> Table:
         "says": status.message,
         "but": told_of(said["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
         "waits": snapshot.waiting,
-        "counted": _counted(said["replica_statuses"]),
+        "counted": "" if status.phase.is_terminal else _counted(said["replica_statuses"]),
         "for": owner_text(snapshot.owner),
         "priority": snapshot.priority,
         "attempt": str(said["attempt"]),

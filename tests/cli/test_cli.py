@@ -191,8 +191,7 @@ def test_a_job_that_failed_shows_why_and_each_replicas_end(ended: Machine) -> No
     table = [line.split() for line in shown.splitlines()]
     assert ["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"] in table
     assert [line[0] for line in table if line[1:2] == ["True"]] == ["Created", "Failed"]
-    (counted,) = [line for line in table if line[:1] == ["counted"]]
-    assert counted[-3:] == ["Worker", "1", "failed"]
+    assert not [line for line in table if line[:1] == ["counted"]]
 
 
 def test_a_job_is_shown_to_programs_as_its_result(ended: Machine) -> None:

@@ -97,6 +97,24 @@ def end(**fields: Any) -> Termination:
     return Termination(replica="digits-failed-worker-0", exit_code=0, reason="Completed", **fields)
 
 
+@pytest.mark.parametrize(("condition", "shown"), [("Running", "Master 1 active, Worker 1 failed"), ("Failed", None)])
+async def test_an_operators_count_is_shown_of_a_job_that_is_not_over(condition: str, shown: str | None) -> None:
+    """Nobody corrects it after the end: pods that are gone stay counted as active; programs get it as it is."""
+    told = recorded("pytorchjob-failed")
+    counts = {"Master": {"active": 1}, "Worker": {"failed": 1}}
+    ended = finished(told, condition)
+    job = {**ended, "status": {**ended["status"], "replicaStatuses": counts}}
+    backend, meta = ScriptedBackend(), job["metadata"]
+    backend.jobs[meta["namespace"], meta["name"]] = job
+    backend.worlds = [Observation(job=job)]
+
+    snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
+
+    names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
+    assert dict(zip(names, texts, strict=True)).get("counted") == shown
+    assert snapshot.to_dict()["replica_statuses"] == counts
+
+
 @pytest.mark.parametrize(
     ("name", "ran"),
     [
