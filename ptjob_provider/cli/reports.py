@@ -12,6 +12,7 @@ from ptjob_provider.cli.printable import say
 from ptjob_provider.core import kinds
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.lookup import find_job
+from ptjob_provider.core.status import parse_instant
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
@@ -55,7 +56,7 @@ async def _events(place: Place, name: str) -> list[Manifest]:
     ref, pods = JobRef.of(job), [replica.name for replica in kinds.replicas(job)]
     if not kinds.kind_of(job).HAS_FIXED_POD_NAMES:
         pods += dict.fromkeys([*await _pods_there(backend, ref), *kinds.kind_of(job).told(job).pods])
-    return sorted(await place.site().events(ref, pods), key=_at)
+    return sorted(await place.site().events(ref, pods), key=_instant)
 
 
 async def _pods_there(backend: Backend, ref: JobRef) -> list[str]:
@@ -69,3 +70,8 @@ def _at(event: Manifest) -> str:
     series = (event.get("series") or {}).get("lastObservedTime")
     when = series or event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
     return str(when or "")
+
+
+def _instant(event: Manifest) -> datetime:
+    """Return when: texts do not sort, as some have fractions of a second; what has no time comes first."""
+    return parse_instant(_at(event)) or datetime.min.replace(tzinfo=UTC)

@@ -1,0 +1,68 @@
+"""The order in which `ptjob events` shows what was reported. Back-end and site are scripts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from fakes import ScriptedBackend
+from ptjob_provider.cli import tables
+from ptjob_provider.cli.place import Asked, Place, find_place
+from ptjob_provider.cli.reports import event_rows
+from recorded import recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from ptjob_provider.core.identity import JobRef, Manifest
+
+
+class ScriptedSite:
+    """Tells of a job what a test's script says."""
+
+    def __init__(self, *told: Manifest) -> None:
+        self.told = told
+
+    async def events(self, _ref: JobRef, _pods: Sequence[str]) -> Sequence[Manifest]:
+        """Return the script's events in its order."""
+        return self.told
+
+
+def event(reason: str, **when: Any) -> Manifest:
+    """Return an event with its times."""
+    return {"metadata": {}, "involvedObject": {"kind": "Pod", "name": "digits-master-0"}, "reason": reason, **when}
+
+
+def test_events_are_shown_in_the_order_of_the_time_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler tells microseconds, others whole seconds; of one instant, and of none, the server's order stays."""
+    job = recorded("pytorchjob-created")
+    backend, meta = ScriptedBackend(), job["metadata"]
+    backend.jobs[meta["namespace"], meta["name"]] = job
+    site = ScriptedSite(
+        event("FailedScheduling", eventTime="2026-11-20T10:00:01.852900Z"),
+        event("SuccessfulCreatePod", lastTimestamp="2026-11-20T10:00:01Z"),
+        event("SuccessfulCreateService", lastTimestamp="2026-11-20T10:00:01Z"),
+        event("Unknown"),
+        event("Started", series={"lastObservedTime": "2026-11-20T10:00:01.9Z"}, eventTime="2026-11-20T09:59:00Z"),
+        event("Created", metadata={"creationTimestamp": "2026-11-20T10:00:00Z"}),
+    )
+    monkeypatch.setattr(Place, "open", lambda _: backend)
+    monkeypatch.setattr(Place, "site", lambda _: site)
+
+    asked = dict.fromkeys(("root", "claims", "kubeconfig", "context"))
+    place = find_place(Asked(**asked, backend="local", namespace=meta["namespace"]), {})
+
+    rows = event_rows(place, meta["name"])
+
+    assert [row["reason"] for row in rows] == [
+        "Unknown",
+        "Created",
+        "SuccessfulCreatePod",
+        "SuccessfulCreateService",
+        "FailedScheduling",
+        "Started",
+    ]
+    table = tables.events(rows, now=datetime(2026, 11, 20, 10, 1, 41, tzinfo=UTC))
+    assert [str(cell) for cell in table.columns[0].cells] == ["", "1m41s", "1m40s", "1m40s", "1m39s", "1m39s"]
