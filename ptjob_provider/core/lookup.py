@@ -22,13 +22,13 @@ async def find_job(backend: Backend, namespace: str, name: str, *, kind: str | N
     """Return the job of this name: of the kind, or of the first kind that has one.
 
     Raises:
-        JobNotFound: there is none; the text says which kinds may not be looked at.
+        JobNotFound: there is none; the text says which kinds were looked for, and which may not be looked at.
         PermissionDenied: of the one kind that is asked for, or of every kind that is served.
         InvalidSpec: no such kind is known here.
     """
     if kind is not None:
         return await backend.get(kinds.named(kind).KIND, namespace, name)
-    missing: list[ClusterError] = []
+    missing: dict[str, ClusterError] = {}
     denied: list[PermissionDenied] = []
     for each in kinds.KINDS:
         try:
@@ -38,13 +38,15 @@ async def find_job(backend: Backend, namespace: str, name: str, *, kind: str | N
         except ClusterError as error:
             if error.code != HTTPStatus.NOT_FOUND:
                 raise
-            missing.append(error)
-    said = [error for error in missing if isinstance(error, JobNotFound)]
-    if denied and not said:
+            missing[each] = error
+    served = [each for each, error in missing.items() if isinstance(error, JobNotFound)]
+    if denied and not served:
         raise denied[0]
-    first = (said or missing)[0]
+    if not served:
+        raise JobNotFound("; ".join(map(str, missing.values())), code=404, reason="NotFound")
     unseen = f"; not looked at: {'; '.join(map(str, denied))}" if denied else ""
-    raise JobNotFound(f"{first}{unseen}", code=404, reason="NotFound") from first
+    text = f"{namespace} has no job {name} (looked for {', '.join(served)}){unseen}"
+    raise JobNotFound(text, code=404, reason="NotFound") from missing[served[0]]
 
 
 async def list_jobs(

@@ -210,7 +210,7 @@ def test_a_job_that_is_not_there_has_an_exit_code_of_its_own(ended: Machine, com
     result = ended.ptjob(*command)
 
     assert result.exit_code == 3
-    assert "default/none" in result.output
+    assert "default has no job none (looked for PyTorchJob" in result.output
 
 
 def test_the_log_is_rank_0s(ended: Machine) -> None:

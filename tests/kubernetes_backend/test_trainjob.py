@@ -20,7 +20,7 @@ from kubernetes_backend.trainjob_stories import runtime
 from ptjob_provider.core import kinds
 from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause, Limits
-from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import ClusterSite
 from ptjob_provider.core.lookup import find_job
@@ -120,7 +120,7 @@ async def test_a_crash_loop_is_found_in_the_pods(lab: Lab) -> None:
     assert why is not None
     assert (conclusion.outcome, why.cause, why.retryable) == (Outcome.FAILED, Cause.CRASH_LOOP, True)
     assert lab.lines.count("again") == 3
-    with pytest.raises(Exception, match="not found"):
+    with pytest.raises(JobNotFound):
         await find_job(lab.backend, lab.namespace, submission.ref.name)
 
 
