@@ -35,6 +35,11 @@ def known(name: str, *, mask: Callable[[str], str] = str) -> Known:
     return Known(submission=Submission.of(recorded(name)["job"]), mask=mask)
 
 
+def running(seen: Observation) -> list[Any]:
+    statuses = [status for pod in seen.pods for status in pod.get("status", {}).get("containerStatuses", ())]
+    return [status for status in statuses if "running" in status["state"]]
+
+
 @each_row("name", STORIES)
 def test_a_look_at_nothing_new_tells_nothing(name: str) -> None:
     """However often a story is seen: each thing is said once, and each end of a container is written once."""
@@ -88,6 +93,18 @@ def test_each_news_names_the_job_and_masks_what_programs_said() -> None:
     ends = "\n".join(end.message for end in this.story.terminations)
     assert "***" in ends
     assert "Error" not in ends
+
+
+def test_a_job_whose_pods_run_before_its_object_says_so_is_told_without_the_objects_message() -> None:
+    """That is of the condition before: "is Running: PyTorchJob digits is created."."""
+    name = "pod-deleted-gloo"
+    this, job = known(name), recorded(name)["job"]
+    created = {"type": "Created", "status": "True", "reason": "PyTorchJobCreated", "message": "it is created."}
+    all_run, at = next((seen, at) for seen, at in looks(name) if len(running(seen)) == len(this.submission.ranks))
+
+    news = this.take(replace(all_run, job={**job, "status": {"conditions": [created]}}), now=at)
+
+    assert news.sentences == (f"{this.submission.ref} is Running",)
 
 
 def test_a_job_that_is_seen_to_have_ended_keeps_what_ran_until_then() -> None:

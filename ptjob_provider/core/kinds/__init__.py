@@ -83,13 +83,14 @@ def status_seen(job: Mapping[str, Any], record: Record) -> JobStatus:
     """Derive the job's status from its object and from what was seen of its pods.
 
     A TrainJob's object tells of a run by its ready pods alone, so that it would be pending again while they end, and
-    while one of them is started again: a job of which all replicas have run since it was made or resumed, runs.
+    while one of them is started again: a job of which all replicas have run since it was made or resumed, runs. What
+    the object says of being pending is left out then.
     """
     status = read_status(job)
     began = record.all_running_at
     if status.phase is not JobPhase.PENDING or began is None or (status.started_at and began < status.started_at):
         return status
-    return replace(status, phase=JobPhase.RUNNING)
+    return replace(status, phase=JobPhase.RUNNING, reason="", message="")
 
 
 def running_since(job: Mapping[str, Any]) -> datetime | None:
