@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.cli.answers import EXIT_USAGE, Refused, notice, run
 from ptjob_provider.cli.printable import say_logged
+from ptjob_provider.cli.reading_on import instead_of
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound
 from ptjob_provider.core.identity import JobRef
@@ -20,12 +21,13 @@ from ptjob_provider.core.recorder import ContainerKind
 from ptjob_provider.core.snapshot import look
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
 
     from ptjob_provider.cli.place import Place
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.logs import LogLine
+    from ptjob_provider.core.snapshot import Snapshot
 
 
 _NOT_BEGUN = "is waiting to start"
@@ -106,27 +108,41 @@ async def _show(place: Place, name: str, wanted: Wanted, *, replica: str | None,
     names = {each.name: f"[{each.role}-{each.index}] " for each in kinds.replicas(job)}
     if not every:
         names = {find_replica(job, replica): ""}
-    logs = [_print_replica(backend, ref, pod, wanted, mark=mark) for pod, mark in names.items()]
+    logs = [_print_replica(backend, ref, pod, wanted, marks=names) for pod in names]
     untold = await asyncio.gather(*logs) if wanted.follow else [await log for log in logs]
     if whys := [why for why in untold if why]:
         raise Refused("\n".join(whys))
 
 
-async def _print_replica(backend: Backend, ref: JobRef, pod: str, wanted: Wanted, *, mark: str) -> str:
-    """Print one replica's log; return why there is none, "" if it has run."""
+async def _print_replica(backend: Backend, ref: JobRef, pod: str, wanted: Wanted, *, marks: Mapping[str, str]) -> str:
+    """Print one replica's log; return why there is none, "" if it has run and its log is not lost.
+
+    Raises:
+        JobNotFound: the job is gone by now.
+    """
+    gone = ""
     try:
-        if await _print(_lines(backend, ref, pod, wanted), wanted, mark=mark):
+        if await _print(_lines(backend, ref, pod, wanted), wanted, mark=marks[pod]):
             return ""
-    except JobNotFound:
-        if why := await _why_none(backend, ref, pod):
-            return why
-        raise
-    return await _why_none(backend, ref, pod)
-
-
-async def _why_none(backend: Backend, ref: JobRef, pod: str) -> str:
-    """Say why a replica has no log; "" if it has run, or if nothing tells."""
+    except JobNotFound as error:
+        gone = str(error)
     seen = await look(backend, ref.namespace, ref.name, kind=ref.kind, inspect=False)
+    if gone and _may_have_run(seen, pod):
+        return instead_of(gone, seen, marks)
+    return _why_none(seen, pod)
+
+
+def _may_have_run(seen: Snapshot, pod: str) -> bool:
+    """Whether a replica whose pod is gone has run, or may have: others did, and nothing tells of it."""
+    record, why = seen.record, seen.diagnosis
+    is_told_of = any(end.replica == pod for end in record.terminations) or (why is not None and why.replica == pod)
+    others_ran = record.first_running_at is not None
+    return record.has_run(pod) or not (why or seen.waiting) or (others_ran and not is_told_of)
+
+
+def _why_none(seen: Snapshot, pod: str) -> str:
+    """Say why a replica has no log; "" if it has run, or if nothing tells."""
+    ref = seen.submission.ref
     why = seen.diagnosis.summary if seen.diagnosis else seen.waiting
     if not why or seen.record.has_run(pod):
         return ""

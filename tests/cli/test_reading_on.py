@@ -1,0 +1,169 @@
+"""What `ptjob logs` says where a log is gone, or is not the one that tells why. The back-end is a script."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fakes import ScriptedBackend, finished
+from ptjob_provider.cli.answers import EXIT_FAILED, EXIT_NOT_FOUND, Refused
+from ptjob_provider.cli.logs import Wanted, show
+from ptjob_provider.cli.place import Asked, Place, find_place
+from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.diagnosis import Cause, Diagnosis
+from ptjob_provider.core.errors import JobNotFound
+from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, RECORD_ANNOTATION
+from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.core.recorder import Record, Termination, to_text
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ptjob_provider.core.identity import JobRef, Manifest
+
+AT = datetime(2026, 11, 20, 10, 1, tzinfo=UTC)
+GONE = "team/digits-master-0: the pod is gone, and its log with it"
+WORKER_FAILED = Diagnosis.of(
+    Cause.PYTHON_EXCEPTION,
+    "digits-worker-0 (rank 1) exited with code 1: ValueError: no data",
+    replica="digits-worker-0",
+    log_tail=("ValueError: no data",),
+)
+
+
+class BackendWithLostLogs(ScriptedBackend):
+    """Has one job, and the log of each replica that is not among the lost ones: one line."""
+
+    def __init__(self, job: Manifest, *, pods: tuple[str, ...], lost: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.jobs["team", "digits"] = job
+        self.worlds = [Observation(job=job, pods=[ended_pod(name) for name in pods])]
+        self.lost = lost
+
+    async def logs(
+        self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
+    ) -> AsyncIterator[LogLine]:
+        """Yield the replica's line, or raise as a cluster does."""
+        if replica in self.lost:
+            raise JobNotFound(f"team/{replica}: the pod is gone, and its log with it")
+        place = LogCursor(pod_uid=replica, container="pytorch", restart_count=0, timestamp=AT.isoformat(), ordinal=0)
+        yield LogLine(text=f"{replica} wrote", timestamp=AT.isoformat(), cursor=place)
+
+
+def a_job(
+    condition: str, why: Diagnosis | None = WORKER_FAILED, *, workers: int = 1, was_seen: bool = True
+) -> Manifest:
+    """Return a job that is over, with what its annotation keeps of why."""
+    template = {"spec": {"containers": [{"name": "pytorch"}]}}
+    roles = {"Master": {"replicas": 1, "template": template}, "Worker": {"replicas": workers, "template": template}}
+    end = Termination(
+        replica="digits-master-0", key="m", container="pytorch", exit_code=1, started_at=AT, finished_at=AT
+    )
+    record = {RECORD_ANNOTATION: to_text(Record(terminations=(end,) if was_seen else ()))}
+    notes = {**record, DIAGNOSIS_ANNOTATION: why.to_text()} if why else record
+    created = "2026-11-20T10:00:00Z"
+    meta = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": created, "annotations": notes}
+    spec = {"pytorchReplicaSpecs": roles}
+    return finished({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": meta, "spec": spec}, condition)
+
+
+def ended_pod(name: str) -> Manifest:
+    """Return a pod whose training has run and failed."""
+    _, role, index = name.split("-")
+    labels = {
+        "training.kubeflow.org/replica-type": role,
+        "training.kubeflow.org/replica-index": index,
+        "training.kubeflow.org/job-name": "digits",
+    }
+    times = {"startedAt": "2026-11-20T10:01:00Z", "finishedAt": "2026-11-20T10:02:00Z"}
+    state = {"terminated": {"exitCode": 1, "reason": "Error", **times}}
+    container = {"name": "pytorch", "restartCount": 0, "containerID": f"c://{name}", "state": state}
+    meta = {"name": name, "namespace": "team", "uid": name, "labels": labels, "creationTimestamp": AT.isoformat()}
+    return {
+        "metadata": meta,
+        "spec": {"containers": [{"name": "pytorch"}]},
+        "status": {"phase": "Failed", "containerStatuses": [container]},
+    }
+
+
+def read(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, *, follow: bool = False, **which: Any) -> None:
+    """Do what `ptjob logs digits` does."""
+    monkeypatch.setattr(Place, "open", lambda _: backend)
+    nothing = dict.fromkeys(("root", "claims", "kubeconfig", "context"))
+    place = find_place(Asked(**nothing, backend="local", namespace="team"), {})
+    wanted = Wanted(follow=follow, tail=None, after=None, timestamps=False, container=None)
+    show(place, "digits", wanted, **{"replica": None, "every": False, **which})
+
+
+@pytest.mark.parametrize(
+    ("job", "pods", "goes_on"),
+    [
+        (
+            a_job("Failed"),
+            ("digits-worker-0",),
+            "still to be read: worker-0 (ptjob logs digits -i worker-0); last lines of worker-0: ptjob get digits",
+        ),
+        (a_job("Failed"), (), "last lines of worker-0: ptjob get digits"),
+        (
+            a_job("Succeeded", None, workers=7),
+            tuple(f"digits-worker-{index}" for index in range(7)),
+            (
+                "still to be read: worker-0, worker-1, worker-2, worker-3, worker-4 and 2 more"
+                " (ptjob logs digits -i worker-0); more: ptjob get digits"
+            ),
+        ),
+        (a_job("Succeeded", None), (), "more: ptjob get digits"),
+        (
+            a_job("Failed", was_seen=False),
+            ("digits-worker-0",),
+            "still to be read: worker-0 (ptjob logs digits -i worker-0); last lines of worker-0: ptjob get digits",
+        ),
+    ],
+)
+def test_a_log_that_is_gone_is_told_with_what_is_left(
+    job: Manifest, pods: tuple[str, ...], goes_on: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is there, so that this is no exit code 3."""
+    backend = BackendWithLostLogs(job, pods=pods, lost=("digits-master-0",))
+
+    with pytest.raises(Refused) as refused:
+        read(backend, monkeypatch)
+
+    assert refused.value.exit_code == EXIT_FAILED
+    assert refused.value.message == f"{GONE}; {goes_on}"
+
+
+def test_the_replica_that_failed_first_is_the_first_of_those_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log is the one to read."""
+    why = Diagnosis.of(Cause.KILLED, "digits-worker-1 (rank 2) was killed", replica="digits-worker-1")
+    pods = ("digits-worker-0", "digits-worker-1")
+    backend = BackendWithLostLogs(a_job("Failed", why, workers=2), pods=pods, lost=("digits-master-0",))
+
+    with pytest.raises(Refused, match=r"worker-1, worker-0 \(ptjob logs digits -i worker-1\)"):
+        read(backend, monkeypatch)
+
+
+def test_logs_that_are_left_are_printed_where_another_one_is_gone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of all replicas, also those behind the one that is gone."""
+    backend = BackendWithLostLogs(a_job("Failed"), pods=("digits-worker-0",), lost=("digits-master-0",))
+
+    with pytest.raises(Refused) as refused:
+        read(backend, monkeypatch, every=True)
+
+    assert capsys.readouterr().out == "[worker-0] digits-worker-0 wrote\n"
+    assert refused.value.message == f"{GONE}; last lines of worker-0: ptjob get digits"
+
+
+def test_a_job_that_goes_while_its_log_is_read_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then exit code 3 is right."""
+    backend = BackendWithLostLogs(a_job("Failed"), pods=(), lost=("digits-master-0",))
+    backend.worlds = [Observation(job=None)]
+
+    with pytest.raises(Refused) as refused:
+        read(backend, monkeypatch)
+
+    assert refused.value.exit_code == EXIT_NOT_FOUND
