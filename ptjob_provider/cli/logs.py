@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ptjob_provider.cli.answers import EXIT_USAGE, Refused, notice, run
 from ptjob_provider.cli.printable import say_logged
-from ptjob_provider.cli.reading_on import instead_of
+from ptjob_provider.cli.reading_on import failed_first, instead_of
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import InvalidSpec, JobNotFound
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import nanoseconds
 from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.recorder import ContainerKind
 from ptjob_provider.core.snapshot import look
+from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Collection, Mapping
 
     from ptjob_provider.cli.place import Place
     from ptjob_provider.core.backend import Backend
@@ -112,6 +113,18 @@ async def _show(place: Place, name: str, wanted: Wanted, *, replica: str | None,
     untold = await asyncio.gather(*logs) if wanted.follow else [await log for log in logs]
     if whys := [why for why in untold if why]:
         raise Refused("\n".join(whys))
+    with suppress(ClusterError):  # the log was read, whatever may not be looked at
+        await _tell_who_failed_first(backend, ref, names)
+
+
+async def _tell_who_failed_first(backend: Backend, ref: JobRef, shown: Collection[str]) -> None:
+    """Say which other replica's log tells why the job failed, as it is by now."""
+    job = await backend.get(ref.kind, ref.namespace, ref.name)
+    if kinds.read_status(job).phase is not JobPhase.FAILED:
+        return
+    seen = await look(backend, ref.namespace, ref.name, kind=ref.kind, inspect=False)
+    if said := failed_first(seen, shown):
+        notice(said)
 
 
 async def _print_replica(backend: Backend, ref: JobRef, pod: str, wanted: Wanted, *, marks: Mapping[str, str]) -> str:

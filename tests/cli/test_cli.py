@@ -218,6 +218,13 @@ def test_the_log_is_rank_0s(ended: Machine) -> None:
     assert ended.ptjob("logs", "good").stdout.splitlines() == [f"rank 0 line {number}" for number in range(5)]
 
 
+def test_the_log_of_a_failed_job_ends_with_who_failed_first(ended: Machine) -> None:
+    """Of a job on this machine too; a job that succeeded needs no such line."""
+    said = {name: ended.ptjob("logs", name).stderr for name in ("bad", "good")}
+
+    assert said == {"bad": "── worker-0 (rank 1) failed first: ptjob logs bad -i worker-0\n", "good": ""}
+
+
 @pytest.mark.parametrize("replica", ["good-worker-0", "worker-0", "1"])
 def test_another_replicas_log_is_named_by_pod_role_or_rank(ended: Machine, replica: str) -> None:
     """Whatever a person has at hand names the replica."""

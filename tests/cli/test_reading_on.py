@@ -13,7 +13,7 @@ from ptjob_provider.cli.logs import Wanted, show
 from ptjob_provider.cli.place import Asked, Place, find_place
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
-from ptjob_provider.core.errors import JobNotFound
+from ptjob_provider.core.errors import JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, RECORD_ANNOTATION
 from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.recorder import Record, Termination, to_text
@@ -167,3 +167,57 @@ def test_a_job_that_goes_while_its_log_is_read_is_not_there(monkeypatch: pytest.
         read(backend, monkeypatch)
 
     assert refused.value.exit_code == EXIT_NOT_FOUND
+
+
+LIMIT = Diagnosis.of(
+    Cause.DEADLINE, "it was active too long; until then digits-worker-0 ran", replica="digits-worker-0"
+)
+OF_RANK_0 = Diagnosis.of(Cause.KILLED, "digits-master-0 (rank 0) was killed", replica="digits-master-0")
+BOTH = ("digits-master-0", "digits-worker-0")
+POINTER = "── worker-0 (rank 1) failed first: ptjob logs digits -i worker-0\n"
+
+
+@pytest.mark.parametrize("follow", [True, False])
+@pytest.mark.parametrize(
+    ("job", "pods", "which", "said"),
+    [
+        (a_job("Failed"), BOTH, {}, POINTER),
+        (a_job("Failed"), BOTH[:1], {}, "── worker-0 (rank 1) failed first: ptjob get digits\n"),
+        (a_job("Failed"), BOTH, {"replica": "worker-0"}, ""),
+        (a_job("Failed"), BOTH, {"every": True}, ""),
+        (a_job("Failed", OF_RANK_0), BOTH, {}, ""),
+        (a_job("Failed", LIMIT), BOTH, {}, ""),
+        (a_job("Succeeded"), BOTH, {}, ""),
+        (a_job("Running"), BOTH, {}, ""),
+    ],
+)
+def test_a_log_ends_with_the_other_replica_that_failed_first(  # noqa: PLR0917 - a row, and two fixtures
+    job: Manifest,
+    pods: tuple[str, ...],
+    which: dict[str, Any],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    follow: bool,
+) -> None:
+    """Rank 0's own traceback tells of a lost connection only; stdout has nothing but the log."""
+    read(BackendWithLostLogs(job, pods=pods), monkeypatch, follow=follow, **which)
+
+    printed = capsys.readouterr()
+    assert printed.err == said
+    assert all(line.endswith(" wrote") for line in printed.out.splitlines())
+
+
+@pytest.mark.parametrize("error", [PermissionDenied("may not", code=403), JobNotFound("gone", code=404)])
+def test_a_log_that_was_read_stays_good_where_nothing_tells_who_failed_first(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job may not be watched, or is deleted meanwhile."""
+    backend = BackendWithLostLogs(a_job("Failed"), pods=BOTH)
+    backend.refusals = {"watch": [error]}
+
+    read(backend, monkeypatch)
+
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("digits-master-0 wrote\n", "")
