@@ -338,6 +338,8 @@ def test_why_a_replica_that_never_ran_has_no_log_is_said(machine: Machine) -> No
     job = ("--image", "none", "--working-dir", str(machine.root.parent), "--init-container", before, "true")
     machine.ptjob("run", "--name", "failed", *job)
     machine.ptjob("submit", "--name", "waits", "--suspend", *job)
+    while "Suspended" not in machine.ptjob("get", "waits").stdout:  # its supervisor says so a moment later
+        time.sleep(0.05)
 
     waits, failed, followed, every = (
         machine.ptjob("logs", *words)
