@@ -146,7 +146,7 @@ async def _print_replica(backend: Backend, ref: JobRef, pod: str, wanted: Wanted
 
 
 def _may_have_run(seen: Snapshot, pod: str) -> bool:
-    """Whether a replica whose pod is gone has run, or may have: others did, and nothing tells of it."""
+    """Tell whether a replica whose pod is gone has run, or may have: others did, and nothing tells of it."""
     record, why = seen.record, seen.diagnosis
     is_told_of = any(end.replica == pod for end in record.terminations) or (why is not None and why.replica == pod)
     others_ran = record.first_running_at is not None

@@ -24,7 +24,7 @@ _LAST_WORDS = 15
 
 @dataclass(frozen=True, kw_only=True)
 class Hint:
-    """What an exception's text gives away.
+    """A pattern in an exception's text, and what it gives away.
 
     Attributes:
         pattern: found in the exception, `Type: first line of its text`.

@@ -1,4 +1,4 @@
-"""What the author of a task says of retries, which wins over the verdict."""
+"""Rules of a task's author on retries, which win over the verdict."""
 
 from __future__ import annotations
 
@@ -73,6 +73,6 @@ def _means(entry: str, found: Diagnosis) -> bool:
 
 
 def _is_derived(raised: str, entry: str) -> bool:
-    """Whether both are Python's own exceptions, and the one is of the other's kind."""
+    """Tell whether both are Python's own exceptions, and the one is of the other's kind."""
     kind, base = (getattr(builtins, name, None) for name in (raised, entry))
     return isinstance(kind, type) and isinstance(base, type) and issubclass(kind, base)

@@ -134,7 +134,7 @@ def unmarked(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def tells_usage(lines: Sequence[str]) -> bool:
-    """Whether a program said how it is called, as argparse and click do when they refuse the arguments."""
+    """Tell whether a program said how it is called, as argparse and click do when they refuse the arguments."""
     return any(_USAGE.match(line) or _USAGE_ERROR.match(line) for line in lines)
 
 

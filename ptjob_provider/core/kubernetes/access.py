@@ -41,7 +41,7 @@ _PAUSE = 10.0
 _NO_CONFIGURATION = "(no usable configuration of a cluster)"
 
 _OF_ANOTHER_FORM = (ValueError, TypeError, AttributeError, KeyError, AssertionError)
-"""What the library raises for a file that it does not expect; most of these texts are about its own values."""
+"""Errors of the library for a file that it does not expect; most of these texts are about its own values."""
 
 _FORM = "it is no kubeconfig: a YAML map of `clusters`, `contexts`, `users` and `current-context`"
 _HOST = re.compile(r"https?://[^/\s]+(/\S*)?")
