@@ -1,4 +1,4 @@
-"""What replicas were measured to use while somebody looked: the most at once, and all that they have written. Pure.
+"""Peaks of what replicas used while somebody looked, and all that they have written. Pure.
 
 Who measures, and how often, is a back-end's business. A peak between two looks is not seen, so every figure is at least
 what it says.

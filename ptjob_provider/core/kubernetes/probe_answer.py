@@ -50,7 +50,7 @@ def is_over(pod: Manifest) -> bool:
 
 
 def never_starts(pod: Manifest) -> bool:
-    """Whether waiting for a pod of ours is of no use: its program or its image is not there."""
+    """Tell whether waiting for a pod of ours is of no use: its program or its image is not there."""
     wait = wait_of(read_pod(pod, CONTAINER), ())
     return wait is not None and (wait.kind is WaitKind.BROKEN or is_image_gone(wait.reason, wait.message))
 

@@ -218,12 +218,12 @@ class Record:
         return next(own, told[0][2] if told else "")
 
     def had_pod(self, replica: str) -> bool:
-        """Whether a replica's pod was seen, now or before, or all of them."""
+        """Tell whether a replica's pod was seen, now or before, or all of them."""
         seen: list[Termination | Restarts | Removal] = [*self.terminations, *self.restart_counts, *self.removals]
         return self.all_running_at is not None or any(entry.replica == replica for entry in seen)
 
     def has_run(self, replica: str) -> bool:
-        """Whether a replica's training container is known to have run."""
+        """Tell whether a replica's training container is known to have run."""
         ends = (one for one in self.terminations if one.replica == replica and one.kind is ContainerKind.TRAINING)
         return replica in self.running or any(one.started_at is not None for one in ends)
 

@@ -279,7 +279,7 @@ class World:
 
     @property
     def _rank0_was_waited_for(self) -> bool:
-        """Whether an init container of a pod has failed, and rank 0's pod, for which it may have waited, is gone."""
+        """Tell whether an init container of a pod has failed that may have waited for rank 0's pod, which is gone."""
         inits = (each for pod in self._pods.values() for each in pod["status"].get("initContainerStatuses") or ())
         has_failed = any(((each.get("state") or {}).get("terminated") or {}).get("exitCode") for each in inits)
         is_named = kinds.named(self.ref.kind).HAS_FIXED_POD_NAMES
