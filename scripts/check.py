@@ -178,6 +178,9 @@ PURE = (
 
 BACKEND_COVERAGE = 85
 
+ON_BACKEND = ("backend", "kinds", "queues", "second-cluster")
+"""The groups that together run the back-end of the cluster; its coverage is judged where all of them are run."""
+
 _A_SESSION = 4 * 3600
 """Seconds before the newest commit within which a commit counts as not yet tested."""
 
@@ -257,7 +260,7 @@ def run_everything(scratch: Path, groups: Sequence[str], *, only: bool = False) 
         for group in groups:
             for lane, step in group_steps(group, builds):
                 lanes[lane].append(step)
-        if "backend" in groups and not only:
+        if {*ON_BACKEND} <= {*groups} and not only:
             measured = cluster_coverage_steps(scratch, builds)
         done = run([] if only else lint_steps(), scratch)
         done += run_beside(lanes, scratch)
@@ -364,7 +367,8 @@ def group_steps(group: str, builds: Builds) -> list[tuple[str, Step]]:
         on_cluster = _group(group, paths[-1], command=PYTEST_KFP, needs=images)
         return [("stack", _group(group, *paths[:-1], needs=images)), ("cluster", on_cluster)]
     lane, needs = lanes.get(group, ("cluster", builds.queues if group == "queues" else images))
-    return [(lane, _group(group, *paths, needs=needs))]
+    options, measures = (MEASURED, group) if group in ON_BACKEND else ((), "coverage")
+    return [(lane, _group(group, *paths, options=options, measures=measures, needs=needs))]
 
 
 def _group(
@@ -392,7 +396,7 @@ def _deselected(tests: Sequence[str]) -> tuple[str, ...]:
 
 def cluster_coverage_steps(scratch: Path, builds: Builds) -> list[Step]:
     """Return the steps that put together what was measured on the cluster."""
-    files = tuple(str(scratch / name) for name in ("promises", "contract", "backend"))
+    files = tuple(str(scratch / name) for name in ("promises", "contract", *ON_BACKEND))
     combine = (*COVERAGE, "combine", "--quiet", *files)
     covers = covered(BACKEND_COVERAGE, "kubernetes/*")
     return [
