@@ -29,6 +29,7 @@ class StandInCluster:
         refused: what is refused, by verb and plural, such as ("watch", "pods").
         opened: how many watches were asked for.
         is_mute: a watch from a version that is not known yet is not refused, but says nothing.
+        lists_on: the end of a list of pods is told when this is set.
     """
 
     def __init__(self) -> None:
@@ -36,6 +37,8 @@ class StandInCluster:
         self.refused: dict[tuple[str, str], PTJobError] = {}
         self.opened = 0
         self.is_mute = False
+        self.lists_on = asyncio.Event()
+        self.lists_on.set()
         self._version = 0
         self._behind: Any = None
         self._objects: dict[str, dict[str, Manifest]] = {"pytorchjobs": {}, "pods": {}}
@@ -115,6 +118,12 @@ class StandInCluster:
             if told == plural and int(found["metadata"]["resourceVersion"]) > version:
                 events.put_nowait(_event(kind, found))
 
+    async def until_opened(self, number: int) -> None:
+        """Wait until so many watches were asked for."""
+        async with asyncio.timeout(30):
+            while self.opened < number:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+
     # --- what is asked of it
 
     @asynccontextmanager
@@ -129,6 +138,8 @@ class StandInCluster:
 
         async def chunks() -> AsyncGenerator[bytes, None]:
             while (chunk := await events.get()) is not None:
+                if plural == "pods" and b"BOOKMARK" in chunk:
+                    await self.lists_on.wait()
                 yield chunk
 
         yield chunks()

@@ -204,10 +204,7 @@ async def test_a_server_that_is_mute_after_a_restore_is_found_out(
         server.is_mute = True
         server.restore(backup)
         server.put("pytorchjobs", job("digits", "Running", "Succeeded"))
-        opened = server.opened
-        async with asyncio.timeout(30):
-            while server.opened < opened + 2:  # noqa: ASYNC110 - it tells nobody
-                await asyncio.sleep(0.01)
+        await server.until_opened(server.opened + 2)
         server.cut()  # as the silence is given up
         await until(watch, lambda seen: phase(seen) is JobPhase.SUCCEEDED)
 
@@ -241,9 +238,7 @@ async def test_a_job_that_a_server_which_is_behind_does_not_have_is_not_gone(
         ending = asyncio.create_task(until(watch, lambda seen: phase(seen) is JobPhase.SUCCEEDED))
         opened = server.opened
         server.fall_behind(backup)
-        async with asyncio.timeout(30):
-            while server.opened < opened + 6:  # noqa: ASYNC110 - nobody is told
-                await asyncio.sleep(0.01)
+        await server.until_opened(opened + 6)
         server.put("pytorchjobs", job("later", "Running", "Succeeded"))
         server.catch_up()
 
@@ -268,3 +263,34 @@ async def test_a_pod_that_a_server_which_is_behind_did_not_have_comes_back(
         await until(watch, lambda seen: len(seen.pods) == 1)
         server.put("pods", {**later, "status": pod("digits", "Failed", code=1)["status"]})
         await until(watch, lambda seen: [each["status"]["phase"] for each in seen.pods] == ["Failed"])
+
+
+async def test_a_pod_that_went_before_its_job_was_followed_again_is_not_told_without_a_name(
+    server: StandInCluster, backend: KubernetesBackend
+) -> None:
+    """It was known from the job's follower before; the next one comes while the pods are listed anew, without it."""
+    server.put("pytorchjobs", job("other", "Running"))
+    digits, other = ref_of(job("digits")), ref_of(job("other"))
+    async with aclosing(backend.watch(other)) as neighbour:
+        await anext(neighbour)
+        async with aclosing(backend.watch(digits)) as watch:
+            await until(watch, lambda seen: len(seen.pods) == 1)
+
+        server.lists_on.clear()
+        server.refused["watch", "pods"] = ClusterError("too old resource version", code=410)
+        opened = server.opened
+        server.cut()
+        server.remove("pods", "digits-master-0")
+        await server.until_opened(opened + 3)
+        del server.refused["watch", "pods"]
+        await server.until_opened(server.opened + 1)
+        server.put("pytorchjobs", job("digits", "Running", "Failed"))
+        server.put("pytorchjobs", {**job("other", "Running"), "later": True})
+        await until(neighbour, lambda seen: bool(seen.job) and "later" in seen.job)
+        async with aclosing(backend.watch(digits)) as watch:
+            seen = [await until(watch, lambda seen: phase(seen) is JobPhase.FAILED)]
+            server.lists_on.set()
+            server.put("pytorchjobs", {**job("digits", "Running", "Failed"), "later": True})
+            seen.append(await until(watch, lambda seen: bool(seen.job) and "later" in seen.job))
+
+    assert [each["metadata"].get("name") for one in seen for each in one.pods] == []

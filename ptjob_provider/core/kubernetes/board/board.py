@@ -367,8 +367,11 @@ class Board:
         if world is not None:
             world.lose_pod(pod)
             self._look_at(world)
+        self._forget_pod(job, pod["metadata"]["uid"])
+
+    def _forget_pod(self, job: str, uid: str) -> None:
         pods = self._pods.get(job, {})
-        pods.pop(pod["metadata"]["uid"], None)
+        pods.pop(uid, None)
         if not pods:
             self._pods.pop(job, None)
 
@@ -377,9 +380,13 @@ class Board:
         return followed | {pod: job for job, pods in self._pods.items() for pod in pods}
 
     def _lose_pods(self, untold: dict[str, str]) -> None:
-        for pod, job in untold.items():
-            last = self._worlds[job].pods.get(pod) if job in self._worlds else None
-            self._lose_pod(job, last or {"metadata": {"uid": pod}})
+        """Lose pods that are not there any more: uid → job; those that its followers never saw are only forgotten."""
+        for uid, job in untold.items():
+            last = self._worlds[job].pods.get(uid) if job in self._worlds else None
+            if last is not None:
+                self._lose_pod(job, last)
+            else:
+                self._forget_pod(job, uid)
 
     def _forget_versions_of_pods(self) -> None:
         for world in self._worlds.values():
