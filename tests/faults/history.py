@@ -1,9 +1,12 @@
 """What a server knows of its own past: all of it, or less than its clients have seen.
 
-A server that is behind answers from an older version, as a replica of the API server does whose cache stands still; its
-real state at that version is asked for. After a restore the versions that clients know are too large. A real server
-(v1.34) answers a list, or a watch that is to begin with all there is, with "Too large resource version" then; a mere
-watch from such a version stays open, and nothing comes.
+A server that is behind answers watches from an older version, as a replica of the API server does whose cache stands
+still; its real state at that version is asked for. A plain list is the newest state, as of a real server, which reads
+it from etcd or waits for its cache ("resourceVersion unset: most recent", Kubernetes API concepts).
+
+After a restore the versions that clients know are too large. A real server (v1.34) answers a list, or a watch that is
+to begin with all there is, with "Too large resource version" then; a mere watch from such a version stays open, and
+nothing comes.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ class Behind(History):
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse | None:
         """Tell of a collection what there was; later than that it refuses to tell, or waits with what changes."""
-        if self._caught_up.is_set() or not is_of_collection(request) or "continue" in request.query:
+        if self._caught_up.is_set() or not is_of_collection(request) or is_plain_list(request):
             return None
         if not wants_state(request):
             return answers.refusal(HTTPStatus.GONE) if self._forgets else await self._watched(request)
@@ -164,6 +167,11 @@ def is_of_collection(request: web.BaseRequest) -> bool:
 def is_watch(request: web.BaseRequest) -> bool:
     """Whether changes are asked for."""
     return request.query.get("watch") in {"1", "true"}
+
+
+def is_plain_list(request: web.BaseRequest) -> bool:
+    """Whether a collection is listed as it is now, or the rest of a list is asked for."""
+    return not is_watch(request) and ("continue" in request.query or "resourceVersion" not in request.query)
 
 
 def wants_state(request: web.BaseRequest) -> bool:

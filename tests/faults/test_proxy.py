@@ -164,11 +164,13 @@ async def test_a_restore_may_pass() -> None:
 
 
 async def test_a_server_that_is_behind_lists_what_there_was() -> None:
-    """It is the real server's state of that version."""
-    async with asking((200, LISTED)) as ask, behind(ask, seconds=60.0):
-        code, listed = await ask(f"{PODS}?limit=500&labelSelector=a%3Db")
+    """It is the real server's state of that version, unless the newest one is asked for."""
+    async with asking((200, LISTED), (200, LISTED)) as ask, behind(ask, seconds=60.0):
+        code, listed = await ask(f"{PODS}?limit=500&labelSelector=a%3Db&resourceVersion=0")
+        await ask(f"{PODS}?limit=500")
 
     assert (code, listed) == (200, LISTED)
+    assert ask.behind.requests[1] == f"GET {PODS}?limit=500 HTTP/1.1"
     assert "resourceVersion=80&resourceVersionMatch=Exact" in ask.behind.requests[0]
     assert "limit=500" in ask.behind.requests[0]
     assert "labelSelector=a%3Db" in ask.behind.requests[0]
