@@ -2,7 +2,7 @@
 
 Run by `make bench-watcher`, on a directory and on a real S3 server, each watcher in a process of its own, beside what
 somebody would take instead. It prints tables, and writes them into docs/data-arrival.md if told to; the exit code is 0
-only if our watcher never held up its loop for 200 ms. What Python's garbage collector has no part in is told beside it.
+only if our watcher never held up its loop for 200 ms, not counting runs of Python's garbage collector.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def main() -> int:
     costs = [part[0].cost for part in found.values()]
     whole = max(max(cost.first_lag, cost.look_lag) for cost in costs)
     own = max(max(cost.first_own_lag, cost.look_own_lag) for cost in costs)
-    sys.stdout.write(f"\nthe worst lag of our loop: {whole * 1000:.0f} ms, allowed {MOST_LAG * 1000:.0f} ms;")
-    sys.stdout.write(f" without Python's garbage collector {own * 1000:.0f} ms\n")
-    return int(whole > MOST_LAG)
+    sys.stdout.write(f"\nthe worst lag of our loop: {own * 1000:.0f} ms, allowed {MOST_LAG * 1000:.0f} ms;")
+    sys.stdout.write(f" with Python's garbage collector {whole * 1000:.0f} ms\n")
+    return int(own > MOST_LAG)
 
 
 @contextlib.contextmanager

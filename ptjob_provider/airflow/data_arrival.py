@@ -20,7 +20,6 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from ptjob_provider.airflow import arrival_arguments
 from ptjob_provider.airflow.arrival_state import KeptWatermark
 from ptjob_provider.airflow.arrival_watch import Look, Producer, Then, Watch
-from ptjob_provider.airflow.collector import collectors
 from ptjob_provider.airflow.store_trouble import trouble_of
 from ptjob_provider.airflow.stores import Source, Store
 from ptjob_provider.airflow.threads import Threads
@@ -87,11 +86,10 @@ class ArrivalTrigger(BaseEventTrigger):
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Look]) -> AsyncIterator[TriggerEvent]:
         """Yield an event for what is new in each look; each is written down when Airflow has stored it."""
         try:
-            with collectors.get().watcher():
-                async for look in shared_stream:
-                    for event in await self._announce(look):
-                        yield event
-                    look.is_queued = True
+            async for look in shared_stream:
+                for event in await self._announce(look):
+                    yield event
+                look.is_queued = True
         except Exception:
             self.log.exception(FAILED, self.address())
             await asyncio.sleep(AFTER_A_FAILURE)
@@ -100,11 +98,10 @@ class ArrivalTrigger(BaseEventTrigger):
         """Yield the same where nothing confirms events: one counts as taken when the next is asked for."""
         while True:
             try:
-                with collectors.get().watcher():
-                    async for look in self.watch().looks():
-                        for event in await self._announce(look):
-                            yield event
-                        await look.conclude(is_taken=True)
+                async for look in self.watch().looks():
+                    for event in await self._announce(look):
+                        yield event
+                    await look.conclude(is_taken=True)
             except Exception:
                 self.log.exception(FAILED, self.address())
                 await asyncio.sleep(AFTER_A_FAILURE)

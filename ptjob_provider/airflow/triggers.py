@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from ptjob_provider.airflow import asking, awake, instance
-from ptjob_provider.airflow.collector import collectors
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
@@ -99,8 +98,7 @@ class PyTorchJobTrigger(BaseTrigger):
         submission = Submission.from_dict(self.submission)
         earliest = asyncio.get_running_loop().time() + (SHORTEST if self._age() < SHORTEST else 0.0)
         try:
-            with collectors.get().one_more():
-                event = JobEvent(submission=submission, conclusion=await self._follow(submission))
+            event = JobEvent(submission=submission, conclusion=await self._follow(submission))
         except PTJobError as error:
             self.log.warning("%s", error)
             event = JobEvent(submission=submission, error=str(error), retryable=error.retryable)
