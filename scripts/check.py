@@ -146,7 +146,6 @@ PURE = (
     "kubernetes/failures",
     "kubernetes/paths",
     "kubernetes/podlog/losses",
-    "kubernetes/podlog/pace",
     "kubernetes/podlog/position",
     "kubernetes/podlog/reading",
     "kubernetes/podlog/runs",

@@ -10,7 +10,6 @@ later gets nothing but that one.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -19,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound
 from ptjob_provider.core.kubernetes import paths
 from ptjob_provider.core.kubernetes.podlog import losses, runs
-from ptjob_provider.core.kubernetes.podlog.pace import Pace
-from ptjob_provider.core.kubernetes.podlog.pacing import Doubtful, paced
 from ptjob_provider.core.kubernetes.podlog.patience import Patience
 from ptjob_provider.core.kubernetes.podlog.position import Position
 from ptjob_provider.core.kubernetes.podlog.reading import LogReader, NodeRefused, whole_second
@@ -176,24 +173,18 @@ class ReplicaLog:
                 for line in lines:
                     yield line
                 continue
-            with suppress(Doubtful):
-                async for line in self._stream(run):
-                    yield line
-                if await self._replica.has_ended(run) or await self._replica.ends_before(run, self._patience.pause()):
-                    return
+            async for line in self._stream(run):
+                yield line
+            if await self._replica.has_ended(run) or await self._replica.ends_before(run, self._patience.pause()):
+                return
 
     async def _stream(self, run: Run) -> AsyncGenerator[LogLine, None]:
-        """Yield lines of one follow stream; a part of a line at its end is left for the next one.
-
-        Raises:
-            Doubtful: it may have left something out; it has to be opened again at once.
-        """
+        """Yield lines of one follow stream; a part of a line at its end is left for the next one."""
         self._has_all = False
-        pace = Pace(asyncio.get_running_loop().time())
         with suppress(*_REFUSED, _AnotherRun):  # the status decides whether it is opened again
             async with (
                 self._open(run, self._at.since(run), follow="true") as chunks,
-                aclosing(self._lines(run, paced(chunks, pace), pace=pace)) as lines,
+                aclosing(self._lines(run, chunks)) as lines,
             ):
                 async for line in lines:
                     yield line
@@ -331,14 +322,14 @@ class ReplicaLog:
         return found, True
 
     async def _lines(
-        self, run: Run, chunks: AsyncGenerator[bytes, None], *, pace: Pace | None = None, is_previous: bool = False
+        self, run: Run, chunks: AsyncGenerator[bytes, None], *, is_previous: bool = False
     ) -> AsyncGenerator[LogLine, None]:
         """Yield the new lines of one answer; where lines before them are gone, a notice that says so comes first."""
         since, place, self._unfinished = self._at.since(run), self._at.expected(run), []
         reader = LogReader(run, since)
         if since is None or self._at.place_in(run) is not None:  # a place that was carried over is in doubt, no other
             self._unchecked = None
-        async for line in self._all_of(run, reader, chunks, pace):
+        async for line in self._all_of(run, reader, chunks):
             if place is not None and reader.has_reached is False:
                 yield await self._rotated(run, place, line.timestamp, is_previous=is_previous)
             for notice in self._mistold(run, reader):
@@ -356,12 +347,10 @@ class ReplicaLog:
             yield await self._rotated(run, place, "its end")
 
     async def _all_of(
-        self, run: Run, reader: LogReader, chunks: AsyncGenerator[bytes, None], pace: Pace | None
+        self, run: Run, reader: LogReader, chunks: AsyncGenerator[bytes, None]
     ) -> AsyncGenerator[LogLine, None]:
         async for chunk in chunks:
             for line in reader.feed(chunk):
-                if pace is not None and pace.skips_before(line.timestamp):
-                    raise Doubtful
                 yield line
         self._unfinished = list(reader.finish())
         for line in self._unfinished if run.ended else ():
