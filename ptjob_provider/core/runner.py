@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core import beside, leftovers, measured, recorder
 from ptjob_provider.core import diagnosis as diagnoses
+from ptjob_provider.core import leftovers, measured, recorder
 from ptjob_provider.core.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.conclusion import Conclusion, Outcome, summarize
 from ptjob_provider.core.diagnosis import Diagnosis, Limits
@@ -171,7 +171,7 @@ class _Follower:
         return await self._conclude(end)
 
     def _watch(self) -> AsyncGenerator[Observation, None]:
-        return beside.watched(self.backend, self.ref, hands_off=self.hands_off)
+        return self.backend.watch(self.ref)
 
     async def _settle(self, end: _End) -> None:
         """Have nothing run any more, and all of the log and of the pods' ends told."""

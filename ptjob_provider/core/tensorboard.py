@@ -48,11 +48,6 @@ class TensorBoardPlan:
         """How it is written on the job."""
         return {TENSORBOARD_ANNOTATION: json.dumps(asdict(self))}
 
-    @property
-    def is_provisional(self) -> bool:
-        """Whether people get a better address than this one: that of a node, as soon as something runs on one."""
-        return self.service_type == "NodePort" and ".svc:" in self.url
-
     def served_as(self, service_type: str) -> Self:
         """Return it for others to reach."""
         return replace(self, service_type=service_type)

@@ -105,9 +105,6 @@ def test_the_job_says_where_it_is_reached() -> None:
 
     job["metadata"]["annotations"] |= found.served_at("http://10.0.0.1:30000/").annotation
     assert url_of(job) == "http://10.0.0.1:30000/"
-    inside = found.served_at("http://digits-tensorboard.n.svc:6006/")
-    assert (inside.is_provisional, inside.served_as("NodePort").is_provisional) == (False, True)
-    assert not found.served_as("NodePort").served_at("http://10.0.0.1:30000/").is_provisional
     job["metadata"]["annotations"][TENSORBOARD_ANNOTATION] = '{"other": 1}'
     assert TensorBoardPlan.of(job) is None
 

@@ -102,26 +102,9 @@ def address(terminal: Terminal, job: str) -> str:
     return str(json.loads(terminal.ptjob("get", job, "-o", "json").stdout)["tensorboard_url"])
 
 
-def address_by_node(terminal: Terminal, job: str) -> str:
-    """Return it as it is for people.
-
-    On a busy machine no node is known yet when the job is submitted; whoever follows it notes the address then.
-    """
-    by_node = re.compile(rf"http://{re.escape(internal_ip(terminal))}:3\d{{4}}/")
-    with Looking(terminal, job, word="follow"):
-        wait_until("its address", lambda: by_node.fullmatch(address(terminal, job)), timeout=PATIENCE)
-    return address(terminal, job)
-
-
 def lookers(terminal: Terminal) -> list[str]:
     """Return the pods that were started for somebody who looks."""
     return [name for name in names(terminal, "pods") if name.startswith("ptjob-tensorboard")]
-
-
-def internal_ip(terminal: Terminal) -> str:
-    """Return the address of the node, as the cluster itself says."""
-    (node,) = terminal.cluster.kubectl.list("nodes")
-    return next(each["address"] for each in node["status"]["addresses"] if each["type"] == "InternalIP")
 
 
 def names(terminal: Terminal, kind: str) -> list[str]:
@@ -143,13 +126,14 @@ def test_a_tensorboard_stands_beside_a_job_while_it_trains(terminal: Terminal, d
     ready = ("rollout", "status", "deployment/curves-tensorboard", *there, f"--timeout={PATIENCE}s")
     terminal.cluster.kubectl(*ready, timeout=PATIENCE + 10)
 
-    shown = address_by_node(terminal, "curves")
+    shown = address(terminal, "curves")
     (listed,) = json.loads(terminal.ptjob("list", "-o", "json").stdout)
     with Looking(terminal, "curves") as looking:
         seen, beside, ended = looking.tags(), lookers(terminal), looking.end(signal.SIGINT)
 
     assert list(seen.values()) == [{"loss": {"displayName": "", "description": ""}}], seen
     assert (ended[0], beside) == (0, []), ended
+    assert re.fullmatch(r"http://(curves-tensorboard\.\S+\.svc:6006|[0-9.]+:3\d{4})/", shown)
     assert listed["tensorboard_url"] == shown
 
     terminal.cluster.kubectl.let_end("curves-master-0", "sh", "-c", "kill 1", namespace=terminal.namespace)
@@ -180,7 +164,7 @@ def test_a_tensorboard_stands_beside_a_trainjob(
     assert submitted.exit_code == 0, submitted.output
     wait_until("its events", lambda: "written" in terminal.ptjob("logs", "curves").output, timeout=PATIENCE)
 
-    address_by_node(terminal, "curves")
+    assert address(terminal, "curves")
     with Looking(terminal, "curves") as looking:
         seen, beside, ended = looking.tags(), lookers(terminal), looking.end(signal.SIGINT)
 

@@ -44,7 +44,7 @@ _UNDOING = 10.0
 """Seconds to take away what was made by halves."""
 
 _PLACED = 5.0
-"""Seconds to wait for a node, whose address is the best one for people."""
+"""Seconds to wait for a node, whose address works outside the cluster; without one it is the Service's name."""
 
 _INTERVAL = 0.5
 
@@ -88,11 +88,11 @@ async def _ensure_or_let_go(client: Client, ref: JobRef) -> str:
         if has_ended and not kinds.kind_of(job).expires(job):
             return await _let_go(client, ref, plan, "nothing else ends it before somebody deletes the job")
         if plan.url and not has_ended:
-            return await _placed(client, ref, plan)
+            return plan.url
         held = is_held_by_one_node(await client.get(paths.claims(ref.namespace, plan.claim)))
         if has_ended:  # one that is not there by now would only tell again why not
             why = f"it still has the claim {ref.namespace}/{plan.claim}, which one node can mount"
-            return await _let_go(client, ref, plan, why) if held else await _placed(client, ref, plan)
+            return await _let_go(client, ref, plan, why) if held else plan.url
     return await _made(client, job, plan, held=held)
 
 
@@ -113,19 +113,6 @@ async def _made(client: Client, job: Manifest, plan: TensorBoardPlan, *, held: b
                 await _taken_away(client, ref)
         raise
     return found.url
-
-
-async def _placed(client: Client, ref: JobRef, plan: TensorBoardPlan) -> str:
-    """Return where it is reached; of one that had no node when it was made, by the node that it has now."""
-    if not plan.is_provisional:
-        return plan.url
-    with suppress(PTJobError):
-        service = await client.get(paths.services(ref.namespace, tensorboard_objects.name_of(ref.name)))
-        found = plan.served_at(tensorboard_objects.url(service, await _node(client, ref)))
-        if found != plan:
-            await _note(client, ref, found)
-        return found.url
-    return plan.url
 
 
 async def _let_go(client: Client, ref: JobRef, plan: TensorBoardPlan, otherwise: str) -> str:
