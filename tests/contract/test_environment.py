@@ -124,31 +124,17 @@ async def test_a_claim_is_where_the_mounts_say(world: World) -> None:
     assert condition(seen[-1].job, "Succeeded")
 
 
-async def test_a_read_only_mount_cannot_be_written(world: World) -> None:
-    """And the same claim can be written through another mount of the same container."""
-    volume = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "guarded"}}]}
-    mounts = [{"name": "v", "mountPath": "/rw"}, {"name": "v", "mountPath": "/ro", "readOnly": True}]
-    script = "echo kept > /rw/a && cat /ro/a && (echo x > /ro/b || echo refused)"
-
-    ref, _ = await world.run(world.job("guard", ["sh", "-c", script], container={"volumeMounts": mounts}, pod=volume))
-
-    text = await world.text(ref, "guard-master-0")
-    assert "kept" in text
-    assert "refused" in text  # the shell's own complaint goes another way and may come before or after it
-
-
 async def test_mounts_may_lie_in_one_another(world: World) -> None:
-    """The longer path wins; a single file can be mounted, read-only too."""
+    """The longer path wins; a single file can be mounted."""
     pod = {"volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("outer", "inner")]}
     write = [{"name": "outer", "mountPath": "/data"}, {"name": "inner", "mountPath": "/data/in"}]
-    read = [{"name": "inner", "mountPath": "/one", "subPath": "file", "readOnly": True}]
+    read = [{"name": "inner", "mountPath": "/one", "subPath": "file"}]
     command = ["sh", "-c", "echo outer > /data/file; echo inner > /data/in/file"]
-    script = "cat /one; (echo x > /one) 2>/dev/null || echo no"  # the shell's own complaint goes another way
     await world.run(world.job("nested", command, container={"volumeMounts": write}, pod=pod))
 
-    ref, _ = await world.run(world.job("one", ["sh", "-c", script], container={"volumeMounts": read}, pod=pod))
+    ref, _ = await world.run(world.job("one", ["cat", "/one"], container={"volumeMounts": read}, pod=pod))
 
-    assert await world.text(ref, "one-master-0") == ["inner", "no"]
+    assert await world.text(ref, "one-master-0") == ["inner"]
 
 
 async def test_an_empty_dir_is_new_for_each_pod(world: World) -> None:

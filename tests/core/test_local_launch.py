@@ -114,18 +114,6 @@ def test_nothing_is_injected_into_an_init_container() -> None:
     assert "RANK" not in plan({"command": ["x"]}, is_init=True).env
 
 
-def test_a_read_only_mount_lies_where_it_is_bound() -> None:
-    """The claim itself can be mounted writable beside it."""
-    found = plan(
-        {"command": ["cp", "/ro/a", "/rw/b"]},
-        Binding(container_path="/rw", host_path="/claims/c"),
-        Binding(container_path="/ro", host_path="/claims/c", read_only=True),
-    )
-
-    assert found.argv == ["cp", "/pod/read-only/pytorch/1/a", "/claims/c/b"]
-    assert found.read_only == (("/claims/c", "/pod/read-only/pytorch/1"),)
-
-
 def test_a_field_of_the_pod_can_be_told() -> None:
     """Its name, its ids, its labels and annotations, its addresses."""
     paths = ("metadata.name", "metadata.uid", "metadata.labels['team']", "metadata.annotations['note']", "status.podIP")

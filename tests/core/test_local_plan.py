@@ -74,6 +74,27 @@ def test_an_unknown_entrypoint_is_refused(tmp_path: Path) -> None:
         plan(job({"command": None}), LocalConfig(root=tmp_path))
 
 
+def test_read_only_mounts_are_said_to_be_writable(tmp_path: Path) -> None:
+    """By their mount or by their claim, once for all replicas."""
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "old", "persistentVolumeClaim": {"claimName": "old", "readOnly": True}},
+    ]
+    mounts = [
+        {"name": "data", "mountPath": "/rw"},
+        {"name": "data", "mountPath": "/ro", "readOnly": True},
+        {"name": "old", "mountPath": "/old"},
+    ]
+    asked = job({"volumeMounts": mounts}, workers=2)
+    for role in asked["spec"]["pytorchReplicaSpecs"].values():
+        role["template"]["spec"]["volumes"] = volumes
+    _, said = plan(asked, LocalConfig(root=tmp_path))
+
+    assert [text for text in messages(said) if "/ro" in text] == [
+        "readOnly mounts can be written on this machine (/ro, /old)"
+    ]
+
+
 def test_limits_are_said_not_to_be_enforced(tmp_path: Path) -> None:
     """Once for all containers."""
     _, said = plan(job({"resources": {"limits": {"cpu": 1}}}, workers=2), LocalConfig(root=tmp_path))

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.local import isolation, processes, restarts
+from ptjob_provider.core.local import processes, restarts
 from ptjob_provider.core.local.conditions import instant
 from ptjob_provider.core.local.logfile import LogFile
 from ptjob_provider.core.local.processes import ProcessId
@@ -185,7 +185,7 @@ class Container:
             stderr=subprocess.STDOUT,
             bufsize=0,
             start_new_session=True,
-            preexec_fn=partial(_prepare, os.getpid(), launch.read_only),  # noqa: PLW1509 - one thread only
+            preexec_fn=partial(processes.die_with, os.getpid()),  # noqa: PLW1509 - one thread only
         )
 
     def _remains(self) -> list[ProcessId]:
@@ -232,11 +232,6 @@ def _told(path: str) -> str:
     except OSError:
         return ""
     return said
-
-
-def _prepare(parent: int, read_only: tuple[tuple[str, str], ...]) -> None:
-    isolation.bind_read_only(read_only)
-    processes.die_with(parent)
 
 
 def _widen(pipe: IO[bytes] | None) -> None:

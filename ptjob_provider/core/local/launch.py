@@ -40,7 +40,6 @@ class Launch:
         env: all of its environment; never written anywhere.
         working_dir: where it starts.
         mark: how its processes are recognised.
-        read_only: pairs of directories; the first is bound read-only to the second, for this container alone.
         waiting_reason: why it does not run before it is started.
         logs_as_message: whether the end of its log tells why it failed.
         told: the file that stands for its `terminationMessagePath` wherever a variable or an argument names that.
@@ -53,7 +52,6 @@ class Launch:
     env: Mapping[str, str]
     working_dir: str
     mark: str
-    read_only: tuple[tuple[str, str], ...] = ()
     waiting_reason: str = "ContainerCreating"
     logs_as_message: bool = True
     told: str = ""
@@ -107,11 +105,10 @@ def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[Binding
         container if is_init else {**container, "env": [*(container.get("env") or ()), *injected(plan.job, plan.place)]}
     )
     variables = resolve(appended, stores=plan.setup.stores, fields=pod_fields(plan.pod), field=container["name"])
-    bound, read_only = _bound(plan, container["name"], mounts)
     message = container.get("terminationMessagePath") or _TERMINATION_LOG
     told = str(plan.directory / f"{container['name']}.termination-log")
     paths = PathMap(
-        [*image_bindings(image, plan.root), *bound, Binding(container_path=normal(message), host_path=told)]
+        [*image_bindings(image, plan.root), *mounts, Binding(container_path=normal(message), host_path=told)]
     )
     argv = [paths.text(expand(word, variables)) for word in arguments(container, image)]
     return Launch(
@@ -122,7 +119,6 @@ def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[Binding
         env=_environment(plan, image, variables, paths, container["name"]),
         working_dir=working_directory(container, image, paths, plan.root),
         mark=mark(plan, container["name"]),
-        read_only=read_only,
         logs_as_message=container.get("terminationMessagePolicy") != "File",
         told=told,
     )
@@ -156,19 +152,6 @@ def working_directory(container: Mapping[str, Any], image: ImageFacts, paths: Pa
     """Return where the container starts: `workingDir`, else the image's WORKDIR, else its root."""
     wanted = normal(container.get("workingDir") or image.working_dir or "/")
     return paths.path(wanted) or str(root / PurePosixPath(wanted).relative_to("/"))
-
-
-def _bound(
-    plan: PodPlan, container: str, mounts: Sequence[Binding]
-) -> tuple[list[Binding], tuple[tuple[str, str], ...]]:
-    bound, pairs = [], []
-    for number, mount in enumerate(mounts):
-        host = mount.host_path
-        if mount.read_only:
-            host = str(plan.directory / "read-only" / container / str(number))
-            pairs.append((mount.host_path, host))
-        bound.append(Binding(container_path=mount.container_path, host_path=host, read_only=mount.read_only))
-    return bound, tuple(pairs)
 
 
 def _environment(

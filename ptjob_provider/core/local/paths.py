@@ -24,7 +24,6 @@ class Binding:
 
     container_path: str
     host_path: str
-    read_only: bool = False
 
 
 class PathMap:

@@ -167,7 +167,7 @@ class Pod:
         planned = launch(plan, container, mounts, is_init=is_init)
         if spec.get("initContainers") and not is_init:
             planned = replace(planned, waiting_reason="PodInitializing")
-        _make_places(plan, container, mounts, planned.working_dir, planned.read_only)
+        _make_places(plan, container, mounts, planned.working_dir)
         policy = "OnFailure" if is_init and self._policy == "Always" else self._policy
         return Container(
             planned,
@@ -211,19 +211,11 @@ def pod_object(job: Manifest, place: Place) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _make_places(
-    plan: PodPlan,
-    container: Mapping[str, Any],
-    mounts: Sequence[Binding],
-    working_dir: str,
-    read_only: Sequence[tuple[str, str]],
-) -> None:
+def _make_places(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[Binding], working_dir: str) -> None:
     image = plan.setup.image(container["image"])
     for mount in mounts:
         if not Path(mount.host_path).is_file():
             Path(mount.host_path).mkdir(parents=True, exist_ok=True)
-    for source, target in read_only:
-        _make_like(Path(source), Path(target))
     links = {**image.files, **{mount.container_path: mount.host_path for mount in mounts}}
     for directory in (working_dir, *(f"{plan.root}{place}" for place in image.directories)):
         Path(directory).mkdir(parents=True, exist_ok=True)  # real ones: what is written there stays in the pod
@@ -242,14 +234,6 @@ def _link(root: Path, place: Path, target: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     if not place.exists():
         place.symlink_to(target)
-
-
-def _make_like(source: Path, target: Path) -> None:
-    if source.is_file():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.touch()
-    else:
-        target.mkdir(parents=True, exist_ok=True)
 
 
 def _write_scripts(directory: Path, python: str) -> None:

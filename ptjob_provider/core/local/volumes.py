@@ -96,14 +96,16 @@ def bindings(spec: Mapping[str, Any], container: Mapping[str, Any], places: Volu
         host = volume_directory(volume, places)
         if mount.get("subPath"):
             host = inside(host, mount["subPath"], field=f"volumeMounts[{mount['mountPath']}].subPath")
-        read_only = is_read_only(mount, volume)
-        found.append(Binding(container_path=normal(mount["mountPath"]), host_path=str(host), read_only=read_only))
+        found.append(Binding(container_path=normal(mount["mountPath"]), host_path=str(host)))
     return found
 
 
-def is_read_only(mount: Mapping[str, Any], volume: Mapping[str, Any]) -> bool:
-    """Whether the container must not write there: its mount or its claim says so."""
-    return bool(mount.get("readOnly") or (volume.get("persistentVolumeClaim") or {}).get("readOnly"))
+def read_only_mounts(spec: Mapping[str, Any]) -> list[str]:
+    """Return the paths at which a pod's containers must not write on a cluster: their mount or its claim says so."""
+    claims = {name: volume.get("persistentVolumeClaim") or {} for name, volume in volumes_of(spec).items()}
+    containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
+    mounts = [mount for container in containers for mount in container.get("volumeMounts") or ()]
+    return [mount["mountPath"] for mount in mounts if mount.get("readOnly") or claims[mount["name"]].get("readOnly")]
 
 
 def prepare(pod: Manifest, places: VolumePlaces, stores: Stores) -> None:
