@@ -9,8 +9,6 @@ from typing import Any
 
 from airflow.sdk.execution_time.comms import GetTaskStates, GetVariableKeys, GetXCom, SetXCom
 
-from ptjob_provider.airflow import awake
-
 WORKER_PATIENCE = 3.0
 """Seconds that a worker waits for an answer: SIGKILL follows a user's kill after five; the job is deleted before. Where
 no answer comes the job is kept."""
@@ -40,7 +38,8 @@ async def state_from_worker(ti: Any) -> str | None:
 
     threading.Thread(target=ask, name="ptjob-ask-state", daemon=True).start()
     try:
-        return _state(await awake.within(WORKER_PATIENCE, answer), ti)
+        async with asyncio.timeout(WORKER_PATIENCE):
+            return _state(await answer, ti)
     except TimeoutError:
         return None
 
@@ -48,8 +47,8 @@ async def state_from_worker(ti: Any) -> str | None:
 async def state_from_trigger(ti: Any) -> str | None:
     """Return the task instance's state as Airflow has it now; None if there was no answer in time."""
     try:
-        asked = asyncio.ensure_future(_comms().asend(_question(ti)))
-        return _state(await awake.within(TRIGGER_PATIENCE, asked), ti)
+        async with asyncio.timeout(TRIGGER_PATIENCE):
+            return _state(await _comms().asend(_question(ti)), ti)
     except Exception:  # noqa: BLE001 - any failure is no answer
         return None
 
@@ -57,8 +56,8 @@ async def state_from_trigger(ti: Any) -> str | None:
 async def variables_from_trigger(prefix: str) -> list[str] | None:
     """Return the keys of Airflow's Variables that begin so; None if there was no answer in time."""
     try:
-        asked = asyncio.ensure_future(_comms().asend(GetVariableKeys(prefix=prefix)))
-        return list((await awake.within(TRIGGER_PATIENCE, asked)).keys)
+        async with asyncio.timeout(TRIGGER_PATIENCE):
+            return list((await _comms().asend(GetVariableKeys(prefix=prefix))).keys)
     except Exception:  # noqa: BLE001 - any failure is no answer
         return None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from ptjob_provider.airflow import asking, awake, instance
+from ptjob_provider.airflow import asking, instance
 from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
@@ -33,8 +33,7 @@ SHORTEST = 7.0
 """Seconds after which a trigger fires at the earliest if it has begun within as many after its deferral. Airflow's
 supervisor sees a worker's end up to 5 s late, and a task that is queued again by then is marked failed: "finished with
 state success, but the task instance's state attribute is queued" (seen on 3.3.2 with a job of 5 s). They count from the
-trigger's begin: the worker has more to do after it has deferred, and how long that takes nobody says. While an event
-waits for them, seconds in which everything stands still do not count: the supervisor has seen nothing either."""
+trigger's begin: the worker has more to do after it has deferred, and how long that takes nobody says."""
 
 _ARRIVAL = 5.0
 """Seconds that an event waits for the log to leave the process before it, though nothing of it leaves."""
@@ -166,7 +165,7 @@ class PyTorchJobTrigger(BaseTrigger):
 
     async def _let_the_worker_end(self, earliest: float) -> None:
         if asking.is_in_triggerer():
-            await awake.pause(earliest - asyncio.get_running_loop().time())
+            await asyncio.sleep(earliest - asyncio.get_running_loop().time())
 
     def _age(self) -> float:
         """Return the seconds since the deferral; endless if nobody told it."""

@@ -728,22 +728,6 @@ async def test_a_short_deferral_is_not_ended_before_the_workers_own_end(
     assert time.monotonic() - began >= 1.0
 
 
-async def test_a_short_deferral_does_not_end_sooner_for_a_standstill(
-    backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the whole machine stood still, nobody has seen the worker's end meanwhile."""
-    monkeypatch.setattr("ptjob_provider.airflow.triggers.SHORTEST", 1.5)
-    show(backend, "Succeeded")
-    firing = asyncio.create_task(fired(trigger(deferred_at=datetime.now(UTC).isoformat())))
-    await asyncio.sleep(0.5)
-
-    time.sleep(2.0)  # noqa: ASYNC251 - the event loop stands still
-    thawed = time.monotonic()
-    await firing
-
-    assert time.monotonic() - thawed >= 0.25  # of the second that was left
-
-
 async def test_a_trigger_that_another_triggerer_takes_over_later_waits_for_no_worker(
     backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
