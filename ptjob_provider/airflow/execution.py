@@ -195,7 +195,7 @@ class JobExecution:
         if conclusion.diagnosis is not None:
             conclusion = replace(conclusion, diagnosis=self._retrying.judge(conclusion.diagnosis))
         try:
-            raise_for(submission.ref, conclusion)
+            raise_for(submission.ref, conclusion, deletes=self._action.deletes(succeeded=False))
         except JobFailed:
             conclude_attempt(self._store)
             asyncio.run(self._act_on_finished(submission, succeeded=False))

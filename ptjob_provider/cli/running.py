@@ -65,6 +65,7 @@ class Ending:
         start_timeout: see `diagnosis.Limits`; None: its default. So are the next two.
         queue_timeout: the same.
         crash_loop_limit: the same.
+        leave_stuck: do not delete a job that does not start or fails again and again.
         on_finish_action: what becomes of the job's object.
         keep_running_pods: leave replicas running that the job's end leaves running.
         delete_on_interrupt: Ctrl-C and SIGTERM delete the job.
@@ -75,6 +76,7 @@ class Ending:
     start_timeout: timedelta | None = None
     queue_timeout: timedelta | None = None
     crash_loop_limit: int | None = None
+    leave_stuck: bool = False
     on_finish_action: str = OnFinishAction.KEEP_JOB
     keep_running_pods: bool = False
     delete_on_interrupt: bool = False
@@ -281,6 +283,7 @@ class _Following:
             deadline=deadline_after(began, self.ending.timeout),
             limits=self.ending.limits,
             keep_running_pods=self.ending.keep_running_pods,
+            leave_stuck=self.ending.leave_stuck,
             hands_off=hands_off,
             api_error_timeout=self.place.api_error_timeout,
         )
@@ -288,7 +291,8 @@ class _Following:
             emit_rows([ref.name], dict(conclusion.result), self.ending.output)
         if not hands_off:
             await self._act_on_finished(self.backend, ref, conclusion)
-        raise_for(ref, conclusion)
+        action = OnFinishAction.parse(self.ending.on_finish_action)
+        raise_for(ref, conclusion, deletes=action.deletes(succeeded=False))
         notice(said_of_success(ref, conclusion.result or {}))
 
     async def _act_on_finished(self, backend: Backend, ref: JobRef, conclusion: Conclusion) -> None:

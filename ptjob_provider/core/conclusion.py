@@ -78,8 +78,13 @@ class Conclusion:
         )
 
 
-def raise_for(ref: JobRef, conclusion: Conclusion) -> None:
+def raise_for(ref: JobRef, conclusion: Conclusion, *, deletes: bool = False) -> None:
     """Return if the job succeeded with its outputs in place.
+
+    Args:
+        ref: the job.
+        conclusion: how it ended.
+        deletes: a job that failed is deleted now, and its log with it.
 
     Raises:
         OutputsNotVerified: it succeeded, but nobody could look.
@@ -94,7 +99,8 @@ def raise_for(ref: JobRef, conclusion: Conclusion) -> None:
         )
     kinds = {Outcome.TIMED_OUT: JobTimedOut, Outcome.DELETED: JobDeleted}
     error = kinds.get(conclusion.outcome, JobFailed)
-    raise error(ref, conclusion.status, conclusion.diagnosis or Diagnosis.unknown())
+    why = conclusion.diagnosis or Diagnosis.unknown()
+    raise error(ref, conclusion.status, why.without_log() if deletes else why)
 
 
 def said_of_success(ref: JobRef, result: Mapping[str, Any]) -> str:

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 async def delete(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:
     """Delete a job that would not end by itself, and say so."""
     await errors.answer(lambda: backend.delete(ref))
-    sink.notice(f"{ref} was deleted: it would not have ended by itself")
+    sink.notice(f"{ref} was deleted: it would not have ended by itself; nothing of it is kept but what is told here")
+
+
+def leave(ref: JobRef, sink: Sink) -> None:
+    """Say that a job is left as it is though it cannot get on, and how to look at it and to delete it."""
+    sink.notice(f"{ref} is still there: ptjob get {ref.name}; delete it: ptjob delete {ref.name}")
 
 
 async def stop(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:

@@ -75,6 +75,7 @@ async def follow(
     deadline: datetime | None = None,
     limits: Limits | None = None,
     keep_running_pods: bool = False,
+    leave_stuck: bool = False,
     hands_off: bool = False,
     curves: bool = False,
     mask: Callable[[str], str] = str,
@@ -83,7 +84,8 @@ async def follow(
 ) -> Conclusion:
     """Wait until the job has ended, and say how; cancelling leaves it as it is.
 
-    Afterwards nothing of it runs, but for the grace that the replicas of a job have which had to be deleted.
+    Afterwards nothing of it runs, but for the grace that the replicas of a job have which had to be deleted; or, with
+    `leave_stuck`, for a job that could not get on.
 
     Args:
         backend: where the job is.
@@ -92,8 +94,9 @@ async def follow(
         cursor: the last line that a sink has had before, or what finds it; following goes on after it. It is only
             looked for when rank 0 has begun to run: most of those who wait have no log yet.
         deadline: an aware instant at which the job is deleted and the outcome is TIMED_OUT; None waits without end.
-        limits: when a job that cannot get on is stopped.
+        limits: when a job that cannot get on is given up and deleted.
         keep_running_pods: leave replicas running that the operator leaves running after the job's end.
+        leave_stuck: do not delete a job that is given up; only the deadline does.
         hands_off: somebody else's job: it is neither changed nor stopped, and its outputs are not looked at.
         curves: have the points of the scalars in the result, not only their last values.
         mask: takes known secrets out of what programs said, before that is quoted, shortened or written on the job.
@@ -112,6 +115,7 @@ async def follow(
         deadline=deadline,
         limits=limits or Limits(),
         keep_running_pods=keep_running_pods or hands_off,
+        leave_stuck=leave_stuck,
         hands_off=hands_off,
         curves=curves,
         mask=mask,
@@ -123,11 +127,19 @@ async def follow(
 
 @dataclass(frozen=True, kw_only=True)
 class _End:
-    """Why following ends. `stop` says that the job has to be deleted by us."""
+    """Why following ends.
+
+    Attributes:
+        outcome: for whoever waits.
+        diagnosis: why, where the job has not ended by itself.
+        stop: the job has to be deleted by us.
+        leave: it is given up, and left as it is.
+    """
 
     outcome: Outcome
     diagnosis: Diagnosis | None = None
     stop: bool = False
+    leave: bool = False
 
 
 @dataclass(kw_only=True)
@@ -141,6 +153,7 @@ class _Follower:
     deadline: datetime | None
     limits: Limits
     keep_running_pods: bool
+    leave_stuck: bool
     hands_off: bool
     curves: bool
     mask: Callable[[str], str]
@@ -161,7 +174,7 @@ class _Follower:
             # The watch stays open: what the back-end knows of the job by it need not be asked for at the end.
             async with contextlib.aclosing(self.errors.stream(self._watch)) as watch:
                 end = await self._until_end(watch)
-                if end.stop:
+                if end.stop or end.leave:
                     why = await with_last_lines(self.backend, self.ref, end.diagnosis, mask=self.mask)
                     end = replace(end, diagnosis=why)
                 await self._settle(end)
@@ -175,6 +188,9 @@ class _Follower:
 
     async def _settle(self, end: _End) -> None:
         """Have nothing run any more, and all of the log and of the pods' ends told."""
+        if end.leave:
+            leftovers.leave(self.ref, self.sink)
+            return
         if end.stop:
             await leftovers.delete(self.backend, self.ref, self.sink, self.errors)
         elif not self.keep_running_pods and not self.known.deleted:
@@ -292,13 +308,15 @@ class _Follower:
             why = diagnoses.timed_out(record, ranks=self.submission.ranks, waiting=self.known.waiting.reason)
             return _End(outcome=Outcome.TIMED_OUT, diagnosis=why, stop=True)
         why_not = diagnoses.ending(record, self.known.status, now=now, limits=self.limits, ranks=self.submission.ranks)
-        return _End(outcome=Outcome.FAILED, diagnosis=why_not, stop=True) if why_not else None
+        leaves = self.leave_stuck
+        return _End(outcome=Outcome.FAILED, diagnosis=why_not, stop=not leaves, leave=leaves) if why_not else None
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     async def _conclude(self, end: _End) -> Conclusion:
         if end.outcome is not Outcome.SUCCEEDED:
-            return self._failure(end.outcome, end.diagnosis or await self._diagnose_and_note())
+            why = self._with_tail(end.diagnosis or await self._diagnose_and_note())
+            return self._failure(end.outcome, why.without_log() if end.stop else why)
         status = self.known.status
         try:
             report = await self._inspect()

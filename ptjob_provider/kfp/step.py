@@ -73,7 +73,7 @@ def _inputs(words: Sequence[str]) -> Mapping[str, Any]:
 def _train(training: Training, artifacts: Artifacts) -> StepOutputs:
     ref, conclusion = asyncio.run(training.until_end())
     try:
-        raise_for(ref, conclusion)
+        raise_for(ref, conclusion, deletes=training.request.on_finish_action.deletes(succeeded=False))
     except JobFailed:
         asyncio.run(training.act_on_finished(ref, succeeded=False))
         raise

@@ -401,6 +401,21 @@ def test_the_object_of_an_ended_job_goes_if_that_is_asked_for(machine: Machine, 
     wait(lambda: (machine.ptjob("get", "short").exit_code == 0) is is_there)
 
 
+def test_following_a_job_that_cannot_start_leaves_it_there(machine: Machine) -> None:
+    """Somebody who looks deletes nothing; `run`, which has made the job for itself, does not leave it behind."""
+    command = ["--image", "none", "--restart-policy", "OnFailure", "--", "/no/such/program"]
+    machine.ptjob("submit", "--name", "stuck", *command)
+    followed = machine.ptjob("follow", "stuck")
+    kept = machine.ptjob("get", "stuck").exit_code
+    run = machine.ptjob("run", "--name", "other", *command)
+
+    assert (followed.exit_code, kept) == (1, 0)
+    assert "default/stuck is still there: ptjob get stuck; delete it: ptjob delete stuck" in followed.stderr
+    assert "default/stuck failed: master-0 (rank 0) cannot start" in followed.stderr
+    assert (run.exit_code, machine.ptjob("get", "other").exit_code) == (1, 3)
+    assert "default/other was deleted" in run.stderr
+
+
 @pytest.mark.parametrize("action", ["delete_job", "delete_succeeded_job"])
 def test_a_job_whose_outputs_nobody_could_look_at_is_kept(machine: Machine, action: str) -> None:
     """Another look may find them, and takes the job's object; the command that looks again is said."""

@@ -15,7 +15,7 @@ from fakes import ListSink, ScriptedBackend
 from ptjob_provider.core import runner
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Conclusion, Outcome, deadline_after, raise_for
-from ptjob_provider.core.diagnosis import Cause, Limits
+from ptjob_provider.core.diagnosis import Cause, Diagnosis, Limits
 from ptjob_provider.core.errors import (
     ClusterError,
     ClusterUnavailable,
@@ -603,6 +603,52 @@ async def test_a_missing_program_ends_the_job_at_once() -> None:
     assert (conclusion.outcome, backend.deleted) == (Outcome.FAILED, [REF])
 
 
+async def test_a_job_that_cannot_get_on_is_left_as_it_is_on_request() -> None:
+    """Whoever only looks at a job at a command line deletes nothing: not its log, nor its pods' events."""
+    backend, sink = ScriptedBackend(), ListSink()
+    stuck = {"waiting": {"reason": "InvalidImageName", "message": "must be lowercase"}}
+    backend.worlds = [Observation(job=job("Created"), pods=[pod(MASTER, stuck, phase="Pending")])]
+    backend.log_hangs = True
+
+    conclusion = await follow(backend, submission(), sink=sink, leave_stuck=True, clock=lambda: NOON)
+
+    assert (conclusion.outcome, backend.deleted, backend.patches) == (Outcome.FAILED, [], [])
+    assert sink.notices == [f"{REF} is still there: ptjob get digits; delete it: ptjob delete digits"]
+    with pytest.raises(JobFailed, match="InvalidImageName: must be lowercase"):
+        raise_for(REF, conclusion)
+
+
+async def test_a_deadline_stops_also_a_job_that_would_be_left_as_it_is() -> None:
+    """Somebody has asked for that deadline."""
+    backend = ScriptedBackend()
+    backend.worlds = [Observation(job=job("Running"), pods=[pod(MASTER, RUNS)])]
+
+    conclusion = await follow(
+        backend, submission(), sink=ListSink(), leave_stuck=True, deadline=NOON, clock=lambda: NOON
+    )
+
+    assert (conclusion.outcome, backend.deleted) == (Outcome.TIMED_OUT, [REF])
+
+
+@pytest.mark.parametrize("lines", [[], written("no data left")], ids=["silent", "with last lines"])
+async def test_the_advice_about_a_deleted_job_does_not_lead_to_its_log(lines: list[LogLine]) -> None:
+    """It went with the job; what was read of it before is shown."""
+    backend, sink = ScriptedBackend(), ListSink()
+    crashed = pod(WORKER, exited(3), phase="Running")
+    crashed["spec"]["restartPolicy"] = "OnFailure"
+    crashed["status"]["containerStatuses"][0]["restartCount"] = 5
+    backend.worlds = [Observation(job=job("Running"), pods=[pod(MASTER, RUNS), crashed])]
+    backend.lines = lines
+
+    conclusion = await follow(backend, submission(), sink=sink, limits=Limits(), clock=lambda: NOON)
+
+    assert conclusion.diagnosis is not None
+    assert (conclusion.diagnosis.cause, backend.deleted) == (Cause.CRASH_LOOP, [REF])
+    said = "See its last lines" if lines else "Its log is gone with the job"
+    assert conclusion.diagnosis.resolution == f"{said}; restarting it did not help so far"
+    assert any("nothing of it is kept" in text for text in sink.notices)
+
+
 async def test_why_it_does_not_run_yet_is_said_when_it_changes() -> None:
     """A reason that lasts is said once, not at every look."""
     backend, sink = ScriptedBackend(), ListSink()
@@ -791,6 +837,17 @@ async def test_a_conclusion_survives_its_way_through_json() -> None:
     conclusion = await follow(backend, submission(), sink=ListSink())
 
     assert Conclusion.from_dict(json.loads(json.dumps(conclusion.to_dict()))) == conclusion
+
+
+def test_a_failed_job_that_is_deleted_now_is_told_without_its_log() -> None:
+    """As `on_finish_action=delete_job` has it."""
+    why = Diagnosis.of(Cause.EXIT_CODE, "worker-0 exited with code 3", replica=WORKER)
+    conclusion = Conclusion(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED), diagnosis=why)
+
+    with pytest.raises(JobFailed, match="See its log; a retry may help"):
+        raise_for(REF, conclusion)
+    with pytest.raises(JobFailed, match="Its log is gone with the job; a retry may help"):
+        raise_for(REF, conclusion, deletes=True)
 
 
 def test_a_failure_that_nobody_could_explain_is_still_a_failure() -> None:

@@ -108,11 +108,12 @@ def follow(
 ) -> None:
     """Follow a job to its end, as `run` does.
 
-    Rank 0's log is shown, and the exit code says how it ended.
+    Rank 0's log is shown, and the exit code says how it ended. A job that does not start within 20 minutes, or fails
+    again and again, counts as failed, but is left as it is: only --timeout and --delete-on-interrupt delete.
     """
     from ptjob_provider.cli import running
 
     if timeout is not None and not adopt:
         raise click.UsageError("--timeout stops the job, so it needs --adopt")
-    ending = running.Ending(timeout=timeout, delete_on_interrupt=delete_on_interrupt, output=output)
+    ending = running.Ending(timeout=timeout, leave_stuck=True, delete_on_interrupt=delete_on_interrupt, output=output)
     running.follow_existing(place, name, ending, adopt=adopt)

@@ -136,6 +136,14 @@ ADVICE: Mapping[Cause, tuple[str, bool]] = {
     Cause.UNKNOWN: (f"Look at the job's events and its operator; {_RESUMES}", True),
 }
 
+_OF_DELETED = (
+    ("See the log for its", "See its last lines for its", "Its log is gone with the job, and its"),
+    ("See the log of that container for what", "Find out what", "Find out what"),
+    ("See its log", "See its last lines", "Its log is gone with the job"),
+    ("See the log", "See its last lines", "Its log is gone with the job"),
+    ("Look at the pod's events, or raise", "Raise", "Raise"),
+)
+"""How an advice begins; and once the job is deleted, with last lines of that replica and without."""
 _VERBS = {
     Cause.DELETED: "was deleted",
     Cause.TIMED_OUT: "timed out",
@@ -203,6 +211,15 @@ class Diagnosis:
         if self.replica and self.tail_of not in {"", self.replica}:
             return f"No last lines of {self.replica} are known; last lines of {self.tail_of}"
         return f"Last lines of {self.tail_of or self.replica or 'the log'}"
+
+    def without_log(self) -> Self:
+        """Return it for a job that is deleted: its advice points to nothing that goes with the job."""
+        has_lines = bool(self.log_tail) and self.tail_of in {"", self.replica}
+        for before, with_lines, without in _OF_DELETED:
+            if self.resolution.startswith(before):
+                rest = self.resolution.removeprefix(before)
+                return replace(self, resolution=(with_lines if has_lines else without) + rest)
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields."""
