@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
@@ -28,7 +28,10 @@ class JobPhase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """What the job's object says of itself at one moment; instants are aware datetimes in UTC, None where unknown."""
+    """What the job's object says of itself at one moment; instants are aware datetimes in UTC, None where unknown.
+
+    `time_limit` is the job's own activeDeadlineSeconds: of its specification, so that it is not told with the rest.
+    """
 
     phase: JobPhase
     reason: str = ""
@@ -36,6 +39,7 @@ class JobStatus:
     created_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    time_limit: int | None = field(default=None, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields; instants are RFC 3339 texts."""
@@ -45,7 +49,9 @@ class JobStatus:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Rebuild what `to_dict` returned."""
-        instants = {name: parse_instant(fields[name]) for name in ("created_at", "started_at", "finished_at")}
+        instants: dict[str, Any] = {
+            name: parse_instant(fields[name]) for name in ("created_at", "started_at", "finished_at")
+        }
         return cls(phase=JobPhase(fields["phase"]), reason=fields["reason"], message=fields["message"], **instants)
 
 

@@ -358,7 +358,10 @@ class TestReport:
         """The pods may be gone before anybody looked."""
         status = replace(FAILED, message="Job x has failed because it was active longer than specified deadline")
 
+        limited = replace(status, time_limit=30)
+
         assert judged(status=status).summary == "it was active longer than its active_deadline_seconds"
+        assert judged(status=limited).summary == "it was active longer than its active_deadline_seconds (30 s)"
 
     def test_many_replicas_at_a_deadline_are_counted(self) -> None:
         """Three names and a number."""

@@ -298,7 +298,8 @@ def _from_status(status: JobStatus) -> Diagnosis | None:
     if status.reason == "SupervisorLost":
         return Diagnosis.of(Cause.SUPERVISOR_LOST, clip(status.message) or "the process that ran its replicas is gone")
     if status.reason == _TRAINERS_DEADLINE or "active longer than specified deadline" in status.message:
-        return Diagnosis.of(Cause.DEADLINE, "it was active longer than its active_deadline_seconds")
+        limit = f" ({status.time_limit} s)" if status.time_limit else ""
+        return Diagnosis.of(Cause.DEADLINE, f"it was active longer than its active_deadline_seconds{limit}")
     return None
 
 

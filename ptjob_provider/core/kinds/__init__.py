@@ -76,7 +76,9 @@ def asked_for(job: TrainingJob) -> Kind:
 
 def read_status(job: Mapping[str, Any]) -> JobStatus:
     """Derive the job's status from its object."""
-    return kind_of(job).read_status(job)
+    spec = job.get("spec") or {}
+    limit = (spec.get("runPolicy") or spec).get("activeDeadlineSeconds")
+    return replace(kind_of(job).read_status(job), time_limit=limit)
 
 
 def status_seen(job: Mapping[str, Any], record: Record) -> JobStatus:
