@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.measured import Use
     from ptjob_provider.core.orphans import Finding, LiveJob
-    from ptjob_provider.core.recorder import Record
+    from ptjob_provider.core.recorder import Record, Termination
     from ptjob_provider.core.site import Check, NodeUse, ReplicaUse
     from ptjob_provider.core.snapshot import Snapshot
     from ptjob_provider.core.status import JobStatus
 
 PHASE_COLOURS = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Suspended": "magenta", "Pending": "yellow"}
 _WIDE = 400
+_KILLED = 137
 _KIBI = 1024
 _MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("·", "dim")}
 _UNITS = (
@@ -158,8 +159,20 @@ def _ends(record: Record, replica: str) -> Iterator[str]:
     for end in record.terminations:
         is_training = end.kind is ContainerKind.TRAINING
         if end.replica == replica and (is_training or end.failed):
-            said = f"{_code(end.exit_code)} {end.reason}".strip()
+            said = _ended_with(record, end)
             yield said if is_training else f"{end.container}: {said}"
+
+
+def _ended_with(record: Record, end: Termination) -> str:
+    """Say an exit code and its reason; without a code where a killed pod's container has none of its own.
+
+    The kubelet writes 137 for a container that it does not find when its pod goes, also for one that never ran.
+    """
+    said = f"{_code(end.exit_code)} {end.reason}".strip()
+    if end.exit_code != _KILLED or end.started_at is not None or not end.pod_uid:
+        return f"{said}, stopped" if end.stopped and end.failed else said
+    was_lost = end.reason == "ContainerStatusUnknown" and record.first_running_at is not None
+    return end.reason if was_lost else "never ran"
 
 
 def _without_pod(record: Record, replica: str, status: JobStatus) -> str:

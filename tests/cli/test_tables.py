@@ -151,6 +151,35 @@ def test_a_train_job_has_run_since_it_was_seen_to_and_else_at_most_since_it_was_
     assert cells(tables.jobs([row_of(failed)], now=NOW), "RAN") == ["-"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "ran_at", "shown"),
+    [
+        ({"reason": "ContainerStatusUnknown"}, None, "never ran"),
+        ({"reason": "ContainerStatusUnknown"}, NOW, "ContainerStatusUnknown"),
+        ({"reason": "ContainerStatusUnknown", "started_at": NOW}, NOW, "137 ContainerStatusUnknown"),
+        ({"reason": "Error"}, NOW, "never ran"),
+        ({"reason": "Error", "started_at": NOW, "stopped": True}, NOW, "137 Error, stopped"),
+        ({"reason": "Error", "pod_uid": ""}, NOW, "137 Error"),
+        ({"reason": "OOMKilled", "started_at": NOW}, NOW, "137 OOMKilled"),
+        ({"reason": "StartError", "exit_code": 128}, None, "128 StartError"),
+    ],
+    ids=["not started", "lost", "started and lost", "killed", "stopped", "only told of", "killed itself", "no program"],
+)
+async def test_the_code_of_a_container_that_did_not_end_by_itself_is_told_as_what_it_is(
+    fields: dict[str, Any], ran_at: datetime | None, shown: str
+) -> None:
+    """137 beside a replica reads as out of memory, also where the kubelet writes it for want of any other."""
+    backend, job = ScriptedBackend(), recorded("pytorchjob-failed")
+    backend.jobs["ml", "digits-failed"], backend.worlds = job, [Observation(job=job)]
+    snapshot = await look(backend, "ml", "digits-failed", inspect=False, now=NOW)
+    known = {"key": "k", "container": "pytorch", "pod_uid": "u", "exit_code": 137}
+    killed = Termination(replica="digits-failed-worker-0", **{**known, **fields})
+
+    seen = Record(terminations=(killed,), first_running_at=ran_at)
+
+    assert cells(tables.replicas(replace(snapshot, record=seen)), "ENDED WITH") == ["", shown]
+
+
 async def test_the_end_of_a_replica_is_its_trainings_and_what_failed_beside_it_has_its_name() -> None:
     """An init container that has done its work is no end."""
     backend, job = ScriptedBackend(), recorded("pytorchjob-failed")
