@@ -23,7 +23,7 @@ from ptjob_provider.cli import arena_flags
 from ptjob_provider.cli.answers import EXIT_INTERRUPTED, EXIT_USAGE, Refused, emit, emit_rows, notice, refusal
 from ptjob_provider.cli.fields import job_fields
 from ptjob_provider.cli.printable import say, say_logged
-from ptjob_provider.core import kinds
+from ptjob_provider.core import kinds, recorder
 from ptjob_provider.core.conclusion import Outcome, deadline_after, raise_for, said_of_success
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobNotFound, PTJobError
@@ -33,6 +33,7 @@ from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.manifest import dump_manifest, yaml_problem
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.status import JobPhase
 from ptjob_provider.core.submission import Submission, ensure_submitted, with_tensorboard
 
 if TYPE_CHECKING:
@@ -247,26 +248,31 @@ class _Following:
         """Do with the job what was asked for in case of an interrupt."""
         if self.ref is None:
             notice("interrupted before it was known whether the job exists: ptjob list")
-        elif ended := await self._ended(self.ref):
-            notice(ended)
+            return
+        is_over, state = await self._state(self.ref)
+        if is_over:
+            notice(f"{self.ref} {state}")
         elif self.ending.delete_on_interrupt and self.backend is not None:
             await self.backend.delete(self.ref)
             notice(f"{self.ref} was deleted: interrupted")
         else:
             name = self.ref.name
-            notice(f"{self.ref} runs on; follow it: ptjob follow {name}; stop it: ptjob delete {name}")
+            notice(f"{self.ref} {state}; follow it: ptjob follow {name}; stop it: ptjob delete {name}")
 
-    async def _ended(self, ref: JobRef) -> str:
-        """Say that the job has ended, and is kept, or is gone; "" if it runs, or nobody answers."""
+    async def _state(self, ref: JobRef) -> tuple[bool, str]:
+        """Return whether the job is over, and what is to be said of it; one that nobody tells of is taken to run."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 assert self.backend is not None  # noqa: S101 - it has made the job, or found it
-                phase = kinds.read_status(await self.backend.get(ref.kind, ref.namespace, ref.name)).phase
+                job = await self.backend.get(ref.kind, ref.namespace, ref.name)
         except JobNotFound:
-            return f"{ref} is gone"
+            return True, "is gone"
         except (PTJobError, TimeoutError):
-            return ""
-        return f"{ref} had ended ({phase.value}); look at it: ptjob get {ref.name}" if phase.is_terminal else ""
+            return False, "runs on"
+        phase = kinds.status_seen(job, recorder.stored_in(job)).phase
+        if phase.is_terminal:
+            return True, f"had ended ({phase.value}); look at it: ptjob get {ref.name}"
+        return False, "runs on" if phase is JobPhase.RUNNING else "stays as it is"
 
     def _opened(self, backend: Backend) -> Backend:
         self.backend = backend

@@ -275,8 +275,8 @@ def test_an_interrupt_while_its_tensorboard_is_made_is_one_of_a_known_job(
 
     assert raised.value.code == 143
     assert (backend.created, bool(backend.jobs)) == (1, not deletes)
-    said = "team/digits was deleted: interrupted" if deletes else "team/digits runs on; follow it: ptjob follow digits"
-    assert said in capsys.readouterr().err
+    left = "team/digits stays as it is; follow it: ptjob follow digits"  # it has never run
+    assert ("team/digits was deleted: interrupted" if deletes else left) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
