@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.recorder import Record
 
-STORIES = sorted(path.stem for path in DATA.glob("*.yaml") if "\nseen:\n" in path.read_text())
+STORIES = sorted(path.stem for path in DATA.glob("*.yaml") if "\nseen:" in path.read_text())
 """Names of the files that hold a job and how it was seen, look by look."""
 
 

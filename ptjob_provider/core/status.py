@@ -30,7 +30,8 @@ class JobPhase(StrEnum):
 class JobStatus:
     """What the job's object says of itself at one moment; instants are aware datetimes in UTC, None where unknown.
 
-    `time_limit` is the job's own activeDeadlineSeconds: of its specification, so that it is not told with the rest.
+    Two fields are not told with the rest: `time_limit` is the job's own activeDeadlineSeconds, and `is_taken_up` is
+    False while its operator has written no status at all.
     """
 
     phase: JobPhase
@@ -40,6 +41,7 @@ class JobStatus:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     time_limit: int | None = field(default=None, compare=False)
+    is_taken_up: bool = field(default=True, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields; instants are RFC 3339 texts."""

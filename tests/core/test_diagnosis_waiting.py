@@ -101,6 +101,18 @@ class TestEnding:
 
         assert after(1e9, status=running, queued_since=NOW, limits=Limits(queue_timeout=10)) is None
 
+    def test_a_job_that_no_operator_has_seen_is_not_in_a_queue(self) -> None:
+        """Its object has no status at all: whoever looks at queues looks at the wrong place."""
+        untouched = JobStatus(phase=JobPhase.PENDING, is_taken_up=False)
+
+        found = after(60, status=untouched, queued_since=NOW, limits=Limits(queue_timeout=60))
+
+        assert found is not None
+        assert found.summary == "no operator has taken it up within 1 min"
+        assert "controller" in found.resolution
+        assert "no operator has taken the job up" in waiting_reason(Record(), untouched, replicas=1)
+        assert waiting_reason(Record(), WAITING, replicas=1) == "0 of 1 placed; no pods were made yet"
+
     def test_a_crash_loop_ends_with_its_limit(self) -> None:
         """Five restarts in a row, the sixth failure."""
         counts = Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=5)

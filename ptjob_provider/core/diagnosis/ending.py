@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.status import JobStatus
 
 _MINUTE = 60
+_NO_OPERATOR = "See whether the controller of its kind runs (ptjob doctor); a retry waits again"
 _STARTING = {WaitKind.STUCK, WaitKind.STARTING, WaitKind.INIT, WaitKind.FORBIDDEN}
 
 
@@ -132,6 +133,9 @@ def _queued(
             return Diagnosis.of(cause, text, replica=wait.replica)
     if status.phase is JobPhase.RUNNING:  # its pods run, though none of them is seen
         return None
+    if not status.is_taken_up:
+        text = f"no operator has taken it up within {duration(timeout)}"
+        return Diagnosis.of(Cause.QUEUED, text, resolution=_NO_OPERATOR)
     word = "suspended" if status.phase is JobPhase.SUSPENDED else "without pods"
     why = f"; its queue says: {clip(record.queue)}" if record.queue and word == "suspended" else ""
     return Diagnosis.of(Cause.QUEUED, f"it was still {word} after {duration(timeout)}{why}")

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.diagnosis.failure import suspects_of
+from ptjob_provider.core.diagnosis.held_up import WAITS_FOR_MASTER
 from ptjob_provider.core.diagnosis.tail import clip, runtime_error
 from ptjob_provider.core.recorder import WaitKind
 from ptjob_provider.core.status import JobPhase
@@ -65,9 +66,15 @@ def waiting_reason(record: Record, status: JobStatus, *, replicas: int) -> str:
     there = len(record.running) + len(record.finished)
     if not record.waiting and there >= replicas:
         return ""
-    reasons = _grouped(record) or ([] if record.placed else ["no pods were made yet"])
+    reasons = _grouped(record) or ([] if record.placed else [_unmade(status)])
     counts = _counts(record, replicas)
     return f"{counts}; {'; '.join(reasons)}" if reasons else counts
+
+
+def _unmade(status: JobStatus) -> str:
+    """Say that there are no pods; of a job without a status, that the controller of its kind is away or late."""
+    why = "" if status.is_taken_up else ": no operator has taken the job up (`ptjob doctor` tells whether one runs)"
+    return f"no pods were made yet{why}"
 
 
 def _counts(record: Record, replicas: int) -> str:
@@ -96,7 +103,8 @@ def _reason(record: Record, wait: Waiting) -> str:
     if wait.kind is WaitKind.SIDECAR:
         return f"training has finished, container {wait.container} still runs"
     if wait.kind is WaitKind.INIT:
-        return f"init container {wait.container} runs"
+        is_operators = wait.container == WAITS_FOR_MASTER
+        return "waiting for the master" if is_operators else f"init container {wait.container} runs"
     if wait.kind in {WaitKind.QUEUED, WaitKind.PULLING} and wait.message:
         return clip(wait.message)
     if wait.kind in {WaitKind.REFUSED, WaitKind.FORBIDDEN}:

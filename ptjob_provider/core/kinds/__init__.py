@@ -78,7 +78,7 @@ def read_status(job: Mapping[str, Any]) -> JobStatus:
     """Derive the job's status from its object."""
     spec = job.get("spec") or {}
     limit = (spec.get("runPolicy") or spec).get("activeDeadlineSeconds")
-    return replace(kind_of(job).read_status(job), time_limit=limit)
+    return replace(kind_of(job).read_status(job), time_limit=limit, is_taken_up=bool(job.get("status")))
 
 
 def status_seen(job: Mapping[str, Any], record: Record) -> JobStatus:
