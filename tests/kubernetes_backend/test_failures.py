@@ -59,7 +59,7 @@ EXPECTED = [
     ("pod-crash-loop", Cause.CRASH_LOOP, "worker-0", True),
     ("pod-sidecar", Cause.SIDECAR, "master-0", False),
     ("pod-unschedulable-memory", Cause.UNSCHEDULABLE, "master-0", True),
-    ("job-quota-memory", Cause.QUOTA, "worker-0", True),
+    ("job-quota-memory", Cause.QUOTA, "worker-0", False),
     ("job-admission-refused", Cause.FORBIDDEN, "master-0", False),
     ("pod-drained", Cause.EVICTED, "worker-0", True),
     ("pod-drained-slowly", Cause.EVICTED, "worker-0", True),
@@ -70,7 +70,7 @@ EXPECTED = [
     ("trainjob-failed-node", Cause.EXIT_CODE, "node-0-1", True),
     ("trainjob-backoff", Cause.EXIT_CODE, "node-0-1", True),
     ("trainjob-deadline", Cause.DEADLINE, "node-0-0", False),
-    ("trainjob-quota", Cause.QUOTA, "node-0-1", True),
+    ("trainjob-quota", Cause.QUOTA, "node-0-1", False),
 ]
 NAMES = [row[0] for row in EXPECTED]
 OURS = {

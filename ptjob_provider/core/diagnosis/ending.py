@@ -21,7 +21,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.diagnosis.failure import describe, root_of, suspects_of
-from ptjob_provider.core.diagnosis.held_up import held_up
+from ptjob_provider.core.diagnosis.held_up import held_up, without_place
 from ptjob_provider.core.diagnosis.tail import clip
 from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis, named
 from ptjob_provider.core.recorder import WaitKind
@@ -125,12 +125,10 @@ def _queued(
 ) -> Diagnosis | None:
     if record.queued_since is None or not _has_passed(record.queued_since, now, timeout):
         return None
-    for kind, cause in ((WaitKind.REFUSED, Cause.QUOTA), (WaitKind.QUEUED, Cause.UNSCHEDULABLE)):
+    for kind in (WaitKind.REFUSED, WaitKind.QUEUED):
         wait = next((one for one in record.waiting if one.kind is kind), None)
         if wait is not None:
-            who = named(wait.replica, ranks) or "a replica"
-            text = f"{who} had no place after {duration(timeout)}: {clip(wait.message) or wait.reason}"
-            return Diagnosis.of(cause, text, replica=wait.replica)
+            return without_place(wait, f"had no place after {duration(timeout)}", ranks)
     if status.phase is JobPhase.RUNNING:  # its pods run, though none of them is seen
         return None
     if not status.is_taken_up:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.diagnosis.tail import runtime_error
+from ptjob_provider.core.diagnosis.tail import clip, runtime_error
 from ptjob_provider.core.diagnosis.verdict import ADVICE, Cause, Diagnosis, named
 from ptjob_provider.core.recorder import WaitKind, is_program_missing
 
@@ -34,14 +34,25 @@ _CAUSES = {
 def held_up(waits: Sequence[Waiting], did: str, ranks: Mapping[str, int]) -> Diagnosis:
     """Describe the wait with the most to say; the others are counted."""
     wait = min(waits, key=lambda one: (one.kind is not WaitKind.STUCK, ranks.get(one.replica, len(ranks))))
-    cause = _cause_of(wait)
     others = len({one.replica for one in waits}) - 1
     more = f" (and {others} more)" if others else ""
     reason = f"init container {wait.container} still runs" if wait.kind is WaitKind.INIT else wait.reason
     message = f": {runtime_error(wait.message)}" if wait.message else ""
     summary = f"{named(wait.replica, ranks)}{more} {did}: {reason}{message}"
-    resolution, retryable = _advice(cause, wait.message)
-    return Diagnosis(cause=cause, summary=summary, resolution=resolution, retryable=retryable, replica=wait.replica)
+    return _diagnosis(wait, summary)
+
+
+def without_place(wait: Waiting, did: str, ranks: Mapping[str, int]) -> Diagnosis:
+    """Describe the wait of one pod that was not made, or that no node has room for."""
+    who = named(wait.replica, ranks) or "a replica"
+    return _diagnosis(wait, f"{who} {did}: {clip(wait.message) or wait.reason}")
+
+
+def _diagnosis(wait: Waiting, summary: str) -> Diagnosis:
+    cause = _cause_of(wait)
+    resolution, retryable = _advice(cause, wait)
+    text = f"{summary}; {wait.in_vain}" if wait.in_vain else summary
+    return Diagnosis(cause=cause, summary=text, resolution=resolution, retryable=retryable, replica=wait.replica)
 
 
 def _cause_of(wait: Waiting) -> Cause:
@@ -63,12 +74,14 @@ def is_image_gone(reason: str, message: str) -> bool:
     return reason in _IMAGE_REASONS and bool(_IMAGE_GONE.search(message))
 
 
-def _advice(cause: Cause, message: str) -> tuple[str, bool]:
-    if cause is Cause.IMAGE and _IMAGE_GONE.search(message):
+def _advice(cause: Cause, wait: Waiting) -> tuple[str, bool]:
+    if cause is Cause.IMAGE and _IMAGE_GONE.search(wait.message):
         return "Correct image= or the pull secret; a retry would fail the same way", False
-    if cause is Cause.FORBIDDEN and f'(container "{WAITS_FOR_MASTER}" must' in message:
+    if cause is Cause.FORBIDDEN and f'(container "{WAITS_FOR_MASTER}" must' in wait.message:
         advice = "Have the operator's init container template fit the namespace; a retry would fail the same way"
         return advice, False
-    if cause is Cause.MOUNT and "not found" in message:
+    if cause is Cause.MOUNT and "not found" in wait.message:
         return "Create what is mounted or correct its name; a retry would fail the same way", False
+    if wait.in_vain:
+        return "Ask for less or raise the quota; a retry would fail the same way", False
     return ADVICE[cause]

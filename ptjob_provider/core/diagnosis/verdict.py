@@ -27,7 +27,7 @@ code                both    no when an address, a name or a credential is wrong,
 init                yes     an init container waits for a name or a server, or gave up waiting
 start_timeout       yes     the cluster was slow
 unschedulable       yes     the cluster may have room later
-quota               yes     the quota may have room later
+quota               both    no when it is smaller than the job, else yes: it may have room later
 forbidden           no      the namespace's rules do not change between two tries
 queued              yes     the queue may move later
 sidecar             no      the sidecar will not end the next time either

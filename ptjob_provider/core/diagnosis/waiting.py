@@ -108,7 +108,7 @@ def _reason(record: Record, wait: Waiting) -> str:
     if wait.kind in {WaitKind.QUEUED, WaitKind.PULLING} and wait.message:
         return clip(wait.message)
     if wait.kind in {WaitKind.REFUSED, WaitKind.FORBIDDEN}:
-        return f"not created: {clip(wait.message)}"
+        return f"not created: {clip(wait.message)}" + (f"; {wait.in_vain}" if wait.in_vain else "")
     return f"{wait.reason}: {runtime_error(wait.message)}" if wait.message else wait.reason or "is being started"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import recorder
 from ptjob_provider.core.errors import InvalidSpec, one_of
-from ptjob_provider.core.kinds import podtemplate, pytorchjob, pytorchtrainingjob, trainjob
+from ptjob_provider.core.kinds import podtemplate, pytorchjob, pytorchtrainingjob, quotas, trainjob
 from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, PodOwner, Rendered, Replica, Runtime, Told
 from ptjob_provider.core.status import JobPhase
 
@@ -133,6 +133,8 @@ def observe(
         replicas=replicas,
     )
     ended = kind.read_status(job).finished_at or now
+    if any(wait.kind is recorder.WaitKind.REFUSED for wait in seen.waiting):
+        seen = quotas.judged(seen, kind.replicas(job))
     seen = replace(seen, first_running_at=seen.first_running_at or kind.running_since(job))
     return recorder.with_told(seen, told.ends, restarts=told.restarts, at=min(ended, now))
 

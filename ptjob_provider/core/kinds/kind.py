@@ -32,6 +32,7 @@ class Replica:
         index: within the role.
         rank: of the pod within the job (a node's rank, where a pod has several processes).
         gpus: how many it asks for.
+        template: of its pod, as far as the job's object tells of it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Replica:
     index: int
     rank: int
     gpus: int
+    template: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,6 +99,7 @@ class Waiting:
         container: the container that holds it up, "" for the pod as a whole.
         reason: the kubelet's, scheduler's or operator's word.
         since: when we first saw this kind of wait of this pod: our clock, never the cluster's.
+        in_vain: why no waiting helps, as a sentence's end; "" where it may.
     """
 
     replica: str
@@ -108,6 +109,7 @@ class Waiting:
     reason: str
     message: str = ""
     since: datetime
+    in_vain: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

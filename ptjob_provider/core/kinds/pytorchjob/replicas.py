@@ -99,9 +99,11 @@ def priority(manifest: Mapping[str, Any]) -> str:
 def _numbered(manifest: Mapping[str, Any]) -> Iterator[Replica]:
     name, roles, rank = manifest["metadata"]["name"], manifest["spec"]["pytorchReplicaSpecs"], 0
     for role in (role for role in ROLES if role in roles):
-        gpus = count_gpus(roles[role]["template"])
+        template, short = roles[role]["template"], role.lower()
+        gpus = count_gpus(template)
         for index in range(count(roles[role])):
-            yield Replica(name=f"{name}-{role.lower()}-{index}", role=role.lower(), index=index, rank=rank, gpus=gpus)
+            where = f"{name}-{short}-{index}"
+            yield Replica(name=where, role=short, index=index, rank=rank, gpus=gpus, template=template)
             rank += 1
 
 

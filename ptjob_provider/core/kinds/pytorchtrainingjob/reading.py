@@ -78,9 +78,11 @@ def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
 def _numbered(manifest: Mapping[str, Any]) -> Iterator[Replica]:
     name, rank = manifest["metadata"]["name"], 0
     for spec in replica_specs(manifest):
-        role, gpus = str(spec.get("type") or "worker"), count_gpus(spec["template"])
+        role, template = str(spec.get("type") or "worker"), spec["template"]
+        gpus = count_gpus(template)
         for index in range(count(spec)):
-            yield Replica(name=f"{name}-{role}-{index}", role=role, index=index, rank=rank, gpus=gpus)
+            where = f"{name}-{role}-{index}"
+            yield Replica(name=where, role=role, index=index, rank=rank, gpus=gpus, template=template)
             rank += 1
 
 

@@ -28,9 +28,10 @@ HAS_LABELLED_PODS = False
 def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
     """Return all nodes of the job; a job that leaves their number to its runtime is taken to have one."""
     name, trainer = manifest["metadata"]["name"], manifest["spec"].get("trainer") or {}
-    gpus = count_gpus(template_of(manifest["spec"]))
+    template = template_of(manifest["spec"])
+    gpus = count_gpus(template)
     return tuple(
-        Replica(name=f"{name}-{STEP}-0-{index}", role=STEP, index=index, rank=index, gpus=gpus)
+        Replica(name=f"{name}-{STEP}-0-{index}", role=STEP, index=index, rank=index, gpus=gpus, template=template)
         for index in range(int(trainer.get("numNodes") or 1))
     )
 

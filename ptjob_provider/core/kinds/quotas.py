@@ -1,0 +1,99 @@
+"""Note on pods that a quota refuses whether that quota has room for the whole job at all; pure.
+
+The API server says what one pod asks for, what is used and what is allowed (`exceeded quota: compute, requested:
+limits.memory=900Mi, used: limits.memory=900Mi, limited: limits.memory=1Gi`), but not that the job's own other pods use
+it. What those ask for is in the job's object; what only a runtime or a LimitRange gives them counts as nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.recorder import WaitKind
+from ptjob_provider.core.spec.resources import amount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ptjob_provider.core.kinds.kind import Replica
+    from ptjob_provider.core.recorder import Record
+
+_REFUSAL = re.compile(
+    r"exceeded quota: (?P<quota>[^\s,]+), requested: (?P<requested>\S+), used: \S+, limited: (?P<limited>\S+)"
+)
+_PODS = ("pods", "count/pods")
+
+
+def judged(record: Record, replicas: Sequence[Replica]) -> Record:
+    """Return the record with, on each pod that a quota refuses, why no waiting helps; `replicas` are all of the job."""
+    waiting = (
+        replace(wait, in_vain=_why_in_vain(wait.message, wait.replica, replicas))
+        if wait.kind is WaitKind.REFUSED
+        else wait
+        for wait in record.waiting
+    )
+    return replace(record, waiting=tuple(waiting))
+
+
+def _why_in_vain(message: str, refused: str, replicas: Sequence[Replica]) -> str:
+    try:
+        return _too_small(message, refused, replicas)
+    except (InvalidSpec, KeyError):  # what broke off, or was written by another version, tells nothing
+        return ""
+
+
+def _too_small(message: str, refused: str, replicas: Sequence[Replica]) -> str:
+    found = _REFUSAL.search(message)
+    if found is None:
+        return ""
+    quota, limited = found["quota"], _amounts(found["limited"])
+    for resource, one in _amounts(found["requested"]).items():
+        allowed = limited[resource]
+        if amount(one) > amount(allowed):
+            return f"the quota {quota} allows {resource}={allowed} in all, so waiting does not help"
+        total = sum((_asked(each, refused, replicas, resource, one) for each in replicas), Decimal())
+        if total > amount(allowed):
+            together = f"its {len(replicas)} replicas ask for {resource}={_text(total, one)} together"
+            return f"the quota {quota} is smaller than the job: {together}, so waiting does not help"
+    return ""
+
+
+def _asked(replica: Replica, refused: str, replicas: Sequence[Replica], resource: str, requested: str) -> Decimal:
+    """Return what a replica asks for: as one of the refused one's role does, else what the job's object says of it."""
+    if replica.role in {each.role for each in replicas if each.name == refused}:
+        return amount(requested)
+    return _of_template(replica.template)[resource]
+
+
+def _of_template(template: Mapping[str, Any]) -> Mapping[str, Decimal]:
+    """Return what a pod asks for, by the names that a quota has for it."""
+    total = defaultdict(Decimal, dict.fromkeys(_PODS, Decimal(1)))
+    for container in (template.get("spec") or {}).get("containers") or ():
+        for name, size in _of_container(container):
+            total[name] += amount(str(size))
+    return total
+
+
+def _of_container(container: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    resources = container.get("resources") or {}
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for name, size in limits.items():
+        yield f"limits.{name}", size
+    for name, size in {**limits, **requests}.items():
+        yield f"requests.{name}", size
+        yield name, size
+
+
+def _amounts(text: str) -> dict[str, str]:
+    return {name: size for name, _, size in (pair.partition("=") for pair in text.split(","))}
+
+
+def _text(total: Decimal, like: str) -> str:
+    """Return a sum in the unit of one of its parts."""
+    unit = like.lstrip("0123456789.")
+    return f"{(total / amount(f'1{unit}')).normalize():f}{unit}"

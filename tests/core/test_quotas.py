@@ -1,0 +1,103 @@
+"""Whether the quota that refuses a pod has room for its whole job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.diagnosis import Limits, diagnose, ending
+from ptjob_provider.core.recorder import Record, WaitKind
+from ptjob_provider.core.status import JobPhase, JobStatus
+from rows import each_row
+
+NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+RANKS = {"digits-master-0": 0, "digits-worker-0": 1, "digits-worker-1": 2}
+SIX = {"limits": {"memory": "600Mi"}}
+
+
+def role(replicas: int, **resources: Any) -> dict[str, Any]:
+    return {"replicas": replicas, "template": {"spec": {"containers": [{"name": "pytorch", "resources": resources}]}}}
+
+
+def job(master: dict[str, Any], workers: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return a job of one master and two workers."""
+    roles = {"Master": role(1, **master), "Worker": role(2, **(master if workers is None else workers))}
+    meta = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"}
+    return {"kind": "PyTorchJob", "metadata": meta, "spec": {"pytorchReplicaSpecs": roles}}
+
+
+def refused(job: dict[str, Any], why: str, *, replica: str = "digits-master-0") -> Record:
+    """Return what is known of the job when a quota has refused one of its pods."""
+    message = f'Error creating: pods "{replica}" is forbidden: exceeded quota: {why}'
+    told = {"reason": "FailedCreatePod", "message": message, "involvedObject": {"kind": "PyTorchJob", "name": "digits"}}
+    return kinds.observe(Record(), job, [], [told], now=NOW, replicas=3)
+
+
+def figures(resource: str, *, asked: str, allowed: str) -> str:
+    return f"compute, requested: {resource}={asked}, used: {resource}=0, limited: {resource}={allowed}"
+
+
+@each_row(
+    ("job", "resource", "asked", "allowed", "said"),
+    [
+        (job(SIX), "limits.memory", "600Mi", "1800Mi", ""),
+        (job(SIX), "limits.memory", "600Mi", "1Gi", "its 3 replicas ask for limits.memory=1800Mi together"),
+        (job(SIX), "requests.memory", "600Mi", "1Gi", "its 3 replicas ask for requests.memory=1800Mi together"),
+        (job({}), "memory", "600Mi", "1Gi", ""),  # what its workers ask for is not in its object
+        (job({}, SIX), "memory", "100Mi", "1Gi", "ask for memory=1300Mi together"),
+        (job({}, {"requests": {"cpu": 2}, "limits": {"cpu": 4}}), "cpu", "500m", "4", "ask for cpu=4500m together"),
+        (job({}, {"requests": {"cpu": 2}, "limits": {"cpu": 4}}), "limits.cpu", "1", "8", "for limits.cpu=9 together"),
+        (job({}), "pods", "1", "2", "its 3 replicas ask for pods=3 together"),
+        (job(SIX), "limits.memory", "2Gi", "1Gi", "the quota compute allows limits.memory=1Gi in all"),
+    ],
+)
+def test_a_quota_that_is_smaller_than_the_job_is_told_at_once(
+    job: dict[str, Any], resource: str, asked: str, allowed: str, said: str
+) -> None:
+    """`used` may be the job's own pods alone: as long as they wait for the refused one, nothing is ever freed."""
+    record = refused(job, figures(resource, asked=asked, allowed=allowed))
+
+    (wait,) = record.waiting
+    assert wait.kind is WaitKind.REFUSED
+    assert (said in wait.in_vain) if said else wait.in_vain == ""
+
+
+@each_row(
+    "why",
+    [
+        "compute: no figures",
+        "compute, requested: limits.memory=600Mi, used: limits.memory=0, limited: limits.mem",
+        "compute, requested: limits.memory=600Mi, used: limits.memory=0, limited: limits.memory=1G...",
+    ],
+)
+def test_a_refusal_that_cannot_be_read_may_have_room_later(why: str) -> None:
+    """It tells no figures, or broke off."""
+    (wait,) = refused(job(SIX), why).waiting
+
+    assert wait.in_vain == ""
+
+
+def test_a_job_that_its_quota_cannot_hold_is_not_tried_again() -> None:
+    """Neither after the queue timeout, nor where a worker gave up waiting for the master that was refused."""
+    record = refused(job(SIX), figures("limits.memory", asked="600Mi", allowed="1Gi"))
+    late = ending(record, JobStatus(phase=JobPhase.PENDING), now=NOW, limits=Limits(queue_timeout=0), ranks=RANKS)
+    gave_up = {
+        "metadata": {"name": "digits-worker-0", "uid": "w", "creationTimestamp": "2026-11-20T10:00:00Z"},
+        "spec": {"containers": [{"name": "pytorch"}], "initContainers": [{"name": "init-pytorch"}]},
+        "status": {
+            "phase": "Failed",
+            "initContainerStatuses": [
+                {"name": "init-pytorch", "restartCount": 0, "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+            ],
+        },
+    }
+    seen = kinds.observe(record, job(SIX), [gave_up], [], now=NOW, replicas=3)
+    failed = diagnose(seen, JobStatus(phase=JobPhase.FAILED), ranks=RANKS)
+
+    for found in (late, failed):
+        assert found is not None
+        assert (found.cause.value, found.retryable) == ("quota", False)
+        assert "the quota compute is smaller than the job" in found.summary
+        assert found.resolution == "Ask for less or raise the quota; a retry would fail the same way"
+    assert "gave up waiting for it" in failed.summary
