@@ -8,7 +8,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import kinds, recorder
-from ptjob_provider.core.diagnosis import Diagnosis, Limits, WaitingNotice, deleted, diagnose, ending, waiting_reason
+from ptjob_provider.core.diagnosis import (
+    Diagnosis,
+    Limits,
+    WaitingNotice,
+    deleted,
+    diagnose,
+    ending,
+    outlook,
+    waiting_reason,
+)
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.status import JobPhase, JobStatus
 from recorded import DATA, recorded
@@ -72,13 +81,17 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
     told = recorded(name)
     job, record = told["job"], recorder.Record()
     ranks = {replica.name: replica.rank for replica in kinds.replicas(job)}
+    limits = Limits(**told.get("limits", {}))
     waiting, waits = WaitingNotice(), []
     for look in worlds(told):
+        if waiting.to_say(look.at):  # what the reason before has lasted until now
+            waits.append(waiting.with_outlook(outlook(record, limits=limits)))
         for _ in range(2 if twice or stored else 1):
             record = recorder.from_text(recorder.to_text(record)) if stored else record
             record = kinds.observe(record, job, look.pods, look.events, now=look.at, replicas=len(ranks))
-        waits.append(waiting.to_say(look.at))  # what the reason before has lasted until now
         waiting.see(waiting_reason(record, look.status, replicas=len(ranks)), look.at)
+    if waiting.to_say(look.at):
+        waits.append(waiting.with_outlook(outlook(record, limits=limits)))
     return Story(
         ref=JobRef.of(job),
         status=kinds.status_seen(look.job, record),
@@ -86,8 +99,8 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
         record=record,
         ranks=ranks,
         now=look.at,
-        waits=tuple(wait for wait in [*waits, waiting.to_say(look.at)] if wait),
-        limits=Limits(**told.get("limits", {})),
+        waits=tuple(waits),
+        limits=limits,
     )
 
 

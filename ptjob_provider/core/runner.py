@@ -213,8 +213,7 @@ class _Follower:
                 if following.done():
                     await self._take(following.result())
                     following = None  # with what was seen: ten thousand wait here
-                if reason := self.known.waiting.to_say(self.clock()):
-                    self.sink.notice(f"{self.ref} waits: {reason}")
+                self._say_why_it_waits(self.clock())
                 if end := self._end():
                     return end
                 await self._wake_operator()
@@ -223,6 +222,13 @@ class _Follower:
                 following.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await following
+
+    def _say_why_it_waits(self, now: datetime) -> None:
+        waiting, limits = self.known.waiting, None if self.hands_off else self.limits
+        if waiting.to_say(now):
+            deadline = None if self.hands_off else self.deadline
+            ahead = diagnoses.outlook(self.known.story, limits=limits, deadline=deadline)
+            self.sink.notice(f"{self.ref} waits: {waiting.with_outlook(ahead)}")
 
     def _patience(self) -> float:
         """Return the seconds until something is due although nothing changes."""

@@ -23,6 +23,7 @@ from ptjob_provider.core.diagnosis import (
     Diagnosis,
     Limits,
     ending,
+    outlook,
     waiting_reason,
 )
 from ptjob_provider.core.recorder import Record, Restarts, Waiting, WaitKind
@@ -165,6 +166,67 @@ class TestEnding:
             found.summary
             == f"{WORKER} (rank 1) (and 1 more) did not start within 20 min: RunContainerError: device busy"
         )
+
+    def test_a_claim_that_does_not_exist_is_no_want_of_room(self) -> None:
+        """The scheduler says both as "0/1 nodes are available"; the one is the same the next time."""
+        missing = wait(WaitKind.QUEUED, message='0/1 nodes are available: persistentvolumeclaim "data" not found.')
+
+        found = after(10, missing, queued_since=NOW, limits=Limits(queue_timeout=10))
+
+        assert found is not None
+        assert (found.cause, found.retryable) == (Cause.CONFIG, False)
+
+
+SIZE = "0/1 nodes are available: 1 Insufficient memory."
+
+
+class TestOutlook:
+    @each_row(
+        ("waits", "said"),
+        [
+            ([], ""),
+            ([wait(WaitKind.STARTING)], "; given up after 20 min (start timeout)"),
+            (
+                [wait(WaitKind.STUCK, reason="CreateContainerConfigError", message='secret "wandb" not found')],
+                ". Create what is missing or correct its name; given up after 20 min (start timeout)",
+            ),
+            ([wait(WaitKind.PULLING), wait(WaitKind.INIT, MASTER)], "; waited for without end"),
+            ([wait(WaitKind.QUEUED, message=SIZE)], ". Ask for less or free a node; waited for without end"),
+            ([wait(WaitKind.QUEUED, message="1 node(s) were unschedulable.")], "; waited for without end"),
+            ([wait(WaitKind.CRASH_LOOP)], "; given up after 5 restarts in a row"),
+            ([wait(WaitKind.SIDECAR)], "; given up after 5 min (sidecar timeout)"),
+            ([wait(WaitKind.BROKEN, reason="InvalidImageName")], ". See whether the registry can be reached from the"),
+        ],
+    )
+    def test_a_wait_says_what_to_do_and_when_it_is_given_up(self, waits: list[Waiting], said: str) -> None:
+        """As the error has it later, when nothing can be done any more."""
+        found = outlook(Record(waiting=tuple(waits)), limits=Limits())
+
+        assert found.startswith(said) if said else found == ""
+
+    def test_a_deadline_that_comes_first_ends_the_wait(self) -> None:
+        """Nobody is told 20 minutes of which only five are left."""
+        late, soon = (NOW + timedelta(minutes=minutes) for minutes in (30, 5))
+        starting = Record(waiting=(wait(WaitKind.STARTING),))
+        queued = Record(waiting=(wait(WaitKind.QUEUED),), queued_since=NOW)
+
+        assert outlook(starting, limits=Limits(), deadline=late) == "; given up after 20 min (start timeout)"
+        assert outlook(starting, limits=Limits(), deadline=soon).endswith("the deadline, 2026-11-20 10:05:00+00:00")
+        assert outlook(queued, limits=Limits(), deadline=late).endswith("the deadline, 2026-11-20 10:30:00+00:00")
+        assert outlook(queued, limits=Limits(queue_timeout=60)) == "; given up after 1 min (queue timeout)"
+
+    def test_how_long_others_wait_for_their_job_is_not_said(self) -> None:
+        """Whoever only looks at it does not know."""
+        assert outlook(Record(waiting=(wait(WaitKind.QUEUED, message=SIZE),)), limits=None) == (
+            ". Ask for less or free a node"
+        )
+        assert outlook(Record(queued_since=NOW), limits=None) == ""
+
+    def test_without_a_limit_a_crash_loop_goes_on(self) -> None:
+        """As with `crash_loop_limit=None`."""
+        looping = Record(waiting=(wait(WaitKind.CRASH_LOOP),))
+
+        assert outlook(looping, limits=Limits(crash_loop_limit=None)) == "; waited for without end"
 
 
 class TestWaitingReason:

@@ -662,6 +662,24 @@ async def test_why_it_does_not_run_yet_is_said_when_it_changes() -> None:
     assert sum("ImagePullBackOff" in text for text in sink.notices) == 1
 
 
+@pytest.mark.parametrize("hands_off", [False, True])
+async def test_what_to_do_about_a_wait_is_said_once(*, hands_off: bool) -> None:
+    """While it can still be done; with how long the job is waited for, unless it is somebody else's."""
+    backend, sink = ScriptedBackend(), ListSink()
+    pulls = [{"waiting": {"reason": "ErrImagePull", "message": f"{image}: not found"}} for image in ("one", "other")]
+    worlds = [Observation(job=job("Created"), pods=[pod(MASTER, pull, phase="Pending")]) for pull in pulls]
+    backend.worlds = [worlds[0]] * 4 + [worlds[1]] * 4 + [Observation(job=job("Succeeded"))]
+    seconds = iter(range(0, 1000, 2))
+    clock = lambda: NOON + timedelta(seconds=next(seconds))  # noqa: E731
+
+    await follow(backend, submission(), sink=sink, hands_off=hands_off, clock=clock)
+
+    first, second = (text for text in sink.notices if "waits" in text)
+    until = "" if hands_off else "; given up after 20 min (start timeout)"
+    assert first.endswith(f"one: not found. Correct image= or the pull secret{until}")
+    assert second.endswith("other: not found")
+
+
 async def test_how_every_job_starts_is_not_worth_a_line() -> None:
     """A reason that goes away at once is not said."""
     backend, sink = ScriptedBackend(), ListSink()

@@ -9,6 +9,7 @@ from ptjob_provider.core.diagnosis.ending import Limits, ending, ends_at
 from ptjob_provider.core.diagnosis.failed import failed_replicas, told_of
 from ptjob_provider.core.diagnosis.failure import deleted, diagnose, lacks_reason, outputs_failed, timed_out
 from ptjob_provider.core.diagnosis.last_words import LastWords
+from ptjob_provider.core.diagnosis.outlook import outlook
 from ptjob_provider.core.diagnosis.retrying import Retrying
 from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis
 from ptjob_provider.core.diagnosis.waiting import WaitingNotice, waiting_reason
@@ -26,6 +27,7 @@ __all__ = [
     "ends_at",
     "failed_replicas",
     "lacks_reason",
+    "outlook",
     "outputs_failed",
     "timed_out",
     "told_of",

@@ -28,7 +28,7 @@ from ptjob_provider.core.recorder import WaitKind
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from ptjob_provider.core.recorder import Record, Restarts
@@ -56,6 +56,15 @@ class Limits:
     sidecar_timeout: float | None = 300.0
 
 
+@dataclass(frozen=True, kw_only=True, order=True)
+class Clock:
+    """One limit that runs down; the earliest sorts first."""
+
+    ends_at: datetime
+    seconds: float
+    name: str
+
+
 def ending(
     record: Record,
     status: JobStatus,
@@ -79,12 +88,27 @@ def ending(
 
 def ends_at(record: Record, *, now: datetime, limits: Limits) -> datetime | None:
     """Return the next instant after `now` at which `ending` may say something else although nothing has changed."""
-    clocks = [(wait.since, limits.start_timeout) for wait in record.waiting if wait.kind in _STARTING]
-    clocks += [(wait.since, limits.sidecar_timeout) for wait in record.waiting if wait.kind is WaitKind.SIDECAR]
+    return min((clock.ends_at for clock in clocks(record, limits) if clock.ends_at > now), default=None)
+
+
+def clocks(record: Record, limits: Limits) -> Iterator[Clock]:
+    """Yield the limits that run down while the job stands still as it does now.
+
+    An init container that may only wait for another replica has none of its own while that one is held up.
+    """
+    is_blocked = any(wait.kind not in {WaitKind.INIT, WaitKind.SIDECAR} for wait in record.waiting)
+    for wait in record.waiting:
+        if wait.kind in _STARTING and not (is_blocked and wait.kind is WaitKind.INIT):
+            yield from _clock(wait.since, limits.start_timeout, "start timeout")
+        elif wait.kind is WaitKind.SIDECAR:
+            yield from _clock(wait.since, limits.sidecar_timeout, "sidecar timeout")
     if record.queued_since is not None:
-        clocks.append((record.queued_since, limits.queue_timeout))
-    instants = (since + timedelta(seconds=timeout) for since, timeout in clocks if timeout is not None)
-    return min((instant for instant in instants if instant > now), default=None)
+        yield from _clock(record.queued_since, limits.queue_timeout, "queue timeout")
+
+
+def _clock(since: datetime, seconds: float | None, name: str) -> Iterator[Clock]:
+    if seconds is not None:
+        yield Clock(ends_at=since + timedelta(seconds=seconds), seconds=seconds, name=name)
 
 
 def _broken(record: Record, ranks: Mapping[str, int]) -> Diagnosis | None:

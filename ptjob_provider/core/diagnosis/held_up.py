@@ -22,6 +22,9 @@ _IMAGE_GONE = re.compile(
     r"not found|denied|unauthorized|authentication required|manifest unknown|no match for platform|invalid|never",
     re.IGNORECASE,
 )
+_TELLING = {WaitKind.BROKEN, WaitKind.STUCK, WaitKind.REFUSED, WaitKind.FORBIDDEN, WaitKind.QUEUED}
+_NO_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
+_UNBOUND = re.compile(r"unbound (?:immediate )?PersistentVolumeClaims")
 _MISSING = re.compile(r"not found|no PriorityClass")
 _CAUSES = {
     WaitKind.INIT: Cause.INIT,
@@ -48,6 +51,18 @@ def without_place(wait: Waiting, did: str, ranks: Mapping[str, int]) -> Diagnosi
     return _diagnosis(wait, f"{who} {did}: {clip(wait.message) or wait.reason}")
 
 
+def advice_on(waits: Sequence[Waiting]) -> str:
+    """Return what can be done while they last; "" where nothing tells that anything has to be done."""
+    telling = [one for one in waits if one.kind in _TELLING and (one.kind is not WaitKind.QUEUED or _is_telling(one))]
+    wait = min(telling, key=lambda one: one.kind is not WaitKind.STUCK, default=None)
+    return _advice(_cause_of(wait), wait)[0].partition(";")[0] if wait else ""
+
+
+def _is_telling(wait: Waiting) -> bool:
+    """Tell whether it is known what a pod without a node lacks, and not only that it has none."""
+    return _cause_of(wait) is not Cause.UNSCHEDULABLE or "Insufficient" in wait.message
+
+
 def _diagnosis(wait: Waiting, summary: str) -> Diagnosis:
     cause = _cause_of(wait)
     resolution, retryable = _advice(cause, wait)
@@ -60,9 +75,9 @@ def _cause_of(wait: Waiting) -> Cause:
         return Cause.CONFIG if _MISSING.search(wait.message) else Cause.FORBIDDEN
     if wait.reason in _IMAGE_REASONS:
         return Cause.IMAGE
-    if wait.reason == "CreateContainerConfigError":
+    if wait.reason == "CreateContainerConfigError" or _NO_CLAIM.search(wait.message):
         return Cause.CONFIG
-    if wait.reason in {"FailedMount", "FailedAttachVolume"}:
+    if wait.reason in {"FailedMount", "FailedAttachVolume"} or _UNBOUND.search(wait.message):
         return Cause.MOUNT
     if wait.kind is WaitKind.BROKEN or is_program_missing(wait.reason, wait.message):
         return Cause.PROGRAM_MISSING

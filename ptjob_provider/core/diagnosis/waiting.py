@@ -29,11 +29,15 @@ _NAMED = 3
 
 @dataclass(kw_only=True)
 class WaitingNotice:
-    """Why the job does not run yet, and what of it has been said: a reason that lasts, once, and the next one."""
+    """Why the job does not run yet, and what of it has been said: a reason that lasts, once, and the next one.
+
+    So is its `outlook`, which mostly stays the same while reasons change.
+    """
 
     reason: str = ""
     since: datetime | None = None
     said: str = ""
+    outlook: str = ""
 
     def see(self, reason: str, now: datetime) -> None:
         """Take the present reason, "" if there is none."""
@@ -53,6 +57,13 @@ class WaitingNotice:
             return ""
         self.said = self.reason
         return self.reason
+
+    def with_outlook(self, outlook: str) -> str:
+        """Return what has just been said with what follows from it, if that is new."""
+        if outlook in {"", self.outlook}:
+            return self.said
+        self.outlook = outlook
+        return self.said.rstrip(".") + outlook
 
 
 def waiting_reason(record: Record, status: JobStatus, *, replicas: int) -> str:
