@@ -1,6 +1,7 @@
 """The port: where jobs run. What every back-end must keep, told to those who write one; it decides nothing.
 
-One contract suite (`tests/contract`) runs against every back-end. A further verb needs an entry in DECISIONS.md.
+One contract suite (`tests/contract`) runs against every back-end. A new verb needs a reason in DECISIONS.md,
+"One port with few verbs".
 """
 
 from __future__ import annotations
