@@ -169,6 +169,30 @@ class TestRoot:
 
         assert (overcome.replica, followed.replica) == (MASTER, WORKER)
 
+    @pytest.mark.parametrize(
+        ("of_rank_0", "of_rank_1"),
+        [
+            ([(44, 58), (59, 69), (83, 92), (117, 122)], [(45, 56), (57, 68), (80, 90), (118, 123)]),
+            ([(29, 37), (37, 53), (68, 87), (113, 120)], [(30, 36), (37, 51), (65, 87), (117, 120)]),
+        ],
+        ids=["the first of the last runs", "the first of the runs before"],
+    )
+    def test_of_replicas_that_are_started_again_together_the_one_that_ended_first_is_told(
+        self, of_rank_0: list[tuple[int, int]], of_rank_1: list[tuple[int, int]]
+    ) -> None:
+        """Two recorded TrainJobs: rank 1 raised in each run and left no message, the clean-up stopped the last ones."""
+        ends = [
+            end(name, 137 if number == 3 else 1, at=ended, started_at=NOW + timedelta(seconds=began), run=number)
+            for name, runs in ((MASTER, of_rank_0), (WORKER, of_rank_1))
+            for number, (began, ended) in enumerate(runs)
+        ]
+        counts = tuple(Restarts(replica=name, container="pytorch", pod_uid="u", count=3) for name in RANKS)
+
+        found = judged(*(replace(one, stopped=one.exit_code == 137) for one in ends), restart_counts=counts)
+
+        assert (found.replica, found.collateral) == (WORKER, (MASTER,))
+        assert found.summary == f"{WORKER} (rank 1) exited with code 1 after 3 restarts"
+
     def test_what_the_kubelet_says_of_a_lost_log_is_no_log(self) -> None:
         """An evicted pod's folder may be gone before its log was read."""
         lost = "Error on reading termination message from logs: failed to try resolving symlinks in path"

@@ -180,9 +180,13 @@ def root_of(record: Record, suspects: Sequence[Suspect], ranks: Mapping[str, int
 
     Each container's last end counts. The first by time is the cause, unless it only lost its connection or was stopped
     and an end with a reason of its own follows within PROPAGATION. If the last ends are all consequences, the runs
-    before them in the same crash loop are asked, and the latest counts: what came before it was overcome.
+    before them in the same crash loop are asked, and the first of the latest ones counts: what came before them was
+    overcome. Of two ends in one second the one whose run before ended first is the first, then the lower rank.
     """
-    ordered = sorted(_weighty(suspects), key=lambda one: (one.end.ended_at, ranks.get(one.end.replica, len(ranks))))
+    earlier_ends = _earlier_ends(suspects)
+    ordered = sorted(
+        _weighty(suspects), key=lambda one: (earlier_ends[one.end.key], ranks.get(one.end.replica, len(ranks)))
+    )
     last = [one for one in ordered if not record.is_superseded(one.end)]
     causes = [one for one in last if not one.is_consequence]
     victims = [one for one in last if one.is_consequence and not one.end.stopped]
@@ -210,14 +214,30 @@ def _clearest(causes: Sequence[Suspect]) -> Suspect:
 
 
 def _latest(causes: Sequence[Suspect]) -> Suspect:
-    """Take the last, or the last that says why if the last one does not and the other came just before."""
-    last = causes[-1]
-    clear = (
-        one
-        for one in reversed(causes)
-        if not one.finding.is_vague and last.end.ended_at - one.end.ended_at <= PROPAGATION
-    )
-    return next(clear, last)
+    """Take the first of the runs that ended together last, or the last that says why if none of those does.
+
+    Together are the last end and those that came while its run lasted, within PROPAGATION: replicas that are started
+    again lose each other once in every run.
+    """
+    last = causes[-1].end
+    near = [one for one in causes if last.ended_at - one.end.ended_at <= PROPAGATION]
+    newest = {(one.end.replica, one.end.container): one for one in near}
+    together = [
+        one for one in near if one in newest.values() and one.end.ended_at >= (last.started_at or last.ended_at)
+    ]
+    return next((one for one in [*together, *reversed(near)] if not one.finding.is_vague), together[0])
+
+
+def _earlier_ends(suspects: Sequence[Suspect]) -> dict[str, list[datetime]]:
+    """Return for each end, by its key, when it came and when the runs of its container before it ended, last first."""
+    runs: dict[tuple[str, str], list[Termination]] = {}
+    for one in sorted(suspects, key=lambda one: one.end.run):
+        runs.setdefault((one.end.replica, one.end.container), []).append(one.end)
+    return {
+        end.key: [before.ended_at for before in ends[number::-1]]
+        for ends in runs.values()
+        for number, end in enumerate(ends)
+    }
 
 
 def describe(
