@@ -32,6 +32,7 @@ class ScriptedBackend:
         worlds: what `watch` yields, one after the other; then it waits for ever.
         seconds_to_first_world: how long it takes to find out what there is.
         lines: what rank 0 has written; the log ends after them unless `log_hangs`.
+        lines_of: what other replicas have written; that of one that is not named is rank 0's.
         seconds_between_lines: how slowly it writes.
         told: why the job waits, for who asks.
         uses: what its replicas were measured to use.
@@ -47,6 +48,7 @@ class ScriptedBackend:
         self.worlds: list[Observation] = []
         self.seconds_to_first_world = 0.0
         self.lines: list[LogLine] = []
+        self.lines_of: dict[str, list[LogLine]] = {}
         self.seconds_between_lines = 0.0
         self.log_error: ClusterError | None = None
         self.get_error: ClusterError | None = None
@@ -140,7 +142,7 @@ class ScriptedBackend:
         self._refuse("logs")
         if self.log_error:
             raise self.log_error
-        for line in self.lines:
+        for line in self.lines_of.get(replica, self.lines):
             if since is None or line.cursor.ordinal > since.ordinal:
                 await asyncio.sleep(self.seconds_between_lines)
                 yield line

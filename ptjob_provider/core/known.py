@@ -15,11 +15,17 @@ from ptjob_provider.core.resizing import Size
 from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.backend import Observation
     from ptjob_provider.core.submission import Submission
+
+_TRIES = 2
+"""How often the log of one run is asked for: it may not be served while its container is being started again."""
+
+_AT_ONCE = 8
+"""Of how many runs the log is asked for in one look: the cause of a failure is among the first that ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +68,8 @@ class Known:
     runs: bool = False
     due: datetime | None = None
     waiting: WaitingNotice = field(default_factory=WaitingNotice)
+    _asked: dict[str, int] = field(default_factory=dict)
+    _untold: set[str] = field(default_factory=set)
     _size: Size = field(default_factory=Size)
     _last_words: LastWords = field(init=False)
 
@@ -108,13 +116,30 @@ class Known:
         self.record, self.status = after, status
         return News(sentences=sentences, has_ends=has_ends)
 
+    def silent(self) -> tuple[recorder.Termination, ...]:
+        """Return the failed runs of which the log should be read now: their pods hold none of it, and may go."""
+        ends = () if self.deleted else self.story.silent_ends()
+        return tuple(end for end in ends if self._asked.get(end.key, 0) < _TRIES)[:_AT_ONCE]
+
+    def hear(self, asked: Sequence[recorder.Termination], messages: Sequence[str]) -> tuple[str, ...]:
+        """Take the last lines of the runs that were asked for, masked, "" for none; return what is new for people."""
+        for end in asked:
+            self._asked[end.key] = self._asked.get(end.key, 0) + 1
+        self.record = self.story.with_messages({end.key: text for end, text in zip(asked, messages, strict=True)})
+        untold = [end for end in self.record.terminations if end.key in self._untold]
+        self._untold.clear()
+        return tuple(self._words(untold, self.status))
+
+    def _words(self, ends: Iterable[recorder.Termination], status: JobStatus) -> Iterator[str]:
+        words = self._last_words.of(ends, after_success=status.phase is JobPhase.SUCCEEDED)
+        return (f"{self.submission.ref}: {text}" for text in words)
+
     def _changes(self, before: recorder.Record, after: recorder.Record, status: JobStatus) -> Iterator[str]:
         ref, told = self.submission.ref, set(before.notices)
         yield from (f"{ref}: {text}" for text in after.notices if text not in told)
-        words = self._last_words.of(
-            after.new_terminations_since(before), after_success=status.phase is JobPhase.SUCCEEDED
-        )
-        yield from (f"{ref}: {text}" for text in words)
+        new, silent = after.new_terminations_since(before), {end.key for end in after.silent_ends()}
+        self._untold |= silent & {end.key for end in new}
+        yield from self._words((end for end in new if end.key not in silent), status)
         if status.phase not in {self.status.phase, JobPhase.SUSPENDED}:  # which says why, a moment later
             yield f"{ref} is {status.phase.value}" + (f": {status.message}" if status.message else "")
 

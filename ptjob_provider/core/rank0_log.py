@@ -6,9 +6,12 @@ import asyncio
 import contextlib
 from collections import deque
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from ptjob_provider.core.diagnosis.verdict import bounded_tail
 from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.logs import LogCursor, nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.diagnosis import Diagnosis
     from ptjob_provider.core.identity import JobRef
-    from ptjob_provider.core.logs import LogCursor, LogLine
+    from ptjob_provider.core.logs import LogLine
+    from ptjob_provider.core.recorder import Termination
     from ptjob_provider.core.submission import Submission
 
     Start = LogCursor | Callable[[], Awaitable[LogCursor | None]] | None
@@ -25,6 +29,16 @@ if TYPE_CHECKING:
 TAIL_LINES = 200
 TAIL_WIDTH = 500
 """What is kept of a replica's last lines, for the diagnosis."""
+
+_LAST_WORDS = timedelta(seconds=60)
+"""How long before a run's end its last lines begin: torchrun waits up to 30 s for its other processes after one has
+raised."""
+
+_WHOLE_SECOND = timedelta(seconds=1)
+"""A container's end has whole seconds: it may have written in that second still."""
+
+_READING_TIMEOUT = 10.0
+"""Seconds that may be spent on reading them; nothing else of the job is looked at meanwhile."""
 
 
 class Sink(Protocol):
@@ -53,7 +67,6 @@ class Rank0Log:
 
     Attributes:
         cursor: the last line that a sink was given, as far as that is known; None if there was none.
-        tail: the last lines, masked.
     """
 
     def __init__(
@@ -71,11 +84,15 @@ class Rank0Log:
         self._sink = sink
         self._errors = errors
         self._start = start
-        self._mask = mask
+        self._tail = Tail(mask)
         self._reading: asyncio.Task[None] | None = None
         self._knows_place = False
         self.cursor: LogCursor | None = None if callable(start) else start
-        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        """The last lines of the last run, masked."""
+        return tuple(self._tail.lines)
 
     def begin(self) -> None:
         """Read from now on, unless it is being read."""
@@ -112,21 +129,69 @@ class Rank0Log:
                 async for line in logs:
                     self._sink.line(line)
                     self.cursor = line.cursor
-                    if not line.notice:
-                        self.tail.append(self._mask(line.text)[:TAIL_WIDTH])
+                    self._tail.take(line)
                     await self._sink.room()
         except PTJobError as error:
             self._sink.notice(f"{submission.ref}: rank 0's log cannot be read any more: {error}")
 
 
+def run_of(line: LogLine) -> tuple[str, int]:
+    """Return which run of which pod has written a line, as far as that was known when it was read."""
+    return line.cursor.pod_uid, line.cursor.restart_count
+
+
+class Tail:
+    """The last lines of a replica's last run that has written any, masked."""
+
+    def __init__(self, mask: Callable[[str], str]) -> None:
+        self._mask = mask
+        self._run: tuple[str, int] | None = None
+        self.lines: deque[str] = deque(maxlen=TAIL_LINES)
+
+    def take(self, line: LogLine) -> None:
+        """Add a line; those of the run before go with the first one of the next."""
+        if line.notice:
+            return
+        if run_of(line) != self._run:
+            self._run = run_of(line)
+            self.lines.clear()
+        self.lines.append(self._mask(line.text)[:TAIL_WIDTH])
+
+
 async def last_lines(backend: Backend, ref: JobRef, replica: str, *, mask: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the last lines of any replica, masked, for the diagnosis; as many as can be read."""
-    last: deque[str] = deque(maxlen=TAIL_LINES)
+    """Return the last lines of the last run of any replica, masked, for the diagnosis; as many as can be read."""
+    tail = Tail(mask)
     with contextlib.suppress(PTJobError):
         async for line in backend.logs(ref, replica, follow=False):
-            if not line.notice:
-                last.append(mask(line.text)[:TAIL_WIDTH])
-    return tuple(last)
+            tail.take(line)
+    return tuple(tail.lines)
+
+
+async def last_words(backend: Backend, ref: JobRef, end: Termination, *, mask: Callable[[str], str]) -> str:
+    """Return the end of one run's log, masked, as a termination message has it; "" if it cannot be read any more.
+
+    Not every kind lets its pods leave it in their status, and a node keeps the log of the last run but one only as
+    long as the last one lasts. Lines that came after the run's end are the next run's, taken for this one's.
+    """
+    begin, over = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (end.ended_at - _LAST_WORDS, end.ended_at + _WHOLE_SECOND))
+    run, tail = (end.pod_uid, end.restart_count), Tail(mask)
+    place = LogCursor(
+        pod_uid=end.pod_uid, container=end.container, restart_count=end.restart_count, timestamp=begin, ordinal=-1
+    )
+    try:
+        async with (
+            asyncio.timeout(_READING_TIMEOUT),
+            contextlib.aclosing(backend.logs(ref, end.replica, since=place, follow=False)) as lines,
+        ):
+            async for line in lines:
+                if run_of(line) != run or nanoseconds(line.timestamp) >= nanoseconds(over):
+                    break
+                tail.take(line)
+    except TimeoutError:  # these are not its last ones
+        return ""
+    except PTJobError:
+        pass
+    return "\n".join(bounded_tail(tuple(tail.lines)))
 
 
 async def with_last_lines(

@@ -26,9 +26,9 @@ from ptjob_provider.core.identity import (
     REPORT_ANNOTATION,
     USAGE_ANNOTATION,
 )
-from ptjob_provider.core.known import Known, News
+from ptjob_provider.core.known import Known
 from ptjob_provider.core.outputs import notes, problems, report_text
-from ptjob_provider.core.rank0_log import Rank0Log, last_lines, with_last_lines
+from ptjob_provider.core.rank0_log import Rank0Log, last_lines, last_words, with_last_lines
 from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.submission import inspect_outputs
 
@@ -242,17 +242,24 @@ class _Follower:
         return max(0.0, min([_LONGEST, *left]))
 
     async def _take(self, seen: Observation) -> None:
-        has_ends = self._tell(seen).has_ends
+        has_ends = await self._tell(seen)
         if self.known.has_log:
             self.log.begin()
         if has_ends:
             await self._keep_record()
 
-    def _tell(self, seen: Observation) -> News:
+    async def _tell(self, seen: Observation) -> bool:
+        """Say what is new, and return whether more is known of containers' ends."""
         news = self.known.take(seen, now=self.clock())
         for text in news.sentences:
             self.sink.notice(text)
-        return news
+        silent = self.known.silent()
+        if not silent:
+            return news.has_ends
+        heard = await asyncio.gather(*(last_words(self.backend, self.ref, end, mask=self.mask) for end in silent))
+        for text in self.known.hear(silent, heard):
+            self.sink.notice(text)
+        return news.has_ends or any(heard)
 
     async def _keep_record(self) -> None:
         if not self.hands_off:
@@ -360,7 +367,7 @@ class _Follower:
                 contextlib.aclosing(self.errors.stream(lambda: self.backend.watch(self.ref))) as watch,
             ):
                 async for seen in watch:
-                    self._tell(seen)
+                    await self._tell(seen)
                     if self.keep_running_pods or not self.known.runs:
                         break
         ranks, story = self.submission.ranks, self.known.story
@@ -378,7 +385,7 @@ class _Follower:
 
     async def _diagnose(self) -> Diagnosis:
         """Read more of the log that matters than the record holds, if it can be read."""
-        tails = {self.submission.rank0: tuple(self.log.tail)}
+        tails = {self.submission.rank0: self.log.tail}
         record, ranks = self.known.story, self.submission.ranks
         first = diagnoses.diagnose(record, self.known.status, ranks=ranks, tails=tails)
         if not first.replica or first.replica in tails:
@@ -393,7 +400,7 @@ class _Follower:
         return Conclusion(outcome=outcome, status=status, diagnosis=why, result=result, cursor=self.log.cursor)
 
     def _with_tail(self, why: Diagnosis) -> Diagnosis:
-        return why if why.log_tail else replace(why, log_tail=tuple(self.log.tail), tail_of=self.submission.rank0)
+        return why if why.log_tail else replace(why, log_tail=self.log.tail, tail_of=self.submission.rank0)
 
     async def _inspect(self) -> OutputReport | None:
         if self.hands_off:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.backend import Observation
@@ -16,6 +17,8 @@ from story import STORIES, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+NOW = datetime(2026, 11, 20, 10, 5, tzinfo=UTC)
 
 
 def looks(name: str) -> Iterator[tuple[Observation, datetime]]:
@@ -93,6 +96,61 @@ def test_each_news_names_the_job_and_masks_what_programs_said() -> None:
     ends = "\n".join(end.message for end in this.story.terminations)
     assert "***" in ends
     assert "Error" not in ends
+
+
+def without_messages(seen: Observation) -> Observation:
+    """Return what is seen of pods that leave the end of their log nowhere, as a TrainJob's do."""
+    pods = copy.deepcopy(seen.pods)
+    for status in (status for pod in pods for status in pod.get("status", {}).get("containerStatuses", ())):
+        for state in (status.get("state", {}), status.get("lastState", {})):
+            state.get("terminated", {}).pop("message", None)
+    return replace(seen, pods=pods)
+
+
+def until_silent(this: Known, name: str) -> list[str]:
+    """Take the looks at a story up to the first end without a message, and return what was said."""
+    told: list[str] = []
+    for seen, at in looks(name):
+        told += this.take(without_messages(seen), now=at).sentences
+        if this.silent():
+            return told
+    raise AssertionError(f"{name}: all ends have messages")
+
+
+def test_a_replica_that_left_no_message_is_told_of_with_what_is_read_of_its_log() -> None:
+    """Once, with its end; the lines are kept with the job's story."""
+    this = known("pod-abort-after-exception")
+    before = until_silent(this, "pod-abort-after-exception")
+    [end] = this.silent()
+
+    told = this.hear([end], ["step 7\nValueError: bad batch"])
+
+    died = "died of SIGSEGV (exit code 139); its last lines:\n    step 7\n    ValueError: bad batch"
+    assert told == (f"{this.submission.ref}: {end.replica} {died}",)
+    assert not any(end.replica in said for said in before)
+    assert [one.message for one in this.story.terminations if one.key == end.key] == ["step 7\nValueError: bad batch"]
+    assert (this.silent(), this.hear([], [])) == ((), ())
+
+
+def test_a_log_that_says_nothing_is_asked_for_twice() -> None:
+    """It may not be served while its container is being started again; and a program may write nothing at all."""
+    this = known("pod-abort-after-exception")
+    until_silent(this, "pod-abort-after-exception")
+
+    told = [this.hear(this.silent(), [""]) for _ in range(2)]
+
+    assert [len(texts) for texts in told] == [1, 0]
+    assert this.silent() == ()
+
+
+def test_the_logs_of_a_job_that_is_gone_are_not_asked_for() -> None:
+    """Its pods go with it."""
+    this = known("pod-abort-after-exception")
+    until_silent(this, "pod-abort-after-exception")
+
+    this.take(Observation(job=None), now=NOW)
+
+    assert this.silent() == ()
 
 
 def test_a_job_whose_pods_run_before_its_object_says_so_is_told_without_the_objects_message() -> None:

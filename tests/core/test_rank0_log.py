@@ -1,15 +1,29 @@
-"""What is read of a replica's log before its job is deleted, where its pod's status does not hold it."""
+"""What is read of a replica's log where its pod's status does not hold it: before it is started again or deleted."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
 
 from fakes import ScriptedBackend
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
+from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kubernetes.podlog import ReplicaLog
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.rank0_log import with_last_lines
+from ptjob_provider.core.rank0_log import last_lines, last_words, with_last_lines
+from ptjob_provider.core.recorder import Termination
+from scripted_node import REPLICA as POD
+from scripted_node import ScriptedNode, ScriptedRun, at
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+pytestmark = pytest.mark.skips_waits
 
 REF = JobRef(kind="TrainJob", namespace="team", name="digits", uid="u")
 REPLICA = "digits-node-0-1"
@@ -37,3 +51,77 @@ async def test_a_reason_that_has_lines_or_names_nobody_stays_as_it_is() -> None:
     known, nobodys = replace(WHY, log_tail=("known",)), replace(WHY, replica="")
 
     assert [await told(known), await told(nobodys), await told(None)] == [known, nobodys, None]
+
+
+class ScriptedNodesBackend(ScriptedBackend):
+    """Reads a replica's log as the back-end for a cluster does, from a stand-in for its node."""
+
+    def __init__(self, node: ScriptedNode) -> None:
+        super().__init__()
+        self.node = node
+
+    def logs(
+        self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
+    ) -> AsyncGenerator[LogLine, None]:
+        """Read what is there now."""
+        assert not follow
+        return ReplicaLog(cast("Any", self.node), cast("Any", self.node), ref, replica).snapshot(since)
+
+
+RAISED = ScriptedRun(began=1, lines=[(2.0, "step 7\n"), (3.5, "ValueError: token 1234\n")], ended=True)
+AGAIN = ScriptedRun(began=4, lines=[(4.7, "rank 1 of 2 ready\n")])
+
+
+def the_end(*, count: int, second: int) -> Termination:
+    finished_at = datetime.fromisoformat(at(second))
+    return Termination(replica=POD, pod_uid="pod", container="pytorch", restart_count=count, finished_at=finished_at)
+
+
+async def words(node: ScriptedNode, end: Termination) -> str:
+    """Return what is read of this run's end."""
+    ref = replace(REF, kind="PyTorchJob")
+    async with asyncio.timeout(600):
+        return await last_words(ScriptedNodesBackend(node), ref, end, mask=lambda text: text.replace("1234", "***"))
+
+
+async def test_the_last_words_of_a_run_are_read_while_the_next_one_runs() -> None:
+    """Of the node's previous log, from a minute before its end on; nothing of the next run is among them."""
+    node = ScriptedNode(runs=[RAISED, AGAIN])
+
+    assert await words(node, the_end(count=0, second=3)) == "step 7\nValueError: token ***"
+    assert ("true", "2026-11-20T09:59:03Z") in [(query.get("previous"), query.get("sinceTime")) for query in node.asked]
+
+
+async def test_the_last_words_of_a_run_are_not_those_of_a_run_before_it() -> None:
+    """A program that is killed at once writes nothing: the exception that the node still has is another run's."""
+    assert await words(ScriptedNode(runs=[RAISED, ScriptedRun(began=4, ended=True)]), the_end(count=1, second=4)) == ""
+
+
+async def test_lines_of_a_run_that_is_not_told_of_yet_are_not_the_last_words_of_the_one_before() -> None:
+    """The status tells a moment late that the container was started again; what is served then is the next run's."""
+    assert await words(ScriptedNode(runs=[RAISED, AGAIN], told=1), the_end(count=0, second=3)) == ""
+
+
+async def test_last_words_that_cannot_be_read_are_none() -> None:
+    """Neither a pod that is gone nor a server that stays away is an error of the job."""
+    gone, away = ScriptedNode(runs=[RAISED], uid=None), ScriptedNode(runs=[RAISED])
+    away.refusals = [ClusterUnavailable("no answer")] * 100
+
+    assert [await words(node, the_end(count=0, second=3)) for node in (gone, away)] == ["", ""]
+
+
+async def test_lines_of_a_log_that_does_not_end_are_not_the_last_ones() -> None:
+    """Reading is given up after a while: the job is not looked at meanwhile."""
+    backend = ScriptedBackend()
+    place = replace(PLACE, pod_uid="pod", container="pytorch", timestamp=at(3))
+    backend.lines = [LogLine(text=text, timestamp=at(3), cursor=place) for text in ("step 7", "step 8")]
+    backend.seconds_between_lines = 6.0
+
+    assert await last_words(backend, REF, the_end(count=0, second=3), mask=str) == ""
+
+
+async def test_the_last_lines_of_a_replica_are_those_of_its_last_run() -> None:
+    """What it wrote before it was started again is the end of another story."""
+    backend = ScriptedNodesBackend(ScriptedNode(runs=[RAISED, AGAIN]))
+
+    assert await last_lines(backend, replace(REF, kind="PyTorchJob"), POD, mask=str) == ("rank 1 of 2 ready",)

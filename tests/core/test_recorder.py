@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pods import BACK_OFF, POD, RUNNING, after, container, ended, event, look, pod, stamp
+from pods import BACK_OFF, NOW, POD, RUNNING, after, container, ended, event, look, pod, stamp
 from ptjob_provider.core.recorder import (
     ContainerKind,
     Record,
@@ -180,6 +180,44 @@ class TestTerminations:
 
         assert record.lost_seconds() == {POD: 90.0}
         assert look(Record(), pod(container(ended()), phase="Failed")).lost_seconds() == {}
+
+
+class TestSilentEnds:
+    def test_of_a_silent_failure_the_log_is_kept_until_the_run_after_the_next_begins(self) -> None:
+        """A node has the log of the newest run in a pod and of the one before it."""
+        record = look(Record(), pod(container(ended())))
+        again = look(record, pod(container(RUNNING, 1, **ended())))
+        twice = look(again, pod(container(RUNNING, 2, **ended(start=20, end=30))))
+        anew = look(twice, pod(container(RUNNING), uid="u2"))
+
+        kept = [[one.restart_count for one in each.silent_ends()] for each in (record, again, twice, anew)]
+        assert kept == [[0], [0], [1], []]
+
+    @pytest.mark.parametrize(
+        "state",
+        [ended(0), ended(message="epoch 1"), ended(start=-NOW.timestamp())],
+        ids=["ended well", "left a message", "never started"],
+    )
+    def test_an_end_that_has_told_all_is_not_silent(self, state: dict[str, Any]) -> None:
+        """Nor is one that was stopped, or another container's."""
+        assert look(Record(), pod(container(state), phase="Failed")).silent_ends() == ()
+
+    def test_the_first_of_the_silent_ends_comes_first(self) -> None:
+        """Not the first that was seen."""
+        record = look(Record(), pod(container(ended(end=30), 1, **ended(end=10))))
+
+        assert [one.restart_count for one in record.silent_ends()] == [0, 1]
+
+    def test_what_could_be_read_of_an_end_is_its_message(self) -> None:
+        """One that the pod's status has counts more, and nothing is made of an end that is not known."""
+        record = look(Record(), pod(container(ended(), 1, **ended(message="epoch 1", start=-30, end=-20))))
+        keys = [one.key for one in record.terminations]
+
+        heard = record.with_messages({**dict.fromkeys(keys, "ValueError: x"), "another": "y"})
+
+        assert [one.message for one in heard.terminations] == ["epoch 1", "ValueError: x"]
+        assert heard.silent_ends() == ()
+        assert look(heard, pod(container(ended(), 1))).terminations == heard.terminations
 
 
 class TestCrashLoops:

@@ -110,13 +110,21 @@ def exited(code: int, message: str = "") -> dict[str, Any]:
     return {"terminated": ended | {"startedAt": "2026-11-20T12:00:10Z", "finishedAt": "2026-11-20T12:05:00Z"}}
 
 
-def written(*texts: str) -> list[LogLine]:
+def started_again(found: Manifest, ended: dict[str, Any]) -> Manifest:
+    """Return a replica whose container has ended like this before."""
+    [status] = found["status"]["containerStatuses"]
+    found["status"]["containerStatuses"] = [status | {"restartCount": 1, "lastState": ended}]
+    found["spec"]["restartPolicy"] = "OnFailure"
+    return found
+
+
+def written(*texts: str, pod_uid: str = "p") -> list[LogLine]:
     stamp = "2026-11-20T12:00:11.5Z"
     return [
         LogLine(
             text=text,
             timestamp=stamp,
-            cursor=LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=stamp, ordinal=n),
+            cursor=LogCursor(pod_uid=pod_uid, container="pytorch", restart_count=0, timestamp=stamp, ordinal=n),
         )
         for n, text in enumerate(texts)
     ]
@@ -259,6 +267,7 @@ async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
     assert any("were stopped" in text for text in sink.notices)
 
 
+LOST = 'Traceback (most recent call last):\n  File "t.py", line 1\nRuntimeError: Connection closed by peer [10.0.0.1]\n'
 RAISED = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueError: bad batch\n'
 
 
@@ -284,6 +293,32 @@ async def test_a_replica_that_fails_as_rank_0_ends_is_told_of_though_the_job_suc
     assert (told["cause"], told["message"]) == ("python_exception", "exited with code 1: ValueError: bad batch")
     assert sum(f"{WORKER} exited with code 1; its last lines:" in text for text in sink.notices) == 1
     assert any("bad batch" in str(change) for change in backend.patches) is not hands_off
+
+
+async def test_a_replica_that_is_started_again_is_blamed_for_what_it_wrote_before() -> None:
+    """Its pod keeps nothing of its log: that is read while the node has it, and told, and kept on the job."""
+    backend, sink = ScriptedBackend(), ListSink()
+    raised, lost = (
+        written(*text.splitlines(), pod_uid=f"uid-{name}") for name, text in ((WORKER, RAISED), (MASTER, LOST))
+    )
+    backend.lines, backend.lines_of = lost, {WORKER: raised}
+    again = [started_again(pod(name, RUNS), ended) for name, ended in ((MASTER, exited(1)), (WORKER, exited(1)))]
+    stopped = [started_again(pod(name, exited(137)), exited(1)) for name in (MASTER, WORKER)]
+    for each in stopped:
+        each["metadata"]["deletionTimestamp"] = "2026-11-20T12:04:00Z"
+    backend.worlds = [
+        Observation(job=job("Running"), pods=again),
+        Observation(job=job("Running", "Failed"), pods=stopped),
+    ]
+
+    conclusion = await follow(backend, submission(), sink=sink)
+
+    assert conclusion.diagnosis is not None
+    assert conclusion.diagnosis.summary.startswith(f"{WORKER} (rank 1) exited with code 1 after 1 restart: ValueError")
+    assert conclusion.diagnosis.log_tail[-1] == "ValueError: bad batch"
+    assert sum(f"{WORKER} exited with code 1; its last lines:" in text for text in sink.notices) == 1
+    noted = [change.get("metadata", {}).get("annotations", {}) for change in backend.patches]
+    assert "bad batch" in next(texts[RECORD_ANNOTATION] for texts in noted if RECORD_ANNOTATION in texts)
 
 
 async def test_replicas_that_are_stopped_at_the_jobs_end_are_nothing_to_tell_of() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 WORKLOAD = "Workload"
 """The kind of object in whose name a queue tells of a job."""
@@ -58,7 +62,8 @@ class Termination:
         run: counts the starts of this replica's container from 0, pods that were made anew included.
         exit_code: None when nobody knows it.
         signal: what the runtime said; most runtimes only say 128 + signal as the exit code.
-        message: the termination message: the end of the log where the pod says FallbackToLogsOnError.
+        message: the termination message: the end of the log where the pod says FallbackToLogsOnError, else what could
+            be read of it in time.
         disruption: why the pod as a whole was ended from outside, `Reason: message`; "" if it was not.
         stopped: the pod was already being deleted when this container ended.
     """
@@ -242,6 +247,24 @@ class Record:
         """Return what ended after the earlier record was made; a record is worth storing when there is something."""
         known = {termination.key for termination in earlier.terminations}
         return tuple(termination for termination in self.terminations if termination.key not in known)
+
+    def silent_ends(self) -> tuple[Termination, ...]:
+        """Return the failed runs of training that left no message, of which their node may still have the log.
+
+        It has that of the newest run in a pod, and of the one before it. The first that ended comes first.
+        """
+        failed = (one for one in self.terminations if one.kind is ContainerKind.TRAINING and one.failed)
+        silent = (one for one in failed if one.started_at and one.finished_at and not one.stopped and not one.message)
+        return tuple(sorted((one for one in silent if self._is_kept(one)), key=lambda one: one.ended_at))
+
+    def _is_kept(self, end: Termination) -> bool:
+        entry = self.restarts_of(end.replica, end.container)
+        return entry is not None and entry.pod_uid == end.pod_uid and entry.count - end.restart_count <= 1
+
+    def with_messages(self, messages: Mapping[str, str]) -> Self:
+        """Return the record with these messages, by the keys of the ends that left none themselves."""
+        ends = (replace(one, message=one.message or messages.get(one.key, "")) for one in self.terminations)
+        return replace(self, terminations=tuple(ends))
 
     def restarts_of(self, replica: str, container: str) -> Restarts | None:
         """Return the count for one container, None if it was never seen."""
