@@ -1,4 +1,8 @@
-"""What is said where lines of a log are gone: between which instants, and why. Pure: places and runs → notices."""
+"""What is said where lines of a log are gone: between which instants, and why. Pure: places and runs → notices.
+
+Only a file that was begun anew tells that there were lines before it. Of a run that cannot be read any more nobody
+knows whether it wrote any.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +85,7 @@ def mislabelled(replica: str, place: LogCursor, run: Run, begin: LogCursor) -> L
         run: the run that it belongs to.
         begin: the beginning of the pod's log.
     """
-    said = _gap(replica, begin, run.started_at, _STARTED_AGAIN, is_certain=False)
+    said = _gap(replica, begin, run.started_at, _STARTED_AGAIN)
     return replace(said, cursor=replace(place, restart_count=run.restart_count))
 
 
@@ -93,7 +97,7 @@ def mistaken(replica: str, run: Run, until: str) -> LogLine:
 def lost(replica: str, place: LogCursor, *, has_pod: bool) -> LogLine:
     """Say that the end of a run cannot be read any more."""
     why = "its log is not on its node any more" if has_pod else "its pod is gone"
-    return _notice(f"{replica}: {why}; what it wrote after {place.timestamp} was lost with it", place)
+    return _notice(f"{replica}: {why}; what it wrote after {place.timestamp}, if anything, was lost with it", place)
 
 
 def belated(replica: str, place: LogCursor, before: str) -> LogLine:
@@ -105,7 +109,7 @@ def _is_soon(timestamp: str, until: str) -> bool:
     return until[:1].isdigit() and nanoseconds(until) - nanoseconds(timestamp) < _ROTATION
 
 
-def _gap(replica: str, place: LogCursor, until: str, why: str, *, is_certain: bool = True) -> LogLine:
+def _gap(replica: str, place: LogCursor, until: str, why: str, *, is_certain: bool = False) -> LogLine:
     what = f"{replica}: what it wrote between {place.timestamp} and {until}" + ("" if is_certain else ", if anything,")
     return _notice(f"{what} was gone at the node before it could be read ({why})", place)
 
