@@ -89,7 +89,8 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
         for _ in range(2 if twice or stored else 1):
             record = recorder.from_text(recorder.to_text(record)) if stored else record
             record = kinds.observe(record, job, look.pods, look.events, now=look.at, replicas=len(ranks))
-        waiting.see(waiting_reason(record, look.status, replicas=len(ranks)), look.at)
+        reason = waiting_reason(record, look.status, replicas=len(ranks), rank0=min(ranks, key=ranks.__getitem__))
+        waiting.see(reason, look.at)
     if waiting.to_say(look.at):
         waits.append(waiting.with_outlook(outlook(record, limits=limits)))
     return Story(

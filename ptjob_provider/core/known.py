@@ -108,7 +108,7 @@ class Known:
         after = self._masked(after)
         status = kinds.status_seen(seen.job, after)
         sentences = tuple(self._changes(before, after, status))
-        self.waiting.see(diagnoses.waiting_reason(after, status, replicas=replicas), now)
+        self.waiting.see(diagnoses.waiting_reason(after, status, replicas=replicas, rank0=self.submission.rank0), now)
         has_ends = after.terminations != before.terminations
         self.runs = bool(after.running)
         if status.phase.is_terminal:  # what ran until then; the operator stops it at the same moment

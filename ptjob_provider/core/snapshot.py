@@ -122,14 +122,16 @@ async def look(
     before, replicas = recorder.stored_in(seen.job), len(submission.ranks)
     record = kinds.observe(before, seen.job, seen.pods, seen.events, now=now, replicas=replicas)
     status = kinds.status_seen(seen.job, record)
-    waiting = diagnoses.waiting_reason(record, status, replicas=replicas)
+    waiting = diagnoses.waiting_reason(record, status, replicas=replicas, rank0=submission.rank0)
     is_undiagnosed = status.phase is JobPhase.FAILED and diagnoses.Diagnosis.stored_in(seen.job) is None
     if waiting or is_undiagnosed:
         told = await backend.reasons(submission.ref)
         record = kinds.observe(record, seen.job, seen.pods, [*seen.events, *told], now=now, replicas=replicas)
     if waiting:
         untold = [str(event["message"]) for event in told if event.get("reason") == "NotApplied"]
-        waiting = "; ".join([diagnoses.waiting_reason(record, status, replicas=replicas), *untold])
+        waiting = "; ".join(
+            [diagnoses.waiting_reason(record, status, replicas=replicas, rank0=submission.rank0), *untold]
+        )
     report, unverified = read_report((seen.job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, "")), ""
     if report is None and inspect and status.phase is JobPhase.SUCCEEDED:
         report, unverified = await _inspect(backend, submission)

@@ -234,41 +234,73 @@ class TestWaitingReason:
         """Nothing is said when there is nothing to say."""
         both = Record(running=(MASTER,), finished=(WORKER,), placed=(MASTER, WORKER))
 
-        assert waiting_reason(both, JobStatus(phase=JobPhase.RUNNING), replicas=2) == ""
-        assert waiting_reason(Record(), FAILED, replicas=2) == ""
+        assert waiting_reason(both, JobStatus(phase=JobPhase.RUNNING), replicas=2, rank0=MASTER) == ""
+        assert waiting_reason(Record(), FAILED, replicas=2, rank0=MASTER) == ""
+
+    @pytest.mark.parametrize(
+        ("ended", "running", "is_said"),
+        [
+            (61, [WORKER], True),
+            (58, [WORKER], True),
+            (30, [WORKER], False),
+            (61, [], False),
+            (61, [MASTER, WORKER], False),
+        ],
+        ids=["after it", "as it ended", "before it", "runs no more", "rank 0 runs again"],
+    )
+    def test_a_replica_that_is_started_again_when_rank_0_has_ended_waits_for_it(
+        self, ended: float, running: list[str], *, is_said: bool
+    ) -> None:
+        """A TrainJob of which rank 0 had completed ran on for ever, and nothing said so."""
+        record = Record(
+            terminations=(end(MASTER, 0, at=60), end(WORKER, 1, at=ended)),
+            running=tuple(running),
+            finished=() if MASTER in running else (MASTER,) if WORKER in running else (MASTER, WORKER),
+            placed=(MASTER, WORKER),
+        )
+
+        said = waiting_reason(record, JobStatus(phase=JobPhase.RUNNING), replicas=2, rank0=MASTER)
+
+        why = f"{WORKER} was started again after {MASTER} (rank 0) had ended, and may wait for it for ever"
+        assert said == (f"{why}; delete the job if it does not get on" if is_said else "")
 
     def test_a_pod_that_is_missing_without_a_word_is_counted(self) -> None:
         """One pod was deleted and is not there again yet."""
         record = Record(running=(MASTER,), placed=(MASTER,))
 
-        assert waiting_reason(record, WAITING, replicas=2) == "1 of 2 placed"
+        assert waiting_reason(record, WAITING, replicas=2, rank0=MASTER) == "1 of 2 placed"
 
     def test_replicas_with_one_reason_share_it(self) -> None:
         """Seven pods without a GPU are one sentence."""
         waits = tuple(wait(WaitKind.QUEUED, f"w{number}", message="no GPU") for number in range(7))
 
-        assert waiting_reason(Record(waiting=waits), WAITING, replicas=8) == "0 of 8 placed; w0, w1, w2, 4 more: no GPU"
+        assert (
+            waiting_reason(Record(waiting=waits), WAITING, replicas=8, rank0=MASTER)
+            == "0 of 8 placed; w0, w1, w2, 4 more: no GPU"
+        )
 
     def test_a_refusal_without_a_name_has_no_name(self) -> None:
         """An admission webhook did not say which pod it refused."""
         record = Record(waiting=(wait(WaitKind.REFUSED, "", message="denied"),))
 
-        assert waiting_reason(record, WAITING, replicas=1) == "0 of 1 placed; not created: denied"
+        assert waiting_reason(record, WAITING, replicas=1, rank0=MASTER) == "0 of 1 placed; not created: denied"
 
     def test_a_wait_without_any_word_is_a_start(self) -> None:
         """The kubelet may give no reason."""
         record = Record(waiting=(wait(WaitKind.STARTING, reason=""),), placed=(WORKER,))
 
-        assert waiting_reason(record, WAITING, replicas=1) == f"0 of 1 running; {WORKER}: is being started"
+        assert (
+            waiting_reason(record, WAITING, replicas=1, rank0=MASTER) == f"0 of 1 running; {WORKER}: is being started"
+        )
 
     def test_a_crash_loop_says_how_the_last_run_ended(self) -> None:
         """Not the kubelet's back-off, which changes by itself."""
         counts = (Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=1),)
         record = Record(waiting=(wait(WaitKind.CRASH_LOOP),), restart_counts=counts, placed=(WORKER,))
 
-        unseen = waiting_reason(record, WAITING, replicas=1)
-        uncounted = waiting_reason(replace(record, restart_counts=()), WAITING, replicas=1)
-        seen = waiting_reason(replace(record, terminations=(end(code=3),)), WAITING, replicas=1)
+        unseen = waiting_reason(record, WAITING, replicas=1, rank0=MASTER)
+        uncounted = waiting_reason(replace(record, restart_counts=()), WAITING, replicas=1, rank0=MASTER)
+        seen = waiting_reason(replace(record, terminations=(end(code=3),)), WAITING, replicas=1, rank0=MASTER)
 
         assert unseen == f"0 of 1 running; {WORKER}: crash loop, 1 restart so far"
         assert uncounted == f"0 of 1 running; {WORKER}: crash loop, 0 restarts so far"

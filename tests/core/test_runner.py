@@ -715,6 +715,19 @@ async def test_what_to_do_about_a_wait_is_said_once(*, hands_off: bool) -> None:
     assert second.endswith("other: not found")
 
 
+async def test_a_replica_that_may_wait_for_ever_for_rank_0_is_told_of_once_and_not_stopped() -> None:
+    """It was started again after rank 0 had ended: the job's object says no more than that it runs."""
+    backend, sink = ScriptedBackend(), ListSink()
+    alone = [pod(MASTER, exited(0), phase="Succeeded"), started_again(pod(WORKER, RUNS), exited(1, RAISED))]
+    backend.worlds = [*[Observation(job=job("Running"), pods=alone)] * 9, Observation(job=None)]
+    seconds = iter(range(0, 1000, 2))
+
+    await follow(backend, submission(), sink=sink, clock=lambda: NOON + timedelta(seconds=next(seconds)))
+
+    assert sum(f"{REF} waits: {WORKER} was started again after {MASTER}" in text for text in sink.notices) == 1
+    assert backend.deleted == []
+
+
 async def test_how_every_job_starts_is_not_worth_a_line() -> None:
     """A reason that goes away at once is not said."""
     backend, sink = ScriptedBackend(), ListSink()

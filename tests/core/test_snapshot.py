@@ -19,6 +19,8 @@ from ptjob_provider.core.snapshot import look, owner_of
 from recorded import recorded
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.snapshot import Snapshot
 
@@ -49,11 +51,13 @@ def job(condition: str | None = None, *, message: str = "m", annotations: dict[s
     }
 
 
-async def seen(job_now: Manifest, report: OutputReport | Exception | None = None) -> Snapshot:
+async def seen(
+    job_now: Manifest, report: OutputReport | Exception | None = None, *, pods: Sequence[Manifest] = ()
+) -> Snapshot:
     """Look at a job that is as given."""
     backend = ScriptedBackend()
     backend.jobs["team", "digits"] = job_now
-    backend.worlds = [Observation(job=job_now)]
+    backend.worlds = [Observation(job=job_now, pods=pods)]
     backend.report = report or OutputReport(model=GOOD_MODEL, tfevents=None)
     return await look(backend, "team", "digits", now=NOW)
 
@@ -128,6 +132,24 @@ async def test_a_job_that_waits_says_for_what() -> None:
 
     assert snapshot.to_dict()["phase"] == "Pending"
     assert snapshot.waiting == snapshot.to_dict()["waiting"] != ""
+
+
+async def test_a_job_that_waits_for_a_rank_0_that_is_over_says_so() -> None:
+    """Its object says that it runs: one replica was started again after rank 0 had ended."""
+    ended, failed = ({"terminated": {"exitCode": code, "finishedAt": "2026-11-20T10:06:00Z"}} for code in (0, 1))
+    again = {"restartCount": 1, "state": {"running": {"startedAt": "2026-11-20T10:06:01Z"}}, "lastState": failed}
+    statuses = {"digits-master-0": {"restartCount": 0, "state": ended}, "digits-worker-0": again}
+    pods = [
+        {
+            "metadata": {"name": name, "uid": name},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "pytorch", **status}]},
+        }
+        for name, status in statuses.items()
+    ]
+
+    snapshot = await seen(job("Running"), pods=pods)
+
+    assert snapshot.waiting.startswith("digits-worker-0 was started again after digits-master-0 (rank 0) had ended")
 
 
 QUEUED = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.diagnosis.failure import suspects_of
 from ptjob_provider.core.diagnosis.held_up import WAITS_FOR_MASTER
 from ptjob_provider.core.diagnosis.tail import clip, runtime_error
-from ptjob_provider.core.recorder import WaitKind
+from ptjob_provider.core.recorder import ContainerKind, WaitKind
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ PATIENCE = timedelta(seconds=5)
 
 The operator's init container alone asks every two seconds whether the master can be found.
 """
+
+_CLOCKS = timedelta(seconds=5)
+"""By how much one node's clock may be behind another's; instants have whole seconds besides."""
 
 _NAMED = 3
 
@@ -66,7 +69,7 @@ class WaitingNotice:
         return self.said.rstrip(".") + outlook
 
 
-def waiting_reason(record: Record, status: JobStatus, *, replicas: int) -> str:
+def waiting_reason(record: Record, status: JobStatus, *, replicas: int, rank0: str) -> str:
     """Return one line that says what the job waits for, "" when every replica runs or has run."""
     if status.phase.is_terminal:
         return ""
@@ -76,7 +79,7 @@ def waiting_reason(record: Record, status: JobStatus, *, replicas: int) -> str:
         return "suspended: it waits for its queue, or for a person, to resume it"
     there = len(record.running) + len(record.finished)
     if not record.waiting and there >= replicas:
-        return ""
+        return _stranded(record, rank0)
     reasons = _grouped(record) or ([] if record.placed else [_unmade(status)])
     counts = _counts(record, replicas)
     return f"{counts}; {'; '.join(reasons)}" if reasons else counts
@@ -86,6 +89,22 @@ def _unmade(status: JobStatus) -> str:
     """Say that there are no pods; of a job without a status, that the controller of its kind is away or late."""
     why = "" if status.is_taken_up else ": no operator has taken the job up (`ptjob doctor` tells whether one runs)"
     return f"no pods were made yet{why}"
+
+
+def _stranded(record: Record, rank0: str) -> str:
+    """Say which replicas run that were started again when rank 0 had ended well: nothing else ends such a job.
+
+    A TrainJob's runtime does that where it restarts each container for itself; the processes meet at rank 0's address.
+    """
+    trained = [one for one in record.terminations if one.kind is ContainerKind.TRAINING]
+    over = [one.ended_at for one in trained if one.replica == rank0 and not one.failed]
+    if not over or rank0 not in record.finished:
+        return ""
+    late = {one.replica for one in trained if one.failed and one.ended_at + _CLOCKS >= over[-1]} & {*record.running}
+    if not late:
+        return ""
+    again = f"was started again after {rank0} (rank 0) had ended, and may wait for it for ever"
+    return f"{_named(sorted(late))} {again}; delete the job if it does not get on"
 
 
 def _counts(record: Record, replicas: int) -> str:
@@ -103,8 +122,12 @@ def _grouped(record: Record) -> list[str]:
 
 def _who(replicas: list[str]) -> str:
     names = [name for name in replicas if name]
+    return f"{_named(names)}: " if names else ""
+
+
+def _named(names: list[str]) -> str:
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return f"{', '.join([*names[:_NAMED], *more])}: " if names else ""
+    return ", ".join([*names[:_NAMED], *more])
 
 
 def _reason(record: Record, wait: Waiting) -> str:
