@@ -133,6 +133,17 @@ class TestWaiting:
 
         assert [one.message for one in record.waiting] == ["newest"]
 
+    def test_an_event_of_a_part_of_a_second_is_newer_than_one_of_that_second(self) -> None:
+        """As texts `00.850Z` sorts before `00Z`."""
+        events = [
+            event("FailedMount", "newest", lastTimestamp="2026-11-20T10:00:00.850Z"),
+            event("Pulling", "old", lastTimestamp="2026-11-20T10:00:00Z"),
+        ]
+
+        record = look(Record(), pod(container(CREATING), phase="Pending"), events=events)
+
+        assert [one.message for one in record.waiting] == ["newest"]
+
     def test_a_pulled_image_is_an_ordinary_start(self) -> None:
         """After Pulled nothing is wrong and nothing is pulled."""
         record = look(

@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.recorder.pods import event_time
-from ptjob_provider.core.recorder.record import ContainerKind, Termination
-from ptjob_provider.core.status import parse_instant
+from ptjob_provider.core.recorder.record import EARLIEST, ContainerKind, Termination
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,13 +35,14 @@ def told_ends(events: Sequence[Manifest], training: str) -> Iterator[Termination
         found = _END.match(event.get("message") or "") if event.get("reason") == "Error" else None
         if found is None:
             continue
+        at = event_time(event)
         yield Termination(
             replica=found["pod"],
             container=found["container"],
             kind=ContainerKind.TRAINING if found["container"] == training else ContainerKind.SIDECAR,
             exit_code=int(found["code"]),
             message=found["text"].encode("utf-8", "replace").decode("utf-8"),
-            finished_at=parse_instant(event_time(event)),
+            finished_at=None if at == EARLIEST else at,
         )
 
 

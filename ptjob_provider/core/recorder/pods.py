@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.recorder.record import ContainerKind, WaitKind
+from ptjob_provider.core.recorder.record import EARLIEST, ContainerKind, WaitKind
 from ptjob_provider.core.status import parse_instant
 
 if TYPE_CHECKING:
@@ -295,10 +295,14 @@ def _is_about(event: Manifest, pod: Pod) -> bool:
     return about.get("name") == name_of(pod.manifest) and about.get("uid", pod.uid) == pod.uid
 
 
-def event_time(event: Manifest) -> str:
-    """Return the text that sorts events by time: old servers fill lastTimestamp, new ones series or eventTime."""
+def event_time(event: Manifest) -> datetime:
+    """Return the instant that sorts events: old servers fill lastTimestamp, new ones series or eventTime.
+
+    The first of these has whole seconds and the others have not, so their texts do not sort. EARLIEST: nobody says.
+    """
     series = event.get("series") or {}
-    return series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or ""
+    told = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return parse_instant(told) or EARLIEST
 
 
 def _lingering(pod: Pod) -> Wait | None:
