@@ -111,8 +111,8 @@ class TestEnding:
         assert found is not None
         assert found.summary == "no operator has taken it up within 1 min"
         assert "controller" in found.resolution
-        assert "no operator has taken the job up" in waiting_reason(Record(), untouched, replicas=1)
-        assert waiting_reason(Record(), WAITING, replicas=1) == "0 of 1 placed; no pods were made yet"
+        assert "no operator has taken the job up" in waiting_reason(Record(), untouched, replicas=1, rank0=MASTER)
+        assert waiting_reason(Record(), WAITING, replicas=1, rank0=MASTER) == "0 of 1 placed; no pods were made yet"
 
     def test_a_crash_loop_ends_with_its_limit(self) -> None:
         """Five restarts in a row, the sixth failure."""
