@@ -10,7 +10,7 @@ import click
 import yaml
 
 from ptjob_provider.cli.printable import as_json_escapes, printable, say
-from ptjob_provider.core.errors import InvalidSpec, JobNotFound, NotThere, PTJobError, UnsupportedByBackend
+from ptjob_provider.core.errors import InvalidSpec, JobFailed, JobNotFound, NotThere, PTJobError, UnsupportedByBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -48,7 +48,9 @@ def refusal(error: PTJobError) -> Refused:
         return Refused(str(error), EXIT_NOT_FOUND)
     if isinstance(error, InvalidSpec | UnsupportedByBackend):
         return Refused(str(error), EXIT_USAGE)
-    return Refused(str(error), EXIT_TRY_AGAIN if error.retryable else EXIT_FAILED)
+    # A failed job may be worth a try though the same command would most likely fail again; 75 asks scripts to run it.
+    is_passing = error.diagnosis.passes if isinstance(error, JobFailed) else error.retryable
+    return Refused(str(error), EXIT_TRY_AGAIN if is_passing else EXIT_FAILED)
 
 
 def for_each(names: Iterable[str], do: Callable[[str], None]) -> None:

@@ -32,7 +32,7 @@ FAILURES: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
     "an exit code": (
         ["exit_with", "7", "1"],
         {"workers": 2},
-        ["worker-0 (rank 1)", "code 7", "a retry may help"],
+        ["worker-0 (rank 1)", "code 7", "See its log"],
         "giving up",
     ),
     "kill -9": (
@@ -44,13 +44,13 @@ FAILURES: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
     "a missing program": (
         [],
         {"command": ["trian.py"]},
-        ["master-0 (rank 0)", '"trian.py"', "Correct command or image"],
+        ["master-0 (rank 0)", '"trian.py"', "Correct the command or the image"],
         "",
     ),
     "a hang past the job's deadline": (
         ["hang"],
         {"workers": 2, "active_deadline_seconds": 12},
-        ["master-0 (rank 0)", "active_deadline_seconds", "Raise active_deadline_seconds="],
+        ["master-0 (rank 0)", "its active deadline", "Raise the active deadline"],
         "rank 0 waits for its peers",
     ),
     "a missing output": (

@@ -351,17 +351,25 @@ class TestReport:
         found = Diagnosis.of(Cause.KILLED, "x", collateral=names, also_failed=names[:1])
 
         lines = found.report(REF).splitlines()
-        assert lines[1].startswith(
-            "worker-0, worker-1, worker-2, worker-3, worker-4, 3 more failed afterwards: collateral"
-        )
+        assert lines[1].startswith("worker-0, worker-1, worker-2, worker-3, worker-4, 3 more failed as a consequence")
         assert lines[2] == "worker-0 failed as well."
+
+    def test_a_replica_whose_training_had_not_started_is_not_said_to_have_failed(self) -> None:
+        """The clean-up stops the init container of a worker that still waits, and the kubelet calls that an error."""
+        init = end(WORKER, 137, at=61, container="init-pytorch", kind=ContainerKind.INIT, stopped=True)
+
+        found = judged(end(MASTER, 127), init)
+        lost = judged(init, removals=(Removal(replica=MASTER, pod_uid="u", asked_at=NOW),))
+
+        assert (found.replica, found.collateral, found.unstarted) == (MASTER, (WORKER,), (WORKER,))
+        assert found.report(REF).splitlines()[1] == lost.report(REF).splitlines()[1] == "worker-0 had not started."
 
     def test_a_deletion_and_a_timeout_are_not_called_failures(self) -> None:
         """The first words say what happened to the job."""
         gone = deleted(Record(), ranks=RANKS)
         late = timed_out(Record(running=(MASTER, WORKER)), ranks=RANKS)
 
-        assert gone.report(REF).startswith("team/digits was deleted: somebody deleted it while it was waited for. ")
+        assert gone.report(REF).startswith("team/digits was deleted: somebody deleted it before it had ended. ")
         assert late.report(REF).startswith("team/digits timed out: it was unfinished at the deadline; ")
         assert "; until then master-0 (rank 0), worker-0 (rank 1) ran. " in late.report(REF)
         assert (gone.retryable, late.retryable) == (False, True)
@@ -374,7 +382,7 @@ class TestReport:
         late = timed_out(record, ranks=RANKS, waiting="1 of 2 running")
 
         told = f"before that {WORKER} (rank 1) exited with code 1: ValueError: bad batch"
-        assert gone.summary == f"somebody deleted it while it was waited for; {told}"
+        assert gone.summary == f"somebody deleted it before it had ended; {told}"
         assert late.summary == f"it was still waiting at the deadline (1 of 2 running); {told}"
         assert late.log_tail[-1] == "ValueError: bad batch"
 
@@ -384,8 +392,8 @@ class TestReport:
 
         limited = replace(status, time_limit=30)
 
-        assert judged(status=status).summary == "it was active longer than its active_deadline_seconds"
-        assert judged(status=limited).summary == "it was active longer than its active_deadline_seconds (30 s)"
+        assert judged(status=status).summary == "it was active longer than its active deadline"
+        assert judged(status=limited).summary == "it was active longer than its active deadline (30 s)"
 
     def test_many_replicas_at_a_deadline_are_counted(self) -> None:
         """Three names and a number."""

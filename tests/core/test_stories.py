@@ -76,3 +76,9 @@ class TestStories:
     def test_every_cause_has_its_advice(self) -> None:
         """A new cause without a resolution and an answer on retries would fail when it is needed."""
         assert set(ADVICE) == set(Cause)
+
+    def test_no_advice_has_the_spelling_of_one_place_alone(self) -> None:
+        """The same words are read in Airflow, in a pipeline and at a command line: no `memory=`, no `--memory`."""
+        told = [tell(name) for name in STORIES] + [resolution for resolution, _ in ADVICE.values()]
+
+        assert re.findall(r"[Cc]orrect \w+=|[Rr]aise (?:\w+=|--)", "\n".join(told)) == []

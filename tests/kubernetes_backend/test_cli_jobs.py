@@ -56,7 +56,7 @@ def test_a_failed_run_says_which_replica_and_why(terminal: Terminal) -> None:
     """And leaves nothing running."""
     result = terminal.ptjob("run", "--name", "bad", "--image", INIT_IMAGE, "--workers", "2", *SMALL, FAILS)
 
-    assert result.exit_code == 75
+    assert result.exit_code == 1
     assert "worker-0 (rank 1) exited with code 3" in result.stderr
     assert "ValueError: loss is nan" in result.stderr
     events = json.loads(terminal.ptjob("events", "bad", "-o", "json").stdout)

@@ -214,7 +214,7 @@ def run(
     """Submit a job and follow it to its end.
 
     Rank 0's log is shown while it runs, and the exit code says how it ended. 0: it succeeded, with its outputs in
-    place. 1: it failed. 75: it failed, or nobody could say, in a way that another try may help. Ctrl-C ends the
+    place. 1: it failed. 75: it failed, or nobody could say, for a reason that passes by itself. Ctrl-C ends the
     looking (130) and not the job; `ptjob follow NAME` goes on. A job that does not start in time, or fails again and
     again, is deleted: nothing of it is kept but what is told here.
 

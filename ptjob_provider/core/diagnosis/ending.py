@@ -130,7 +130,7 @@ def _crash_loop(record: Record, limit: int | None, ranks: Mapping[str, int]) -> 
         return Diagnosis.of(Cause.CRASH_LOOP, f"its containers were restarted {record.restarts} times")
     found = describe(record, root, suspects, ranks=ranks)
     advice = f"{found.resolution.partition(';')[0]}; restarting it did not help{' so far' if found.retryable else ''}"
-    return replace(found, cause=Cause.CRASH_LOOP, resolution=advice)
+    return replace(found, cause=Cause.CRASH_LOOP, resolution=advice, passes=False)
 
 
 def _loops(record: Record, counts: Restarts, limit: int) -> bool:

@@ -130,15 +130,17 @@ def _removed(removed: Removal, record: Record, suspects: Sequence[Suspect], rank
     name = removed.replica
     finding = disrupted(removed.disruption) if removed.disruption else _DELETED
     resolution, retryable = finding.advice
-    others = (one for one in suspects if one.end.replica != name and not record.is_superseded(one.end))
+    others = [one for one in suspects if one.end.replica != name and not record.is_superseded(one.end)]
     lines = next((one.lines for one in suspects if one.end.pod_uid == removed.pod_uid), ())
     return Diagnosis(
         cause=finding.cause,
         summary=f"{named(name, ranks)} {finding.say()}",
         resolution=resolution,
         retryable=retryable,
+        passes=finding.passes,
         replica=name,
         collateral=_replicas(others, ranks),
+        unstarted=_replicas(_unstarted(record, others), ranks),
         log_tail=bounded_tail(telling(lines)),
     )
 
@@ -257,9 +259,11 @@ def describe(
         summary=_summary(record, root, ranks, limit),
         resolution=resolution,
         retryable=retryable,
+        passes=root.finding.passes,
         exception=root.finding.exception,
         replica=root.end.replica,
         collateral=_replicas(followers, ranks),
+        unstarted=_replicas(_unstarted(record, followers), ranks),
         also_failed=_replicas((one for one in others if one not in followers), ranks),
         log_tail=bounded_tail(telling(root.lines)),
     )
@@ -267,7 +271,7 @@ def describe(
 
 def deleted(record: Record, *, ranks: Mapping[str, int]) -> Diagnosis:
     """Say that somebody deleted the job, and what was seen of it before."""
-    return _after(record, ranks, Cause.DELETED, "somebody deleted it while it was waited for")
+    return _after(record, ranks, Cause.DELETED, "somebody deleted it before it had ended")
 
 
 def timed_out(record: Record, *, ranks: Mapping[str, int], waiting: str = "", is_gone: bool = False) -> Diagnosis:
@@ -319,7 +323,7 @@ def _from_status(status: JobStatus) -> Diagnosis | None:
         return Diagnosis.of(Cause.SUPERVISOR_LOST, clip(status.message) or "the process that ran its replicas is gone")
     if status.reason == _TRAINERS_DEADLINE or "active longer than specified deadline" in status.message:
         limit = f" ({status.time_limit} s)" if status.time_limit else ""
-        return Diagnosis.of(Cause.DEADLINE, f"it was active longer than its active_deadline_seconds{limit}")
+        return Diagnosis.of(Cause.DEADLINE, f"it was active longer than its active deadline{limit}")
     return None
 
 
@@ -364,6 +368,12 @@ def _is_in_loop(record: Record, end: Termination) -> bool:
 def _follows(one: Suspect, root: Suspect) -> bool:
     killed_later = one.finding.cause is Cause.KILLED and one.end.ended_at >= root.end.ended_at
     return one.is_consequence or killed_later
+
+
+def _unstarted(record: Record, ended: Sequence[Suspect]) -> list[Suspect]:
+    """Return the ends of replicas of which no more than what comes before the training has ended."""
+    begun = {one.end.replica for one in ended if one.end.kind is not ContainerKind.INIT}
+    return [one for one in ended if one.end.replica not in begun and not record.has_run(one.end.replica)]
 
 
 def _replicas(suspects: Iterable[Suspect], ranks: Mapping[str, int]) -> tuple[str, ...]:

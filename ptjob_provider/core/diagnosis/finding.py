@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core import code_sync
 from ptjob_provider.core.diagnosis import hints, tail
-from ptjob_provider.core.diagnosis.verdict import ADVICE, Cause
+from ptjob_provider.core.diagnosis.verdict import ADVICE, Cause, passes_by_itself
 from ptjob_provider.core.recorder import is_program_missing
 
 if TYPE_CHECKING:
@@ -36,12 +36,9 @@ _EVICTIONS = {
     "EvictionByEvictionAPI": "was evicted because its node is drained, or by a person (EvictionByEvictionAPI)",
 }
 _OWN_LIMIT = re.compile(r"exceeds the (?:total )?limit|exceeded its|usage of EmptyDir")
-_SEE_LOG = (
-    "See the log for its exception (torchrun repeats it only where torch's `record` decorates the entry point); "
-    "a retry may help"
-)
+_SEE_LOG = "See the log for its exception (torchrun repeats it only where torch's `record` decorates the entry point)"
 _UNREACHABLE = "See whether the pods can reach that server; a retry may help"
-_CORRECT_ARGS = "Correct args=; a retry would fail the same way"
+_CORRECT_ARGS = "Correct the program's arguments; a retry would fail the same way"
 _LAST_LINE = 160
 
 
@@ -74,6 +71,11 @@ class Finding:
         """What to do next, and whether a retry helps: its own, else its cause's."""
         resolution, retryable = ADVICE[self.cause]
         return self.resolution or resolution, retryable if self.retryable is None else self.retryable
+
+    @property
+    def passes(self) -> bool:
+        """Whether its cause passes by itself; see `Diagnosis`."""
+        return bool(self.retryable) or passes_by_itself(self.cause, retryable=self.advice[1])
 
     def say(self, more: str = "") -> str:
         """Return what it did, `more` of that, and the detail."""

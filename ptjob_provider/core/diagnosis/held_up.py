@@ -25,6 +25,7 @@ _IMAGE_GONE = re.compile(
 _TELLING = {WaitKind.BROKEN, WaitKind.STUCK, WaitKind.REFUSED, WaitKind.FORBIDDEN, WaitKind.QUEUED}
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
 _UNBOUND = re.compile(r"unbound (?:immediate )?PersistentVolumeClaims")
+_PULL_REFUSED = re.compile(r"denied|unauthorized|authentication required|authorization", re.IGNORECASE)
 _MISSING = re.compile(r"not found|no PriorityClass")
 _CAUSES = {
     WaitKind.INIT: Cause.INIT,
@@ -67,7 +68,7 @@ def _diagnosis(wait: Waiting, summary: str) -> Diagnosis:
     cause = _cause_of(wait)
     resolution, retryable = _advice(cause, wait)
     text = f"{summary}; {wait.in_vain}" if wait.in_vain else summary
-    return Diagnosis(cause=cause, summary=text, resolution=resolution, retryable=retryable, replica=wait.replica)
+    return Diagnosis.of(cause, text, resolution=resolution, retryable=retryable, replica=wait.replica)
 
 
 def _cause_of(wait: Waiting) -> Cause:
@@ -91,7 +92,8 @@ def is_image_gone(reason: str, message: str) -> bool:
 
 def _advice(cause: Cause, wait: Waiting) -> tuple[str, bool]:
     if cause is Cause.IMAGE and _IMAGE_GONE.search(wait.message):
-        return "Correct image= or the pull secret; a retry would fail the same way", False
+        what = "name or the pull secret" if _PULL_REFUSED.search(wait.message) else "name or tag"
+        return f"Correct the image's {what}; a retry would fail the same way", False
     if cause is Cause.FORBIDDEN and f'(container "{WAITS_FOR_MASTER}" must' in wait.message:
         advice = "Have the operator's init container template fit the namespace; a retry would fail the same way"
         return advice, False

@@ -111,17 +111,17 @@ _HUB = _hopeless(
 _NO_GPU = Hint(
     pattern=NCCL_WITHOUT_GPU,
     in_chain=True,
-    resolution="Ask for GPUs (gpus=), or say that there are none with backend_without_gpu='gloo' "
+    resolution="Ask for GPUs, or say that there are none with backend_without_gpu='gloo' "
     f"(--backend-without-gpu gloo), which turns nccl into gloo; {_SAME}",
 )
 _KILLED_LOADER = Hint(  # for want of memory, mostly; then the kubelet says OOMKilled of the whole container
     pattern=re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Killed"),
     in_chain=True,
-    resolution="Raise memory= or use fewer data loader workers if it happens again; a retry may help",
+    resolution="Raise the memory limit or use fewer data loader workers if it happens again; a retry may help",
     retryable=True,
 )
 _ARGUMENTS = _hopeless(
-    "Correct args=",
+    "Correct the program's arguments",
     r": error: (?:unrecognized arguments|the following arguments are required|argument \S+.*: |ambiguous option)",
     r"^Error: (?:No such (?:option|command)|Missing (?:argument|option|parameter)|Invalid value for|Got unexpected)",
     r"Could not consume arg",

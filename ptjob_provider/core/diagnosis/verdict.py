@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 TAIL_LINES = 40
 TAIL_BYTES = 4096
 _NAMED = 5
+_LISTS = ("collateral", "unstarted", "also_failed", "log_tail")
 
 
 class Cause(StrEnum):
@@ -100,14 +101,24 @@ class Cause(StrEnum):
 _RESUMES = "a retry goes on from the last checkpoint if the code loads one"
 _SAME = "a retry would fail the same way"
 
+_MAY_COME_AGAIN = {
+    Cause.PYTHON_EXCEPTION,
+    Cause.EXIT_CODE,
+    Cause.CRASHED,
+    Cause.CRASH_LOOP,
+    Cause.BACKOFF_LIMIT,
+    Cause.UNKNOWN,
+}
+"""Worth a retry, though nothing says that they pass by themselves."""
+
 ADVICE: Mapping[Cause, tuple[str, bool]] = {
-    Cause.PYTHON_EXCEPTION: ("Look at the exception and where it was raised; a retry may help", True),
-    Cause.EXIT_CODE: ("See its log; a retry may help", True),
-    Cause.PROGRAM_MISSING: (f"Correct command or image; {_SAME}", False),
-    Cause.OUT_OF_MEMORY: (f"Raise memory= or use less (batch size, data loader workers); {_SAME}", False),
+    Cause.PYTHON_EXCEPTION: ("Look at the exception and where it was raised", True),
+    Cause.EXIT_CODE: ("See its log", True),
+    Cause.PROGRAM_MISSING: (f"Correct the command or the image; {_SAME}", False),
+    Cause.OUT_OF_MEMORY: (f"Raise the memory limit or use less (batch size, data loader workers); {_SAME}", False),
     Cause.GPU_OUT_OF_MEMORY: (f"Make the batch or the model smaller, or ask for larger GPUs; {_SAME}", False),
-    Cause.SHARED_MEMORY: (f"Raise shared_memory= or use fewer data loader workers; {_SAME}", False),
-    Cause.CRASHED: ("Look for a native library that does not fit the image or the GPU; a retry may help", True),
+    Cause.SHARED_MEMORY: (f"Raise the shared memory (/dev/shm) or use fewer data loader workers; {_SAME}", False),
+    Cause.CRASHED: ("Look for a native library that does not fit the image or the GPU", True),
     Cause.CRASH_LOOP: ("Look at the program; restarting it did not help so far", True),
     Cause.BACKOFF_LIMIT: ("See the log; restarting it did not help so far", True),
     Cause.KILLED: (f"See whether the node ran out of memory or somebody killed it; {_RESUMES}", True),
@@ -121,7 +132,10 @@ ADVICE: Mapping[Cause, tuple[str, bool]] = {
     Cause.IMAGE: ("See whether the registry can be reached from the nodes; a retry may help", True),
     Cause.CONFIG: (f"Create what is missing or correct its name; {_SAME}", False),
     Cause.MOUNT: ("Look at the volume and its driver; a retry may help", True),
-    Cause.CODE: (f"Correct code= or its credentials (a Secret, GIT_SYNC_* variables); {_SAME}", False),
+    Cause.CODE: (
+        f"Correct the code's address, revision or credentials (a Secret, GIT_SYNC_* variables); {_SAME}",
+        False,
+    ),
     Cause.INIT: ("See the log of that container for what it waits for; a retry may help", True),
     Cause.START_TIMEOUT: ("Look at the pod's events, or raise the start timeout; a retry may help", True),
     Cause.UNSCHEDULABLE: ("Ask for less or free a node; a retry, or a longer queue timeout, waits again", True),
@@ -129,9 +143,12 @@ ADVICE: Mapping[Cause, tuple[str, bool]] = {
     Cause.FORBIDDEN: (f"Ask for what the namespace allows, or have its rules changed; {_SAME}", False),
     Cause.QUEUED: ("Look at the queue or raise the queue timeout; a retry waits again", True),
     Cause.SIDECAR: (f"Make it a native sidecar or keep it out of the pod; {_SAME}", False),
-    Cause.DEADLINE: (f"Raise active_deadline_seconds= or make the training shorter; {_SAME}", False),
+    Cause.DEADLINE: (f"Raise the active deadline or make the training shorter; {_SAME}", False),
     Cause.TIMED_OUT: (f"Raise the timeout if it was getting on; {_RESUMES}", True),
-    Cause.DELETED: ("It is not created again by itself: clear the task, or retry the run, to train again", False),
+    Cause.DELETED: (
+        "It is not created again by itself: to train again, submit it again or clear its Airflow task",
+        False,
+    ),
     Cause.OUTPUTS: (f"Correct the program or the address; {_SAME}", False),
     Cause.UNKNOWN: (f"Look at the job's events and its operator; {_RESUMES}", True),
 }
@@ -159,9 +176,11 @@ class Diagnosis:
         summary: what was seen, without the job's name: which replica, its rank, what happened to it.
         resolution: what to do next.
         retryable: whether the same job may succeed the next time.
+        passes: whether that is because its cause passes by itself, such as a lost node; not so of a program's error.
         exception: the type of the exception that ended it, as Python prints it; "" when it was none.
         replica: the pod that failed first; "" when it was none.
         collateral: pods that ended because that one did.
+        unstarted: those of them whose training had not started.
         also_failed: pods that failed as well, for reasons of their own.
         log_tail: the last lines of that replica.
         tail_of: whose lines those are when they are another replica's.
@@ -171,9 +190,11 @@ class Diagnosis:
     summary: str
     resolution: str
     retryable: bool
+    passes: bool = False
     exception: str = ""
     replica: str = ""
     collateral: tuple[str, ...] = ()
+    unstarted: tuple[str, ...] = ()
     also_failed: tuple[str, ...] = ()
     log_tail: tuple[str, ...] = ()
     tail_of: str = ""
@@ -182,7 +203,8 @@ class Diagnosis:
     def of(cls, cause: Cause, summary: str, **more: Any) -> Self:
         """Build a diagnosis with its cause's usual advice; `more` overrides any field."""
         resolution, retryable = ADVICE[cause]
-        return cls(**{"resolution": resolution, "retryable": retryable, **more, "cause": cause, "summary": summary})
+        fields = {"resolution": resolution, "retryable": retryable, **more, "cause": cause, "summary": summary}
+        return cls(**{"passes": passes_by_itself(cause, retryable=fields["retryable"]), **fields})
 
     @classmethod
     def unknown(cls, summary: str = "it ended without success and nobody saw why") -> Self:
@@ -196,9 +218,10 @@ class Diagnosis:
         summary = re.sub(rf"{re.escape(prefix)}(\S+ \(rank \d+\))", r"\1", self.summary)
         verb = _VERBS.get(self.cause, "failed")
         lines = [f"{ref} {verb}: {summary.rstrip('.')}. {self.resolution}."]
-        if self.collateral:
-            names = _names(self.collateral, prefix)
-            lines.append(f"{names} failed afterwards: collateral, through the lost connection or the clean-up.")
+        if failed := [one for one in self.collateral if one not in self.unstarted]:
+            lines.append(f"{_names(failed, prefix)} failed as a consequence.")
+        if self.unstarted:
+            lines.append(f"{_names(self.unstarted, prefix)} had not started.")
         if self.also_failed:
             lines.append(f"{_names(self.also_failed, prefix)} failed as well.")
         tail = bounded_tail(self.log_tail)
@@ -223,7 +246,7 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields."""
-        lists = {name: list(getattr(self, name)) for name in ("collateral", "also_failed", "log_tail")}
+        lists = {name: list(getattr(self, name)) for name in _LISTS}
         return {**asdict(self), **lists, "cause": self.cause.value}
 
     def to_text(self) -> str:
@@ -247,8 +270,13 @@ class Diagnosis:
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Rebuild what `to_dict` returned; a cause that only another version knows is UNKNOWN, in that one's words."""
         cause = Cause(fields["cause"]) if fields["cause"] in set(Cause) else Cause.UNKNOWN
-        lists = {name: tuple(fields[name]) for name in ("collateral", "also_failed", "log_tail")}
+        lists = {name: tuple(fields.get(name, ())) for name in _LISTS}
         return cls(**{**known_fields(cls, fields), **lists, "cause": cause})
+
+
+def passes_by_itself(cause: Cause, *, retryable: bool) -> bool:
+    """Tell whether a cause passes without a change, as far as the cause alone tells; see `Diagnosis.passes`."""
+    return retryable and cause not in _MAY_COME_AGAIN
 
 
 def named(replica: str, ranks: Mapping[str, int]) -> str:
