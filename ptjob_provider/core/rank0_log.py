@@ -108,9 +108,11 @@ class Rank0Log:
             await asyncio.wait({self._reading}, timeout=seconds)
             progresses = not self._knows_place or before != (self._knows_place, self.cursor)
         if not self._reading.done():
-            last = self.cursor.timestamp if self.cursor else "none was read"
-            ref = self._submission.ref
-            self._sink.notice(f"{ref}: the end of rank 0's log was waited for {seconds:.0f} s; last line: {last}")
+            after = f" after {self.cursor.timestamp}" if self.cursor else ""
+            self._sink.notice(
+                f"{self._submission.ref}: rank 0's log did not end within {seconds:.0f} s of the job's end; what it "
+                f"wrote{after} may be missing here"
+            )
 
     async def end(self) -> None:
         """Read no more."""

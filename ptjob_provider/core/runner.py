@@ -18,6 +18,7 @@ from ptjob_provider.core import leftovers, measured, recorder
 from ptjob_provider.core.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.conclusion import Conclusion, Outcome, summarize
 from ptjob_provider.core.diagnosis import Diagnosis, Limits
+from ptjob_provider.core.diagnosis.tail import clip
 from ptjob_provider.core.errors import ClusterError, OutputsNotVerified
 from ptjob_provider.core.identity import (
     DIAGNOSIS_ANNOTATION,
@@ -61,6 +62,9 @@ _SETTLE_INTERVAL = 0.1
 
 _WAKE_INTERVAL = timedelta(seconds=30)
 """How often the operator is made to look at a job that is past its own deadline."""
+
+_REASON = 200
+"""Characters of why a note could not be written: a server quotes its webhook's whole address."""
 
 _MOMENT = timedelta(milliseconds=100)
 """Left to the operator itself to see that a job is past its deadline."""
@@ -270,7 +274,9 @@ class _Follower:
         try:
             await self.backend.patch(self.ref, {"metadata": {"annotations": texts}})
         except ClusterError as error:
-            logger.warning("%s: %s could not be kept on the job: %s", self.ref, " and ".join(texts), error)
+            why = clip(str(error), _REASON)
+            logger.warning("%s: progress notes could not be written to the job (%s); following goes on", self.ref, why)
+            logger.debug("%s: %s: %s", self.ref, ", ".join(texts), error)
 
     async def _annotate_with_use(self, texts: Mapping[str, str]) -> None:
         """Write it in one request with what was used so far; in none if nothing is known."""

@@ -846,17 +846,20 @@ async def test_a_log_that_cannot_be_read_never_decides_the_verdict() -> None:
     assert any("cannot be read any more" in text and "pods/log forbidden" in text for text in sink.notices)
 
 
-async def test_a_log_that_never_ends_is_not_waited_for_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last timestamp is said."""
+@pytest.mark.parametrize(("lines", "missing"), [(["one"], "wrote after 2026-11-20T12:00:11.5Z"), ([], "wrote")])
+async def test_a_log_that_never_ends_is_not_waited_for_without_limit(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str], missing: str
+) -> None:
+    """What the reader may miss is said."""
     monkeypatch.setattr("ptjob_provider.core.runner._DRAIN_TIMEOUT", 0.5)  # 30 s of waiting would test nothing more
     backend, sink = ScriptedBackend(), ListSink()
     backend.worlds = [Observation(job=job("Succeeded"))]
-    backend.lines, backend.log_hangs = written("one"), True
+    backend.lines, backend.log_hangs = written(*lines), True
 
     conclusion = await follow(backend, submission(), sink=sink)
 
     assert conclusion.outcome is Outcome.SUCCEEDED
-    assert any("last line: 2026-11-20T12:00:11.5Z" in text for text in sink.notices)
+    assert any(text.endswith(f"; what it {missing} may be missing here") for text in sink.notices)
 
 
 async def test_cancelling_leaves_the_job_alone() -> None:
