@@ -72,8 +72,8 @@ def get(place: Place, name: str, *, outputs: bool, output: str | None, more: Map
             tables.show(tables.conditions(snapshot))
         if snapshot.used:
             tables.show(tables.peaks(snapshot.used))
-        if snapshot.diagnosis:
-            say(f"\n{snapshot.diagnosis.report(snapshot.submission.ref)}")
+        if snapshot.diagnosis and (details := snapshot.diagnosis.details(snapshot.submission.ref)):
+            say("\n" + "\n".join(details))
 
 
 def delete(place: Place, name: str, *, ignore_not_found: bool) -> None:

@@ -12,6 +12,7 @@ import getpass
 import secrets
 import signal
 import sys
+from collections import deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,8 @@ from ptjob_provider.cli.printable import say, say_logged
 from ptjob_provider.core import kinds, recorder
 from ptjob_provider.core.conclusion import Outcome, deadline_after, raise_for, said_of_success
 from ptjob_provider.core.diagnosis import Limits
+from ptjob_provider.core.diagnosis.last_words import QUOTED
+from ptjob_provider.core.diagnosis.verdict import TAIL_LINES
 from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobNotFound, PTJobError
 from ptjob_provider.core.finishing import OnFinishAction, act_on_finished, what_stays
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
@@ -169,10 +172,14 @@ class TerminalSink:
 
     Args:
         lines_to_stderr: stdout is for the result.
+
+    Attributes:
+        shown: the last lines that were printed, those that a sentence quotes among them.
     """
 
     def __init__(self, *, lines_to_stderr: bool) -> None:
         self._to_stderr = lines_to_stderr
+        self.shown: deque[str] = deque(maxlen=2 * TAIL_LINES)
 
     def line(self, line: LogLine) -> None:
         """Print one line."""
@@ -180,10 +187,12 @@ class TerminalSink:
             notice(line.text)
         else:
             say_logged(line.text, nl=not line.continues, err=self._to_stderr)
+            self.shown.append(line.text)
 
     def notice(self, text: str) -> None:
-        """Print one sentence."""
+        """Print one sentence, and the lines that it quotes."""
         notice(text)
+        self.shown += (line.removeprefix(QUOTED) for line in text.splitlines())
 
     async def room(self) -> None:
         """Return at once: a terminal that is slow holds the reading up by itself."""
@@ -282,10 +291,11 @@ class _Following:
         assert self.backend is not None  # noqa: S101 - it has just been opened
         self.ref = ref = submission.ref
         began = datetime.fromisoformat(submission.first_started_at)
+        sink = TerminalSink(lines_to_stderr=self.ending.output is not None)
         conclusion = await follow(
             self.backend,
             submission,
-            sink=TerminalSink(lines_to_stderr=self.ending.output is not None),
+            sink=sink,
             deadline=deadline_after(began, self.ending.timeout),
             limits=self.ending.limits,
             keep_running_pods=self.ending.keep_running_pods,
@@ -298,7 +308,7 @@ class _Following:
         if not hands_off:
             await self._act_on_finished(self.backend, ref, conclusion)
         action = OnFinishAction.parse(self.ending.on_finish_action)
-        raise_for(ref, conclusion, deletes=action.deletes(succeeded=False))
+        raise_for(ref, conclusion, deletes=action.deletes(succeeded=False), shown=sink.shown)
         notice(said_of_success(ref, conclusion.result or {}))
 
     async def _act_on_finished(self, backend: Backend, ref: JobRef, conclusion: Conclusion) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 PHASE_COLOURS = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Suspended": "magenta", "Pending": "yellow"}
 _WIDE = 400
 _KILLED = 137
+_BLANK_END = re.compile(r"(?:\s|\x1b\[[\d;]*m)+$")
+_NO_COLOUR = "\x1b[0m"
 _KIBI = 1024
 _MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("·", "dim")}
 _UNITS = (
@@ -55,7 +58,13 @@ def show(table: Table) -> None:
     with console.capture() as printed:
         console.print(table)
     for line in printed.get().splitlines():
-        click.echo(line.rstrip())  # noqa: TID251 - with colours of ours, and cells that are printable
+        click.echo(_trimmed(line))  # noqa: TID251 - with colours of ours, and cells that are printable
+
+
+def _trimmed(line: str) -> str:
+    """Return a line without the blanks at its end, also where they are coloured."""
+    trimmed = _BLANK_END.sub("", line)
+    return f"{trimmed}{_NO_COLOUR}" if "\x1b[" in trimmed else trimmed
 
 
 def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime, with_namespace: bool = False) -> Table:
@@ -63,7 +72,7 @@ def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime, with_namespace: bo
     rows = list(rows)
     nodes = ("NODE",) if any("nodes" in row for row in rows) else ()
     where_from = ("NAMESPACE",) if with_namespace else ()
-    table = _table(*where_from, "NAME", "PHASE", "REPLICAS", "AGE", "RAN", "KIND", *nodes, "FOR")
+    table = _table(*where_from, "NAME", "PHASE", "REPLICAS", "AGE", "RAN", "KIND", *nodes, "OWNER")
     for row in rows:
         created, ran = _instant(row["created_at"]), _ran(row, now)
         age = duration(now - created) if created else ""
@@ -90,7 +99,7 @@ def _ran(row: Mapping[str, Any], now: datetime) -> str:
 
 def live(jobs: Iterable[LiveJob], *, now: datetime) -> Table:
     """Return the list of jobs that use something, with whose they are."""
-    table = _table("NAME", "PHASE", "AGE", "INSTANCE", "FOR")
+    table = _table("NAME", "PHASE", "AGE", "INSTANCE", "OWNER")
     for each in jobs:
         age = duration(now - each.created_at)
         table.add_row(each.ref.name, _phase(each.phase), age, each.instance, owner_text(each.owner))
@@ -99,7 +108,7 @@ def live(jobs: Iterable[LiveJob], *, now: datetime) -> Table:
 
 def orphans(findings: Iterable[Finding], *, now: datetime) -> Table:
     """Return the list of jobs that nobody waits for, and what was done about each."""
-    table = _table("NAME", "PHASE", "AGE", "FOR", "WHY", "NOW")
+    table = _table("NAME", "PHASE", "AGE", "OWNER", "WHY", "NOW")
     for each in findings:
         job, done = each.job, "stopped" if each.stopped else "left as it is"
         age = duration(now - job.created_at)
@@ -115,17 +124,18 @@ def job(snapshot: Snapshot) -> Table:
         "kind": ref.kind,
         "uid": ref.uid,
         "phase": _phase(said["phase"]),
-        "says": status.message,
-        "but": told_of(said["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
+        "reason": snapshot.diagnosis.story(ref) if snapshot.diagnosis else "",
+        "message": "" if snapshot.diagnosis or _is_told(status.message, snapshot) else status.message,
+        "failed": told_of(said["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
         "waits": snapshot.waiting,
-        "counted": "" if status.phase.is_terminal else _counted(said["replica_statuses"]),
-        "for": owner_text(snapshot.owner),
+        "replicas": "" if status.phase.is_terminal else _counted(said["replica_statuses"]),
+        "owner": owner_text(snapshot.owner),
         "priority": snapshot.priority,
-        "attempt": str(said["attempt"]),
+        "attempt": str(said["attempt"]) if said["attempt"] > 1 else "",
         "created": _time(status.created_at),
         "ended": _time(status.finished_at),
         "waited": f"{said['queue_seconds']:.1f} s",
-        "ran": f"{said['run_seconds']:.1f} s" + (f", {said['restarts']} restarts" if said["restarts"] else ""),
+        "ran": f"{said['run_seconds']:.1f} s" + (f", {restarts(said['restarts'])}" if said["restarts"] else ""),
         "code": said["git_revision"] or "",
         "model": _model(snapshot, said["model"]),
         "tfevents": _tfevents(snapshot, said["tfevents"]),
@@ -315,6 +325,16 @@ def duration(span: timedelta) -> str:
         if span >= size:
             return f"{span // size}{unit}{span % size // rest_size}{rest_unit}"
     return f"{max(span, timedelta()) // timedelta(seconds=1)}s"
+
+
+def restarts(count: int) -> str:
+    """Say `1 restart`, `5 restarts`."""
+    return f"{count} restart{'' if count == 1 else 's'}"
+
+
+def _is_told(message: str, snapshot: Snapshot) -> bool:
+    """Tell whether a condition says the same, which the table of conditions shows."""
+    return any(each.get("message") == message for each in snapshot.conditions)
 
 
 def _model(snapshot: Snapshot, found: Mapping[str, Any] | None) -> str:

@@ -13,7 +13,7 @@ from ptjob_provider.core.result import build_result, measure
 from ptjob_provider.core.status import JobStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from datetime import datetime, timedelta
 
     from ptjob_provider.core.identity import JobRef
@@ -78,13 +78,14 @@ class Conclusion:
         )
 
 
-def raise_for(ref: JobRef, conclusion: Conclusion, *, deletes: bool = False) -> None:
+def raise_for(ref: JobRef, conclusion: Conclusion, *, deletes: bool = False, shown: Collection[str] = ()) -> None:
     """Return if the job succeeded with its outputs in place.
 
     Args:
         ref: the job.
         conclusion: how it ended.
         deletes: a job that failed is deleted now, and its log with it.
+        shown: lines that whoever reads the error has just seen; last lines that are among them are left out.
 
     Raises:
         OutputsNotVerified: it succeeded, but nobody could look.
@@ -100,7 +101,7 @@ def raise_for(ref: JobRef, conclusion: Conclusion, *, deletes: bool = False) -> 
     kinds = {Outcome.TIMED_OUT: JobTimedOut, Outcome.DELETED: JobDeleted}
     error = kinds.get(conclusion.outcome, JobFailed)
     why = conclusion.diagnosis or Diagnosis.unknown()
-    raise error(ref, conclusion.status, why.without_log() if deletes else why)
+    raise error(ref, conclusion.status, (why.without_log() if deletes else why).without_lines(shown))
 
 
 def said_of_success(ref: JobRef, result: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -47,6 +48,7 @@ def test_a_terminal_gets_colours(ended: Machine) -> None:
 
     assert f"{ESCAPE}32mSucceeded{ESCAPE}0m" in sent
     assert f"{ESCAPE}31mFailed " in sent
+    assert not re.search(r" \r?\n", re.sub(r"\x1b\[[\d;]*m", "", sent))  # blanks at a line's end break it when copied
 
 
 def test_a_terminal_with_no_color_gets_none(ended: Machine) -> None:

@@ -134,7 +134,7 @@ def test_without_an_airflow_all_live_jobs_are_listed_with_their_owners(running: 
     shown = running.ptjob("orphans", "--older-than", "0s")
 
     assert shown.exit_code == 0
-    assert shown.output.splitlines()[0].split() == ["NAME", "PHASE", "AGE", "INSTANCE", "FOR"]
+    assert shown.output.splitlines()[0].split() == ["NAME", "PHASE", "AGE", "INSTANCE", "OWNER"]
     assert shown.output.splitlines()[1].split()[:2] == ["train", "Running"]
     assert shown.output.splitlines()[1].endswith("test      digits.train scheduled__2026-11-20")
     assert running.ptjob("orphans", "--older-than", "0s", "-o", "name").stdout == "train\n"

@@ -18,10 +18,13 @@ import pytest
 from fakes import BackendWithTakenNames, ScriptedBackend
 from ptjob_provider.cli import running
 from ptjob_provider.cli.answers import Refused
-from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.conclusion import Conclusion, Outcome, raise_for
+from ptjob_provider.core.diagnosis import Cause, Diagnosis
+from ptjob_provider.core.errors import ClusterUnavailable, JobFailed
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.spec import Installation, TrainingJob
+from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +42,7 @@ LEADS_ELSEWHERE = """
 import os
 os.symlink("/etc/hostname", os.environ["PTJOB_MODEL_PATH"])
 """
+LAST = ("step 5", "ValueError: bad")
 LOSES = "print('so far', flush=True)\nraise ValueError('loss is nan')"
 RUNS_ON = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 MANIFEST = """
@@ -88,9 +92,32 @@ def test_a_failed_run_says_why_and_ends_with_75_only_where_the_cause_passes_by_i
     assert "so far" in result.stdout
     assert "default/bad failed: master-0 (rank 0) exited with code 1: " in result.stderr
     assert f"{error}: loss is nan." in result.stderr
+    assert "Last lines of" not in result.stderr  # they are what stdout ends with
     assert ("a retry may help" in result.stderr) is (code == 75)
     noted = json.loads(annotations(machine, "bad")["ptjob-provider/diagnosis"])
     assert noted["retryable"] is (error != "NameError")
+
+
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        (["worker-0 exited with code 1; its last lines:", "    step 5", "    ValueError: bad"], ()),
+        (["worker-0 exited with code 1; its last lines:", "    ValueError: bad"], LAST),
+        (["worker-0 exited with code 1", *[f"    {each}" for each in ("step 5", "ValueError: bad")], *"x" * 99], LAST),
+    ],
+    ids=["just before", "not all", "long before"],
+)
+def test_last_lines_are_not_printed_twice_in_a_row(shown: list[str], told: tuple[str, ...]) -> None:
+    """The error names the replica; its lines stand above, unless much has been printed since."""
+    sink, status = running.TerminalSink(lines_to_stderr=True), JobStatus(phase=JobPhase.FAILED)
+    ref = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u")
+    why = Diagnosis.of(Cause.PYTHON_EXCEPTION, "it raised", replica="worker-0", log_tail=LAST)
+
+    sink.notice("\n".join(shown))
+
+    with pytest.raises(JobFailed) as raised:
+        raise_for(ref, Conclusion(outcome=Outcome.FAILED, status=status, diagnosis=why), shown=sink.shown)
+    assert raised.value.diagnosis.log_tail == told
 
 
 def test_a_missing_output_fails_a_run(machine: Machine) -> None:

@@ -61,7 +61,7 @@ async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -
     fetched = replace(snapshot, record=replace(snapshot.record, revisions=("digits-node-0-0 0a1b2c",)))
     names, texts = ([str(cell) for cell in column.cells] for column in tables.job(fetched).columns)
     told = dict(zip(names, texts, strict=True))
-    assert (told["kind"], told["code"], told["counted"]) == ("TrainJob", "0a1b2c", "node 2 active")
+    assert (told["kind"], told["code"], told["replicas"]) == ("TrainJob", "0a1b2c", "node 2 active")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ async def test_a_replica_that_failed_in_a_job_that_succeeded_is_shown(condition:
     snapshot = replace(snapshot, record=Record(terminations=(end,)))
 
     names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
-    assert dict(zip(names, texts, strict=True)).get("but") == shown
+    assert dict(zip(names, texts, strict=True)).get("failed") == shown
 
 
 def cells(table: Any, column: str) -> list[str]:
@@ -111,7 +111,7 @@ async def test_an_operators_count_is_shown_of_a_job_that_is_not_over(condition: 
     snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
 
     names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
-    assert dict(zip(names, texts, strict=True)).get("counted") == shown
+    assert dict(zip(names, texts, strict=True)).get("replicas") == shown
     assert snapshot.to_dict()["replica_statuses"] == counts
 
 

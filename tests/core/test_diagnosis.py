@@ -337,6 +337,18 @@ class TestReport:
         assert long.report(REF).splitlines()[2].endswith("é!")
         assert len(long.report(REF).splitlines()[2].encode()) <= 4096 + 2
 
+    def test_one_last_line_that_the_summary_quotes_is_not_told_again(self) -> None:
+        """Such as that of the container that fetches the code; two lines say more than the summary."""
+        said = "code sync failed: there is no such repository"
+        once = Diagnosis.of(Cause.CODE, "could not fetch the code: there is no such repository", log_tail=(said,))
+
+        assert once.details(REF) == []
+        assert replace(once, log_tail=("begins", said)).details(REF) == [
+            "Last lines of the log:",
+            "  begins",
+            f"  {said}",
+        ]
+
     def test_another_replicas_lines_are_called_so(self) -> None:
         """The log of rank 0 beside the failure of rank 1 must not pass for its own."""
         found = Diagnosis.of(Cause.KILLED, "x", replica=WORKER, log_tail=("epoch 1",), tail_of=MASTER)

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.recorder import Termination
 
+QUOTED = "    "
+"""Stands before each line that is quoted."""
+
 
 class LastWords:
     """Tells of each end once, whatever becomes of the job: a replica may die and be started again many times."""
@@ -39,4 +42,4 @@ class LastWords:
 def _said(end: Termination) -> str:
     lines = end.message.strip("\n").splitlines()
     what = f"{end.replica} {find(end, lines).did}"
-    return "\n    ".join([f"{what}; its last lines:", *lines]) if lines else what
+    return f"\n{QUOTED}".join([f"{what}; its last lines:", *lines]) if lines else what

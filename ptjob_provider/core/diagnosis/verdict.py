@@ -50,7 +50,7 @@ from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION
 from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ptjob_provider.core.identity import JobRef
 
@@ -213,11 +213,19 @@ class Diagnosis:
 
     def report(self, ref: JobRef) -> str:
         """Tell it to a person: the first line is the whole story, the last lines of the replica follow."""
-        prefix = f"{ref.name}-"
-        # Pods are named as `named` does it; the job, which begins their names, stands at the line's beginning.
-        summary = re.sub(rf"{re.escape(prefix)}(\S+ \(rank \d+\))", r"\1", self.summary)
-        verb = _VERBS.get(self.cause, "failed")
-        lines = [f"{ref} {verb}: {summary.rstrip('.')}. {self.resolution}."]
+        return "\n".join([f"{ref} {_VERBS.get(self.cause, 'failed')}: {self.story(ref)}", *self.details(ref)])
+
+    def story(self, ref: JobRef) -> str:
+        """Return what was seen and what to do next, in one line.
+
+        Pods are named as `named` does it, without the job, which begins their names.
+        """
+        summary = re.sub(rf"{re.escape(ref.name)}-(\S+ \(rank \d+\))", r"\1", self.summary)
+        return f"{summary.rstrip('.')}. {self.resolution}."
+
+    def details(self, ref: JobRef) -> list[str]:
+        """Return lines on what became of the other replicas, and the last ones of this; [] if there are none."""
+        prefix, lines = f"{ref.name}-", []
         if failed := [one for one in self.collateral if one not in self.unstarted]:
             lines.append(f"{_names(failed, prefix)} failed as a consequence.")
         if self.unstarted:
@@ -225,10 +233,19 @@ class Diagnosis:
         if self.also_failed:
             lines.append(f"{_names(self.also_failed, prefix)} failed as well.")
         tail = bounded_tail(self.log_tail)
-        if tail:
+        if tail and not (len(tail) == 1 and self._quotes(tail[0])):
             lines.append(f"{self._tail_title()}:")
             lines += [f"  {line}".rstrip() for line in tail]
-        return "\n".join(lines)
+        return lines
+
+    def without_lines(self, shown: Collection[str]) -> Self:
+        """Return it without the last lines if all of them are among these."""
+        tail = bounded_tail(self.log_tail)
+        return replace(self, log_tail=()) if set(tail) <= set(shown) else self
+
+    def _quotes(self, line: str) -> bool:
+        """Tell whether the summary has that line, or what stands behind its first colon."""
+        return (line.partition(": ")[2] or line) in self.summary
 
     def _tail_title(self) -> str:
         if self.replica and self.tail_of not in {"", self.replica}:
