@@ -15,6 +15,7 @@ from ptjob_provider.cli import tables
 from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit, emit_rows, notice, run
 from ptjob_provider.cli.printable import say
 from ptjob_provider.core import kinds, recorder
+from ptjob_provider.core.diagnosis import Diagnosis, in_brief
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
 from ptjob_provider.core.kinds.ours import QUEUE_LABEL
@@ -116,13 +117,15 @@ def suspend(place: Place, name: str, *, suspend: bool) -> None:
 def row_of(job: Manifest) -> dict[str, Any]:
     """Say of one job what a list says."""
     record = recorder.stored_in(job)
-    status, replicas = kinds.status_seen(job, record), len(kinds.replicas(job))
+    ref, status = JobRef.of(job), kinds.status_seen(job, record)
+    ranks = {replica.name: replica.rank for replica in kinds.replicas(job)}
     return {
-        **JobRef.of(job).to_dict(),
+        **ref.to_dict(),
         **status.to_dict(),
+        "in_brief": in_brief(ref.name, record, status, Diagnosis.stored_in(job), ranks=ranks),
         "running_at": _text(_running_at(job, record.first_running_at, status.started_at)),
         "attempt": attempt_of(job),
-        "replicas": replicas,
+        "replicas": len(ranks),
         "owner": owner_of(job),
         "tensorboard_url": url_of(job) or None,
     }

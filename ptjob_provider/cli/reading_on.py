@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.diagnosis import Cause
+from ptjob_provider.core.diagnosis.verdict import OF_THE_WHOLE_JOB
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -12,15 +12,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.snapshot import Snapshot
 
 _NAMED = 5
-_OF_THE_WHOLE_JOB = {
-    Cause.DEADLINE,
-    Cause.DELETED,
-    Cause.OUTPUTS,
-    Cause.SUPERVISOR_LOST,
-    Cause.TIMED_OUT,
-    Cause.UNKNOWN,
-}
-"""Of these the diagnosis names a replica whose last lines it shows, and none that failed first."""
 
 
 def instead_of(gone: str, seen: Snapshot, shown: Collection[str]) -> str:
@@ -40,7 +31,7 @@ def instead_of(gone: str, seen: Snapshot, shown: Collection[str]) -> str:
 def failed_first(seen: Snapshot, shown: Collection[str]) -> str:
     """Say which replica failed first and what shows its log; "" where it is shown, or none did."""
     why, ref, ranks = seen.diagnosis, seen.submission.ref, seen.submission.ranks
-    if why is None or why.cause in _OF_THE_WHOLE_JOB or why.replica in shown or why.replica not in ranks:
+    if why is None or why.cause in OF_THE_WHOLE_JOB or why.replica in shown or why.replica not in ranks:
         return ""
     short = _short(seen, why.replica)
     read = f"ptjob logs {ref.name} -i {short}" if why.replica in _left(seen) else f"ptjob get {ref.name}"

@@ -72,12 +72,12 @@ def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime, with_namespace: bo
     rows = list(rows)
     nodes = ("NODE",) if any("nodes" in row for row in rows) else ()
     where_from = ("NAMESPACE",) if with_namespace else ()
-    table = _table(*where_from, "NAME", "PHASE", "REPLICAS", "AGE", "RAN", "KIND", *nodes, "OWNER")
+    table = _table(*where_from, "NAME", "PHASE", "REASON", "REPLICAS", "AGE", "RAN", "KIND", *nodes, "OWNER")
     for row in rows:
         created, ran = _instant(row["created_at"]), _ran(row, now)
         age = duration(now - created) if created else ""
         where = (row["namespace"],) if with_namespace else ()
-        told = (row["name"], _phase(row["phase"]), str(row["replicas"]), age, ran, row["kind"])
+        told = (row["name"], _phase(row["phase"]), row["in_brief"], str(row["replicas"]), age, ran, row["kind"])
         places = (", ".join(row["nodes"]),) if nodes else ()
         table.add_row(*where, *told, *places, owner_text(row["owner"]))
     return table

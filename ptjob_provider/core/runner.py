@@ -164,6 +164,7 @@ class _Follower:
     clock: Callable[[], datetime]
     known: Known
     woken_at: datetime | None = None
+    kept_wait: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def submission(self) -> Submission:
@@ -217,7 +218,7 @@ class _Follower:
                 if following.done():
                     await self._take(following.result())
                     following = None  # with what was seen: ten thousand wait here
-                self._say_why_it_waits(self.clock())
+                await self._say_why_it_waits(self.clock())
                 if end := self._end():
                     return end
                 await self._wake_operator()
@@ -227,12 +228,13 @@ class _Follower:
                 with contextlib.suppress(asyncio.CancelledError):
                     await following
 
-    def _say_why_it_waits(self, now: datetime) -> None:
+    async def _say_why_it_waits(self, now: datetime) -> None:
         waiting, limits = self.known.waiting, None if self.hands_off else self.limits
         if waiting.to_say(now):
             deadline = None if self.hands_off else self.deadline
             ahead = diagnoses.outlook(self.known.story, limits=limits, deadline=deadline)
             self.sink.notice(f"{self.ref} waits: {waiting.with_outlook(ahead)}")
+            await self._keep_wait()
 
     def _patience(self) -> float:
         """Return the seconds until something is due although nothing changes."""
@@ -268,6 +270,13 @@ class _Follower:
     async def _keep_record(self) -> None:
         if not self.hands_off:
             await self._annotate_with_use({RECORD_ANNOTATION: recorder.to_text(self.known.story)})
+
+    async def _keep_wait(self) -> None:
+        """Have a list tell what a job waits for, where nothing has run that would have the record kept."""
+        held = diagnoses.held_back(self.known.story)
+        if self.known.status.phase is JobPhase.PENDING and held != self.kept_wait:
+            self.kept_wait = held
+            await self._keep_record()
 
     async def _annotate(self, texts: Mapping[str, str]) -> None:
         """Write on the job what whoever reads it later needs; one that cannot be written to loses nothing else."""

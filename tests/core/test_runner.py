@@ -36,6 +36,7 @@ from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.measured import Use
 from ptjob_provider.core.outputs import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs, read_report
 from ptjob_provider.core.rank0_log import catch_up
+from ptjob_provider.core.recorder import from_text
 from ptjob_provider.core.runner import follow
 from ptjob_provider.core.status import JobPhase, JobStatus
 from ptjob_provider.core.submission import Submission
@@ -711,7 +712,7 @@ async def test_what_to_do_about_a_wait_is_said_once(*, hands_off: bool) -> None:
 
     first, second = (text for text in sink.notices if "waits" in text)
     until = "" if hands_off else "; given up after 20 min (start timeout)"
-    assert first.endswith(f"one: not found. Correct image= or the pull secret{until}")
+    assert first.endswith(f"one: not found. Correct the image's name or tag{until}")
     assert second.endswith("other: not found")
 
 
@@ -726,6 +727,23 @@ async def test_a_replica_that_may_wait_for_ever_for_rank_0_is_told_of_once_and_n
 
     assert sum(f"{REF} waits: {WORKER} was started again after {MASTER}" in text for text in sink.notices) == 1
     assert backend.deleted == []
+
+
+@pytest.mark.parametrize(("reason", "kept"), [("ErrImagePull", ["ErrImagePull"]), ("ContainerCreating", [])])
+async def test_what_a_job_is_held_back_by_is_kept_on_it_once_for_whoever_lists_jobs(
+    reason: str, kept: list[str]
+) -> None:
+    """Nothing of it has ended yet, which is when the record is kept otherwise. A start that takes long is not kept."""
+    backend = ScriptedBackend()
+    held = [pod(MASTER, {"waiting": {"reason": reason, "message": text}}, phase="Pending") for text in ("one", "two")]
+    worlds = [Observation(job=job("Created"), pods=[each]) for each in held for _ in range(4)]
+    backend.worlds = [*worlds, Observation(job=job("Succeeded"))]
+    seconds = iter(range(0, 1000, 2))
+
+    await follow(backend, submission(), sink=ListSink(), clock=lambda: NOON + timedelta(seconds=next(seconds)))
+
+    texts = [change["metadata"]["annotations"][RECORD_ANNOTATION] for change in backend.patches]
+    assert [from_text(text).waiting[0].reason for text in texts] == kept
 
 
 async def test_how_every_job_starts_is_not_worth_a_line() -> None:

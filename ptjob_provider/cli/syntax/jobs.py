@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 @place_options
 @pass_place
 def list_(place: Place, labels: tuple[str, ...], output: str | None) -> None:
-    """List the jobs of the namespace, oldest first."""
+    """List the jobs of the namespace, oldest first.
+
+    REASON says what a job waits for or what ended it, as far as that is kept on the job: `ptjob get NAME` looks at its
+    pods. RAN is how long it has run, `<5m` at most so long, `-` not at all.
+    """
     from ptjob_provider.cli import commands
 
     commands.list_jobs(place, labels=labels, output=output)

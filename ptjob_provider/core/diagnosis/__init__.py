@@ -5,6 +5,7 @@ It refuses to know where jobs run and who asked; the runner decides when to ask 
 
 from __future__ import annotations
 
+from ptjob_provider.core.diagnosis.brief import held_back, in_brief
 from ptjob_provider.core.diagnosis.ending import Limits, ending, ends_at
 from ptjob_provider.core.diagnosis.failed import failed_replicas, told_of
 from ptjob_provider.core.diagnosis.failure import deleted, diagnose, lacks_reason, outputs_failed, timed_out
@@ -26,6 +27,8 @@ __all__ = [
     "ending",
     "ends_at",
     "failed_replicas",
+    "held_back",
+    "in_brief",
     "lacks_reason",
     "outlook",
     "outputs_failed",

@@ -101,6 +101,16 @@ class Cause(StrEnum):
 _RESUMES = "a retry goes on from the last checkpoint if the code loads one"
 _SAME = "a retry would fail the same way"
 
+OF_THE_WHOLE_JOB = {
+    Cause.DEADLINE,
+    Cause.DELETED,
+    Cause.OUTPUTS,
+    Cause.SUPERVISOR_LOST,
+    Cause.TIMED_OUT,
+    Cause.UNKNOWN,
+}
+"""Of these a diagnosis names a replica whose last lines it shows, and none that failed first."""
+
 _MAY_COME_AGAIN = {
     Cause.PYTHON_EXCEPTION,
     Cause.EXIT_CODE,

@@ -1,0 +1,128 @@
+"""A job's state in a few words, for a list: what it waits for, or what ended it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.diagnosis.failed import failed_replicas
+from ptjob_provider.core.diagnosis.failure import diagnose, suspects_of
+from ptjob_provider.core.diagnosis.tail import clip
+from ptjob_provider.core.diagnosis.verdict import OF_THE_WHOLE_JOB, Cause, Diagnosis
+from ptjob_provider.core.recorder import WaitKind
+from ptjob_provider.core.status import JobPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.recorder import Record, Waiting
+    from ptjob_provider.core.status import JobStatus
+
+_LONGEST = 40
+"""Characters; a terminal's line has room for the other columns."""
+
+_MISSING = re.compile(r'(?i:\b(secret|configmap|serviceaccount|persistentvolumeclaim)s? "([^"]+)" not found)')
+_QUOTA = re.compile(r"exceeded quota: ([\w.-]+)")
+_LACKS = re.compile(r"Insufficient ([\w./-]*\w)")
+_EXIT_CODE = re.compile(r"exited with code (\d+)")
+_BECAUSE = re.compile(r".* because ")
+_OF_THE_PROGRAM = {Cause.PYTHON_EXCEPTION, Cause.EXIT_CODE, Cause.CRASH_LOOP}
+_HELD = {WaitKind.BROKEN, WaitKind.STUCK, WaitKind.QUEUED, WaitKind.REFUSED, WaitKind.FORBIDDEN}
+_SHORT = {"persistentvolumeclaim": "claim", "serviceaccount": "service account"}
+_WORDS = {
+    Cause.CODE: "code not fetched",
+    Cause.CONFIG: "configuration missing",
+    Cause.IMAGE: "image not pulled",
+    Cause.INIT: "init container failed",
+    Cause.MOUNT: "volume not mounted",
+    Cause.OUTPUTS: "outputs missing",
+    Cause.PROGRAM_MISSING: "program not found",
+    Cause.SHARED_MEMORY: "out of shared memory",
+    Cause.SIDECAR: "sidecar does not end",
+    Cause.TERMINATED: "stopped",
+}
+"""Where the cause's own word does not say it."""
+
+
+def in_brief(job: str, record: Record, status: JobStatus, noted: Diagnosis | None, *, ranks: Mapping[str, int]) -> str:
+    """Return a job's reason in at most 40 characters, "" where there is none or nothing tells.
+
+    A wait is as it was when the record was written, so it is told of a pending job alone.
+
+    Args:
+        job: its name, which begins those of its replicas.
+        record: what was seen of its pods.
+        status: what its object says.
+        noted: why it failed, where that was found out before.
+        ranks: pod name → rank.
+    """
+    text = ""
+    if status.phase is JobPhase.FAILED:
+        text = _failure(job, status, noted or diagnose(record, status, ranks=ranks))
+    elif status.phase is JobPhase.SUSPENDED:
+        text = record.queue
+    elif status.phase is JobPhase.SUCCEEDED:
+        text = _failed_beside(job, record, ranks)
+    elif status.phase is JobPhase.PENDING and record.waiting:
+        text = _wait(min(record.waiting, key=lambda one: (not _subject(one.message), one.kind not in _HELD)))
+    return clip(text or _restarts(record, status), _LONGEST)
+
+
+def held_back(record: Record) -> frozenset[tuple[str, str]]:
+    """Return the (replica, reason) of waits that may last for good; how every job starts is none of them."""
+    return frozenset((one.replica, one.reason) for one in record.waiting if one.kind in _HELD)
+
+
+def _failure(job: str, status: JobStatus, why: Diagnosis) -> str:
+    if why.cause is Cause.UNKNOWN:
+        return _BECAUSE.sub("", status.message.rstrip(".")) or status.reason
+    code = _EXIT_CODE.search(why.summary)
+    word = _subject(why.summary) or _word(why.cause, code[1] if code else None, why.exception)
+    is_of_one = why.replica and why.cause not in OF_THE_WHOLE_JOB
+    return f"{why.replica.removeprefix(f'{job}-')}: {word}" if is_of_one else word
+
+
+def _failed_beside(job: str, record: Record, ranks: Mapping[str, int]) -> str:
+    failed = failed_replicas(record, ranks=ranks)
+    told = [
+        f"{one['replica'].removeprefix(f'{job}-')}: {_word(Cause(one['cause']), one['exit_code'])}" for one in failed
+    ]
+    return f"{told[0]}{f' (and {len(told) - 1} more)' if told[1:] else ''}" if told else ""
+
+
+def _wait(wait: Waiting) -> str:
+    if wait.kind is WaitKind.INIT:
+        return f"init container {wait.container}"
+    if wait.kind is WaitKind.CRASH_LOOP:  # the restarts say more
+        return ""
+    return _subject(wait.message) or wait.reason
+
+
+def _restarts(record: Record, status: JobStatus) -> str:
+    """Say how often containers were started again, and what the last of them ended with."""
+    if status.phase.is_terminal or not record.restarts:
+        return ""
+    count = f"{record.restarts} restart{'' if record.restarts == 1 else 's'}"
+    ends = suspects_of(record)
+    if not ends:
+        return count
+    return f"{count}: {_word(ends[-1].finding.cause, ends[-1].end.exit_code, ends[-1].finding.exception)}"
+
+
+def _subject(message: str) -> str:
+    """Return what is missing, where a message names it: `claim datasets not found`."""
+    if missing := _MISSING.search(message):
+        kind = missing[1].lower()
+        return f"{_SHORT.get(kind, kind)} {missing[2]} not found"
+    if quota := _QUOTA.search(message):
+        return f"quota {quota[1]} exceeded"
+    lacks = _LACKS.search(message)
+    return f"insufficient {lacks[1]}" if lacks else ""
+
+
+def _word(cause: Cause, code: object, exception: str = "") -> str:
+    if cause in _OF_THE_PROGRAM and exception:
+        return exception.rpartition(".")[2]
+    if cause in _OF_THE_PROGRAM and code is not None:
+        return f"exit code {code}"
+    return _WORDS.get(cause) or cause.value.replace("_", " ")

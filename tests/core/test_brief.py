@@ -1,0 +1,118 @@
+"""A job's reason as a list has it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ends import FAILED, MASTER, RANKS, VALUE_ERROR, WAITING, WORKER, end, record_of, wait
+from ptjob_provider.core.diagnosis import Cause, Diagnosis, in_brief
+from ptjob_provider.core.recorder import ContainerKind, Record, Restarts, WaitKind
+from ptjob_provider.core.status import JobPhase, JobStatus
+
+RUNNING, SUCCEEDED, SUSPENDED = (
+    JobStatus(phase=phase) for phase in (JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.SUSPENDED)
+)
+NO_CLAIM = '0/9 nodes are available: persistentvolumeclaim "datasets" not found. not found'
+NO_MEMORY = "0/9 nodes are available: 9 Insufficient memory. preemption: 0/9 nodes are available"
+NO_ACCOUNT = 'error looking up service account team/x: serviceaccount "x" not found'
+QUOTA = 'pods "digits-worker-0" is forbidden: exceeded quota: compute, requested: memory=1Gi'
+TWICE = (Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=2),)
+ONCE = (replace(TWICE[0], count=1),)
+
+
+def brief(record: Record, status: JobStatus, noted: Diagnosis | None = None) -> str:
+    return in_brief("digits", record, status, noted, ranks=RANKS)
+
+
+def held(kind: WaitKind, reason: str, message: str = "") -> Record:
+    return Record(waiting=(wait(WaitKind.STARTING, MASTER), wait(kind, reason=reason, message=message)))
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (held(WaitKind.STUCK, "ErrImagePull", "localhost:5000/digits:1: not found"), "ErrImagePull"),
+        (held(WaitKind.QUEUED, "Unschedulable", NO_CLAIM), "claim datasets not found"),
+        (held(WaitKind.QUEUED, "Unschedulable", NO_MEMORY), "insufficient memory"),
+        (held(WaitKind.REFUSED, "FailedCreatePod", QUOTA), "quota compute exceeded"),
+        (held(WaitKind.FORBIDDEN, "FailedCreatePod", NO_ACCOUNT), "service account x not found"),
+        (held(WaitKind.STUCK, "CreateContainerConfigError", 'secret "wandb" not found'), "secret wandb not found"),
+        (Record(waiting=(wait(WaitKind.INIT),)), "init container pytorch"),
+        (
+            replace(held(WaitKind.CRASH_LOOP, "Error"), waiting=(wait(WaitKind.CRASH_LOOP),), restart_counts=TWICE),
+            "2 restarts",
+        ),
+        (Record(), ""),
+    ],
+)
+def test_a_pending_job_has_what_it_waits_for(record: Record, told: str) -> None:
+    """The missing thing's name where somebody said it, else the word that kubectl has."""
+    assert brief(record, WAITING) == told
+
+
+@pytest.mark.parametrize(
+    ("record", "status", "told"),
+    [
+        (record_of(end(code=3), restart_counts=TWICE), RUNNING, "2 restarts: exit code 3"),
+        (record_of(end(message=VALUE_ERROR), restart_counts=ONCE), RUNNING, "1 restart: ValueError"),
+        (held(WaitKind.STUCK, "ErrImagePull"), RUNNING, ""),
+        (Record(queue="no room for 8 GPUs"), SUSPENDED, "no room for 8 GPUs"),
+        (Record(), SUSPENDED, ""),
+        (record_of(end(code=1)), SUCCEEDED, "worker-0: exit code 1"),
+        (
+            record_of(end(code=1), end(MASTER, 137, reason="OOMKilled")),
+            SUCCEEDED,
+            "master-0: out of memory (and 1 more)",
+        ),
+        (Record(restart_counts=ONCE), SUCCEEDED, ""),
+    ],
+)
+def test_a_job_that_has_not_failed_has_what_is_wrong_with_it(record: Record, status: JobStatus, told: str) -> None:
+    """Of a job that runs what happened, not what waited when the record was written."""
+    assert brief(record, status) == told
+
+
+@pytest.mark.parametrize(
+    ("cause", "fields", "told"),
+    [
+        (Cause.OUT_OF_MEMORY, {}, "worker-0: out of memory"),
+        (Cause.EXIT_CODE, {"summary": "digits-worker-0 (rank 1) exited with code 3"}, "worker-0: exit code 3"),
+        (Cause.EXIT_CODE, {}, "worker-0: exit code"),
+        (Cause.CRASH_LOOP, {"exception": "torch.cuda.OutOfMemoryError"}, "worker-0: OutOfMemoryError"),
+        (Cause.CONNECTION_LOST, {"exception": "RuntimeError"}, "worker-0: connection lost"),
+        (Cause.CONFIG, {"summary": 'cannot start: secret "wandb" not found'}, "worker-0: secret wandb not found"),
+        (Cause.TIMED_OUT, {}, "timed out"),
+        (Cause.QUEUED, {"replica": ""}, "queued"),
+    ],
+)
+def test_a_failed_job_has_the_replica_and_what_it_ended_with(cause: Cause, fields: dict[str, Any], told: str) -> None:
+    """As it was found out when the job ended; of a job that was ended as a whole no replica is named."""
+    assert brief(Record(), FAILED, Diagnosis.of(cause, **{"summary": "it", "replica": WORKER, **fields})) == told
+
+
+@pytest.mark.parametrize(
+    ("record", "status", "told"),
+    [
+        (record_of(end(code=3)), FAILED, "worker-0: exit code 3"),
+        (record_of(end(code=1, kind=ContainerKind.INIT, container="init-pytorch")), FAILED, "worker-0: start timeout"),
+        (
+            Record(),
+            replace(FAILED, message="PyTorchJob digits is failed because 1 Worker replica(s) failed."),
+            "1 Worker",
+        ),
+        (Record(), replace(FAILED, reason="PyTorchJobFailed"), "PyTorchJobFailed"),
+    ],
+)
+def test_a_failed_job_that_nobody_followed_has_what_its_object_tells(
+    record: Record, status: JobStatus, told: str
+) -> None:
+    """By the record that is on it, else in the operator's words."""
+    assert brief(record, status).startswith(told)
+
+
+def test_a_reason_has_room_in_a_line() -> None:
+    """Somebody else's words may be long."""
+    assert len(brief(Record(queue="no room " * 20), SUSPENDED)) == 40
