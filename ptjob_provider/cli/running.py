@@ -369,7 +369,9 @@ def _owner(submission: str) -> Owner:
 
 
 def _in_file(filename: str | None) -> dict[str, Any]:
-    """Return the fields that a file says: a manifest is one of them, a map without a kind is several.
+    """Return the fields that a file says: a manifest is one of them, a map with none of a manifest's parts is several.
+
+    `kind` is a field, too: it alone makes no manifest.
 
     Raises:
         InvalidSpec: it cannot be read.
@@ -386,7 +388,7 @@ def _in_file(filename: str | None) -> dict[str, Any]:
         raise InvalidSpec(f"--filename: {filename} is not YAML: {yaml_problem(error)}; give {_A_FILE}") from None
     if found is None:
         raise InvalidSpec(f"--filename: {filename} is empty; give {_A_FILE}")
-    if isinstance(found, dict) and not {"kind", "apiVersion"} & found.keys():
+    if isinstance(found, dict) and not {"apiVersion", "metadata", "spec"} & found.keys():
         return found
     return {"manifest": text}
 

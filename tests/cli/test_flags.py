@@ -268,6 +268,19 @@ def test_a_file_that_is_not_yaml_is_named() -> None:
     assert "--filename: - is not YAML" in result.output
 
 
+def test_a_file_of_fields_may_say_the_kind() -> None:
+    """A kind alone makes no manifest of it; one that is not known is refused as the field's value."""
+    told = "name: digits\nimage: digits:1\nkind: {}\n"
+
+    job, refused = (
+        CliRunner().invoke(main, ["render", "-o", "json", "-f", "-"], input=told.format(kind))
+        for kind in ("TrainJob", "Pod")
+    )
+
+    assert json.loads(job.stdout)["kind"] == "TrainJob"
+    assert (refused.exit_code, refused.output.startswith("Error: kind: 'Pod' is not allowed; ")) == (2, True)
+
+
 def test_a_file_may_hold_fields_instead_of_a_manifest() -> None:
     """The operator's own words, as in `[ptjob] job_template`; flags are laid over them."""
     told = "name: digits\nimage: digits:1\nworkers: 2\nenv: {LR: 0.1}\n"

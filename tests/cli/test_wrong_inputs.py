@@ -31,7 +31,7 @@ FILES = {
     "broken": "a: [b",
     "pod": "{apiVersion: v1, kind: Pod, metadata: {name: x}}",
     "old": "{apiVersion: kubeflow.org/v0, kind: PyTorchJob, metadata: {name: x}, spec: {}}",
-    "twice": "kind: PyTorchJob\nkind: PyTorchJob",
+    "twice": "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nkind: PyTorchJob",
     "misspelt": "{name: x, image: i, workrs: 2}",
     "elsewhere": (
         "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x, namespace: Bad_NS}, spec: "

@@ -931,7 +931,7 @@ def test_a_failed_job_that_is_deleted_now_is_told_without_its_log() -> None:
     why = Diagnosis.of(Cause.EXIT_CODE, "worker-0 exited with code 3", replica=WORKER)
     conclusion = Conclusion(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED), diagnosis=why)
 
-    with pytest.raises(JobFailed, match="See its log; a retry may help"):
+    with pytest.raises(JobFailed, match="See its log"):
         raise_for(REF, conclusion)
     with pytest.raises(JobFailed, match="Its log is gone with the job; a retry may help"):
         raise_for(REF, conclusion, deletes=True)
