@@ -57,7 +57,11 @@ def list_(place: Place, labels: tuple[str, ...], output: str | None) -> None:
 @place_options
 @pass_place
 def get(place: Place, name: str, *, outputs: bool, events: bool, output: str | None) -> None:
-    """Show one job: replicas, outputs, why it failed or waits."""
+    """Show one job: replicas, outputs, why it failed or waits.
+
+    `waited` is the time until its first replica ran, `ran` the time since. ENDED WITH has each run's exit code and the
+    kubelet's word for it.
+    """
     from ptjob_provider.cli import commands, reports
 
     more = {"events": reports.event_rows(place, name)} if events and output else {}
