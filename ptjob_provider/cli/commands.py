@@ -202,7 +202,7 @@ async def _ended(place: Place, *, since: timedelta) -> list[tuple[JobRef, dateti
 async def _deleted(place: Place, ended: Sequence[tuple[JobRef, datetime]]) -> None:
     backend = place.open()
     for ref, _ in ended:
-        await backend.delete(ref)
+        await stop_and_wait(backend, ref, timeout=DELETE_TIMEOUT)
         say(f"{ref} is deleted; its claims are as they were")
 
 

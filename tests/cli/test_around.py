@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from ptjob_provider.cli import main, tables
+from ptjob_provider.core.local import lost
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -247,6 +248,19 @@ def test_jobs_that_ended_long_ago_are_pruned(machine: Machine) -> None:
     assert pruned.output == "default/ended is deleted; its claims are as they were\n"
     assert (machine.root / "claims" / "default" / "data" / "kept").exists()
     assert machine.ptjob("list", "-o", "name").stdout == "runs\n"
+
+
+def test_a_job_is_gone_when_prune_has_said_so(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor that has not quite ended removes its job a moment after it was told to."""
+    machine.ptjob("run", "--name", "ended", "--image", "none", "true")
+    settle, looks = lost.settle, iter(range(100))
+    monkeypatch.setattr(lost, "settle", lambda *job, **where: next(looks) > 3 and settle(*job, **where))
+
+    pruned = machine.ptjob("prune", "--since", "0s", "--yes")
+
+    assert pruned.output == "default/ended is deleted; its claims are as they were\n"
+    assert next(looks) > 3
+    assert machine.ptjob("list", "-o", "name").stdout == ""
 
 
 def test_nothing_is_pruned_before_somebody_has_said_yes(machine: Machine) -> None:
