@@ -103,6 +103,8 @@ async def test_one_node_that_fails_is_named_with_its_last_lines(lab: Lab) -> Non
     assert why.replica == f"{submission.ref.name}-node-0-1"
     assert "node-0-1 (rank 1) exited with code 3" in why.report(submission.ref).splitlines()[0]
     assert "the disk is full" in why.log_tail
+    told = [text for text in lab.sink.notices if "exited with code 3; its last lines:" in text]
+    assert any("the disk is full" in text for text in told)
     await stop_and_wait(lab.backend, submission.ref)
     assert await lab.backend.pods_gone(submission.ref)
 
