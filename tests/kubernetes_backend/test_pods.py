@@ -122,4 +122,4 @@ async def test_without_shared_memory_the_same_training_dies_and_is_told_why(
     assert conclusion.diagnosis is not None
     assert (conclusion.diagnosis.cause, conclusion.diagnosis.retryable) == (Cause.SHARED_MEMORY, False)
     assert "died of SIGBUS" in conclusion.diagnosis.summary
-    assert "Raise shared_memory=" in conclusion.diagnosis.resolution
+    assert "Raise the shared memory" in conclusion.diagnosis.resolution
