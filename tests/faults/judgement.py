@@ -1,4 +1,4 @@
-"""Whether what was seen is what design and schedule allow: evidence → sentences about what is wrong."""
+"""Whether what was seen is what the schedule allows: evidence → sentences about what is wrong."""
 
 from __future__ import annotations
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 ROOT = DOCS.parent
 PAGES = [*ROOT.glob("*.md"), *DOCS.glob("*.md")]
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+CITED = re.compile(r"\b(?:\w[\w-]*/)*\w[\w-]*\.md\b")
+"""`docs/kinds.md`, and not the call `hashlib.md5(`."""
+
+SOURCES = ("ptjob_provider", "tests", "benchmarks", "scripts", "demo", "dags", "pipelines", "docker")
 
 
 def anchors(page: Path) -> set[str]:
@@ -37,6 +41,20 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         target = (page.parent / name).resolve() if name else page
         assert target.exists(), name
         assert not anchor or anchor in anchors(target), f"{name}#{anchor}"
+
+
+def test_no_source_cites_a_document_that_is_not_here() -> None:
+    """Whoever reads the code has this repository and no other notes."""
+    files = [file for folder in SOURCES for file in (ROOT / folder).rglob("*.py")]
+    places = [ROOT, DOCS, ROOT / "docker", ROOT / "tests"]
+    cited = [(file, name) for file in files for name in CITED.findall(file.read_text())]
+
+    assert {name for _, name in cited} > {"docs/kinds.md", "promises.md"}
+    assert [
+        f"{file.relative_to(ROOT)}: {name}"
+        for file, name in cited
+        if not any((place / name).exists() for place in places)
+    ] == []
 
 
 def test_the_page_of_pipelines_names_what_a_steps_environment_may_set() -> None:

@@ -1,4 +1,4 @@
-"""When a job that has not ended will not get on by itself: the table of design.md section 4, *Wait*.
+"""Decide when a job that has not ended will not get on by itself.
 
     seen in the pods                                                    ends the job
     -----------------------------------------------------------------   -----------------------------------

@@ -1,6 +1,6 @@
 """The port on a Kubernetes cluster: PyTorchJobs of the training-operator, over the API server and nothing else.
 
-`backend` says what each verb of the port is in requests; `client` sends them; `world` watches what is followed;
+`backend` says what each verb of the port is in requests; `client` sends them; `board` watches what is followed;
 `podlog` reads containers' logs, `secrets` what must not be in them; `own_pod` is about the pod that asks, `site` about
 what is around jobs. Importing the package loads none of them: `aiohttp` takes a third of a second.
 """

@@ -26,7 +26,7 @@ class ContainerKind(StrEnum):
 
 
 class WaitKind(StrEnum):
-    """What kind of wait it is; each has its own clock and its own end (design.md section 4, *Wait*)."""
+    """What kind of wait it is; each has its own clock and its own end, see `diagnosis.ending`."""
 
     QUEUED = "queued"
     """No node yet: unschedulable, gated, or its claim is not bound."""

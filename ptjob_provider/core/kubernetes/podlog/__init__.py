@@ -1,8 +1,7 @@
 """Containers' logs over the API server: each line once and in order, and what is gone told with its time.
 
 `replica_log` reads one replica's, over a stream or in turns as `streams` allows; `runs` and `replica` say what a pod's
-status tells, `reading` makes lines of bytes, `pace` doubts streams that a slow reader held up, `patience` says when a
-server is asked again, `losses` says what is gone.
+status tells, `reading` makes lines of bytes, `patience` says when a server is asked again, `losses` says what is gone.
 """
 
 from __future__ import annotations
