@@ -14,9 +14,14 @@ if TYPE_CHECKING:
 ROOT = DOCS.parent
 PAGES = [*ROOT.glob("*.md"), *DOCS.glob("*.md")]
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+ARCHITECTURE = DOCS / "architecture.md"
+NAMED = re.compile(r"((?:\w[\w.-]*/)+(?:[\w.-]+\.(?:py|md|yaml|mod)|Dockerfile)?(?!\w)|\w+\.py)((?:::\w+)*)")
+"""A file or a folder, `core/spec/`, with what is in it, `core/runner.py::follow`."""
+
 CITED = re.compile(r"\b(?:\w[\w-]*/)*\w[\w-]*\.md\b")
 """`docs/kinds.md`, and not the call `hashlib.md5(`."""
 
+ROOTS = (ROOT / "ptjob_provider", ROOT)
 SOURCES = ("ptjob_provider", "tests", "benchmarks", "scripts", "demo", "dags", "pipelines", "docker")
 
 
@@ -41,6 +46,26 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         target = (page.parent / name).resolve() if name else page
         assert target.exists(), name
         assert not anchor or anchor in anchors(target), f"{name}#{anchor}"
+
+
+def test_all_that_the_architecture_names_is_there() -> None:
+    """Each path, below the package or the repository, and each name that stands behind it, in that file."""
+    named = [(found[1], found[2].split("::")[1:]) for found in NAMED.finditer(ARCHITECTURE.read_text())]
+    files = {name: next((root / name for root in ROOTS if (root / name).exists()), None) for name, _ in named}
+    texts = {name: file.read_text() for name, file in files.items() if file is not None and file.is_file()}
+
+    assert len(texts) > 100
+    assert [name for name, file in files.items() if file is None] == []
+    assert [(name, word) for name, words in named for word in words if not re.search(rf"\b{word}\b", texts[name])] == []
+
+
+def test_the_architecture_has_a_sentence_for_each_folder() -> None:
+    """And none for a folder that is not there any more."""
+    packages = (ROOT / "ptjob_provider").glob("**/__init__.py")
+    folders = {f"{file.parent.relative_to(ROOT / 'ptjob_provider')}/" for file in packages}
+    table = ARCHITECTURE.read_text().partition("## Folders")[2].partition("\n## ")[0]
+
+    assert set(re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)) == folders - {"./"}
 
 
 def test_no_source_cites_a_document_that_is_not_here() -> None:
