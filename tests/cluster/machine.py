@@ -110,14 +110,19 @@ class Machine:
         """End everything inside at once; no process, mount, link, rule or control group of it is there afterwards.
 
         Raises:
-            ClusterFailed: something stayed; named.
+            ClusterFailed: something stayed; named. Or the cluster of this number is in another cache folder.
         """
-        first = self.first_pid
+        first, link = self.first_pid, self.layout.link
+        if first is None and Path("/sys/class/net", link).exists():
+            raise ClusterFailed(
+                f"the interface {link} belongs to a cluster of another cache folder; end that one first "
+                f"(make cluster-down with its XDG_CACHE_HOME; if none runs: ip link delete {link})"
+            )
         if first is not None:
             os.kill(first, signal.SIGKILL)
             wait_until("the cluster's processes to end", lambda: not _is_alive(first), timeout=180)
         with contextlib.suppress(ClusterFailed):
-            run(["ip", "link", "delete", self.layout.link], timeout=60)
+            run(["ip", "link", "delete", link], timeout=60)
         wait_until("the cluster's control groups to empty", self._remove_cgroups, timeout=120)
         if left := self.leftovers():
             raise ClusterFailed("the cluster left behind: " + ", ".join(left))

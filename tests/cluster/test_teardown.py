@@ -15,7 +15,7 @@ from cluster.fixtures import OWN_NUMBER, skip_unless_possible
 from cluster.images import INIT_IMAGE
 from cluster.layout import Layout
 from cluster.machine import KUBELET_SYSCTLS
-from cluster.shell import run, wait_until
+from cluster.shell import ClusterFailed, run, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,3 +124,16 @@ def test_an_interrupted_boot_leaves_nothing(second: Cluster) -> None:
         second.up(interrupt)
 
     assert second.machine.leftovers() == []
+
+
+def test_the_cluster_of_another_cache_folder_is_left_alone(tmp_path: Path) -> None:
+    """It has the same addresses; taking its interface away would break whatever uses it."""
+    skip_unless_possible(Cluster.of(Layout.of(os.environ)))
+    other = Cluster.of(Layout(cache=tmp_path, number=59))
+    run(["ip", "link", "add", other.layout.link, "type", "veth"], timeout=60)
+    try:
+        with pytest.raises(ClusterFailed, match=f"{other.layout.link} belongs to a cluster of another cache folder"):
+            other.down()
+        assert Path("/sys/class/net", other.layout.link).exists()
+    finally:
+        run(["ip", "link", "delete", other.layout.link], timeout=60)
