@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow.sdk.log import mask_secret
 
 from ptjob_provider.airflow.config import Settings
-from ptjob_provider.airflow.loops import OnePerLoop
 from ptjob_provider.core.api_errors import TIMEOUT
 from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.loops import OnePerLoop
 
 if TYPE_CHECKING:
     from ptjob_provider.airflow.hooks import PyTorchJobHook

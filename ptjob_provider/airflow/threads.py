@@ -12,7 +12,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ptjob_provider.airflow.loops import OnePerLoop
+from ptjob_provider.core.loops import OnePerLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

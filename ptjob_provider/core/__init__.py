@@ -1,1 +1,1 @@
-"""What is true of a training job whoever asks for it; it has never heard of Airflow or Kubeflow Pipelines."""
+"""The framework-neutral core: training jobs, without any knowledge of Airflow or Kubeflow Pipelines."""

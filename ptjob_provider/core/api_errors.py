@@ -1,8 +1,8 @@
-"""Wait out an API server that refuses requests about a job that exists.
+"""Retry requests about an existing job while the API server refuses them.
 
-A credential expires, RBAC is applied anew, a gateway answers in the server's name: all of that passes, and the job runs
-on meanwhile. So no refusal ends the following of a job before `[ptjob] api_error_timeout`, and none ever ends the job.
-The task's log says when refusals begin and when they are over. A server that does not answer is asked without an end.
+Refusals are usually temporary: a credential expires, RBAC is reapplied, a gateway answers for the server. The job runs
+on meanwhile. A refusal therefore ends following only after `[ptjob] api_error_timeout`, and never ends the job. The
+task's log records when refusals begin and end. Requests to a server that does not answer are retried without limit.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT = 900.0
-"""Seconds of uninterrupted refusals after which following is given up, unless an installation says otherwise."""
+"""Default for the seconds of uninterrupted refusals after which following is given up."""
 
 _AWAY = 2.0
-"""Seconds between questions to a back-end that has given up answering, after tries of its own."""
+"""Seconds between requests to a back-end that has exhausted its own retries."""
 
 _PAUSE = (1.0, 5.0)
-"""Seconds between requests that are refused, at first and later; less than a back-end keeps what it knows of a job that
-nobody follows any more."""
+"""Minimum and maximum seconds between retries of refused requests; shorter than a back-end caches a job without
+followers."""
 
 
 class ApiErrors:
     """The refusals of requests about one job.
 
     Args:
-        job: its namespace and name.
-        tell: takes sentences for the task's log.
+        job: namespace and name of the job.
+        tell: called with sentences for the task's log.
         timeout: seconds of uninterrupted refusals after which an error is raised.
     """
 
@@ -46,15 +46,15 @@ class ApiErrors:
         self._began: dict[object, float] = {}
 
     async def answer(self, ask: Callable[[], Awaitable[T]], *, though_away: bool = True) -> T:
-        """Ask until there is an answer, and return it.
+        """Retry a request until it is answered, and return the answer.
 
         Args:
             ask: makes the request.
-            though_away: whether a server that does not answer is asked again, too.
+            though_away: also retry while the server does not answer.
 
         Raises:
-            JobNotFound: there is nothing to ask about.
-            ClusterUnavailable: it was refused for too long, or not answered where that is not borne.
+            JobNotFound: the job does not exist.
+            ClusterUnavailable: refused for too long, or unanswered without `though_away`.
         """
         request = object()
         try:
@@ -76,11 +76,11 @@ class ApiErrors:
             self._began.pop(request, None)
 
     async def stream(self, open_: Callable[[], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
-        """Yield what a stream yields; one that ends with a refusal is opened again.
+        """Yield the items of a stream, and reopen a stream that ends with a refusal.
 
         Raises:
-            JobNotFound: there is nothing to ask about.
-            ClusterUnavailable: it was refused for too long.
+            JobNotFound: the job does not exist.
+            ClusterUnavailable: refused for too long.
         """
         request = object()
         clock = asyncio.get_running_loop().time
@@ -95,7 +95,7 @@ class ApiErrors:
                 except JobNotFound:
                     raise
                 except PTJobError as error:
-                    if clock() - opened > _PAUSE[1]:  # it was open
+                    if clock() - opened > _PAUSE[1]:  # the stream was open
                         self._answered(request)
                     await self._wait(request, error)
                 else:

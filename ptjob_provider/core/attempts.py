@@ -1,7 +1,7 @@
-"""Which attempt comes next, and whether a job that is already there is ours: decisions without any I/O.
+"""Decide which attempt comes next, and whether an existing job belongs to it. Pure.
 
-An attempt is ours to count, not the orchestrator's try number: a worker that died and was restarted is a new try of
-the same attempt, and it adopts the job that runs.
+Attempts are numbered by this package; they are not the orchestrator's try numbers. A restarted worker is a new try of
+the same attempt and adopts the running job.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class AttemptRecord:
         name: the object's name.
         namespace: where it was created.
         uid: the object's uid; None while the create is not known to have happened (an open intent).
-        ended: the attempt was concluded as failed; the next try starts a new one.
-        clear_number: a record with another number is history: a person has cleared the task since.
-        delivered_by: the try that handed on the success of the attempt's job; 0 if none has.
-        kind: of the object.
-        first_started_at: RFC 3339; when the first attempt since the last clear was created. Outputs must not be older.
+        ended: the attempt failed; the next try starts a new one.
+        clear_number: a record with another number is obsolete: the task has been cleared since.
+        delivered_by: the try that delivered the success of the attempt's job; 0 for none.
+        kind: the object's kind.
+        first_started_at: RFC 3339 creation time of the first attempt since the last clear; older outputs are rejected.
     """
 
     attempt: int
@@ -57,28 +57,30 @@ class AttemptRecord:
 
 
 class AttemptStore(Protocol):
-    """Where the record outlives the process: Airflow's task_state_store; a pipeline step recalls it."""
+    """Persistent store of the attempt record: Airflow's task_state_store, or the traces that a pipeline step resumes
+    from.
+    """
 
     def load(self) -> AttemptRecord | None:
-        """Return what was saved last; None if nothing was, or if there is no store."""
+        """Return the last saved record; None if there is none, or no store."""
 
     def save(self, record: AttemptRecord) -> None:
-        """Keep the record; afterwards another process loads it."""
+        """Persist the record for later processes."""
 
 
 class Plan(StrEnum):
-    """What a try has to do first."""
+    """First action of a try."""
 
     START = "start"
-    """No job of ours is known: create one."""
+    """Create a job: none of this owner is recorded."""
     RESUME = "resume"
-    """The recorded attempt goes on: adopt its job, or repeat the create if it never arrived."""
+    """Continue the recorded attempt: adopt its job, or repeat a create that never arrived."""
     REPLACE = "replace"
-    """The recorded attempt is history: stop its job, wait until nothing of it runs, then create the next one."""
+    """Start the next attempt: stop the recorded job, wait until its pods are gone, then create."""
 
 
 def plan(record: AttemptRecord | None, *, clear_number: int) -> Plan:
-    """Decide what a try does about the recorded attempt."""
+    """Choose a try's first action from the recorded attempt."""
     if record is None:
         return Plan.START
     if record.ended or record.clear_number != clear_number:
@@ -87,37 +89,37 @@ def plan(record: AttemptRecord | None, *, clear_number: int) -> Plan:
 
 
 def is_delivered(record: AttemptRecord | None, *, tries_before_clear: int) -> bool:
-    """Return whether the success of the recorded attempt was handed on before the task was cleared.
+    """Return whether the recorded attempt's success was delivered before the task was cleared.
 
-    A clear may leave `clear_number` as it is. A finished job that was delivered before it is history; a live one is
-    adopted all the same, for a number of tries is no reason to stop it.
+    A clear may leave `clear_number` unchanged. A finished job that was delivered earlier is obsolete; a live one is
+    still adopted, because a higher try number is no reason to stop it.
     """
     return record is not None and 0 < record.delivered_by <= tries_before_clear
 
 
 class Claim(StrEnum):
-    """What an object that has our name is to us."""
+    """Relation of an object with our name to this attempt."""
 
     ADOPT = "adopt"
-    """It is this attempt's job: follow it, or conclude it if it has finished."""
+    """This attempt's job: follow it, or conclude it if it has finished."""
     HISTORY = "history"
-    """It is this task's, but being deleted, or finished with nobody waiting for it: take the next attempt."""
+    """This task's job, but being deleted, or finished and obsolete: take the next attempt."""
     FOREIGN = "foreign"
-    """It is somebody else's: touch nothing."""
+    """Another owner's object: leave it unchanged."""
 
 
 def claim(
     found: Mapping[str, Any], *, phase: JobPhase, owner: Owner, record: AttemptRecord | None, intent: str = ""
 ) -> Claim:
-    """Decide whether an object under our name is this attempt's job.
+    """Decide whether an object with our name is this attempt's job.
 
     Args:
         found: the object.
         phase: its phase.
-        owner: who asks.
-        record: what the store held when this try began; it must hold the object's uid, or the open intent to create it,
-            for a finished job to be ours.
-        intent: what this try writes on what it creates: a short job may have ended before the answer to its create.
+        owner: the owner to compare with.
+        record: the store's record when this try began; a finished job is ours only if the record holds its uid or the
+            open intent to create it.
+        intent: written by this try on what it creates: a short job may end before its create is answered.
     """
     if not is_owned_by(found, owner):
         return Claim.FOREIGN
@@ -130,7 +132,7 @@ def claim(
 
 
 def spec_changed(found: Mapping[str, Any], spec_hash: str) -> bool:
-    """Whether the job that runs was made from another specification than the one asked for now."""
+    """Return whether the running job was created from a different specification than the requested one."""
     return bool(found["metadata"].get("annotations", {}).get(SPEC_HASH_ANNOTATION) != spec_hash)
 
 

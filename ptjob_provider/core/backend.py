@@ -1,7 +1,7 @@
-"""The port: where jobs run. What every back-end must keep, told to those who write one; it decides nothing.
+"""The back-end port: the interface to the place where jobs run, and its contract for implementors.
 
-One contract suite (`tests/contract`) runs against every back-end. A new verb needs a reason in DECISIONS.md,
-"One port with few verbs".
+One contract suite (`tests/contract`) runs against every back-end. A new verb needs a reason in DECISIONS.md, "One port
+with few verbs".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Observation:
 
     Attributes:
         job: the job's object with its status; None when it has been deleted, or replaced by one with another uid.
-        pods: its pods that exist or have just gone, with their `status.containerStatuses`.
+        pods: its existing and recently deleted pods, with their `status.containerStatuses`.
         events: core/v1 Events about the job and its pods; empty where the back-end has none.
     """
 
@@ -36,11 +36,11 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A claim at one moment: what is written on it; what is written in it is nobody's business here.
+    """Metadata of a PersistentVolumeClaim at one moment, without its files.
 
     Attributes:
-        uid: tells it from one of the same name that was made after it.
-        annotations: what its writers have noted.
+        uid: distinguishes it from a later claim of the same name.
+        annotations: the claim's annotations.
     """
 
     uid: str
@@ -48,103 +48,104 @@ class Claim:
 
 
 class Backend(Protocol):
-    """Where jobs run. Every verb is safe to repeat, and safe to call from two processes at once."""
+    """Interface to the place where jobs run. Every verb is idempotent and safe to call from two processes at once."""
 
     async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
-        """Create the job, and the Secret that its containers ask for, which it owns; afterwards it exists and will run.
+        """Create the job and the Secret that its containers need, owned by the job.
 
         Raises:
             PermissionDenied: the job or its Secret may not be created; nothing is left.
             JobAlreadyExists: the name is taken; nothing was created.
-            InvalidSpec: the back-end refuses a field as wrong.
+            InvalidSpec: the back-end rejects a field as wrong.
             UnsupportedByBackend: the back-end would have to ignore a field that changes what runs.
             ClusterUnavailable: no answer; the job may or may not exist.
         """
 
     async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
-        """Create the Secret of a job that is there, unless it has it: a create may have been cut short before.
+        """Create the Secret of an existing job if an interrupted create left it without one.
 
         Raises:
-            PermissionDenied: it may not be created.
+            PermissionDenied: the Secret may not be created.
         """
 
     async def ensure_tensorboard(self, ref: JobRef) -> str:
-        """Have what a job that is there asks for beside it, a TensorBoard, and return its address; "" if it has none.
+        """Create the TensorBoard that an existing job requests, and return its address; "" for none.
 
-        Of a job that has ended, what would stand in the way of the next one goes, and what nobody else would end.
-        Nothing that stands in the way of all this is an error: that is said, and the job goes on.
+        For an ended job, deletes what would block the next job and what nothing else would delete. Failures are logged
+        and never raised; the job goes on.
         """
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
-        """Return the object that has this name now, with its status; the caller compares the uid.
+        """Return the object with this name and its status; the caller compares the uid.
 
         Raises:
-            JobNotFound: there is none.
+            JobNotFound: no object has that name.
         """
 
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
-        """Return the objects that carry all these labels, oldest first; of all namespaces if `namespace` is ""."""
+        """Return the objects with all these labels, oldest first; of all namespaces if `namespace` is ""."""
 
     def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
-        """Yield the job's world at once, and again after each change until the caller stops asking.
+        """Yield an observation of the job at once, and again after each change until the caller closes the stream.
 
-        A container's termination is seen in at least one observation, even if its pod is gone a moment later.
-        Ends after an observation whose job is None.
+        A container's termination appears in at least one observation, even if its pod is deleted a moment later. Ends
+        after an observation whose job is None.
         """
 
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
-        """Return what is told now of why the job does not get on, as core/v1 Events; empty where `watch` tells it all.
+        """Return core/v1 Events that explain why the job does not progress; empty where `watch` reports all of them.
 
-        For whoever looks once: who watches is told later, when a job has had time to begin. A few questions and a few
-        seconds; what may not be asked is told as an event `NotApplied`.
+        For one-off reads; watchers get these later, once the job had time to start. Takes a few requests and a few
+        seconds. Reads that are forbidden are reported as an event `NotApplied`.
         """
 
     def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
     ) -> AsyncGenerator[LogLine, None]:
-        """Yield the lines of one replica's training container that come after the cursor, each once, in order.
+        """Yield the lines of one replica's training container after the cursor, each once, in order.
 
-        Following ends when the container will write no more (it ended and is not restarted, or it is gone); a replica
-        that has not started yet is waited for. A container that restarts goes on under a higher restart count. Without
-        `follow` it ends at the last line that is there now.
+        Following waits for a replica that has not started, and ends when the container is gone or has ended for good. A
+        restarted container continues under a higher restart count. Without `follow`, ends at the last line that exists
+        now.
         """
 
     async def patch(self, ref: JobRef, change: Manifest) -> None:
-        """Merge the change (RFC 7386) into the object: annotations, `runPolicy.cleanPodPolicy`, `runPolicy.suspend`.
+        """Apply a JSON merge patch (RFC 7386) to the object: annotations, `runPolicy.cleanPodPolicy`,
+        `runPolicy.suspend`.
 
         Raises:
-            JobNotFound: it is gone, or its uid differs.
+            JobNotFound: the object is gone, or its uid differs.
         """
 
     async def delete(self, ref: JobRef) -> None:
-        """Stop the job and remove it, never its claims; absent, or of another uid, is success.
+        """Delete the job but not its claims; an absent job, or one with another uid, counts as success.
 
-        Returns once the deletion is certain to happen; `pods_gone` tells when nothing of it runs any more.
+        Returns once the deletion is certain; `pods_gone` reports when nothing of the job runs any more.
         """
 
     async def pods_gone(self, ref: JobRef) -> bool:
-        """Whether no container of this job (this uid) runs any more."""
+        """Return whether no container of this job (this uid) runs any more."""
 
     async def inspect_outputs(
         self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False
     ) -> OutputReport:
-        """Look at the declared outputs where they are, and say what is there; what it means is not decided here.
+        """Inspect the declared outputs in place and report the facts, without judging them.
 
-        Scalars are read from event files that were modified at `since` or later; older ones are an earlier training's.
-        With `curves`, the points of scalars are told as well as their last values.
+        Scalars are read from event files modified at `since` or later; older ones belong to an earlier training.
+        `curves` adds the points of the scalars to their last values.
 
         Raises:
-            OutputsNotVerified: they could not be looked at.
+            OutputsNotVerified: the outputs could not be inspected.
         """
 
     async def usage(self, ref: JobRef) -> Mapping[str, Use]:
-        """Return what the job's replicas were measured to use so far, by their names; it asks nobody.
+        """Return the usage measured so far by replica name; makes no request.
 
-        It is asked while the job is followed. Replicas that nobody has measured are left out.
+        Called while the job is followed. Unmeasured replicas are left out.
         """
 
     def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
-        """Yield the claim at once, and again after each change of its annotations, without end; None while it is gone.
+        """Yield the claim at once and after each change of its annotations, without end; None while it does not exist.
 
-        States that follow each other faster than they are taken may be passed over; the last one is not.
+        Intermediate states may be skipped; the last one is not.
         """

@@ -1,7 +1,7 @@
-"""The files on a claim: listed by, and packed and unpacked with, the same program wherever the claim is.
+"""List, pack and unpack the files on a claim, with the same program for every back-end.
 
-It is one file of the standard library, because inside a cluster it is run by the Python of somebody's image, 3.7 or
-newer. A copy is a tar archive on a stream; what is unpacked stays below the folder that it is unpacked to.
+One file that needs only the standard library, because a cluster runs it with the Python of any image, 3.7 or newer.
+Copies are tar archives on a stream; extraction stays below the target folder.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _PIECE = 1024 * 1024
 
 
 def main(arguments: list[str]) -> None:
-    """Do what the arguments say, on standard input and output: list, pack or unpack; the claim's root, a path, a name.
+    """Run list, pack or unpack on standard input and output; arguments: action, the claim's root, path, name.
 
     Raises:
-        SystemExit: it cannot be done; with why.
+        SystemExit: it failed; carries the reason.
     """
     verb, root, path = arguments[0], Path(arguments[1]), arguments[2]
     place = below(root, path)
@@ -33,10 +33,10 @@ def main(arguments: list[str]) -> None:
 
 
 def below(root: Path, path: str) -> Path:
-    """Return the place of a path of the claim.
+    """Return the file system path of a path on the claim.
 
     Raises:
-        SystemExit: it leads out of the claim, by its words or by a link.
+        SystemExit: the path leaves the claim, by `..` or through a link.
     """
     place, whole = root / path.lstrip("/"), root.resolve()
     found = place.resolve()
@@ -46,20 +46,20 @@ def below(root: Path, path: str) -> Path:
 
 
 def listed(place: Path) -> list[dict[str, Any]]:
-    """Return what is in a folder, or the file itself.
+    """Return the entries of a folder, or the file itself.
 
     Raises:
-        SystemExit: there is nothing of that name.
+        SystemExit: the path does not exist.
     """
     _check_there(place)
     return [_entry(each) for each in sorted(place.iterdir())] if place.is_dir() else [_entry(place)]
 
 
 def pack(place: Path, stream: IO[bytes]) -> None:
-    """Write a file or a folder as an archive; its first entry is called like it.
+    """Write a file or folder as a tar archive whose first entry has its name.
 
     Raises:
-        SystemExit: there is nothing of that name.
+        SystemExit: the path does not exist.
     """
     _check_there(place)
     with tarfile.open(fileobj=stream, mode="w|") as archive:
@@ -67,10 +67,10 @@ def pack(place: Path, stream: IO[bytes]) -> None:
 
 
 def unpack(stream: IO[bytes], root: Path, folder: Path, name: str) -> None:
-    """Read an archive; what its first entry is called is written as `name` in the folder, which is made.
+    """Extract an archive into the folder, which is created; the first entry is renamed to `name`.
 
     Raises:
-        SystemExit: an entry leads out of the root, or is neither a file nor a folder.
+        SystemExit: an entry leaves the root, or is neither a file nor a folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=stream, mode="r|") as archive:
@@ -91,7 +91,7 @@ def _check_there(place: Path) -> None:
 
 
 def _write(source: IO[bytes] | None, target: Path) -> None:
-    """Write a file so that nobody reads half of it; a link in the way is replaced and not followed."""
+    """Write a file atomically; replace a link at its path instead of following it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.unfinished")
     with contextlib.suppress(FileNotFoundError):

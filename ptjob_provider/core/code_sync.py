@@ -1,11 +1,11 @@
-"""Fetches training code, once: what the sync container of a job's pod runs, here and in `docker/sync`.
+"""Fetch training code once: the program of a job's sync container, here and in `docker/sync`.
 
-One file of the standard library, because the image has nothing else. It is told what to do by the variables of git-sync
-(`GIT_SYNC_*` of version 3 and `GITSYNC_*` of version 4), so that an image of git-sync can stand in its place, and for
-rsync by `PTJOB_RSYNC_SOURCE`. It prints no credential and passes them to no other host than the one they are for.
+One file that needs only the standard library, because the image has nothing else. It is configured by git-sync's
+variables (`GIT_SYNC_*` of version 3 and `GITSYNC_*` of version 4), so that a git-sync image can replace it, and for
+rsync by `PTJOB_RSYNC_SOURCE`. It prints no credentials and sends them to no other host than theirs.
 
-Exit codes: 0, the code is there; 75, somebody could not be reached and a retry may help; 1, somebody has to change
-something.
+Exit codes: 0, the code is in place; 75, a server was unreachable and a retry may help; 1, the configuration must
+change.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 CONTAINER = "init-code"
-"""The name of the container in a job's pods: Arena's, whose `logs` looks for it."""
+"""Name of the sync container in a job's pods; `arena logs` expects it."""
 
 FAILED = "code sync failed: "
-"""Begins the last line of a run that failed."""
+"""Prefix of the last line of a failed run."""
 
 RSYNC_SOURCE = "PTJOB_RSYNC_SOURCE"
 REPORT = "PTJOB_SYNC_REPORT"
-"""Path of a file that is told, as JSON, what was fetched; none: nobody is told."""
+"""Variable with the path of the JSON report of what was fetched; unset, no report is written."""
 
 UNREACHABLE = 75  # EX_TEMPFAIL
 
@@ -46,7 +46,7 @@ _TIMEOUT = 600.0
 _ATTEMPTS = 3
 _PAUSE = 2.0
 _NSS_WRAPPER = "libnss_wrapper.so"
-# Texts: whoever only imports this, such as every DAG file, pays for no pattern.
+# Kept as text: importing this module, as every DAG file does, compiles no patterns.
 _SHA = r"[0-9a-f]{40}([0-9a-f]{24})?"
 _SECONDS = r"(\d+(?:\.\d+)?)(s|m|h)?"
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -62,7 +62,7 @@ _LASTING = (
     r"|[Rr]epository .*not found|couldn't find remote ref|Access denied|auth failed|Unknown module"
     r"|No such file or directory|error: 40[134]"
 )
-_NOT_SHALLOW = r"not support (?:shallow|--depth)|expected shallow"  # dumb HTTP, and servers that know no such request
+_NOT_SHALLOW = r"not support (?:shallow|--depth)|expected shallow"  # dumb HTTP, and servers without support for it
 _HELPER = '!f() { test "$1" = get || exit 0; printf "username=%s\\npassword=%s\\n" "$SYNC_USER" "$SYNC_PASS"; }; f'
 _ADVICE = (
     (r"Host key verification failed", "the Secret's known_hosts does not know that host by this key"),
@@ -78,7 +78,7 @@ _ADVICE = (
 
 
 class SyncFailed(Exception):
-    """The code is not there; `temporary`: a retry may help; `needs_all`: the server gives no part of the history."""
+    """The code was not fetched; `temporary`: a retry may help; `needs_all`: the server serves no partial history."""
 
     def __init__(self, text: str, *, temporary: bool = False, needs_all: bool = False) -> None:
         super().__init__(text)
@@ -87,16 +87,16 @@ class SyncFailed(Exception):
 
 
 class Asked:
-    """What is fetched, and how: the variables, by either version's names."""
+    """The requested source and its settings, read from the variables of either git-sync version."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
 
     def text(self, *names: str) -> str:
-        """Return the first of these settings that is not empty, `GIT_SYNC_NAME` before `GITSYNC_NAME`.
+        """Return the first non-empty setting of these, `GIT_SYNC_NAME` before `GITSYNC_NAME`.
 
         Raises:
-            SyncFailed: its value is not allowed.
+            SyncFailed: the value is not allowed.
         """
         for name in names:
             for variable in (f"GIT_SYNC_{name}", f"GITSYNC_{name}"):
@@ -106,49 +106,49 @@ class Asked:
 
     @property
     def root(self) -> Path:
-        """The folder that holds the code's folder."""
+        """Return the parent folder of the code's folder."""
         return Path(self.text("ROOT") or "/code")
 
     @property
     def revision(self) -> str:
-        """A commit, a tag or what else git takes for one; "" for the newest of the branch."""
+        """Return the commit, tag or other git revision; "" for the newest of the branch."""
         text = self.text("REV")
         return "" if text == "HEAD" else text
 
     @property
     def branch(self) -> str:
-        """A branch or a tag; "" for the repository's own default."""
+        """Return the branch or tag; "" for the repository's default."""
         text = self.text("BRANCH", "REF")
         return "" if text == "HEAD" else text
 
     @property
     def depth(self) -> int:
-        """How many commits of the history are fetched; 0 for all."""
+        """Return the number of commits to fetch; 0 for all."""
         text = self.text("DEPTH")
         return int(text) if text.isdecimal() else 1
 
     @property
     def timeout(self) -> float:
-        """Seconds that one try may take."""
+        """Return the seconds that one try may take."""
         found = re.fullmatch(_SECONDS, self.text("TIMEOUT", "SYNC_TIMEOUT"))
         return float(found[1]) * _UNITS[found[2] or ""] if found else _TIMEOUT
 
     @property
     def attempts(self) -> int:
-        """How often somebody who does not answer is asked."""
+        """Return the number of tries for an unreachable server."""
         text = self.text("MAX_SYNC_FAILURES", "MAX_FAILURES")
         return int(text) + 1 if text.isdecimal() else _ATTEMPTS
 
     @property
     def credentials(self) -> tuple[str, str]:
-        """User name and password, "" where none is said."""
+        """Return user name and password; "" for one that is not set."""
         file = self.text("PASSWORD_FILE")
         password = Path(file).read_text().strip() if file else self.text("PASSWORD")
         return self.text("USERNAME"), password
 
 
 def refusal(variable: str, value: str) -> str:
-    """Return what is allowed instead of a variable's value; "" if the value is allowed, or the variable unknown."""
+    """Return the allowed values if a variable's value is invalid; "" if it is valid or the variable unknown."""
     setting = re.sub("^GIT_?SYNC_", "", variable)
     if setting in {"DEST", "LINK"} and value.strip() and not is_folder_name(value.strip()):
         return "allowed: the name of one folder, which is made in the root of the code"
@@ -158,12 +158,12 @@ def refusal(variable: str, value: str) -> str:
 
 
 def is_folder_name(name: str) -> bool:
-    """Return whether the name is one component of a path, and leads nowhere else."""
+    """Return whether the name is a single path component, and neither `.` nor `..`."""
     return name not in {"", ".", ".."} and "/" not in name
 
 
 def main(environ: Mapping[str, str]) -> int:
-    """Fetch what the variables ask for, and return the exit code."""
+    """Fetch the code that the variables describe, and return the exit code."""
     asked = Asked(environ)
     secret = [value for value in (*asked.credentials, environ.get("RSYNC_PASSWORD", "")) if value]
     try:
@@ -180,7 +180,7 @@ def main(environ: Mapping[str, str]) -> int:
 
 
 def _again(asked: Asked, folder: Path) -> dict[str, str]:
-    """Try until somebody answers, or has not for long enough."""
+    """Retry until a server answers, or the tries are used up."""
     for attempt in range(1, asked.attempts + 1):
         try:
             return _rsync(asked, folder) if asked.environ.get(RSYNC_SOURCE) else _git(asked, folder)
@@ -193,7 +193,7 @@ def _again(asked: Asked, folder: Path) -> dict[str, str]:
 
 
 def revision_in(message: str) -> str:
-    """Return the revision that a run has told in its report; "" if it told none."""
+    """Return the revision in a run's report; "" if there is none."""
     try:
         return str(json.loads(message)["git_revision"])
     except (ValueError, KeyError, TypeError):
@@ -214,13 +214,13 @@ def _git(asked: Asked, folder: Path) -> dict[str, str]:
     _checkout(git, asked)
     if (submodules := asked.text("SUBMODULES") or "recursive") != "off":
         recursive = ["--recursive"] if submodules == "recursive" else []
-        # The depth is ours alone to say: a server may refuse what .gitmodules recommends.
+        # Only our own setting decides the depth: a server may refuse what .gitmodules recommends.
         git("submodule", "--quiet", "update", "--init", "--no-recommend-shallow", *recursive, *_depth(asked.depth))
     return {"git_revision": git("rev-parse", "HEAD").strip(), "path": str(target), "source": url}
 
 
 def _emptied(folder: Path) -> Path:
-    """Return the folder without what an earlier run of this container has left; a link is removed, not followed."""
+    """Return the folder after deleting what an earlier run of this container left; a link is removed, not followed."""
     if folder.is_symlink() or folder.is_file():
         folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
@@ -229,10 +229,10 @@ def _emptied(folder: Path) -> Path:
 
 
 def _folder_of(url: str) -> str:
-    """Return the name of the folder that the code of this repository comes in.
+    """Return the name of the folder that this repository is checked out to.
 
     Raises:
-        SyncFailed: the address ends in none.
+        SyncFailed: the address ends in no name.
     """
     name = repository_name(url)
     if not is_folder_name(name):
@@ -247,7 +247,7 @@ def _accepted(variable: str, value: str) -> str:
 
 
 def _checkout(git: _Git, asked: Asked) -> None:
-    """Have the files of what is asked for; as little of the history as will do."""
+    """Check out the requested revision with as little history as possible."""
     fetch = ("fetch", "--quiet", "--no-recurse-submodules")
     if asked.revision and not re.fullmatch(_SHA, asked.revision):
         _checkout_from_history(git, asked.revision)
@@ -258,7 +258,7 @@ def _checkout(git: _Git, asked: Asked) -> None:
     except SyncFailed as error:
         if not asked.revision or error.temporary or re.search(_LASTING, str(error)):
             raise
-        _checkout_from_history(git, asked.revision)  # a server may give nobody a commit by its name alone
+        _checkout_from_history(git, asked.revision)  # a server may refuse to serve a commit by its hash
         return
     git("checkout", "--quiet", "--detach", "FETCH_HEAD")
 
@@ -278,7 +278,7 @@ def _depth(depth: int) -> list[str]:
 
 
 class _Git:
-    """git in one working copy."""
+    """Runs git in one working copy."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str], timeout: float) -> None:
         self._folder = folder
@@ -286,7 +286,7 @@ class _Git:
         self._timeout = timeout
 
     def __call__(self, *words: str) -> str:
-        """Return what it printed; a server that refuses a part of the history is asked for all of it."""
+        """Return git's output; fetch all of the history if the server refuses part of it."""
         try:
             return _run(["git", "-C", str(self._folder), *words], self._environ, self._timeout)
         except SyncFailed as error:
@@ -298,13 +298,13 @@ class _Git:
 
 
 def repository_name(source: str) -> str:
-    """Return the folder that the code of this source comes in: the last part of its path, without `.git`."""
+    """Return the folder name of a source: the last part of its path, without `.git`."""
     path = source.rstrip("/").removesuffix(".git")
     return re.split(r"[/:]", path)[-1] or "code"
 
 
 def _git_environment(asked: Asked, url: str, folder: Path) -> dict[str, str]:
-    """Return variables with which git asks nobody, and has credentials for the one server alone."""
+    """Return the environment for git: no prompts, and credentials for this one server only."""
     settings = [("credential.helper", ""), ("advice.detachedHead", "false"), ("safe.directory", "*")]
     user, password = asked.credentials
     parts = urlsplit(url)
@@ -347,12 +347,12 @@ def _rsync(asked: Asked, folder: Path) -> dict[str, str]:
 
 
 def _ssh(asked: Asked, folder: Path) -> list[str]:
-    """Return how ssh is called: with the one key, and with a server that is known, unless that is not wanted."""
+    """Return the ssh command with the one key, and with host key verification unless disabled."""
     words = ["ssh", "-oBatchMode=yes", "-oConnectTimeout=20", f"-F{os.devnull}"]
     if key := _key(asked):
         own = folder / "key"
         own.touch(mode=0o600)
-        own.write_bytes(key.read_bytes().rstrip(b"\r\n") + b"\n")  # ssh wants a key that nobody else can read
+        own.write_bytes(key.read_bytes().rstrip(b"\r\n") + b"\n")  # ssh requires a key file readable by its owner only
         words += ["-i", str(own), "-oIdentitiesOnly=yes"]
     known = Path(asked.environ.get("GIT_SSH_KNOWN_HOSTS_FILE") or asked.text("SSH_KNOWN_HOSTS_FILE") or _KNOWN_HOSTS)
     told = asked.environ.get("GIT_KNOWN_HOSTS") or asked.text("SSH_KNOWN_HOSTS")
@@ -367,12 +367,12 @@ def _key(asked: Asked) -> Path | None:
 
 
 def _beside(named: str) -> Sequence[str]:
-    """Return where a Secret's key is by its other name: Kubernetes calls it otherwise than git-sync."""
+    """Return the key's path under the other name: Kubernetes' Secret key names differ from git-sync's."""
     return [str(Path(named).parent / Path(path).name) for path in _SECRETS] if named else _SECRETS
 
 
 def _account(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return variables that give this user a name: ssh runs as nobody who has none, and a pod's user may have none."""
+    """Return variables that give this user a name: ssh needs one, and a pod's user may have none."""
     with contextlib.suppress(KeyError):
         pwd.getpwuid(os.getuid())
         return {}
@@ -387,13 +387,13 @@ def _account(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def _run(words: Sequence[str], environ: Mapping[str, str], timeout: float) -> str:
-    """Return what a program printed.
+    """Return a program's output.
 
     Raises:
-        SyncFailed: it failed, took too long, or is not there.
+        SyncFailed: the program failed, timed out or is missing.
     """
     try:
-        done = subprocess.run(  # noqa: S603 - the words are ours
+        done = subprocess.run(  # noqa: S603 - the command is built here
             words, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
         )
     except FileNotFoundError:
@@ -412,7 +412,7 @@ def _is_temporary(said: str) -> bool:
 
 
 def _explained(program: str, said: str) -> str:
-    """Put what has to be changed before what the program says."""
+    """Prepend the required change to the program's own message."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     telling = [line for line in lines if re.search(f"{_TEMPORARY}|{_LASTING}", line)] or lines[:1] or ["no word"]
     advice = next((f"{text}: " for pattern, text in _ADVICE if re.search(pattern, said)), "")

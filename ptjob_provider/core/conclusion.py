@@ -1,4 +1,4 @@
-"""How following a job ended: one value that crosses processes, and what it raises."""
+"""The end of following a job: one value that crosses processes, and the errors that it raises."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 
 class Outcome(StrEnum):
-    """How following a job ended."""
+    """Outcome of following a job."""
 
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     TIMED_OUT = "TimedOut"
     DELETED = "Deleted"
     UNVERIFIED = "Unverified"
-    """The job succeeded, but its outputs could not be looked at."""
+    """The job succeeded, but its outputs could not be inspected."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
-    """The end of a job as one value that crosses processes.
+    """Result of following a job, as one value that crosses processes.
 
     Attributes:
-        outcome: how it ended.
-        status: what the object said last.
-        diagnosis: why, unless it succeeded.
-        result: what `result.build_result` returns; None when the outputs could not be looked at.
-        cursor: the last log line that was handed to the sink; None if there was none.
-        detail: for UNVERIFIED what stood in the way.
+        outcome: the outcome.
+        status: the last status of the object.
+        diagnosis: the cause, unless it succeeded.
+        result: the value of `result.build_result`; None when the outputs could not be inspected.
+        cursor: the last log line passed to the sink; None for none.
+        detail: the obstacle, for UNVERIFIED.
     """
 
     outcome: Outcome
@@ -79,17 +79,17 @@ class Conclusion:
 
 
 def raise_for(ref: JobRef, conclusion: Conclusion, *, deletes: bool = False, shown: Collection[str] = ()) -> None:
-    """Return if the job succeeded with its outputs in place.
+    """Return if the job succeeded with valid outputs, else raise its error.
 
     Args:
         ref: the job.
-        conclusion: how it ended.
-        deletes: a job that failed is deleted now, and its log with it.
-        shown: lines that whoever reads the error has just seen; last lines that are among them are left out.
+        conclusion: its conclusion.
+        deletes: a failed job is about to be deleted together with its log.
+        shown: lines already printed above the error; last lines among them are left out.
 
     Raises:
-        OutputsNotVerified: it succeeded, but nobody could look.
-        JobFailed, JobTimedOut, JobDeleted: it did not.
+        OutputsNotVerified: it succeeded, but its outputs could not be inspected.
+        JobFailed, JobTimedOut, JobDeleted: it did not succeed.
     """
     if conclusion.outcome is Outcome.SUCCEEDED:
         return
@@ -105,18 +105,18 @@ def raise_for(ref: JobRef, conclusion: Conclusion, *, deletes: bool = False, sho
 
 
 def said_of_success(ref: JobRef, result: Mapping[str, Any]) -> str:
-    """Return the last sentence about a job that succeeded, as rank 0 did; it names the replicas that failed.
+    """Return the closing sentence for a job that succeeded by rank 0; it names the replicas that failed.
 
     Args:
         ref: the job.
-        result: what `result.build_result` returned, here or in an older version.
+        result: the value of `result.build_result`, of this or an older version.
     """
     failed = told_of(result.get("failed_replicas") or ())
     return f"{ref} succeeded, but {failed}" if failed else f"{ref} succeeded"
 
 
 def deadline_after(started_at: datetime | None, timeout: timedelta | None) -> datetime | None:
-    """Return the instant at which a timeout that began at `started_at` has passed; None if either is unknown."""
+    """Return the deadline of a timeout that began at `started_at`; None if either is unknown."""
     return started_at + timeout if started_at and timeout else None
 
 
@@ -130,7 +130,7 @@ def summarize(
     now: datetime,
     used: Mapping[str, Use] | None = None,
 ) -> dict[str, Any]:
-    """Return the result of a job as it is at `now`, see `result.build_result`."""
+    """Return the job's result as of `now`, see `result.build_result`."""
     finished_at = status.finished_at or now
     usage = measure(
         created_at=status.created_at or finished_at,

@@ -1,8 +1,8 @@
-"""Every error that leaves the core. Two questions shape the tree: whose fault is it, and would a retry help?
+"""Every error that leaves the core, classified by whose fault it is and whether a retry helps.
 
 PTJobError
 ├─ InvalidSpec (also ValueError)      the request is wrong: never retry
-│  └─ NotThere                        a claim that it names, or a folder of one, is not there
+│  └─ NotThere                        a claim or folder that it names does not exist
 ├─ JobFailed                          the training failed: retry when its diagnosis says so
 │  ├─ JobTimedOut                     our deadline passed and the job was stopped
 │  └─ JobDeleted                      somebody deleted the job while we waited
@@ -12,8 +12,8 @@ PTJobError
 │  ├─ JobAlreadyExists
 │  ├─ PermissionDenied
 │  └─ ClusterUnavailable              a retry helps
-├─ LedgerUnavailable                  the ledger of batches, or who knows of its runs, did not answer: a retry helps
-├─ ClaimLost                          the batches of this training are another run's by now: never retry
+├─ LedgerUnavailable                  the ledger, or the source of its runs' states, did not answer: a retry helps
+├─ ClaimLost                          another run has reserved this training's batches: never retry
 └─ UnsupportedByBackend               the back-end cannot do what the job asks for: never retry
    └─ KindNotServed                   it does not know the kind of job at all
 """
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 
 class PTJobError(Exception):
-    """Any failure that this package names."""
+    """Base class of the errors of this package."""
 
     retryable: bool = False
-    """Whether trying the same thing again may help."""
+    """True if retrying the same action may help."""
 
     cause: str = "error"
-    """A stable word for programs; of a job that failed it is its diagnosis's."""
+    """Stable code for programs; for a failed job, the cause of its diagnosis."""
 
 
 class InvalidSpec(PTJobError, ValueError):
-    """The request names something that cannot be: nothing was started.
+    """The request is invalid: nothing was started.
 
-    The text names the field, the value that was given and what is allowed.
+    The text names the field, its value and what is allowed.
     """
 
     cause = "invalid_spec"
@@ -55,11 +55,11 @@ class InvalidSpec(PTJobError, ValueError):
 
 
 class NotThere(InvalidSpec):
-    """A claim that the request names, or a folder of one, is not there."""
+    """A claim that the request names, or a folder on it, does not exist."""
 
     @classmethod
     def claim(cls, claim: str, namespace: str, *, where: str = "") -> NotThere:
-        """Build the error for a claim; `where` is what was looked at."""
+        """Build the error for a claim; `where` is the inspected location."""
         looked = f" ({where})" if where else ""
         return cls(f"claim: {claim!r} is not there{looked}; name a claim of namespace {namespace}: ptjob data list")
 
@@ -76,7 +76,7 @@ class UnsupportedByBackend(PTJobError):
 
 
 class KindNotServed(UnsupportedByBackend):
-    """The back-end knows no jobs of that kind; nothing was created."""
+    """The back-end does not serve that kind of job; nothing was created."""
 
 
 class JobFailed(PTJobError):
@@ -99,11 +99,11 @@ class JobTimedOut(JobFailed):
 
 
 class JobDeleted(JobFailed):
-    """Somebody deleted the job while it was waited for; what it achieved is unknown."""
+    """The job was deleted by another client while it was followed; its progress is unknown."""
 
 
 class OutputsNotVerified(PTJobError):
-    """The job succeeded but nobody could look at its outputs; a retry adopts the finished job and only verifies."""
+    """The job succeeded but its outputs could not be inspected; a retry adopts the finished job and only verifies."""
 
     cause = "outputs_not_verified"
 
@@ -114,9 +114,9 @@ class ClusterError(PTJobError):
     """The API server refused or failed a request.
 
     Attributes:
-        code: the HTTP status, 0 where there was none.
-        reason: the server's own word for it, such as `AlreadyExists`.
-        retry_after: seconds that the server asked to be left alone; None if it did not.
+        code: the HTTP status; 0 for none.
+        reason: the server's reason, such as `AlreadyExists`.
+        retry_after: the server's Retry-After in seconds; None if not sent.
     """
 
     cause = "cluster_error"
@@ -129,7 +129,7 @@ class ClusterError(PTJobError):
 
 
 class JobNotFound(ClusterError):
-    """No job has that name, or the one that has it is not the one that was asked for (its uid differs)."""
+    """No job has that name, or its uid differs from the requested one."""
 
 
 class JobAlreadyExists(ClusterError):
@@ -143,7 +143,7 @@ class PermissionDenied(ClusterError):
 
 
 class ClusterUnavailable(ClusterError):
-    """The back-end did not answer in time, or said that it is overloaded."""
+    """The back-end did not answer in time, or reported that it is overloaded."""
 
     cause = "cluster_unavailable"
 
@@ -151,7 +151,7 @@ class ClusterUnavailable(ClusterError):
 
 
 class LedgerUnavailable(PTJobError):
-    """The ledger's database did not answer, or nobody could say how the runs stand that claimed from it."""
+    """The ledger's database did not answer, or the states of the runs that reserved batches are unavailable."""
 
     cause = "ledger_unavailable"
 
@@ -159,7 +159,7 @@ class LedgerUnavailable(PTJobError):
 
 
 class ClaimLost(PTJobError):
-    """A run is about to train on batches that are not its own: another run has claimed them, or nobody has."""
+    """A run is about to train on batches that it has not reserved."""
 
     cause = "claim_lost"
 
@@ -170,5 +170,5 @@ def _short(value: object, limit: int = 120) -> str:
 
 
 def one_of(words: Iterable[object]) -> str:
-    """Say what is allowed, in the words of an error text: `allowed: A, B`."""
+    """Return the allowed values for an error text: `allowed: A, B`."""
     return "allowed: " + ", ".join(str(word) for word in words)

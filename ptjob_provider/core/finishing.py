@@ -1,4 +1,4 @@
-"""What becomes of a job's object after the job's end, and of a job whose try ends before it."""
+"""Clean up a job's object after the job's end, and the job of a try that ends before it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class OnFinishAction(StrEnum):
-    """What becomes of a job that has ended, once its log, its story and its outputs are in.
+    """Action on an ended job, once its log, record and outputs are collected.
 
-    The words are KubernetesPodOperator's. No action touches a claim or what is on it.
+    The values are KubernetesPodOperator's. No action touches a claim or its files.
     """
 
     KEEP_JOB = "keep_job"
-    """It stays for its time to live; a manifest's job that has none is given the seven days of every other job."""
+    """The job stays for its TTL; a manifest's job without one gets the default of seven days."""
     DELETE_JOB = "delete_job"
     DELETE_SUCCEEDED_JOB = "delete_succeeded_job"
 
     @classmethod
     def parse(cls, given: str) -> Self:
-        """Read the argument.
+        """Parse the argument.
 
         Raises:
             InvalidSpec: there is no such action.
@@ -40,17 +40,17 @@ class OnFinishAction(StrEnum):
         return cls(word(*cls)("on_finish_action", given))
 
     def deletes(self, *, succeeded: bool) -> bool:
-        """Whether a job that ended like this is deleted."""
+        """Return whether a job with this outcome is deleted."""
         return self is OnFinishAction.DELETE_JOB or (self is OnFinishAction.DELETE_SUCCEEDED_JOB and succeeded)
 
 
 async def delete_if_unfinished(backend: Backend, ref: JobRef, *, unless_left_since: datetime | None = None) -> bool:
-    """Delete a job that still runs or waits, and say whether there was one; a finished one is kept with its story.
+    """Delete a job that is running or pending, and return whether there was one; a finished job is kept.
 
     Args:
-        backend: where it is.
+        backend: the back-end.
         ref: the job.
-        unless_left_since: keep one that a last try has left running at this instant or later, see `leave_running`.
+        unless_left_since: keep a job that a last try left running at this instant or later, see `leave_running`.
     """
     try:
         found = await backend.get(ref.kind, ref.namespace, ref.name)
@@ -66,7 +66,7 @@ async def delete_if_unfinished(backend: Backend, ref: JobRef, *, unless_left_sin
 
 
 async def known_job(backend: Backend, owner: Owner, store: AttemptStore) -> JobRef | None:
-    """Return the job of the attempt that the store holds, also if its create was under way; None if there is none."""
+    """Return the job of the stored attempt, even if its create was in progress; None if there is none."""
     record = store.load()
     if record is None or record.ended:
         return None
@@ -79,19 +79,19 @@ async def known_job(backend: Backend, owner: Owner, store: AttemptStore) -> JobR
 
 
 def is_left_to_next_try(error: Exception, *, may_retry: bool) -> bool:
-    """Whether the job of a try that ends by this error runs on, because another try comes and adopts it."""
+    """Return whether the job keeps running after a try that ends with this error, because the next try adopts it."""
     return may_retry and bool(getattr(error, "retryable", True))
 
 
 async def abandon(backend: Backend, owner: Owner, store: AttemptStore, *, ref: JobRef | None = None, why: str) -> str:
-    """Delete the unfinished job that nobody will wait for, and return what was done as a sentence; "" for nothing.
+    """Delete the unfinished job that nothing will follow, and return a sentence about it; "" for nothing.
 
     Args:
-        backend: where it is.
-        owner: whose it is.
-        store: of this try, which tells of the job if `ref` is not known.
+        backend: the back-end.
+        owner: the job's owner.
+        store: the try's store, used if `ref` is unknown.
         ref: the job.
-        why: nobody will.
+        why: reason why nothing follows the job.
     """
     try:
         ref = ref or await known_job(backend, owner, store)
@@ -103,14 +103,14 @@ async def abandon(backend: Backend, owner: Owner, store: AttemptStore, *, ref: J
 
 
 async def leave_running(backend: Backend, owner: Owner, store: AttemptStore, *, ref: JobRef | None = None) -> str:
-    """Mark the unfinished job that could not be followed, and return what becomes of it as a sentence; "" for nothing.
+    """Mark the unfinished job that could not be followed, and return a sentence about it; "" for nothing.
 
-    Nothing is known to be wrong with the job, so it is not stopped; the orphan search spares what is marked for long.
+    The job itself may be healthy, so it is not stopped; the orphan search spares marked jobs for a longer grace.
 
     Args:
-        backend: where it is.
-        owner: whose it is.
-        store: of the last try, which tells of the job if `ref` is not known.
+        backend: the back-end.
+        owner: the job's owner.
+        store: the last try's store, used if `ref` is unknown.
         ref: the job.
     """
     record = store.load()
@@ -134,13 +134,13 @@ async def leave_running(backend: Backend, owner: Owner, store: AttemptStore, *, 
 
 
 async def what_stays(backend: Backend, submission: Submission) -> str:
-    """Say what nobody will end of a job that nobody waits for, as a sentence; "" if all of it goes by itself."""
+    """Return a sentence about what remains of an orphaned job and must be deleted by hand; "" for nothing."""
     ref = submission.ref
     if not submission.tensorboard_url:
         return ""
     try:
         found = await backend.get(ref.kind, ref.namespace, ref.name)
-    except ClusterError:  # the job is there all the same
+    except ClusterError:  # the job exists nevertheless
         return ""
     if kinds.kind_of(found).expires(found):
         return ""
@@ -148,7 +148,7 @@ async def what_stays(backend: Backend, submission: Submission) -> str:
 
 
 async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction, *, succeeded: bool) -> bool:
-    """Delete an ended job, or limit its life, as the action says; say whether it was deleted here."""
+    """Delete an ended job, or set its TTL, according to the action; return whether it was deleted here."""
     try:
         found = await backend.get(ref.kind, ref.namespace, ref.name)
     except JobNotFound:
@@ -162,7 +162,7 @@ async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction,
     try:
         if change is not None:
             await backend.patch(ref, change)
-    finally:  # what stands beside it stays only if the job goes by itself
+    finally:  # the TensorBoard stays only if the job's TTL removes it
         if TensorBoardPlan.of(found) is not None:
             await backend.ensure_tensorboard(ref)
     return False

@@ -1,6 +1,6 @@
-"""Where a finished job's output lies for the next program: a directory of this machine, or a claim that a pod mounts.
+"""Locate a finished job's output for the next program: a directory on this machine, or a claim that a pod mounts.
 
-It knows addresses and paths, and no back-end.
+Handles addresses and paths; independent of back-ends.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from typing import Self
 
 MOUNT_ROOT = "/mnt/outputs"
-"""Where a pod sees the claims of outputs that it reads, each below the name of its volume."""
+"""Directory in a pod below which its input claims are mounted, each under its volume's name."""
 
 _MAX_VOLUME_NAME = 63
 
 
 @dataclass(frozen=True, kw_only=True)
 class MountedOutput:
-    """An output as a pod reads it: its whole claim, mounted read-only, and a path below the mount.
+    """An output mounted into a pod: its whole claim, read-only, and a path below the mount.
 
     Attributes:
-        volume: name of the volume, a DNS label; what else the pod mounts is called otherwise.
+        volume: the volume's name, a DNS label that is unique in the pod.
         claim: the PersistentVolumeClaim, in the pod's own namespace.
         path: inside the claim.
     """
@@ -39,7 +39,7 @@ class MountedOutput:
 
     @classmethod
     def of(cls, uri: str, *, volume: str) -> Self:
-        """Read `pvc://claim/path`.
+        """Parse `pvc://claim/path`.
 
         Raises:
             InvalidSpec: it is no such address.
@@ -49,34 +49,34 @@ class MountedOutput:
 
     @property
     def mount_path(self) -> str:
-        """Where the pod sees the claim."""
+        """Return the claim's mount path in the pod."""
         return f"{MOUNT_ROOT}/{self.volume}"
 
     @property
     def container_path(self) -> str:
-        """Where the pod sees the output."""
+        """Return the output's path in the pod."""
         return posixpath.join(self.mount_path, self.path)
 
     @property
     def short(self) -> str:
-        """The mount in a job's short form."""
+        """Return the mount in a job's short form."""
         return f"{self.claim}:{self.mount_path}:ro"
 
 
 def volume_name(*parts: str) -> str:
-    """Return a volume's name made of parts such as a task's id: lower-case letters, digits and dashes."""
+    """Return a volume name built from parts such as a task id: lower-case letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")[:_MAX_VOLUME_NAME].rstrip("-")
 
 
 def local_path(uri: str, *, claims: Path) -> Path:
-    """Return where a `pvc://claim/path` lies on this machine; whether something is there is for the caller to see.
+    """Return the local path of a `pvc://claim/path`; the caller checks that it exists.
 
     Args:
         uri: such as `result["model"]["uri"]`.
-        claims: the directory that holds the claims of one namespace, each under its name.
+        claims: the directory of one namespace's claims, each under its name.
 
     Raises:
-        InvalidSpec: it is no such address, or a link leads out of the claim.
+        InvalidSpec: it is no such address, or a link leaves the claim.
         UnsupportedByBackend: this machine has no directory for the claim.
     """
     address = PvcAddress.parse(uri, field="uri")

@@ -1,8 +1,8 @@
-"""One source of news for all who wait on an event loop: opened by the first, shared, closed some time after the last.
+"""Shared sources on an event loop: opened by the first subscriber, shared, closed some time after the last.
 
-What a source is, a back-end knows: one LIST+WATCH of a namespace, one look at this machine's files. Ten thousand who
-wait cost what one costs. Nobody is sent anything: a `Mailbox` says that there is news, and whoever reads it takes the
-newest state, so that a slow reader holds up nobody and nothing piles up.
+A back-end defines its sources, such as one LIST+WATCH of a namespace or one poller of local files. Ten thousand
+subscribers cost as much as one. Nothing is queued: a `Mailbox` signals that the state has changed and its readers take
+the newest state, so a slow reader blocks nobody.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
-from weakref import WeakKeyDictionary
+
+from ptjob_provider.core.loops import OnePerLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Hashable
@@ -142,9 +143,9 @@ class _Shared(Generic[S]):
                 del self._siblings[self._key]
 
 
-_sources: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, _Shared]] = WeakKeyDictionary()  # type: ignore[type-arg]
+_sources: OnePerLoop[dict[Hashable, _Shared]] = OnePerLoop(dict)  # Open sources of each loop: the only module state.
 """The open sources of each loop: the one state of the module."""
 
 
 def _opened() -> dict[Hashable, _Shared]:  # type: ignore[type-arg]
-    return _sources.setdefault(asyncio.get_running_loop(), {})
+    return _sources.get()

@@ -14,9 +14,9 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ptjob_provider.airflow import asking
-from ptjob_provider.airflow.loops import OnePerLoop
 from ptjob_provider.airflow.tasklog.pulse import Pulse
 from ptjob_provider.airflow.tasklog.records import ceilings
+from ptjob_provider.core.loops import OnePerLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

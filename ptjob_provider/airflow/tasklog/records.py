@@ -14,8 +14,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from ptjob_provider.airflow.config import max_log_records_per_second
-from ptjob_provider.airflow.loops import OnePerLoop
 from ptjob_provider.airflow.tasklog.channel import Channel
+from ptjob_provider.core.loops import OnePerLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

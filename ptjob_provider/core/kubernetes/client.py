@@ -12,12 +12,12 @@ import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import aiohttp
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from ptjob_provider.core.errors import ClusterError
+from ptjob_provider.core.hub import joined
 from ptjob_provider.core.kubernetes.access import Access
 from ptjob_provider.core.kubernetes.connection import Connection
 from ptjob_provider.core.kubernetes.failures import Refusal
@@ -271,41 +271,28 @@ class Client:
             return self._connection
 
 
-class _Shared:
-    """A client with its users; it is closed when it has had none for a while, or when its loop ends."""
+class _Source:
+    """A client that is closed when it has had no user for a while, or when its loop ends; a `hub.Source`."""
 
-    def __init__(self, config: ClusterConfig, siblings: dict[ClusterConfig, _Shared]) -> None:
+    def __init__(self, config: ClusterConfig) -> None:
         self.client = Client(config)
-        self.users = 0
-        self._config = config
-        self._siblings = siblings
-        self._keeper = asyncio.create_task(self._keep(), name="ptjob-kubernetes-client")
 
-    async def _keep(self) -> None:
+    async def run(self) -> None:
+        """Keep its connections until cancelled."""
         try:
-            while True:
-                await asyncio.sleep(_IDLE)
-                if not self.users:
-                    return
-        finally:  # also when `asyncio.run` cancels what is left
-            self._siblings.pop(self._config, None)
+            await asyncio.get_running_loop().create_future()
+        finally:
             await self.client.close()
 
-
-_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClusterConfig, _Shared]] = WeakKeyDictionary()
-"""The clients of this process. Connections belong to a loop and serve everybody in it: the one state of the module."""
+    def fail(self, error: BaseException) -> None:
+        """Do nothing: requests fail by themselves."""
 
 
 @asynccontextmanager
 async def lease(config: ClusterConfig) -> AsyncIterator[Client]:
     """Give the client of this cluster and event loop; everybody in the loop gets the same one."""
-    siblings = _clients.setdefault(asyncio.get_running_loop(), {})
-    shared = siblings.get(config) or siblings.setdefault(config, _Shared(config, siblings))
-    shared.users += 1
-    try:
-        yield shared.client
-    finally:
-        shared.users -= 1
+    async with joined(config, lambda: _Source(config), linger=_IDLE) as source:
+        yield source.client
 
 
 async def _chunks(answer: aiohttp.ClientResponse, asked: str) -> AsyncGenerator[bytes, None]:

@@ -1,4 +1,4 @@
-"""What all tasks of one event loop share: Airflow makes triggers from JSON, so that nothing can be handed to them."""
+"""One value for each event loop, for tasks that cannot be handed one: Airflow makes triggers from JSON."""
 
 from __future__ import annotations
 
