@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ptjob_provider.core.loops import OnePerLoop
 
@@ -143,9 +143,9 @@ class _Shared(Generic[S]):
                 del self._siblings[self._key]
 
 
-_sources: OnePerLoop[dict[Hashable, _Shared]] = OnePerLoop(dict)  # Open sources of each loop: the only module state.
+_sources: OnePerLoop[dict[Hashable, _Shared[Any]]] = OnePerLoop(dict)
 """The open sources of each loop: the one state of the module."""
 
 
-def _opened() -> dict[Hashable, _Shared]:  # type: ignore[type-arg]
+def _opened() -> dict[Hashable, _Shared[Any]]:
     return _sources.get()
