@@ -39,7 +39,8 @@ MEASURED = ("--cov", "--cov-report=")
 WITHOUT_CLUSTER = ("-m", f"not cluster and {WITHOUT_SOAK}")
 ON_CLUSTER = ("-m", f"cluster and {WITHOUT_SOAK}")
 
-ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile")
+ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile", "--max-worker-restart=0")
+"""A test that hangs ends its worker and is named; a new worker would run it again, without end."""
 
 CORE = ("tests/core", "tests/contract", "tests/cli")
 """Need neither Airflow nor PyTorch; their tests marked `cluster` run in the group `backend`."""
