@@ -1,3 +1,3 @@
-"""PyTorch training jobs as first-class tasks of workflow orchestrators; importing it loads nothing."""
+"""PyTorch training jobs as tasks of workflow orchestrators; importing this package loads nothing."""
 
 __version__ = "0.1.0"

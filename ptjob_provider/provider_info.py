@@ -1,4 +1,4 @@
-"""Airflow's entry point: what this provider brings. Every Airflow process reads it at its start: it imports nothing."""
+"""Airflow's entry point with this provider's metadata; it imports nothing, because every Airflow process reads it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _INTEGRATION = "PyTorch training jobs"
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return what Airflow's `provider_info.schema.json` asks for."""
+    """Return the metadata that Airflow's `provider_info.schema.json` requires."""
     return {
         "package-name": "ptjob-provider",
         "name": "PyTorch training jobs",
@@ -197,4 +197,4 @@ OPTIONS: dict[str, dict[str, Any]] = {
         '{"training": {"DATASET": "digits"}}',
     ),
 }
-"""The options of the configuration section `[ptjob]`; the one place that knows their defaults."""
+"""Options of the configuration section `[ptjob]`; the only place with their defaults."""

@@ -1,1 +1,1 @@
-"""The Airflow adapter: operator, trigger, sensor, hook and links. It maps; what happens is decided in `core`."""
+"""Airflow adapter: operator, trigger, sensor, hook and links. It maps arguments; `core` makes the decisions."""

@@ -1,4 +1,4 @@
-"""What a watcher may be told; a wrong argument ends the parsing of its DAG with field, value and what is allowed."""
+"""Validates a watcher's arguments; an error fails the parsing of the DAG with field, value and allowed values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def connection(value: Any) -> str | None:
 
 
 def storage_options(value: Any) -> dict[str, Any] | None:
-    """Return the options; what a DAG file says is stored in the open, so secrets are refused."""
+    """Return the options; secrets are refused, because a DAG file's values are stored unencrypted."""
     if value is None:
         return None
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
@@ -55,14 +55,14 @@ def one_of(field: str, value: Any, allowed: Sequence[str]) -> str:
 
 
 def text(field: str, value: Any) -> str:
-    """Return a text that is not empty."""
+    """Return a text if it is not empty."""
     if not isinstance(value, str) or not value:
         raise InvalidSpec.of(field, value, "give a text")
     return value
 
 
 def marker(value: Any, batch: str) -> str | None:
-    """Return the marker's name; files have none, whatever the default is."""
+    """Return the marker's name; None for files, whatever the default is."""
     if batch == "file":
         if value not in {None, "_SUCCESS"}:
             raise InvalidSpec.of("marker", value, "a file has no marker, it settles; leave it out, or batch='folder'")
@@ -81,7 +81,7 @@ def seconds(field: str, value: Any, *, least: float) -> float:
 
 
 def _names(options: dict[str, Any]) -> list[str]:
-    """Return the names of all options, those inside others too."""
+    """Return the names of all options, including nested ones."""
     found = []
     for name, value in options.items():
         found.append(str(name))

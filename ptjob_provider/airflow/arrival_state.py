@@ -1,4 +1,4 @@
-"""A watcher's watermark in Airflow's store for assets: what was announced outlives triggerers."""
+"""Stores a watcher's watermark in Airflow's asset store, so that it survives triggerers."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _TIMEOUT = 30.0
-"""Seconds for one question to the process that keeps the triggerer's rows."""
+"""Seconds for one request to the process that holds the triggerer's rows."""
 
 
 class KeptWatermark:
-    """The watermark of one watcher, a few values of at most 64 KB beside each of its assets.
+    """Watermark of one watcher: a few values of at most 64 KB, stored with each of its assets.
 
-    Two watchers of one asset have different names here, and one watcher of two assets (Airflow makes one of two that
-    are the same) writes to both.
+    Two watchers of one asset use different keys; one watcher of two assets (Airflow merges two that are equal) writes
+    to both.
 
     Args:
-        store: what Airflow has given the trigger. None: nothing is kept.
-        identity: what makes another watcher: its source and what a batch is there.
+        store: the store that Airflow gives the trigger. None: nothing is stored.
+        identity: what distinguishes the watcher: its source and its rules for batches.
     """
 
     def __init__(self, store: Any, identity: Mapping[str, Any]) -> None:
@@ -36,7 +36,10 @@ class KeptWatermark:
         self._written: list[str] | None = None
 
     async def read(self) -> Watermark:
-        """Return what is known to all assets; raises what Airflow raises when it cannot be asked."""
+        """Return what all assets have recorded.
+
+        Raises what Airflow raises if its store is unreachable.
+        """
         found = [await self._read(accessor) for accessor in self._accessors]
         if not found:
             self._written = []
@@ -49,7 +52,7 @@ class KeptWatermark:
         return first
 
     async def write(self, watermark: Watermark) -> None:
-        """Keep it: only the pages that have changed, and how many there are last."""
+        """Write the changed pages, and their number last."""
         pages = watermark.pages()
         before = self._written or []
         for accessor in self._accessors:
@@ -78,5 +81,5 @@ class KeptWatermark:
 def _accessors(store: Any) -> Sequence[Any]:
     if store is None:
         return []
-    names = sorted(store._by_name)  # noqa: SLF001 - a trigger has no other way to learn which assets it watches for
+    names = sorted(store._by_name)  # noqa: SLF001 - the only way for a trigger to learn which assets it watches for
     return [store[AssetNameRef(name)] for name in names]

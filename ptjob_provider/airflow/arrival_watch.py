@@ -1,4 +1,4 @@
-"""The loop of a watcher: looks at a source again and again, and knows when what it has seen was taken."""
+"""Loop of a watcher: lists a source repeatedly, and tracks whether its events were stored."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from ptjob_provider.core.arrival import Listing
 
 CONFIRM = 1.0
-"""Seconds between a look that shows something new and the one that confirms it."""
+"""Seconds between a listing that shows something new and the one that confirms it."""
 
 _draw = random.SystemRandom().random
 
 
 class Then(enum.Enum):
-    """When the source is looked at next."""
+    """The next listing of the source."""
 
     POLL = "when it is time again"
     CONFIRM = "soon, to see the same once more"
@@ -34,20 +34,22 @@ class Then(enum.Enum):
 
 
 class Look:
-    """What one look has shown, on its way from the source to the event and from the event to the watermark."""
+    """One listing, on its way from the source to the event and from the event to the watermark."""
 
     def __init__(self, listing: Listing) -> None:
         self.listing = listing
         self.then = Then.POLL
         self.keep: Callable[[], Awaitable[None]] | None = None
-        """Set by whoever makes the events: to be done when all of them are in Airflow's database."""
+        """Set by the creator of the events: called once all of them are in Airflow's database."""
         self.is_queued = False
-        """Set by the same when all events were handed over: a trigger that is stopped at the last one has not fired it,
-        although Airflow takes that look as over."""
+        """Set by the creator once all events were handed over.
+
+        A trigger that is stopped at the last event has not fired it, although Airflow counts the listing as done.
+        """
         self._over = asyncio.Event()
 
     async def conclude(self, *, is_taken: bool) -> None:
-        """Go on: with what was announced kept, or, if it was not taken, to announce it again."""
+        """Continue: record what was announced, or announce it again if it was not stored."""
         try:
             if is_taken and self.keep is not None:
                 await self.keep()
@@ -57,18 +59,18 @@ class Look:
             self._over.set()
 
     async def wait(self) -> None:
-        """Return when it was concluded."""
+        """Return when the listing is concluded."""
         await self._over.wait()
 
 
 class Watch:
-    """Looks at one source for as long as it is asked for more; it never raises, trouble is said and waited out.
+    """Lists one source for as long as a consumer requests more; never raises, but logs trouble and waits.
 
     Args:
         look: lists the source, or raises SourceTrouble.
         source: its address, for people.
-        poll_seconds: between two looks.
-        log: where trouble is said.
+        poll_seconds: seconds between two listings.
+        log: logger for trouble.
         sleep: how to wait.
     """
 
@@ -90,10 +92,10 @@ class Watch:
         self._odd: dict[str, str] = {}
 
     async def looks(self) -> AsyncIterator[Look]:
-        """Yield what is there, again and again; each must be concluded before the next is made.
+        """Yield listings without end; each must be concluded before the next is made.
 
-        What a confirming look shows for the first time is confirmed by the next poll: where something comes all the
-        time, the source is listed twice for each poll and not without end.
+        What a confirming listing shows for the first time is confirmed by the next poll, so that a source with constant
+        arrivals is listed twice per poll and not without end.
         """
         is_confirming = False
         while True:
@@ -125,7 +127,7 @@ class Watch:
         return listing
 
     def _say_oddities(self, listing: Listing) -> None:
-        """Say of each batch once what is wrong with it, and that it was repaired."""
+        """Log once per batch what is wrong with it, and that it was repaired."""
         for name, text in listing.oddities.items():
             if self._odd.get(name) != text:
                 self._log.warning("%s: the batch %a is not announced: %s", self._source, name, text)
@@ -135,17 +137,17 @@ class Watch:
 
 
 class Producer(SharedStreamProducer):
-    """The watch as Airflow drives it: `advance` comes when the events of a look are in Airflow's database."""
+    """The watch as a producer for Airflow, which calls `advance` when a listing's events are in its database."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
     async def open_stream(self) -> AsyncIterator[tuple[Look, Look]]:
-        """Yield each look, twice: for the trigger, and for us."""
+        """Yield each listing twice: for the trigger, and for this producer."""
         async for look in self._watch.looks():
             yield look, look
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Have looks as taken, or not."""
+        """Conclude listings as stored or not."""
         for item in batch:
             await item.broker_payload.conclude(is_taken=item.outcome.is_clean and item.broker_payload.is_queued)

@@ -1,4 +1,4 @@
-"""What the adapter asks Airflow about its own task while a job is waited for: its state, and the log cursor's place."""
+"""Requests to Airflow about the own task while a job runs: its state, and the stored log cursor."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from typing import Any
 from airflow.sdk.execution_time.comms import GetTaskStates, GetVariableKeys, GetXCom, SetXCom
 
 WORKER_PATIENCE = 3.0
-"""Seconds that a worker waits for an answer: SIGKILL follows a user's kill after five; the job is deleted before. Where
-no answer comes the job is kept."""
+"""Seconds that a worker waits for a response.
+
+After a user's kill, SIGKILL follows in five seconds; the job must be deleted before. Without a response the job is
+kept.
+"""
 
 TRIGGER_PATIENCE = 5.0
 
 FIRST_PATIENCE = 60.0
-"""The same for what a fresh triggerer may be asked first: its API took 20 s to start on a busy machine."""
+"""Seconds for the first request of a new triggerer: its API took 20 s to start on a busy machine."""
 
 
 async def state_from_worker(ti: Any) -> str | None:
-    """Return the task instance's state as Airflow has it now; None if there was no answer in time.
+    """Return the task instance's current state in Airflow; None if there was no response in time.
 
-    Asked in a thread of its own: cancelling a question over the supervisor's socket would leave the next one with the
-    wrong answer (tried on 3.3.2).
+    The request runs in a thread of its own: cancelling one over the supervisor's socket would give the next request the
+    wrong response (observed on 3.3.2).
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
@@ -31,7 +34,7 @@ async def state_from_worker(ti: Any) -> str | None:
     def ask() -> None:
         try:
             found = _comms().send(_question(ti))
-        except Exception as error:  # noqa: BLE001 - any failure is no answer
+        except Exception as error:  # noqa: BLE001 - any failure counts as no response
             found = error
         with contextlib.suppress(RuntimeError):  # the loop may be closed by then
             loop.call_soon_threadsafe(_give, answer, found)
@@ -45,33 +48,33 @@ async def state_from_worker(ti: Any) -> str | None:
 
 
 async def state_from_trigger(ti: Any) -> str | None:
-    """Return the task instance's state as Airflow has it now; None if there was no answer in time."""
+    """Return the task instance's current state in Airflow; None if there was no response in time."""
     try:
         async with asyncio.timeout(TRIGGER_PATIENCE):
             return _state(await _comms().asend(_question(ti)), ti)
-    except Exception:  # noqa: BLE001 - any failure is no answer
+    except Exception:  # noqa: BLE001 - any failure counts as no response
         return None
 
 
 async def variables_from_trigger(prefix: str) -> list[str] | None:
-    """Return the keys of Airflow's Variables that begin so; None if there was no answer in time."""
+    """Return the keys of Airflow's Variables with this prefix; None if there was no response in time."""
     try:
         async with asyncio.timeout(TRIGGER_PATIENCE):
             return list((await _comms().asend(GetVariableKeys(prefix=prefix))).keys)
-    except Exception:  # noqa: BLE001 - any failure is no answer
+    except Exception:  # noqa: BLE001 - any failure counts as no response
         return None
 
 
 def is_in_triggerer() -> bool:
-    """Whether this process is a triggerer's; `dag.test()` runs a trigger in line, and never again."""
+    """Return whether this process is a triggerer; `dag.test()` runs a trigger inline, and never again."""
     return hasattr(_comms(), "asend")
 
 
 async def keep(ti: Any, key: str, value: dict[str, Any]) -> None:
-    """Write an XCom of the task from its trigger; afterwards it is there.
+    """Write an XCom of the task from its trigger, and return once it is stored.
 
     Raises:
-        TimeoutError: Airflow did not answer in time; it may be there all the same.
+        TimeoutError: Airflow did not respond in time; the XCom may be stored all the same.
     """
     if not is_in_triggerer():
         return
@@ -83,10 +86,10 @@ async def keep(ti: Any, key: str, value: dict[str, Any]) -> None:
 
 
 async def kept(ti: Any, key: str) -> dict[str, Any] | None:
-    """Return what `keep` wrote in an earlier life of the trigger; None if nothing was.
+    """Return what `keep` wrote in an earlier run of the trigger; None if there is nothing.
 
     Raises:
-        TimeoutError: Airflow did not answer in time.
+        TimeoutError: Airflow did not respond in time.
     """
     if not is_in_triggerer():
         return None

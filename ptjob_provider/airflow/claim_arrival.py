@@ -1,9 +1,9 @@
-"""`ClaimArrivalTrigger`: makes an asset's event for each batch that a writer has noted on a claim.
+"""`ClaimArrivalTrigger`: create an asset event for each batch that a writer records on a PersistentVolumeClaim.
 
     incoming = Asset("digits-incoming", watchers=[AssetWatcher(name="arrivals", trigger=ClaimArrivalTrigger("digits"))])
 
-For claims that no triggerer mounts. One watch of a namespace's claims serves all triggers of a triggerer; nothing is
-written to a claim, and nothing is read of what lies in it. Importing it loads no client.
+For claims that no triggerer mounts. One watch of a namespace's claims serves all triggers of a triggerer. The trigger
+never writes to a claim and never reads its files. Importing this module loads no client.
 """
 
 from __future__ import annotations
@@ -29,28 +29,30 @@ if TYPE_CHECKING:
     from ptjob_provider.core.backend import Claim
 
 _AGAIN = 20.0
-"""Seconds after which a claim that has not changed is looked at again, which asks the cluster nothing: Airflow may not
-have taken an event, or not have said what was announced before (seen on a busy machine)."""
+"""Seconds after which an unchanged claim is reported again, from the cache and without a request.
+
+Airflow may have dropped an event, or may not have returned what was announced before (observed on a busy machine).
+"""
 
 
 class ClaimArrivalTrigger(ArrivalTrigger):
-    """Watches the notes on a claim, for `AssetWatcher`.
+    """Watches the annotations of a PersistentVolumeClaim for batches, for `AssetWatcher`.
 
-    Each batch that is noted makes at least one event, of the shape that `DataArrivalTrigger` makes; its address is
-    `pvc://claim/path`. A note is the annotation, or one whose name goes on after it with a dot; `core.arrival.notes`
-    says what may be in it. A batch of a claim that was deleted and made again is a new one. While an asset has this
-    watcher, an unpaused DAG is scheduled on the asset and a triggerer runs, the claim is watched; one that is not there
-    is waited for.
+    Each recorded batch creates at least one event, in the form of `DataArrivalTrigger`'s events, with the address
+    `pvc://claim/path`. A batch is recorded in the annotation, or in one whose name continues it after a dot;
+    `core.arrival.notes` defines the content. A batch of a claim that was deleted and created again is new. While an
+    asset has this watcher, an unpaused DAG is scheduled on the asset and a triggerer runs, the claim is watched; the
+    trigger waits for a missing claim.
 
     Args:
-        claim: its name.
-        namespace: of the claim. None: the connection's, else that of the pod that the triggerer runs in.
-        kubernetes_conn_id: the connection to the cluster; where jobs run on this machine it is not looked at.
-        in_cluster: see `reaching.Access`, as the next two.
+        claim: the claim's name.
+        namespace: the claim's namespace. None: the connection's, else that of the triggerer's pod.
+        kubernetes_conn_id: the connection to the cluster; ignored if jobs run on this machine.
+        in_cluster: see `reaching.Access`, also for the next two.
         config_file: path of a kubeconfig on the triggerer.
-        cluster_context: of the kubeconfig.
-        annotation: the note's name.
-        events: "each": an event for each batch. "together": one for all that are noted by then, up to 200 in one.
+        cluster_context: the kubeconfig's context.
+        annotation: the annotation's name.
+        events: "each": an event per batch. "together": one for all batches recorded by then, up to 200 in one.
 
     Raises:
         InvalidSpec: an argument is wrong.
@@ -86,15 +88,15 @@ class ClaimArrivalTrigger(ArrivalTrigger):
         return f"{__name__}.{type(self).__name__}", {**fields, **Access.of(self).to_dict()}
 
     def rules(self) -> BatchRules:
-        """Return what a batch is: what its writer says, as soon as it is said."""
+        """Return the rules that define a batch: complete as soon as its writer records it."""
         return BatchRules(marker=None)
 
     def address(self) -> str:
-        """Return the source as events have it."""
+        """Return the source's address for events."""
         return f"pvc://{self.claim}"
 
     def watch(self) -> Watch:
-        """Return what looks at the claim; each look lasts until there is something to see."""
+        """Return the watch of the claim; each look blocks until there is something to report."""
         return Watch(_Looking(self).look, source=self.address(), poll_seconds=0.0, log=self.log)
 
     def _identity(self) -> Mapping[str, Any]:
@@ -102,7 +104,7 @@ class ClaimArrivalTrigger(ArrivalTrigger):
 
 
 class _Looking:
-    """Looks at one claim for one trigger."""
+    """Reads one claim's annotations for one trigger."""
 
     def __init__(self, trigger: ClaimArrivalTrigger) -> None:
         self._trigger = trigger
@@ -111,7 +113,7 @@ class _Looking:
         self._is_missed = False
 
     async def look(self) -> Listing:
-        """Return what is noted, when that has changed; then once more, and again from time to time."""
+        """Return the recorded batches when they have changed, then once more, and again from time to time."""
         try:
             claim = await self._next()
         except PTJobError as error:
@@ -135,7 +137,7 @@ class _Looking:
                 return self._last
 
     def _is_told(self, state: Claim) -> bool:
-        """Whether the state is told: a new one is, and then once more."""
+        """Return whether to report the state: a new state is reported twice."""
         is_new = state != self._last
         is_told = is_new or self._is_new
         self._last, self._is_new, self._is_missed = state, is_new, False

@@ -1,4 +1,4 @@
-"""The configuration section `[ptjob]` as one frozen value; the only place that reads it."""
+"""Reads the configuration section `[ptjob]` into one frozen value; no other module reads it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECTION = "ptjob"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is needed to reach jobs and to name them.
+    """Settings that are needed to connect to jobs and to name them.
 
     Attributes:
         backend: one of `core.options.BACKENDS`.
@@ -40,7 +40,7 @@ class Settings:
         """Read the section as it is now.
 
         Raises:
-            InvalidSpec: an option cannot be understood; the text names it.
+            InvalidSpec: an option is invalid; the message names it.
         """
         backend = SECTION_OPTIONS.backend()
         timeout, local = SECTION_OPTIONS.api_error_timeout(), _local() if backend == "local" else None
@@ -53,14 +53,14 @@ def option(name: str) -> str:
 
 
 SECTION_OPTIONS = Options(text=option, title=lambda name: f"[{SECTION}] {name}")
-"""The section's options that every adapter has; each is read when it is asked for."""
+"""The section's options that every adapter has; each is read when it is used."""
 
 
 def max_log_records_per_second() -> float:
-    """Return the ceiling of log records of one process, all jobs together.
+    """Return the maximum number of log records per second of one process, for all jobs together.
 
     Raises:
-        InvalidSpec: it is no number above 0.
+        InvalidSpec: it is not a number above 0.
     """
     text = option("max_log_records_per_second")
     with contextlib.suppress(ValueError):
@@ -70,10 +70,10 @@ def max_log_records_per_second() -> float:
 
 
 def max_log_streams() -> int:
-    """Return how many logs of a cluster's jobs are followed over a stream of their own at once.
+    """Return the maximum number of logs of a cluster's jobs that are followed over streams at once.
 
     Raises:
-        InvalidSpec: it is no whole number above 0.
+        InvalidSpec: it is not a whole number above 0.
     """
     text = option("max_log_streams")
     if text.isdecimal() and int(text) > 0:

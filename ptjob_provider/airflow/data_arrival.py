@@ -1,11 +1,11 @@
-"""`DataArrivalTrigger`: makes an asset's event for each batch of training data that has arrived.
+"""`DataArrivalTrigger`: create an asset event for each batch of training data that arrives.
 
     incoming = Asset(
         "digits-incoming",
         watchers=[AssetWatcher(name="arrivals", trigger=DataArrivalTrigger("s3://bucket/incoming", conn_id="store"))],
     )
 
-Importing it loads no file system and no client.
+Importing this module loads no file system and no client.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ LOOK_TIMEOUT = 300.0
 """Seconds for one listing of a whole source."""
 
 AFTER_A_FAILURE = 30.0
-"""Seconds before a watcher that failed by itself begins anew."""
+"""Seconds before a watcher starts again after an unexpected failure."""
 
 FAILED = "%s: the watcher failed by itself and begins anew; nothing is lost"
 
 PORTION = {"each": 100, "together": 5 * MOST_BATCHES}
-"""Batches that are announced at once: a triggerer stores one event after the other and does nothing else meanwhile."""
+"""Batches announced at once: a triggerer stores events one by one and does nothing else meanwhile."""
 
 
 class ArrivalTrigger(BaseEventTrigger):
-    """What all triggers have that announce batches: at least one event for each, and a durable watermark.
+    """Base of the triggers that announce batches: at least one event per batch, and a durable watermark.
 
-    Airflow tells when an event is in its database (its shared streams do, also for one trigger); only then the batch is
-    written down as announced. A triggerer that dies in between announces it again, with the same id.
+    A batch is recorded as announced only after Airflow has confirmed that its event is in the database (shared streams
+    confirm, also for a single trigger). If a triggerer dies in between, the batch is announced again with the same id.
     """
 
     events: str
@@ -62,29 +62,29 @@ class ArrivalTrigger(BaseEventTrigger):
         self._said: str | None = None
 
     def rules(self) -> BatchRules:
-        """Return what a batch is."""
+        """Return the rules that define a batch."""
         raise NotImplementedError
 
     def address(self) -> str:
-        """Return the source as events have it."""
+        """Return the source's address for events."""
         raise NotImplementedError
 
     def watch(self) -> Watch:
-        """Return what looks at the source."""
+        """Return the watch of the source."""
         raise NotImplementedError
 
     def shared_stream_key(self) -> str:
-        """Say that this trigger's events are to be confirmed; nobody shares its looks."""
+        """Return a key, so that Airflow confirms this trigger's events; no other trigger shares the stream."""
         classpath, kwargs = self.serialize()
         return f"{classpath} {json.dumps(kwargs, sort_keys=True)}"
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
-        """Return what looks at the source, for Airflow to drive."""
+        """Return the producer that Airflow drives."""
         return Producer(cls(**kwargs).watch())
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Look]) -> AsyncIterator[TriggerEvent]:
-        """Yield an event for what is new in each look; each is written down when Airflow has stored it."""
+        """Yield events for what is new in each listing, and record each batch once Airflow has stored its event."""
         try:
             async for look in shared_stream:
                 for event in await self._announce(look):
@@ -95,7 +95,7 @@ class ArrivalTrigger(BaseEventTrigger):
             await asyncio.sleep(AFTER_A_FAILURE)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield the same where nothing confirms events: one counts as taken when the next is asked for."""
+        """Yield the same events without confirmations: an event counts as stored when the next one is requested."""
         while True:
             try:
                 async for look in self.watch().looks():
@@ -123,12 +123,12 @@ class ArrivalTrigger(BaseEventTrigger):
         return [TriggerEvent(each) for each in said]  # type: ignore[no-untyped-call]
 
     async def _known(self) -> Arrivals | None:
-        """Return what was announced before; None while Airflow cannot be asked: then nothing is announced."""
+        """Return what was announced before; None while Airflow is unreachable, and then nothing is announced."""
         if self._arrivals is None:
             kept = KeptWatermark(self.asset_state_store, self._identity())
             try:
                 watermark = await kept.read()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next look asks again
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next listing tries again
                 self._say(f"what was announced before cannot be read from Airflow ({type(error).__name__}: {error})")
                 return None
             self._say(None)
@@ -137,7 +137,7 @@ class ArrivalTrigger(BaseEventTrigger):
         return self._arrivals
 
     async def _keep(self, portion: Sequence[Batch], listing: Listing) -> None:
-        """Write down that these were announced; what cannot be written now is written after a later look."""
+        """Record these batches as announced; a record that fails is written after a later listing."""
         arrivals, kept = self._arrivals, self._kept
         if arrivals is None or kept is None:
             return
@@ -148,7 +148,7 @@ class ArrivalTrigger(BaseEventTrigger):
             return
         try:
             await kept.write(arrivals.watermark)
-        except Exception as error:  # noqa: BLE001 - whatever it is, a later look writes again
+        except Exception as error:  # noqa: BLE001 - whatever it is, a later listing tries again
             self._say(f"what was announced cannot be written to Airflow ({type(error).__name__}: {error})")
             return
         self._is_unwritten = False
@@ -171,22 +171,22 @@ class ArrivalTrigger(BaseEventTrigger):
 class DataArrivalTrigger(ArrivalTrigger):
     """Watches a directory or an object store for batches of data, for `AssetWatcher`.
 
-    Each complete batch makes at least one event; the same content has the same id, in whichever triggerer and after
-    whatever restart. It changes nothing in the source. While an asset has this watcher, an unpaused DAG is scheduled on
+    Each complete batch creates at least one event; the same content has the same id in every triggerer and after every
+    restart. The trigger changes nothing in the source. While an asset has this watcher, an unpaused DAG is scheduled on
     the asset and a triggerer runs, the source is listed every `poll_seconds`, and once more after a listing that showed
     something new. The payload is `{"source", "version", "batches": [{"id", "uri", "files", "bytes", "modified"}],
     "files", "bytes"}`.
 
     Args:
-        source: a directory's absolute path, or a URL of a scheme that fsspec knows; an `ObjectStoragePath` too.
-        conn_id: Airflow's connection to the store, as `ObjectStoragePath` takes it.
-        storage_options: further options of fsspec's file system; no secrets, they are part of the DAG.
-        batch: "folder": each folder right below the source is a batch, with everything in it. "file": each file is.
-        pattern: of the batches' names, as in a shell.
-        marker: the file that says that its folder is complete; its content does not matter. None: by settling.
-        settle_seconds: how long a batch without marker, or one that has changed, must have stayed the same.
-        poll_seconds: between two looks; at least 1.
-        events: "each": an event for each batch. "together": one for all that a look has found, up to 200 in one.
+        source: a directory's absolute path, a URL of a scheme that fsspec knows, or an `ObjectStoragePath`.
+        conn_id: Airflow's connection to the store, as for `ObjectStoragePath`.
+        storage_options: further options of fsspec's file system; no secrets, because they are part of the DAG.
+        batch: "folder": each folder right below the source is a batch with all its content. "file": each file is one.
+        pattern: glob that the batches' names must match.
+        marker: name of the file that marks its folder as complete; its content is ignored. None: by settling.
+        settle_seconds: how long a batch without marker, or one that has changed, must stay the same.
+        poll_seconds: seconds between two listings; at least 1.
+        events: "each": an event per batch. "together": one for all batches of a listing, up to 200 in one.
 
     Raises:
         InvalidSpec: an argument is wrong.
@@ -224,22 +224,22 @@ class DataArrivalTrigger(ArrivalTrigger):
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in (*names, *times)}
 
     def rules(self) -> BatchRules:
-        """Return what a batch is."""
+        """Return the rules that define a batch."""
         return BatchRules(batch=self.batch, pattern=self.pattern, marker=self.marker)  # type: ignore[arg-type]
 
     def address(self) -> str:
-        """Return the source as events have it."""
+        """Return the source's address for events."""
         return self._place.url
 
     def watch(self) -> Watch:
-        """Return what looks at the source."""
+        """Return the watch of the source."""
         store = Store(self._place, self.rules())
         look = partial(_look, store, self._place, Threads("ptjob-arrival"))
         return Watch(look, source=self.address(), poll_seconds=self.poll_seconds, log=self.log)
 
 
 def told(portion: Sequence[Batch], ready: int, arrivals: Arrivals) -> str:
-    """Return what a watcher's log says of the batches that it announces."""
+    """Return the log line about the batches that a watcher announces."""
     rewritten = sum(arrivals.is_rewritten(batch) for batch in portion)
     again = f", {rewritten} of them rewritten since they were announced first" if rewritten else ""
     more = f", {ready - len(portion)} more after them" if ready > len(portion) else ""

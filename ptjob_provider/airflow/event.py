@@ -1,4 +1,4 @@
-"""The one value that goes from a trigger to the task that it resumes: a new process that knows nothing else."""
+"""The event that a trigger sends to its resumed task, which is a new process and has no other information."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TriggerFailed(PTJobError):
-    """The trigger could not follow the job, which was left as it was."""
+    """The trigger could not follow the job, and left it unchanged."""
 
     cause = "trigger_failed"
 
@@ -27,15 +27,15 @@ class TriggerFailed(PTJobError):
 
 @dataclass(frozen=True, kw_only=True)
 class JobEvent:
-    """What a trigger tells: how the job ended, or why it cannot say.
+    """A trigger's report: how the job ended, or why that is unknown.
 
     Attributes:
-        submission: which job.
+        submission: the job.
         conclusion: how it ended; None if the trigger failed.
         error: why the trigger failed; empty if it did not.
-        retryable: whether another try may do better than a trigger that failed.
+        retryable: whether another try may succeed where the trigger failed.
         cursor: the last log line that is in the task's log.
-        knows_place: whether it is; else nobody has found out where an earlier trigger of the task was.
+        knows_place: whether `cursor` is known; False if the cursor of an earlier trigger could not be read.
     """
 
     submission: Submission
@@ -46,7 +46,7 @@ class JobEvent:
     knows_place: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-safe fields; Airflow's database keeps them, so the secrets that Airflow knows are masked."""
+        """Return JSON-safe fields; known secrets are masked, because Airflow's database stores the event."""
         return {
             "submission": self.submission.to_dict(),
             "conclusion": with_texts_masked(self.conclusion.to_dict()) if self.conclusion else None,
@@ -61,7 +61,7 @@ class JobEvent:
         """Rebuild what `to_dict` returned.
 
         Raises:
-            PTJobError: there is no event, or it is not one of ours.
+            PTJobError: there is no event, or it is not a `JobEvent`.
         """
         if not fields or not {"submission", "conclusion", "error", "retryable", "cursor", "knows_place"} <= set(fields):
             text = f"{fields!r:.200}"

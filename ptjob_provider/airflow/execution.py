@@ -1,4 +1,4 @@
-"""One try of a task: submit or adopt, wait in the worker, and turn what came out into Airflow's words."""
+"""Runs one try of a task: submits or adopts the job, waits in the worker, and reports the outcome to Airflow."""
 
 from __future__ import annotations
 
@@ -60,28 +60,28 @@ if TYPE_CHECKING:
     from ptjob_provider.core.spec import TrainingJob
 
 _SUBMIT_GRACE = 2.0
-"""Seconds that a create which is under way may still take after the task was told to stop."""
+"""Maximum seconds for a create request in progress to complete after the task was told to stop."""
 
 _TIMEOUT_GRACE = 30.0
-"""Seconds after `execution_timeout` in which our own deadline deletes the job and tells why; then Airflow's raises."""
+"""Seconds after `execution_timeout` for our own deadline to delete the job and report why, before Airflow's raises."""
 
 
 class JobExecution:
-    """What one try does, on the worker.
+    """Runs one try on the worker.
 
     Args:
         backend: where the job runs.
-        context: Airflow's, of this try.
+        context: Airflow's context of this try.
         instance: this installation.
         api_error_timeout: seconds for which requests about a job may be refused.
         log: the task's logger.
-        waiting: what `on_kill` wakes.
+        waiting: the wait that `on_kill` wakes.
         on_finish_action: one of `OnFinishAction`.
-        leave_running: what of the job is nobody's business to stop; None if its task waits for it.
-        retrying: what the task's author says of retries.
+        leave_running: which jobs to keep running when no task waits for them; None if the job's task waits for it.
+        retrying: the retry rules of the task's author.
 
     Raises:
-        InvalidSpec: there is no such action.
+        InvalidSpec: `on_finish_action` is unknown.
     """
 
     def __init__(
@@ -114,24 +114,24 @@ class JobExecution:
 
     @property
     def deadline(self) -> datetime | None:
-        """When `execution_timeout` is over; it is counted from the try's start, which survives deferral."""
+        """The end of `execution_timeout`, counted from the try's start, which survives a deferral."""
         return deadline_after(self._ti.start_date, self._task.execution_timeout)
 
     def result_of_earlier_try(self) -> dict[str, Any] | None:
-        """Return the result of this task's job if a try before this one deleted it and could not report; else None."""
+        """Return the result of this task's job if an earlier try deleted the job and could not report; else None."""
         result = self._store.load_result()
         if result is not None:
             self._log.info("the job has succeeded and was deleted in an earlier try; this is its result")
         return result
 
     def submit(self, job: TrainingJob, *, exact_name: bool) -> Submission:
-        """Create the job or adopt the one that is there, and tell which it is before anything waits for it."""
+        """Create the job or adopt the existing one, and publish its identity before anything waits for it."""
         creating = ensure_submitted(
             self._backend,
             marked(job, self._leave_running),
             owner=self._owner,
             store=self._store,
-            clear_number=self._ti.max_tries,  # nothing but a clear changes it, and nearly every clear does
+            clear_number=self._ti.max_tries,  # only a clear changes it, and nearly every clear does
             tries_before_clear=self._tries_before_clear,
             exact_name=exact_name,
             installation=load_installation(),
@@ -148,17 +148,17 @@ class JobExecution:
         return submission
 
     def leave(self, submission: Submission) -> None:
-        """Say what nobody will end of a job for which no task waits."""
+        """Log a warning about what remains of a job that no task waits for."""
         with self.leaving_nothing(submission):
             stays = self._waiting.run(what_stays(self._backend, submission))
         if stays:
             self._log.warning("%s", stays)
 
     def needs_waiting(self, submission: Submission) -> bool:
-        """Whether the job has not ended and the task is still wanted: asked right before a deferral.
+        """Return whether the job has not ended and the task is still wanted; called right before a deferral.
 
-        A worker learns from its next heartbeat that a person has marked its task; one that has deferred by then would
-        leave a job behind that nobody waits for. And a deferral for a job that has ended costs two seconds for nothing.
+        A worker learns from its next heartbeat that a person has marked its task; a task that has deferred by then
+        would leave an orphaned job. Deferring for a job that has ended costs two seconds for nothing.
         """
         with self.leaving_nothing(submission):
             state, is_finished = self._waiting.run(self._look(submission.ref))
@@ -167,7 +167,7 @@ class JobExecution:
         return not is_finished
 
     def wait(self, submission: Submission, *, limits: Limits, keep_running_pods: bool) -> Conclusion:
-        """Follow the job in this process, with rank 0's lines in the task's log."""
+        """Follow the job in this process, and write rank 0's lines to the task's log."""
         sink = TaskLog(self._log)
         following = follow(
             self._backend,
@@ -186,11 +186,11 @@ class JobExecution:
             sink.flush()
 
     def finish(self, submission: Submission, conclusion: Conclusion) -> dict[str, Any]:
-        """Return the result of a job that succeeded; what becomes of the job's object is `on_finish_action`'s.
+        """Return the result of a job that succeeded, and delete or keep the job as `on_finish_action` says.
 
         Raises:
-            JobFailed, OutputsNotVerified: it did not, or nobody could look; the next try starts a new attempt after the
-                first, and only verifies after the second: its job is kept.
+            JobFailed: the job failed; the next try starts a new attempt.
+            OutputsNotVerified: the outputs could not be inspected; the job is kept, and the next try only verifies.
         """
         if conclusion.diagnosis is not None:
             conclusion = replace(conclusion, diagnosis=self._retrying.judge(conclusion.diagnosis))
@@ -208,19 +208,19 @@ class JobExecution:
         return result
 
     def deliver(self) -> None:
-        """Note that this try hands on its job, as the last thing that it does; without the note it succeeds, too."""
+        """Record that this try delivers its job, as its last action; without the record it succeeds, too."""
         try:
             deliver_attempt(self._store, by_try=self._ti.try_number)
         except AirflowRuntimeError as error:
             self._log.warning("that the job was handed on could not be noted: %s", error)
 
     def add_rest_of_log(self, told: JobEvent) -> None:
-        """Add the lines after the last one that the trigger has vouched for."""
+        """Add the lines after the last one that the trigger has confirmed."""
         asyncio.run(add_rest_of_log(self._backend, told, task_instance=self._ti, logger=self._log))
 
     @contextmanager
     def leaving_nothing(self, submission: Submission | None = None) -> Iterator[None]:
-        """Decide about the job when the task ends before it; one that could not be followed runs on, marked."""
+        """Delete or mark the job if the task ends before it; a job that could not be followed runs on, marked."""
         if submission is not None and self._instance.has(submission.instance):
             self._ref = submission.ref
         try:
@@ -290,7 +290,7 @@ class JobExecution:
         return f"{ref} was deleted: {why}" if deleted else f"{ref} had already ended"
 
     def _leave_unfollowed(self, error: Exception) -> None:
-        """Leave the job running, and have the error say so as well."""
+        """Leave the job running, and add that to the error."""
         said = asyncio.run(leave_running(self._backend, self._owner, self._store, ref=self._ref))
         if said:
             self._log.warning("%s", said)
@@ -303,13 +303,13 @@ class JobExecution:
             self._log.warning("%s", said)
 
     async def _known_job(self) -> JobRef | None:
-        """Return this task's job; also one that an earlier try created, or whose create was under way."""
+        """Return this task's job, including one that an earlier try created or was creating."""
         return self._ref or await known_job(self._backend, self._owner, self._store)
 
 
 @contextmanager
 def airflow_errors() -> Iterator[None]:
-    """Turn the core's errors into Airflow's: never retried where a retry cannot help, known secrets masked."""
+    """Translate the core's errors to Airflow's: no retry where none helps, known secrets masked."""
     try:
         yield
     except PTJobError as error:
@@ -318,7 +318,7 @@ def airflow_errors() -> Iterator[None]:
 
 
 def owner_of(instance: Instance, ti: Any) -> Owner:
-    """Return who a task instance is, in KubernetesPodOperator's words."""
+    """Return a task instance as a job's owner, with KubernetesPodOperator's label names."""
     mapped = {"map_index": str(ti.map_index)} if ti.map_index is not None and ti.map_index >= 0 else {}
     ids = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id, **mapped}
     labels = {"try_number": str(ti.try_number)}
@@ -326,5 +326,5 @@ def owner_of(instance: Instance, ti: Any) -> Owner:
 
 
 def may_retry(ti: Any) -> bool:
-    """Whether Airflow tries once more if this try fails, as its server counts."""
+    """Return whether Airflow tries again if this try fails, by its server's rule."""
     return bool(ti.max_tries) and ti.try_number <= ti.max_tries

@@ -1,4 +1,4 @@
-"""A job's output for a pod task: `OutputVolume` is what KubernetesPodOperator mounts, known now or when the task runs.
+"""`OutputVolume`: mount a job's output in a KubernetesPodOperator's pod, for known or templated addresses.
 
     model = OutputVolume.of_task(train, "model")
     evaluate = KubernetesPodOperator(
@@ -9,7 +9,7 @@
     )
     train >> evaluate
 
-Importing it loads no Kubernetes client; asking for `volume` or `mount` does.
+Importing this module loads no Kubernetes client; reading `volume` or `mount` does.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _TEMPLATE = re.compile(r"{{|{%")
 class OutputVolume:
     """The claim of one output, mounted read-only, for a pod in the namespace of the job that wrote it.
 
-    Every part that depends on the address is a template where the address is one. KubernetesPodOperator renders those
-    parts of a volume and no part of a mount's path: the mount is of the whole claim, at a path that is known now.
+    If the address is a template, every part that depends on it is one, too. KubernetesPodOperator renders those parts
+    of a volume but no part of a mount's path: therefore the mount covers the whole claim, at a fixed path.
 
     Args:
         uri: `pvc://claim/path`, or a template that renders to it, such as `{{ dag_run.conf["model"] }}`.
-        name: of the volume; two outputs of one pod need two.
+        name: the volume's name; two outputs of one pod need different names.
 
     Raises:
-        InvalidSpec: the address is no template and none of `pvc://claim/path`.
+        InvalidSpec: the address is neither a template nor of the form `pvc://claim/path`.
     """
 
     def __init__(self, uri: str, *, name: str = "output") -> None:
@@ -51,8 +51,8 @@ class OutputVolume:
         """Return the output of the job that a task has waited for; it is looked up when the pod's task runs.
 
         Args:
-            task: a PyTorchJobOperator or PyTorchJobSensor, or a task id. Which instance of a mapped task is meant is
-                said by a template of its own: `OutputVolume("{{ ti.xcom_pull('train', map_indexes=0)[…] }}")`.
+            task: a PyTorchJobOperator or PyTorchJobSensor, or a task id. For one instance of a mapped task, write the
+                template yourself: `OutputVolume("{{ ti.xcom_pull('train', map_indexes=0)[…] }}")`.
             output: `model` or `tfevents`.
         """
         task_id = str(getattr(task, "task_id", task))
@@ -61,8 +61,8 @@ class OutputVolume:
 
     @property
     def volume(self) -> V1Volume:
-        """For `volumes`; a new object each time, as the operator writes into it."""
-        # Only DAG files with a pod task pay for the models, which that operator loads anyway.
+        """The value for `volumes`; a new object each time, because the operator modifies it."""
+        # Only DAG files with a pod task pay for the client's models, which that operator loads anyway.
         from kubernetes.client import V1PersistentVolumeClaimVolumeSource, V1Volume  # noqa: PLC0415
 
         claim = V1PersistentVolumeClaimVolumeSource(claim_name=self._output.claim)
@@ -70,22 +70,22 @@ class OutputVolume:
 
     @property
     def mount(self) -> V1VolumeMount:
-        """For `volume_mounts`; a new object each time."""
+        """The value for `volume_mounts`; a new object each time."""
         from kubernetes.client import V1VolumeMount  # noqa: PLC0415 - as above
 
         return V1VolumeMount(name=self._output.volume, mount_path=self._output.mount_path, read_only=True)
 
     @property
     def short(self) -> str:
-        """The same for `volumes` of a PyTorchJobOperator."""
+        """The volume for `volumes` of a PyTorchJobOperator."""
         return self._output.short
 
     @property
     def path(self) -> str:
-        """Where the pod's program finds the output: for arguments or variables."""
+        """The output's path in the pod, for arguments or variables."""
         return self._output.container_path
 
 
 def _part(uri: str, index: int) -> str:
-    """Return a template of the claim (0) or the path (2) in an address that is a template itself."""
+    """Return a template of the claim (0) or the path (2) of an address that is a template itself."""
     return f"{{% set uri %}}{uri}{{% endset %}}{{{{ uri.removeprefix('pvc://').partition('/')[{index}] }}}}"

@@ -1,7 +1,7 @@
-"""`PyTorchJobHook`: an Airflow connection and the section `[ptjob]` → a back-end. Nothing else.
+"""`PyTorchJobHook`: build a back-end from an Airflow connection and the section `[ptjob]`.
 
-Importing it loads a Kubernetes client, because it is a `KubernetesHook`. What DAG files import imports `reaching`
-instead, which comes here only when jobs run on a cluster.
+Importing this module loads a Kubernetes client, because the hook is a `KubernetesHook`. DAG files import `reaching`
+instead, which imports this module only when jobs run on a cluster.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class PyTorchJobHook(KubernetesHook):
-    """Reaches training jobs where `[ptjob] backend` says that they run.
+    """Connects to the back-end that `[ptjob] backend` names.
 
-    It takes KubernetesHook's arguments and reads its connection with the same precedence: an argument wins over the
-    connection's extra of that meaning; only one of `in_cluster`, a kubeconfig's path and its content may remain; with
-    none of them, a pod uses its service account, and anything else the default kubeconfig. The local back-end never
-    looks at a connection.
+    It takes KubernetesHook's arguments and reads its connection with the same precedence: an argument overrides the
+    connection's extra; at most one of `in_cluster`, a kubeconfig's path and its content may be set; with none of them,
+    a pod uses its service account, and any other process the default kubeconfig. The local back-end never reads a
+    connection.
     """
 
     hook_name = "PyTorch training jobs"
@@ -71,7 +71,7 @@ class PyTorchJobHook(KubernetesHook):
 
     @cached_property
     def connection(self) -> Connection | None:
-        """The connection. None: there is none, and none is needed: the default one."""
+        """The connection. None: the default connection is not defined, and none is needed."""
         try:
             return BaseHook.get_connection(self.conn_id) if self.conn_id else None
         except AirflowNotFoundException:
@@ -81,17 +81,17 @@ class PyTorchJobHook(KubernetesHook):
 
     @cached_property
     def conn_extras(self) -> dict[str, Any]:
-        """The connection's extras; what is secret in a kubeconfig is masked in Airflow's logs from now on."""
+        """The connection's extras; from now on Airflow's logs mask the secrets of a kubeconfig."""
         extras: dict[str, Any] = self.connection.extra_dejson if self.connection else {}
         for secret in secrets_in(_kubeconfig(extras)):
             mask_secret(secret)
         return extras
 
     async def read_connection(self, *, is_required: bool = False) -> None:
-        """Read the connection without holding up an event loop; from now on the hook has it at hand.
+        """Read the connection without blocking the event loop, and cache it in the hook.
 
         Raises:
-            ConnectionMissing: there is no such connection, and it is not the default one, or it is required.
+            ConnectionMissing: the connection does not exist, and is required or not the default one.
         """
         if not self.conn_id or not asking.is_in_triggerer():
             await asyncio.to_thread(lambda: self.conn_extras)
@@ -111,22 +111,22 @@ class PyTorchJobHook(KubernetesHook):
 
         Raises:
             InvalidSpec: an option of `[ptjob]` or the connection is wrong.
-            AirflowNotFoundException: there is no such connection.
+            AirflowNotFoundException: the connection does not exist.
         """
         settings = Settings.load()
         return self.cluster_backend() if settings.local is None else local_backend(settings.local)
 
     def cluster_backend(self) -> Backend:
-        """Return the back-end of the cluster that the connection leads to."""
+        """Return the back-end of the connection's cluster."""
         from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - not for DAG files
 
         return KubernetesBackend(self.cluster_config(), probe=SECTION_OPTIONS.probe())
 
     def cluster_config(self) -> ClusterConfig:
-        """Return how to reach the cluster, as arguments and connection say together.
+        """Return how to reach the cluster, from arguments and connection.
 
         Raises:
-            InvalidSpec: they name more than one way, or an extra cannot be understood.
+            InvalidSpec: they name more than one way, or an extra is invalid.
         """
         given = {
             "in_cluster": self._switch("in_cluster"),
@@ -147,18 +147,18 @@ class PyTorchJobHook(KubernetesHook):
             raise InvalidSpec(f"connection {self.conn_id}, with the task's arguments over it: {error}") from None
 
     def default_namespace(self) -> str | None:
-        """Return the namespace of jobs that name none: the connection's, else that of the pod that this runs in."""
+        """Return the default namespace of jobs: the connection's, else that of the pod that this runs in."""
         named = self._text("namespace", None)
         if named is None and self.cluster_config().in_cluster:
             return _POD_NAMESPACE.read_text().strip()
         return named
 
     def local_path(self, uri: str, namespace: str = "default") -> Path:
-        """Return where `pvc://claim/path` lies on this machine; for tasks that run beside the claims.
+        """Return the path of `pvc://claim/path` on this machine, for tasks that can access the claims' directories.
 
         Raises:
-            UnsupportedByBackend: the claim is no directory here.
-            InvalidSpec: it is no such address.
+            UnsupportedByBackend: the claim is not a directory on this machine.
+            InvalidSpec: the address is not of this form.
         """
         local = Settings.load().local
         if local is None:
@@ -177,13 +177,13 @@ class PyTorchJobHook(KubernetesHook):
 
 
 def _kubeconfig(extras: Mapping[str, Any]) -> str | None:
-    """Return the kubeconfig in a connection as text; old connections have another name for it."""
+    """Return the kubeconfig in a connection as text; older connections use another name for it."""
     found = extras.get("kube_config") or extras.get("extra__kubernetes__kube_config")
     return json.dumps(found) if isinstance(found, dict) else found or None
 
 
 def _is_in_pod() -> bool:
-    """Whether this runs in a pod that may use its service account, as the Kubernetes client sees it."""
+    """Return whether this process runs in a pod with a service account, by the Kubernetes client's rule."""
     try:
         load_incluster_config(client_configuration=Configuration())
     except ConfigException:

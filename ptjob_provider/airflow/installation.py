@@ -1,4 +1,4 @@
-"""What this Airflow installation does to every job: `[ptjob] job_template`, and the `pod_mutation_hook` of Airflow."""
+"""Applies the installation's settings to every job: `[ptjob] job_template`, and Airflow's `pod_mutation_hook`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def load_installation() -> Installation:
-    """Read what is configured now; where nothing is, no Kubernetes client is loaded.
+    """Read the current configuration; without these settings, no Kubernetes client is loaded.
 
     Raises:
-        InvalidSpec: the job template cannot be understood.
+        InvalidSpec: the job template is invalid.
     """
     return Installation(
         template=SECTION_OPTIONS.job_template(),
@@ -31,15 +31,15 @@ def load_installation() -> Installation:
 
 
 def _pod_mutation() -> Callable[[Manifest], Manifest] | None:
-    from airflow.settings import get_policy_plugin_manager  # noqa: PLC0415 - what a task has loaded, a DAG file has not
+    from airflow.settings import get_policy_plugin_manager  # noqa: PLC0415 - a task has loaded it, a DAG file has not
 
     return _mutated if get_policy_plugin_manager().hook.pod_mutation_hook.get_hookimpls() else None
 
 
 def _mutated(pod: Manifest) -> Manifest:
-    """Return the pod as the installation's `pod_mutation_hook` leaves it.
+    """Return the pod as the installation's `pod_mutation_hook` changes it.
 
-    The hook gets a V1Pod. What that class does not know yet is not lost: only what the hook changed is taken over.
+    The hook gets a V1Pod. Fields unknown to that class are kept, because only the hook's changes are copied.
 
     Raises:
         InvalidSpec: the hook failed, or refused the pod.

@@ -1,6 +1,6 @@
-"""Read the name of this Airflow installation: `[ptjob] instance`, else an id that its database keeps.
+"""Reads the name of this Airflow installation: `[ptjob] instance`, else an id stored in its database.
 
-It is reached as any Variable is, over Airflow's own API; nothing here opens the database.
+The id is a Variable, read and written over Airflow's API; nothing here opens the database.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class InstanceUnknown(PTJobError):
-    """Airflow did not keep the id that tells its jobs from others'; a retry may find it."""
+    """Airflow did not store the id that identifies its jobs; a retry may find it."""
 
     retryable = True
 
 
 class ForeignInstance(PTJobError):
-    """The id that tells this Airflow's jobs from others' was made by another one, it seems."""
+    """The id that identifies this Airflow's jobs seems to come from another installation."""
 
 
 def read() -> Instance:
-    """Return this installation, in a task; one that has no id yet is given one.
+    """Return this installation, in a task; create its id if there is none.
 
     Raises:
-        InstanceUnknown: its id was made and is not there.
-        AirflowRuntimeError: Airflow's API did not answer.
+        InstanceUnknown: the id was created, but is missing.
+        AirflowRuntimeError: Airflow's API did not respond.
     """
     if (found := known()) is not None:
         return found
@@ -49,7 +49,7 @@ def known() -> Instance | None:
     """Return this installation, in a task; None if it has no id yet, and so no jobs.
 
     Raises:
-        AirflowRuntimeError: Airflow's API did not answer.
+        AirflowRuntimeError: Airflow's API did not respond.
     """
     if name := option("instance"):
         return Instance(name)
@@ -57,14 +57,14 @@ def known() -> Instance | None:
 
 
 async def read_in_trigger() -> Instance | None:
-    """Return this installation, in a triggerer; None if Airflow did not answer in time, or there is no id."""
+    """Return this installation, in a triggerer; None if Airflow did not respond in time, or there is no id."""
     if name := option("instance"):
         return Instance(name)
     return instance_of(await asking.variables_from_trigger(KEY_PREFIX) or ())
 
 
 def foreign_origin() -> str:
-    """Return why this installation's id may be another one's, and what to do; "" if nothing speaks for that."""
+    """Return why this installation's id may come from another one, and what to do; "" if there is no sign of it."""
     if option("instance"):
         return ""
     keys = list(Variable.keys(prefix=KEY_PREFIX))
@@ -72,7 +72,7 @@ def foreign_origin() -> str:
 
 
 def _here() -> str:
-    """Return where this worker is."""
+    """Return a description of this worker."""
     base_url = conf.get("api", "base_url", fallback="") or ""
     execution_api_url = conf.get("core", "execution_api_server_url", fallback="") or ""
     namespace = _POD_NAMESPACE.read_text().strip() if _POD_NAMESPACE.is_file() else ""

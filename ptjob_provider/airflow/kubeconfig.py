@@ -1,4 +1,4 @@
-"""What in a kubeconfig nobody may read in a log."""
+"""Finds the secrets of a kubeconfig, which logs must mask."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SECRET_KEYS = {
 
 
 def secrets_in(kubeconfig: str | None) -> tuple[str, ...]:
-    """Return the credentials of all users, and what their credential plugins get by environment.
+    """Return the credentials of all users, and the environment of their credential plugins.
 
-    A text that is no kubeconfig is one secret: what it may be is unknown.
+    A text that is no kubeconfig counts as one secret, because its content is unknown.
     """
     try:
         found = yaml.safe_load(kubeconfig) if kubeconfig else {}

@@ -1,4 +1,4 @@
-"""Which data is new to a training: `ClaimBatchesOperator` is the first task of a DAG that trains when data arrives.
+"""`ClaimBatchesOperator`: reserve the data that is new to a training, as first task of a DAG that data triggers.
 
     arrived = Asset("digits-batches", watchers=[AssetWatcher(name="drop", trigger=DataArrivalTrigger(source=DROP))])
     ledger = DataLedger("ledger_db", "digits")
@@ -14,7 +14,7 @@
         )
         claim >> train
 
-Importing it loads no SQLAlchemy.
+Importing this module loads no SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from ptjob_provider.core.ledger.store import Claimant, Claimed, LedgerStore, OpenClaim
 
 _PAGE = 50
-"""Events that are read at once: each may tell of a thousand batches."""
+"""Events per request: each may have a thousand batches."""
 
 _OVERLAP = timedelta(minutes=10)
-"""How far back events are read once more: one may get an earlier time than another and be there later."""
+"""Overlap with events already read: an event with an earlier time may become visible later."""
 
 _WITH_EVENTS = (Asset, AssetAlias, AssetRef)
 _OF_CONNECTION = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "application_name")
@@ -60,61 +60,61 @@ _OF_CONNECTION = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "app
 
 @dataclass(frozen=True)
 class DataLedger:
-    """Where it is written down which batches have been new data of a training.
+    """Record of the batches that trainings have used as new data.
 
     Args:
         ledger: id of an Airflow connection to PostgreSQL (or SQLite, with the file as its host), or an address for
-            SQLAlchemy. An address with a password belongs into a connection. It cannot be Airflow's own database:
-            workers do not reach that one. SQLite serves workers of one machine.
-        name: each series of models has a ledger of its own; several may share a database.
+            SQLAlchemy. Put an address with a password into a connection. It cannot be Airflow's own database, which
+            workers do not reach. SQLite serves the workers of one machine.
+        name: each series of models has its own ledger; several may share a database.
     """
 
     ledger: str
     name: str = "default"
 
     def open(self) -> LedgerStore:
-        """Return the ledger, in a task; to be used with `with`.
+        """Return the ledger's store, in a task; use it with `with`.
 
         Raises:
-            InvalidSpec: there can be no ledger at that address.
+            InvalidSpec: the address cannot be that of a ledger.
         """
         from ptjob_provider.core.ledger.store import LedgerStore  # noqa: PLC0415 - only tasks need SQLAlchemy
 
         return LedgerStore(self.ledger if "://" in self.ledger else _address(self.ledger), self.name)
 
     def check(self, context: Any) -> None:
-        """Return if the run's batches are its own; afterwards no other run gets them while this one is going.
+        """Return if the run's batches are reserved for it; no other run gets them while this one is active.
 
-        `PyTorchJobOperator(ledger=…)` asks this before it trains. Another operator does by `pre_execute=ledger.check`.
+        `PyTorchJobOperator(ledger=…)` does this before it trains. For other operators, set `pre_execute=ledger.check`.
 
         Raises:
-            AirflowFailException: another run has them by now, or the run has claimed none.
-            AirflowException: the ledger did not answer.
+            AirflowFailException: another run has the batches now, or this run has reserved none.
+            AirflowException: the ledger did not respond.
         """
         with airflow_errors():
             self.confirm(context)
 
     def confirm(self, context: Any) -> None:
-        """Do what `check` does; the errors are the core's."""
+        """Do the same as `check`, but raise the core's errors."""
         with self.open() as store:
             store.check(_claimant(context["ti"], context["ti"].task_id))
 
     def report(self, context: Any) -> None:
-        """Note that the training has succeeded: it is asked for if the run is deleted before another one claims.
+        """Record that the training has succeeded; used if its run is deleted before another one reserves batches.
 
         Raises:
-            LedgerUnavailable: the ledger did not answer.
+            LedgerUnavailable: the ledger did not respond.
         """
         if context["ti"].map_index is not None and context["ti"].map_index >= 0:
-            return  # the others may fail yet
+            return  # the other instances may still fail
         with self.open() as store:
             store.report(_claimant(context["ti"], context["ti"].task_id))
 
     def folders(self, context: Any) -> list[str]:
-        """Return the folders of what the run trains on, each once.
+        """Return the folders of the run's training data, each once.
 
         Raises:
-            LedgerUnavailable: the ledger did not answer.
+            LedgerUnavailable: the ledger did not respond.
         """
         with self.open() as store:
             handover = store.handover(_claimant(context["ti"], context["ti"].task_id))
@@ -122,30 +122,33 @@ class DataLedger:
 
 
 class ClaimBatchesOperator(BaseOperator):
-    """Claims every batch that no successful training has had as new data; without any the run is skipped.
+    """Reserves every batch that no successful training has used as new data; without any, it skips the run.
 
-    It writes down the batches that the assets' events tell of: of those that triggered the run, and of all others since
-    the last claim, so that a run takes together what has arrived, and no event is lost with a run that failed. Then it
-    asks Airflow what became of the runs that had claimed before. A training that succeeded has had its batches for
-    good. Those of a run that is over without that are new again. Those of a run that is still going are left to it.
+    The operator records the batches of the assets' events: of those that triggered the run, and of all others since the
+    last reservation. So one run takes everything that has arrived, and no event is lost with a failed run. Then it asks
+    Airflow for the state of the runs that have reserved batches before:
 
-    A retry, and a run that is cleared, get their own batches again, and what has become new meanwhile unless their
-    training has begun or succeeded by then. Trainings that were marked as success by hand count as such. A run that was
-    deleted counts as trained if its training told the ledger so (`PyTorchJobOperator(ledger=…)`).
+    - training succeeded: the batches are used for good
+    - run over without that: the batches are new again
+    - run still active: the batches stay reserved
+
+    A retried or cleared run gets its own batches again, plus later ones unless its training has begun or succeeded by
+    then. Trainings marked as success by hand count as successful. A deleted run counts as trained if its training has
+    recorded that in the ledger (`PyTorchJobOperator(ledger=…)`).
 
     The result is {version, new, new_ids, all, paths, batches, bytes, new_batches, new_bytes, ledger, manifest}: `new`
-    are the places of the new batches and `all` those that were had and the new ones, in the order of their arrival;
-    `paths` is `all` with commas. The lists and `paths` are None above 1,000 batches. `version` is a text for exactly
-    this data.
+    are the addresses of the new batches, `all` those of the used and the new ones in the order of arrival, and `paths`
+    is `all` joined by commas. The lists and `paths` are None above 1,000 batches. `version` is a text that identifies
+    exactly this data.
 
     Args:
-        ledger: a `DataLedger`, or what its first argument would be.
+        ledger: a `DataLedger`, or its first argument.
         name: with a text for `ledger`: the ledger's name.
-        training_task_id: the task that trains; of a mapped one all instances have to succeed.
-        manifest: a file to write for the training, in a place that workers and training both see: a path or an address
-            for `ObjectStoragePath`; a template. A JSON object a line for each batch: id, uri, files, bytes, modified,
-            new (true or false).
-        inlets: the assets whose events tell of batches; those that have triggered the run need not be named.
+        training_task_id: the task that trains; all instances of a mapped task must succeed.
+        manifest: a file to write for the training, which workers and training can both reach: a path or an address for
+            `ObjectStoragePath`; a template. It has one line per batch with a JSON object: id, uri, files, bytes,
+            modified, new (true or false).
+        inlets: the assets whose events have batches; those that triggered the run are included without naming them.
     """
 
     template_fields: Sequence[str] = ("manifest",)
@@ -166,7 +169,7 @@ class ClaimBatchesOperator(BaseOperator):
         self.manifest = manifest
 
     def execute(self, context: Any) -> dict[str, Any]:
-        """Write down what has arrived, claim what is new, and return what to train on."""
+        """Record the batches that have arrived, reserve the new ones, and return the training data."""
         with airflow_errors():
             if not self.dag.has_task(self.training_task_id):
                 raise InvalidSpec.of("training_task_id", self.training_task_id, f"{self.dag_id} has no such task")
@@ -221,20 +224,20 @@ class ClaimBatchesOperator(BaseOperator):
 
 
 def _standing(claim: OpenClaim) -> Standing:
-    training = _training_states(claim.claimant)  # before the run: one that is cleared in between is going, then
+    training = _training_states(claim.claimant)  # before the run's state: a run cleared in between counts as active
     return standing_of(training, is_going=_is_going(claim.claimant), reported=claim.reported)
 
 
 def _own_standing(claim: OpenClaim) -> Standing:
-    """Say whether this very run has trained on what it claimed before; it is going, so nothing of it is free."""
+    """Return whether this very run has trained on the batches it reserved; it is active, so none of them is free."""
     return standing_of(_training_states(claim.claimant), is_going=True, reported=claim.reported)
 
 
 def _training_states(claimant: Claimant) -> list[str]:
-    """Return the states of the instances of a run's training.
+    """Return the states of the instances of a run's training task.
 
     Raises:
-        LedgerUnavailable: Airflow did not say.
+        LedgerUnavailable: Airflow did not respond.
     """
     try:
         states = RuntimeTaskInstance.get_task_states(
@@ -247,10 +250,10 @@ def _training_states(claimant: Claimant) -> list[str]:
 
 
 def _is_going(claimant: Claimant) -> bool | None:
-    """Return whether a run is queued or running; None if there is no such run.
+    """Return whether a run is queued or running; None if the run does not exist.
 
     Raises:
-        LedgerUnavailable: Airflow did not say.
+        LedgerUnavailable: Airflow did not respond.
     """
 
     def count(**only: Any) -> int:
@@ -276,7 +279,7 @@ def _pages(asset: Any, after: datetime | None) -> Iterator[list[Any]]:
     """Yield an asset's events, oldest first, a few at a time.
 
     Raises:
-        LedgerUnavailable: Airflow did not say.
+        LedgerUnavailable: Airflow did not respond.
     """
     limit = _PAGE
     while True:
@@ -289,7 +292,7 @@ def _pages(asset: Any, after: datetime | None) -> Iterator[list[Any]]:
             yield events
         if len(events) < limit:
             return
-        if events[-1].timestamp == after:  # so many at once that a page does not get beyond them
+        if events[-1].timestamp == after:  # more events with this time than a page holds
             limit *= 2
         after = events[-1].timestamp
 
@@ -299,14 +302,14 @@ def _begin(until: str | None) -> datetime | None:
 
 
 def _text(instant: datetime) -> str:
-    """Return a text that sorts as the instants do."""
+    """Return the instant as a text that sorts like it."""
     return instant.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def _write(manifest: str, text: str) -> None:
-    """Write the manifest as a whole: a training that reads it never sees a part."""
+    """Write the manifest atomically: a training never reads a part."""
     target = ObjectStoragePath(manifest)
-    if target.protocol not in {"", "file"}:  # a store shows an object when all of it is there
+    if target.protocol not in {"", "file"}:  # an object store shows only complete objects
         target.write_bytes(text.encode())
         return
     path = Path(target.path)
@@ -317,10 +320,10 @@ def _write(manifest: str, text: str) -> None:
 
 
 def _address(conn_id: str) -> str:
-    """Return what SQLAlchemy needs to reach the database of a connection.
+    """Return SQLAlchemy's address for the database of a connection.
 
     Raises:
-        InvalidSpec: the connection is to something else.
+        InvalidSpec: the connection is not to such a database.
     """
     from sqlalchemy import URL  # noqa: PLC0415 - only tasks need SQLAlchemy
 

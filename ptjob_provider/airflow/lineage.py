@@ -1,7 +1,7 @@
-"""What a training read and wrote, as OpenLineage's datasets: asked for by the openlineage provider, if it is installed.
+"""Reports a training's inputs and outputs as OpenLineage datasets, if the openlineage provider is installed.
 
-Nothing of that provider is imported before it asks. A dataset's place is its address: `s3://bucket` and the key, `file`
-and the path; for a claim, which only its namespace makes unique, `pvc://NAMESPACE/CLAIM` and the path in it.
+Nothing of that provider is imported before it calls. A dataset is identified by its address: `s3://bucket` and the key,
+`file` and the path; a claim is unique only in its namespace: `pvc://NAMESPACE/CLAIM` and the path in it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class LineageDataset:
     """One dataset.
 
     Attributes:
-        namespace: where, in OpenLineage's words.
-        name: which one there.
-        version: which content; empty if that is not known.
-        fields: names of what is in it.
-        bytes: how large it is; None if that is not known.
+        namespace: OpenLineage's namespace.
+        name: the name in that namespace.
+        version: version of the content; empty if unknown.
+        fields: names of its fields.
+        bytes: its size; None if unknown.
     """
 
     namespace: str
@@ -41,24 +41,24 @@ class LineageDataset:
 
 
 class TellsLineage(BaseOperator):
-    """An operator that is asked by the openlineage provider.
+    """An operator that the openlineage provider can query.
 
-    Inputs are its inlets that are assets, and the folders of the batches that its run claimed; outputs the model and
-    the tfevents of a job that succeeded. The data's version is `data_version`, the model's its SHA-256.
+    Inputs are the inlets that are assets, and the folders of the batches reserved for the run; outputs are the model
+    and the tfevents of a job that succeeded. The data's version is `data_version`, the model's its SHA-256.
     """
 
     data_version: str | None
     _read: Sequence[str] = ()
-    """Addresses of what was read; set while the task runs."""
+    """Addresses of the inputs; set while the task runs."""
     _told: Mapping[str, Any] | None = None
-    """What `outlets.model_extra` returned; None until the job has succeeded."""
+    """Return value of `outlets.model_extra`; None until the job has succeeded."""
 
     def get_openlineage_facets_on_start(self) -> Any:
-        """Return what is read, for the event of the task's start."""
+        """Return the inputs, for the event of the task's start."""
         return self._lineage()
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - OpenLineage's signature
-        """Return what was read, and what was written if the job succeeded."""
+        """Return the inputs, and the outputs if the job succeeded."""
         return self._lineage()
 
     def _lineage(self) -> Any:
@@ -67,7 +67,7 @@ class TellsLineage(BaseOperator):
 
 
 def is_wanted() -> bool:
-    """Whether anybody may ask: looks for the provider without importing it."""
+    """Return whether the provider is installed, without importing it."""
     return importlib.util.find_spec("airflow.providers.openlineage") is not None
 
 
@@ -79,7 +79,7 @@ def data_of(inlets: Iterable[Any], read: Iterable[str], version: str) -> list[Li
 
 
 def outputs_of(told: Mapping[str, Any]) -> list[LineageDataset]:
-    """Return model and tfevents, as far as there are any, from what the outlets' events have."""
+    """Return model and tfevents, if there are any, from the extra of the outlets' events."""
     namespace, outputs = told["job"].get("namespace", ""), []
     if model := told["model"]:
         where, name = place_of(model["uri"], namespace)
@@ -98,7 +98,7 @@ def place_of(uri: str, namespace: str = "") -> tuple[str, str]:
 
     Args:
         uri: an address, or a path of this machine.
-        namespace: of Kubernetes, for `pvc://` addresses.
+        namespace: the Kubernetes namespace, for `pvc://` addresses.
     """
     parts = urlsplit(uri)
     if parts.scheme in {"", "file"}:
@@ -110,8 +110,8 @@ def place_of(uri: str, namespace: str = "") -> tuple[str, str]:
 
 
 def facets(inputs: Sequence[LineageDataset], outputs: Sequence[LineageDataset]) -> Any:
-    """Return them in the provider's words."""
-    from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - only where it asks
+    """Return the datasets as the provider's objects."""
+    from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - only where it is installed
     from openlineage.client.event_v2 import InputDataset, OutputDataset  # noqa: PLC0415 - as above
 
     return OperatorLineage(

@@ -1,4 +1,4 @@
-"""Buttons on the task's page, which lead to pages that the installation has and `[ptjob]` names; none without."""
+"""Buttons on the task's page that open the pages configured in `[ptjob]`; without configuration there are none."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
 JOB_NAME, JOB_NAMESPACE, JOB_UID = "job_name", "job_namespace", "job_uid"
-"""The XCom keys under which a task tells which job is its, before it waits for it."""
+"""XCom keys of the task's job, pushed before the task waits for it."""
 
 TENSORBOARD_URL = "tensorboard_url"
-"""The same for the TensorBoard beside it, if it has one."""
+"""XCom key of the address of the job's TensorBoard, if it has one."""
 
 
 class PyTorchJobLink(BaseOperatorLink):
-    """Leads to the job: `[ptjob] job_url`."""
+    """Link to the job: `[ptjob] job_url`."""
 
     name = "Job"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return the address; empty where none is configured or no job is known yet."""
+        """Return the address; empty if none is configured or no job is known yet."""
         return _address("job_url", ti_key)
 
 
 class PyTorchJobLogsLink(BaseOperatorLink):
-    """Leads to the job's log outside Airflow: `[ptjob] log_url`."""
+    """Link to the job's log outside Airflow: `[ptjob] log_url`."""
 
     name = "Job log"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return the address; empty where none is configured or no job is known yet."""
+        """Return the address; empty if none is configured or no job is known yet."""
         return _address("log_url", ti_key)
 
 
 class PyTorchJobTensorBoardLink(BaseOperatorLink):
-    """Leads to the TensorBoard beside the job: `[ptjob] tensorboard_url`, else the address of its Service."""
+    """Link to the job's TensorBoard: `[ptjob] tensorboard_url`, else the address of its Service."""
 
     name = "TensorBoard"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return the address; empty where no TensorBoard is known."""
+        """Return the address; empty if no TensorBoard is known."""
         found = ti_key.xcom_pull(key=TENSORBOARD_URL)
         return (_address("tensorboard_url", ti_key) or str(found)) if found else ""
 

@@ -1,4 +1,4 @@
-"""What the maintenance DAG does: find nobody's jobs, stop them, and say of each whose it was."""
+"""The maintenance DAG's work: find orphaned jobs, delete them, and log each one's owner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class TaskWaiters:
-    """Asks for task instances as any task may: over the execution API, with the task's own token."""
+    """Queries task instances as any task may: over the execution API, with the task's own token."""
 
     async def state(self, owner: Mapping[str, str]) -> str | None:
         """Return the task instance's state, see `orphans.Waiters`."""
@@ -57,20 +57,20 @@ def stop_orphans(
     dry_run: bool = False,
     kubernetes_conn_id: str = DEFAULT_CONN_ID,
 ) -> list[dict[str, Any]]:
-    """Stop the jobs of this installation for which no task waits any more, log each, and return what was found.
+    """Delete the orphaned jobs of this installation, log each, and return the result.
 
-    To be called in a task. A job that cannot be asked about or stopped is logged, and the next one is looked at.
+    Call it in a task. A job that cannot be checked or deleted is logged, and the next one follows.
 
     Args:
         namespaces: where to look.
-        grace: jobs younger than this are left alone.
-        orphan_grace: jobs that could not be followed any more are left alone for so long. None: `[ptjob] orphan_grace`.
-        dry_run: stop nothing, only say.
-        kubernetes_conn_id: connection to the cluster; the local back-end looks at none.
+        grace: minimum age in seconds; younger jobs are kept.
+        orphan_grace: seconds to keep jobs that could no longer be followed. None: `[ptjob] orphan_grace`.
+        dry_run: delete nothing, only report.
+        kubernetes_conn_id: connection to the cluster; the local back-end ignores it.
 
     Raises:
-        AirflowException: a namespace could not be listed (the others were looked at first), or this Airflow's id seems
-            to be another one's.
+        AirflowException: a namespace could not be listed (after the others were checked), or this Airflow's id seems to
+            come from another installation.
     """
     with airflow_errors():
         if why := instance.foreign_origin():

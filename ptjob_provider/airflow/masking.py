@@ -1,4 +1,4 @@
-"""Takes the secrets that Airflow knows out of texts, on every way that does not lead through Airflow's own log."""
+"""Masks the secrets that Airflow knows in texts that do not pass through Airflow's own log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FREE_TEXTS = {"summary", "log_tail", "message", "detail", "waiting"}
 
 
 def mask_credentials(job: TrainingJob) -> None:
-    """Have Airflow mask, from now on, the credentials for code that a job has among its variables."""
+    """Make Airflow mask the credentials for code that a job has among its variables, from now on."""
     for owner in (job, job.master, job.worker):
         for variable in (owner.env if owner else None) or ():
             if variable.value and is_credential(variable.name) and not variable.name.endswith("USERNAME"):
@@ -28,7 +28,7 @@ def masked(text: str) -> str:
 
 
 def with_texts_masked(value: Any) -> Any:
-    """Mask what programs and back-ends have said, wherever it is; names and words for programs stay as they are."""
+    """Mask the texts of programs and back-ends at any depth; names and keywords stay unchanged."""
     if isinstance(value, dict):
         return {
             name: _silenced(part) if name in _FREE_TEXTS else with_texts_masked(part) for name, part in value.items()

@@ -1,7 +1,7 @@
-"""`PyTorchJobOperator`: a distributed PyTorch training job as one task.
+"""`PyTorchJobOperator`: run a distributed PyTorch training job as one task.
 
-It maps arguments to a `TrainingJob`; one try is `execution`, and what happens in between is decided in `core`.
-Importing it loads no Kubernetes client: DAG files are parsed all day.
+The operator maps its arguments to a `TrainingJob`. `execution` runs one try; `core` takes all decisions about the job.
+Importing this module loads no Kubernetes client, because DAG files are parsed all day.
 """
 
 from __future__ import annotations
@@ -49,54 +49,55 @@ _LIMITS = ("start_timeout", "queue_timeout", "crash_loop_limit")
 
 
 class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
-    """Submits a training job, waits until it Succeeded or Failed, and returns its result.
+    """Submits a training job, waits until it succeeds or fails, and returns its result.
 
     The result (`return_value`) is one JSON value: `job`, `attempt`, `phase`, `start`, `end`, `queue_seconds`,
     `run_seconds`, `restarts`, `gpu_seconds`, `gpu_seconds_lost`, `usage` (each replica's peaks), `rank0` (its pod),
     `git_revision` (of `code`), `model` {uri, claim, path, container_path, bytes, sha256}, `tfevents` {uri, claim, path,
     container_path, last_step, scalars}, `tensorboard_url`, `diagnosis`, `failed_replicas` [{replica, rank, exit_code,
-    cause, message}]; null where there is none. `job_name`, `job_namespace`, `job_uid` and, where there is one,
-    `tensorboard_url` are XComs before the wait begins. Rank 0's log is in the task's log while the job runs. A declared
-    output that is missing, empty or older than the job fails the task. A job succeeds as its rank 0 does; of other
-    replicas that failed the log warns.
+    cause, message}]. Missing values are null. The operator pushes the XComs `job_name`, `job_namespace`, `job_uid` and,
+    if there is a TensorBoard, `tensorboard_url` before it waits. Rank 0's log appears in the task's log while the job
+    runs. A declared output that is missing, empty or older than the job fails the task. Rank 0 decides whether the job
+    succeeds; if other replicas fail, the log has a warning.
 
-    XComs of their own are `model_uri`, `tfevents_uri`, `usage` and `metric_<tag>` of a success, `diagnosis` and `usage`
-    of a failure, see `outcome` and docs/airflow.md.
+    Further XComs are `model_uri`, `tfevents_uri`, `usage` and `metric_<tag>` after a success, and `diagnosis` and
+    `usage` after a failure; see `outcome` and docs/airflow.md.
 
-    Every field of `core.spec.TrainingJob` is a parameter and a template field, with the meaning that is told there:
-    typed fields, or a `manifest` (map, YAML text, or the path of a .yaml file beside the DAG), or both. Objects of the
-    Kubernetes client are taken wherever the wire has a map. KubernetesPodOperator's names are understood, too: `cmds`,
-    `arguments`, `env_vars`, `secrets`, `configmaps` and the others of `pod_operator.ALIASES`.
+    Every field of `core.spec.TrainingJob` is a parameter and a template field with the meaning documented there. Use
+    typed fields, a `manifest` (map, YAML text, or the path of a .yaml file beside the DAG), or both. Objects of the
+    Kubernetes client are accepted wherever the API has a map. KubernetesPodOperator's names are accepted, too: `cmds`,
+    `arguments`, `env_vars`, `secrets`, `configmaps` and the others in `pod_operator.ALIASES`.
 
-    The events of its `outlets` (`Asset` or `AssetAlias`) say what came out, as plain JSON: `outlets.model_extra`.
+    The events of `outlets` (`Asset` or `AssetAlias`) carry the outputs as plain JSON, see `outlets.model_extra`.
 
-    A retry adopts a job that still runs. One that has failed is retried as `retries` and `retry_policy` say, as a new
-    attempt that is told its checkpoint directory and attempt number, but for a short list of failures that no retry
-    mends (docs/failures.md).
+    A retry adopts a job that still runs. A failed job is retried according to `retries` and `retry_policy` as a new
+    attempt, which gets its checkpoint directory and its attempt number. A few failures that no retry fixes are not
+    retried (docs/failures.md).
 
     Args:
-        name: beginning of the job's name. None: the manifest's, else the task id.
-        kubernetes_conn_id: connection to the cluster; the local back-end looks at none. Its `namespace` is that of jobs
-            that name none.
-        in_cluster: over the connection: use the service account of the pod that Airflow's process runs in.
-        config_file: over the connection: path of a kubeconfig, on workers and triggerers.
-        cluster_context: over the connection: the kubeconfig's context.
+        name: beginning of the job's name. None: the manifest's name, else the task id.
+        kubernetes_conn_id: connection to the cluster; the local back-end ignores it. Its `namespace` is the default for
+            jobs that name none.
+        in_cluster: overrides the connection: use the service account of the pod that Airflow's process runs in.
+        config_file: overrides the connection: path of a kubeconfig, on workers and triggerers.
+        cluster_context: overrides the connection: the kubeconfig's context.
         deferrable: wait in the triggerer, without a worker slot. Default `[operators] default_deferrable`.
         wait_for_completion: False: return as soon as the job exists, with its reference (see `PyTorchJobSensor`).
         exact_name: keep the name literally, without the hash that makes two runs distinct.
-        on_finish_action: what becomes of the job's object when log, record and outputs are in: `keep_job` (default: for
-            its time to live, 7 days unless it says otherwise), `delete_job` or `delete_succeeded_job`.
-        keep_running_pods: leave replicas running that the operator leaves running after a failure.
-        start_timeout: seconds for images, volumes and init containers to let every replica start; default 1200.
-        queue_timeout: seconds to wait for a place; None waits without end.
-        crash_loop_limit: restarts in a row after which the job is stopped; default 5.
-        retry_on: failures to retry although they are on that list: causes (`core.diagnosis.Cause`) and types of the
+        on_finish_action: what to do with the job's object once log, pod history and outputs are saved: `keep_job`
+            (default: until its time to live is over, 7 days unless set), `delete_job` or `delete_succeeded_job`.
+        keep_running_pods: keep the replicas that the training operator leaves running after a failure.
+        start_timeout: seconds in which images, volumes and init containers must let every replica start; default 1200.
+        queue_timeout: seconds to wait in a queue or for a node; None waits forever.
+        crash_loop_limit: consecutive restarts after which the job is stopped; default 5.
+        retry_on: failures to retry although they are among those few: causes (`core.diagnosis.Cause`) and types of the
             exceptions that end the program, as texts or classes.
-        never_retry_on: failures not to retry, likewise; it wins over `retry_on`.
-        ledger: what the run's batches were claimed from (`ClaimBatchesOperator`). Before it trains, the task asks
-            whether they are still its run's, and fails if another run has them by now.
-        data_version: what the job trains on, such as the claim's `version`; goes into the outlets' events.
-        git_revision: of the training code, likewise. None: the DAG's, if Airflow has it from a Git repository.
+        never_retry_on: failures not to retry, in the same form; wins over `retry_on`.
+        ledger: the ledger of the run's batches (`ClaimBatchesOperator`). Before it trains, the task confirms that they
+            are still reserved for its run, and fails if another run has them.
+        data_version: version of the training data, such as that of `ClaimBatchesOperator`; added to the outlets'
+            events.
+        git_revision: revision of the training code, added likewise. None: the DAG's, if its bundle is a Git repository.
     """
 
     template_fields: Sequence[str] = (
@@ -205,13 +206,13 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         self._waiting = Waiting()
 
     def dry_run(self) -> None:
-        """Print the manifest of attempt 1 as it would be submitted; nothing is started."""
+        """Print the manifest of attempt 1 and submit nothing."""
         owner = Owner(instance="dry-run", ids={"dag_id": self.dag_id, "task_id": self.task_id}, labels={})
         job = self._job()
         rendered = kinds.asked_for(job).render(
             job, owner=owner, attempt=1, exact_name=self.exact_name, installation=load_installation()
         )
-        print(dump_manifest(rendered.manifest))  # noqa: T201 - what a dry run is for
+        print(dump_manifest(rendered.manifest))  # noqa: T201 - a dry run prints
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Submit or adopt the job, and wait for it here or in the triggerer."""
@@ -235,7 +236,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             return self._tell(execution, execution.finish(submission, conclusion), context)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Take the trigger's event, add the log lines that the trigger has not vouched for, and finish."""
+        """Take the trigger's event, add the log lines that the trigger has not confirmed, and finish."""
         with airflow_errors(), failure_told(context, self.log) as told:
             fired = JobEvent.from_dict(event)
             told.attempt = fired.submission.attempt
@@ -247,7 +248,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             return self._tell(execution, execution.finish(fired.submission, conclusion), context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
-        """Go on after a deferral; a trigger that Airflow could not run is told of as any other failure."""
+        """Resume after a deferral; report a trigger that Airflow could not run like any other failure."""
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralError:
@@ -255,7 +256,10 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
                 raise
 
     def on_kill(self) -> None:
-        """Wake whoever waits; called inside a signal handler, for a user's kill, a drain and lost heartbeats alike."""
+        """Wake the waiting task.
+
+        Airflow calls this inside a signal handler, for a user's kill, a drained worker and lost heartbeats alike.
+        """
         self._waiting.wake()
 
     def _confirm_claim(self, execution: JobExecution, context: Any) -> None:
@@ -265,12 +269,12 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
                 self._read = self.ledger.folders(context) if is_wanted() else ()
 
     def _tell(self, execution: JobExecution, result: dict[str, Any], context: Any) -> dict[str, Any]:
-        """Tell of a job that succeeded whoever wants to know, and return its result."""
+        """Report the success to the ledger, lineage and outlets, and return the result."""
         if self.ledger is not None:
             try:
                 self.ledger.report(context)
                 self._read = self.ledger.folders(context) if is_wanted() else ()
-            except LedgerUnavailable as error:  # Airflow is asked first, anyway
+            except LedgerUnavailable as error:  # the ledger is a secondary record
                 self.log.warning("the training was not noted in the ledger: %s", error)
         git_revision = self.git_revision or result.get("git_revision") or revision_of(context["ti"])
         self._told = model_extra(result, data_version=self.data_version, git_revision=git_revision)
@@ -294,7 +298,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     @property
     def _leave_running(self) -> LeaveRunning | None:
-        """What nobody may stop although no task waits for it."""
+        """Return which jobs must keep running although no task waits for them."""
         if not self.wait_for_completion:
             return LeaveRunning.JOB
         return LeaveRunning.PODS if self.keep_running_pods else None

@@ -1,4 +1,4 @@
-"""Tells how a try came out, for people in its log and for programs as XComs, besides its result or its error."""
+"""Reports how a try ended: in its log for people, and as XComs for programs."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef
 
 DIAGNOSIS = "diagnosis"
-"""The XCom key of why a try failed: {cause, replica, advice, retryable, attempt, message}."""
+"""XCom key of the reason for a failure: {cause, replica, advice, retryable, attempt, message}."""
 
 USAGE = "usage"
-"""The XCom key of what the job used, however it ended: `_USED` and {replicas, left_out} of the result's `usage`."""
+"""XCom key of the job's usage, however the job ended: `_USED`, and {replicas, left_out} of the result's `usage`."""
 
 MODEL_URI, TFEVENTS_URI = "model_uri", "tfevents_uri"
-"""The XCom keys of where a job that succeeded has written."""
+"""XCom keys of the outputs' addresses of a job that succeeded."""
 
 METRIC = "metric_"
-"""Begins the XCom key of a scalar's last value."""
+"""Prefix of the XCom key of a scalar's last value."""
 
 MOST_METRICS = 32
-"""Scalars that become XComs: each is a row of Airflow's database, and a request. The result has all of them."""
+"""Maximum number of scalars pushed as XComs: each is a row in Airflow's database, and a request. The result has all."""
 
 _USED = ("queue_seconds", "run_seconds", "restarts", "gpu_seconds", "gpu_seconds_lost")
 _LONGEST = 200
@@ -50,13 +50,13 @@ _CAUSES: tuple[tuple[type[BaseException], str], ...] = (
 
 
 class TaskStopped(AirflowException):
-    """The task was told to stop: by a person, or by a worker that goes away."""
+    """The task was told to stop, by a person or by a worker that shuts down."""
 
     cause = "stopped"
 
 
 class SensedFailure(AirflowFailException):
-    """The job that a sensor waits for failed: looking again would see the same."""
+    """The job that a sensor waits for failed; a retry would observe the same."""
 
     def __init__(self, ref: JobRef, diagnosis: Diagnosis) -> None:
         super().__init__(masked(diagnosis.report(ref)))
@@ -64,18 +64,18 @@ class SensedFailure(AirflowFailException):
 
 
 class SensedReplacement(AirflowFailException):
-    """The job that a sensor waits for is gone, and how it ended is unknown."""
+    """The job that a sensor waits for is gone, and its outcome is unknown."""
 
     cause = Cause.DELETED.value
 
 
 @dataclass(kw_only=True)
 class Told:
-    """Holds what is known of the job if the try fails.
+    """Collects what a failure report needs to know of the job.
 
     Attributes:
-        attempt: which of the task's jobs it is; None: none is known yet.
-        result: what `core.result.build_result` returned; None: the job was not seen to end.
+        attempt: number of the task's attempt; None: not known yet.
+        result: the return value of `core.result.build_result`; None: the job's end was not observed.
     """
 
     attempt: int | None = None
@@ -84,7 +84,7 @@ class Told:
 
 @contextmanager
 def failure_told(context: Any, log: Any) -> Iterator[Told]:
-    """Push `DIAGNOSIS` before an error leaves, and `USAGE` if the result is filled in by then."""
+    """Push `DIAGNOSIS` when an error leaves the block, and `USAGE` if the result is set by then."""
     told = Told()
     try:
         yield told
@@ -97,7 +97,7 @@ def failure_told(context: Any, log: Any) -> Iterator[Told]:
 
 
 def push_result(ti: Any, result: Mapping[str, Any], log: Any) -> None:
-    """Push `MODEL_URI`, `TFEVENTS_URI`, `USAGE` and the scalars of a job that succeeded, as far as there are any."""
+    """Push `MODEL_URI`, `TFEVENTS_URI`, `USAGE` and the scalars of a job that succeeded, if there are any."""
     tfevents = result.get("tfevents") or {}
     places = {MODEL_URI: (result.get("model") or {}).get("uri"), TFEVENTS_URI: tfevents.get("uri")}
     metrics: dict[str, Any] = {}
@@ -110,23 +110,23 @@ def push_result(ti: Any, result: Mapping[str, Any], log: Any) -> None:
 
 
 def metric_key(tag: str) -> str:
-    """Return the XCom key of a scalar, such as `metric_eval_loss` of `eval/loss`: Airflow's client quotes no key."""
+    """Return a scalar's XCom key, such as `metric_eval_loss` for `eval/loss`: Airflow's client does not quote keys."""
     return METRIC + re.sub(r"[^A-Za-z0-9_.-]", "_", masked(tag))[:_LONGEST]
 
 
 def usage_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the job used: seconds, restarts, and the peaks of its replicas as far as they were measured."""
+    """Return the job's usage: seconds, restarts, and the measured peaks of its replicas."""
     return {**{name: result.get(name) for name in _USED}, **(result.get("usage") or {"replicas": {}, "left_out": 0})}
 
 
 def log_success(log: Any, ref: JobRef, result: Mapping[str, Any]) -> None:
-    """Say in the task's log that the job succeeded; a warning if replicas of it failed nevertheless."""
+    """Log that the job succeeded; a warning if some of its replicas failed."""
     tell = log.warning if result.get("failed_replicas") else log.info
     tell("%s", said_of_success(ref, result))
 
 
 def _read(error: BaseException) -> dict[str, Any]:
-    """Return what a diagnosis says, or the error itself where the job has none; known secrets are masked."""
+    """Return the fields of a diagnosis, or of the error itself if the job has none; known secrets are masked."""
     retryable = error.retryable if isinstance(error, PTJobError) else not isinstance(error, AirflowFailException)
     if isinstance(error, JobFailed | SensedFailure):
         why = error.diagnosis
@@ -148,7 +148,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _push(ti: Any, found: Mapping[str, Any], log: Any) -> None:
-    """Push XComs; that Airflow does not take one changes nothing about how the try ends."""
+    """Push XComs; a refusal by Airflow does not change how the try ends."""
     try:
         for key, value in found.items():
             ti.xcom_push(key=key, value=value)

@@ -1,4 +1,4 @@
-"""What a training tells the assets that it updates: plain JSON, for consumers that know none of our classes."""
+"""Data of a training for the assets that it updates: plain JSON, for consumers without our classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MAX_BYTES = 64 * 1024
-"""An event's extra is a row of Airflow's database, and is read whenever somebody asks for the asset's events."""
+"""Maximum bytes of an event's extra: a row in Airflow's database, read with every listing of the asset's events.
+"""
 
 _MODEL = ("uri", "claim", "path", "bytes", "sha256")
 _TFEVENTS = ("uri", "claim", "path", "last_step", "scalars")
@@ -27,8 +28,8 @@ def model_extra(
 
     It is {job, model, tfevents, metrics, data_version, git_revision}: `job` {namespace, name, uid, kind, attempt,
     start, end, queue_seconds, run_seconds, restarts, gpu_seconds}, `model` {uri, claim, path, bytes, sha256} and
-    `tfevents` {uri, claim, path, last_step, scalars} or None, `metrics` the last scalars. The last two are only there
-    if they are known. Where there are too many scalars, those of tfevents are left out, then `metrics` as well, and
+    `tfevents` {uri, claim, path, last_step, scalars} or None, `metrics` the last scalars. The last two exist only if
+    they are known. If there are too many scalars, those of tfevents are left out, then `metrics` as well, and
     `left_out` names them.
     """
     metrics = (result.get("tfevents") or {}).get("scalars") or {}
@@ -45,10 +46,10 @@ def model_extra(
 
 
 def publish(context: Any, outlets: Iterable[Any], extra: Mapping[str, Any], log: Any) -> None:
-    """Put it into the events that Airflow makes of the task's success.
+    """Add the extra to the events that Airflow creates for the task's success.
 
-    An alias gets the model as an asset: its address is the asset's. A model that cannot be one is said, and fails no
-    training.
+    An alias gets the model as an asset with the model's address. A model that cannot be an asset is logged, and does
+    not fail the training.
     """
     for outlet in outlets:
         if not isinstance(outlet, AssetAlias):
@@ -61,7 +62,7 @@ def publish(context: Any, outlets: Iterable[Any], extra: Mapping[str, Any], log:
 
 
 def revision_of(ti: Any) -> str | None:
-    """Return the commit that the DAG was read from; None if its bundle is no Git repository."""
+    """Return the commit of the DAG's version; None if its bundle is not a Git repository."""
     bundle = getattr(ti, "bundle_instance", None)
     version = str(getattr(bundle, "version", None) or "")
     return version if _REVISION.fullmatch(version) else None

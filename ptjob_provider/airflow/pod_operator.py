@@ -1,4 +1,4 @@
-"""KubernetesPodOperator's arguments, as far as a training job has the same: only the class has to be changed."""
+"""KubernetesPodOperator's arguments that apply to a training job: to migrate, change only the class."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALIASES = {
     "startup_timeout_seconds": "start_timeout",
     "schedule_timeout_seconds": "queue_timeout",
 }
-"""KubernetesPodOperator's name → ours, with the same meaning."""
+"""KubernetesPodOperator's name → our name with the same meaning."""
 
 _POD = "put it into `pod_template`, a pod in Kubernetes' words"
 _LOG = "rank 0's log is always in the task's log; other replicas' are read with `ptjob logs -i`"
@@ -53,19 +53,19 @@ INSTEAD = {
     **dict.fromkeys(("callbacks", "progress_callback"), "use Airflow's callbacks, such as `on_success_callback`"),
     "trigger_kwargs": "the trigger takes what the operator knows; leave it out",
 }
-"""KubernetesPodOperator's name → what a training job has instead."""
+"""KubernetesPodOperator's name → replacement for a training job."""
 
 
 class PodOperatorNames(BaseOperator):
-    """An operator that understands KubernetesPodOperator's names, also in `default_args` and `partial`.
+    """An operator that accepts KubernetesPodOperator's names, also in `default_args` and `partial`.
 
     Args:
         cmds: see ALIASES, as all others but the next two.
         secrets: `airflow.providers.cncf.kubernetes.secret.Secret` objects: variables, or files in a volume.
-        configmaps: names of config maps whose keys become the environment.
+        configmaps: names of config maps whose keys become environment variables.
 
     Raises:
-        InvalidSpec: an argument that means nothing for a training job; the text says what to use instead.
+        InvalidSpec: an argument does not apply to a training job; the message names its replacement.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class PodOperatorNames(BaseOperator):
         self._by_alias = {alias: given[alias] for alias in ALIASES if given[alias] is not None}
 
     def given(self, name: str, value: Any) -> Any:
-        """Return an argument's value, whichever of its names it was given by.
+        """Return an argument's value, given under either of its names.
 
         Raises:
-            InvalidSpec: it was given by two.
+            InvalidSpec: it was given under both.
         """
         found = {alias: each for alias, each in self._by_alias.items() if ALIASES[alias] == name}
         if value is not None:

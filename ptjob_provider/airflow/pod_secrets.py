@@ -1,4 +1,4 @@
-"""KubernetesPodOperator's `secrets` and `configmaps`, as fields of a training job. No secret's value is ever seen."""
+"""Converts KubernetesPodOperator's `secrets` and `configmaps` to fields of a training job, without reading a secret."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def with_secrets(job: TrainingJob, secrets: Sequence[Any], configmaps: Sequence[str]) -> TrainingJob:
-    """Return the job with these secrets and config maps beside its own.
+    """Return the job with these secrets and config maps added.
 
     Args:
-        job: what was asked for.
+        job: the requested job.
         secrets: `airflow.providers.cncf.kubernetes.secret.Secret` objects.
         configmaps: names.
 
     Raises:
-        InvalidSpec: one of them is no such object, or no name.
+        InvalidSpec: one of them is not such an object, or not a name.
     """
     for index, name in enumerate(configmaps):
         job = _with_source(job, f"configmaps[{index}]", {"config_map": name})
@@ -50,7 +50,7 @@ def _with_source(job: TrainingJob, field: str, source: dict[str, Any]) -> Traini
 
 
 def _with_volume(job: TrainingJob, field: str, secret: Any) -> TrainingJob:
-    """Mount the secret under a name that is the same for every try: the job would seem changed otherwise."""
+    """Mount the secret under a name that is equal in every try; a different one would count as a changed job."""
     digest = hashlib.sha256(f"{secret.secret}:{secret.deploy_target}".encode()).hexdigest()[:8]
     items = {"items": to_wire(list(secret.items))} if secret.items else {}
     volume = {"name": f"secret-{digest}", "secret": {"secretName": secret.secret, **items}}

@@ -1,6 +1,6 @@
-"""How a task reaches its jobs: the arguments that operator, sensor and trigger share, and what they lead to.
+"""Connection to the cluster: the arguments that operator, sensor and trigger share, and the back-end they lead to.
 
-Importing it loads no Kubernetes client, and where jobs run on this machine none is loaded later either.
+Importing this module loads no Kubernetes client; if jobs run on this machine, none is loaded later either.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ if TYPE_CHECKING:
 DEFAULT_CONN_ID = "kubernetes_default"
 
 FRESH = 30.0
-"""Seconds for which the triggers of a process take a connection and the settings as one of them has read them: a
-triggerer may start ten thousand at once, and each reading is a question to the process that also keeps its rows."""
+"""Seconds for which the triggers of a process share one reading of a connection and the settings.
+
+A triggerer may start ten thousand at once, and each reading is a request to the process that also manages its rows.
+"""
 
 
 class ConnectionMissing(PTJobError):
-    """A process does not know the connection that the task names; another try may find it."""
+    """The connection that the task names is unknown to this process; another try may find it."""
 
     retryable = True
 
     @classmethod
     def in_triggerer(cls, conn_id: str) -> Self:
-        """Build the error of a connection that only workers know."""
+        """Build the error for a connection that only workers know."""
         return cls(
             f"The connection {conn_id!r} is not known to the triggerer, which waits for deferred tasks: the job goes "
             "on and nobody watches it. Define the connection where workers and triggerers both see it - in Airflow's "
@@ -49,12 +51,12 @@ class ConnectionMissing(PTJobError):
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where jobs run.
+    """The place where jobs run.
 
     Attributes:
         backend: runs them.
-        namespace: of jobs that name none. None: `default`.
-        access: what leads here from another process of this installation.
+        namespace: default namespace of jobs. None: `default`.
+        access: the arguments to connect from another process of this installation.
         api_error_timeout: seconds for which requests about a job may be refused.
     """
 
@@ -66,13 +68,13 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Which connection leads to the cluster, and what of it the task overrides. It holds no secret and may travel.
+    """A connection's name and the task's overrides. It holds no secret and is serializable.
 
     Attributes:
-        kubernetes_conn_id: the connection. None: none, but what a pod or this machine's user has.
-        in_cluster: whether to use the service account of the pod that this runs in. None: the connection's word.
-        config_file: path of a kubeconfig. None: the connection's word.
-        cluster_context: of the kubeconfig. None: the connection's word, else the kubeconfig's current one.
+        kubernetes_conn_id: the connection. None: the default of the pod or of this machine's user.
+        in_cluster: whether to use the service account of the pod that this runs in. None: the connection's value.
+        config_file: path of a kubeconfig. None: the connection's value.
+        cluster_context: the kubeconfig's context. None: the connection's value, else the kubeconfig's current one.
     """
 
     kubernetes_conn_id: str | None = DEFAULT_CONN_ID
@@ -82,7 +84,7 @@ class Access:
 
     @classmethod
     def of(cls, task: object) -> Self:
-        """Read the arguments from an operator, a sensor or a trigger that keeps them under these names."""
+        """Read the arguments from an operator, sensor or trigger with attributes of these names."""
         return cls(**{each.name: getattr(task, each.name) for each in fields(cls)})
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,7 +96,7 @@ class Access:
 
         Raises:
             InvalidSpec: an option of `[ptjob]` or the connection is wrong.
-            AirflowNotFoundException: there is no such connection.
+            AirflowNotFoundException: the connection does not exist.
         """
         settings = Settings.load()
         if settings.local is not None:
@@ -102,20 +104,20 @@ class Access:
         return self._on_cluster(self._hook(), settings)
 
     async def async_place(self) -> Place:
-        """Return the same in a triggerer, without holding up its event loop; as it was at most FRESH seconds ago.
+        """Return where jobs run, from a triggerer's cache of at most FRESH seconds, without blocking the event loop.
 
         Raises:
             InvalidSpec: as in `place`.
-            ConnectionMissing: the triggerer does not know the connection, although its task did.
+            ConnectionMissing: the task had the connection, but the triggerer does not know it.
         """
         return await _known_places.get().get(self)
 
     async def look_up(self) -> Place:
-        """Return the same as it is now; raises as `async_place`."""
+        """Return where jobs run, without the cache; raises as `async_place`."""
         settings = Settings.load()
         if settings.local is not None:
             return self._on_this_machine(settings.local, settings)
-        hook = await asyncio.to_thread(self._hook)  # its import takes a second
+        hook = await asyncio.to_thread(self._hook)  # importing it takes a second
         await hook.read_connection(is_required=True)
         return self._on_cluster(hook, settings)
 
@@ -132,7 +134,7 @@ class Access:
         )
 
     def _on_cluster(self, hook: PyTorchJobHook, settings: Settings) -> Place:
-        """Tell the next process what this one knows: a default connection that is not there must not be there then."""
+        """Record the missing default connection, which the next process must then not use either."""
         return Place(
             backend=hook.cluster_backend(),
             namespace=hook.default_namespace(),
@@ -142,14 +144,14 @@ class Access:
 
 
 class _KnownPlaces:
-    """Where the triggers of one event loop find their jobs; those that come together ask once."""
+    """Cache of the places of one event loop's triggers; concurrent callers share one request."""
 
     def __init__(self) -> None:
         self._asking: defaultdict[Access, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._found: dict[Access, tuple[Place, float]] = {}
 
     async def get(self, access: Access) -> Place:
-        """Return the place, read anew if what is known is not fresh."""
+        """Return the place, read again if the cached one is not fresh."""
         async with self._asking[access]:
             place, read_at = self._found.get(access, (None, 0.0))
             if place is None or time.monotonic() - read_at > FRESH:
@@ -162,7 +164,7 @@ _known_places = OnePerLoop(_KnownPlaces)
 
 
 def local_backend(config: LocalConfig) -> Backend:
-    """Return this machine; the secrets that it may hand to jobs are masked in Airflow's logs from now on."""
+    """Return this machine's back-end; from now on Airflow's logs mask the secrets that it may pass to jobs."""
     from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - only where jobs run locally
 
     for table in config.secrets.values():

@@ -1,4 +1,4 @@
-"""`PyTorchJobSensor`: waits for a training job that somebody else submitted, and changes nothing of it."""
+"""`PyTorchJobSensor`: wait for a training job submitted elsewhere, without changing it."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ if TYPE_CHECKING:
     from ptjob_provider.core.snapshot import Snapshot
 
 _SEEN = "ptjob_seen"
-"""Key in the task's state store: which job this task waits for, told by its uid; it outlives tries and reschedules."""
+"""Key in the task's state store: uid of the job that this task waits for; it outlives tries and reschedules."""
 
 
 class PyTorchJobSensor(BaseSensorOperator):
-    """Waits until a job that somebody else submitted has Succeeded, and returns its result.
+    """Waits until a job submitted elsewhere succeeds, and returns its result.
 
-    The job is taken as it is: one that has already ended counts. The result is the one of `PyTorchJobOperator`, and the
-    job's owner and replicas. A job that failed, was deleted or was replaced by another of its name fails the task with
-    the diagnosis, without a retry; a job that does not exist yet is waited for. Nothing of the job is changed, whatever
-    happens to the task. On a cluster the outputs of another installation's job are those that its own task has noted on
-    it; no pod is started to look for them. Rank 0's log is in the task's log: when the job has ended, or while it runs
-    if deferrable.
+    The job's current state counts, even if it has already ended. The result is that of `PyTorchJobOperator` plus the
+    job's owner and replicas. The sensor waits for a job that does not exist yet. A job that failed, was deleted or was
+    replaced by another of the same name fails the task with the diagnosis and without a retry. The sensor never changes
+    the job, whatever happens to the task. On a cluster, the outputs of another installation's job are those that its
+    own task has recorded in the job's annotations; no pod is started to inspect them. Rank 0's log appears in the
+    task's log after the job's end, or while it runs if deferrable.
 
     Args:
         job_name: the job's full name, such as another task's XCom `job_name`.
         kind: `PyTorchJob`, `TrainJob` or `PyTorchTrainingJob`. None: the first of these that has a job of this name.
-        namespace: where it is. None: the connection's, else `default`.
-        kubernetes_conn_id: connection to the cluster; the local back-end looks at none.
-        in_cluster: over the connection: use the service account of the pod that Airflow's process runs in.
-        config_file: over the connection: path of a kubeconfig, on workers and triggerers.
-        cluster_context: over the connection: the kubeconfig's context.
-        deferrable: wait in the triggerer as soon as the job exists. Until then the sensor looks every `poke_interval`
+        namespace: the job's namespace. None: the connection's, else `default`.
+        kubernetes_conn_id: connection to the cluster; the local back-end ignores it.
+        in_cluster: overrides the connection: use the service account of the pod that Airflow's process runs in.
+        config_file: overrides the connection: path of a kubeconfig, on workers and triggerers.
+        cluster_context: overrides the connection: the kubeconfig's context.
+        deferrable: wait in the triggerer as soon as the job exists. Until then the sensor polls every `poke_interval`
             seconds (with `mode="reschedule"` without a worker slot). Default `[operators] default_deferrable`.
     """
 
@@ -96,7 +96,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         self.deferrable = deferrable
 
     def poke(self, context: Any) -> bool | PokeReturnValue:
-        """Look once: whether the job is there, is still the same, and has ended."""
+        """Check once whether the job exists, is still the same job, and has ended."""
         with airflow_errors(), failure_told(context, self.log) as told:
             place = self._place()
             job = asyncio.run(self._find_again(context, place))
@@ -116,7 +116,7 @@ class PyTorchJobSensor(BaseSensorOperator):
             return False
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Take the trigger's event, add the log lines that the trigger has not vouched for, and finish."""
+        """Take the trigger's event, add the log lines that the trigger has not confirmed, and finish."""
         with airflow_errors(), failure_told(context, self.log) as told:
             fired = JobEvent.from_dict(event)
             told.attempt = fired.submission.attempt
@@ -129,13 +129,13 @@ class PyTorchJobSensor(BaseSensorOperator):
             return result
 
     def _place(self) -> Place:
-        """Return where jobs run; the job is looked for in its namespace if the task names none."""
+        """Return where jobs run, with its default namespace for a task that names none."""
         place = Access.of(self).place()
         self.namespace = self.namespace or place.namespace or kinds.DEFAULT_NAMESPACE
         return place
 
     async def _find_again(self, context: Any, place: Place) -> Manifest | None:
-        """Return the job if it is there; one that was seen before is asked for until a refusal has passed."""
+        """Return the job if it exists; a job observed before is requested again until a refusal has passed."""
         if context["task_state_store"].get(_SEEN) is None:
             return await self._find(place.backend)
         return await self._errors(place).answer(lambda: self._find(place.backend), though_away=False)
@@ -150,7 +150,7 @@ class PyTorchJobSensor(BaseSensorOperator):
             return None
 
     def _check_same(self, context: Any, job: Manifest | None) -> None:
-        """Remember the job when it is seen first; from then on it is the only one that counts, until a clear."""
+        """Store the uid of the job observed first; no other job is accepted until the task is cleared."""
         ti = context["ti"]
         seen = context["task_state_store"].get(_SEEN) or {}
         is_history = 0 < seen.get("told_by", 0) <= tries_before_clear(context)
@@ -170,12 +170,12 @@ class PyTorchJobSensor(BaseSensorOperator):
             self.log.info("%s/%s is there, uid %s", self.namespace, self.job_name, uid)
 
     def _note(self, context: Any, uid: str, *, told_by: int = 0) -> None:
-        """Remember the job, and which try has told of its end: after a clear it is history then."""
+        """Store the job and the try that reported its end; after a clear, that job is history."""
         note = {"uid": uid, "clear_number": context["ti"].max_tries, "told_by": told_by}
         context["task_state_store"].set(_SEEN, note, retention=NEVER_EXPIRE)
 
     async def _read(self, place: Place, submission: Submission) -> Conclusion:
-        """Read the log and the story of a job that has ended."""
+        """Read the log and the pod history of a job that has ended."""
         sink = TaskLog(self.log)
         conclusion = await follow(
             place.backend,
@@ -189,10 +189,10 @@ class PyTorchJobSensor(BaseSensorOperator):
         return conclusion
 
     def _finish(self, place: Place, submission: Submission, conclusion: Conclusion) -> dict[str, Any]:
-        """Return the result of a job that succeeded, with its outputs if it is still there to be asked for them.
+        """Return the result of a job that succeeded, with its outputs if the job still exists.
 
         Raises:
-            SensedFailure: it did not, or a declared output is not there; looking again would see the same.
+            SensedFailure: the job failed, or a declared output is missing; a retry would observe the same.
         """
         try:
             raise_for(submission.ref, conclusion)
@@ -212,9 +212,9 @@ class PyTorchJobSensor(BaseSensorOperator):
         return result
 
     async def _see(self, place: Place, ref: JobRef) -> Snapshot:
-        """Return the job with its outputs: as its own task has found them, else as they are where they are.
+        """Return the job with its outputs: as recorded by its own task, else as they are now.
 
-        On a cluster looking starts a pod, which nobody may do for somebody else's job.
+        On a cluster, inspecting outputs starts a pod, which the sensor must not do for a job that it does not own.
         """
         seen = await look(place.backend, ref.namespace, ref.name, inspect=False)
         if seen.report is None and (Settings.load().local is not None or self._is_ours(seen)):
@@ -235,7 +235,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self._time_left(context))
 
     def _time_left(self, context: Any) -> timedelta:
-        """Return what is left of `timeout`, and of `execution_timeout` if that is less."""
+        """Return what is left of `timeout` or of `execution_timeout`, whichever is less."""
         ti, now = context["ti"], datetime.now(UTC)
         began: datetime = (ti.get_first_reschedule_date(context) if self.reschedule else None) or ti.start_date
         left = [began + timedelta(seconds=self.timeout) - now]

@@ -1,4 +1,4 @@
-"""What becomes of a job when its task ends before it: two tables."""
+"""Decides what happens to a job when its task ends first: two tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ptjob_provider.core.orphans import WAITING_STATES
 
 
 class Fate(StrEnum):
-    """What becomes of the job of a task that does not wait for it any more."""
+    """The action on a job whose task no longer waits for it."""
 
     KEEP = "keep"
     DELETE = "delete"
@@ -17,9 +17,12 @@ class Fate(StrEnum):
 def fate_in_worker(state: str | None, *, may_retry: bool) -> Fate:
     """Decide for a worker that was told to stop.
 
-    Not running any more (a person marked or cleared the task): delete. Still running (a drained worker): kept for the
-    next try to adopt, deleted if there is none. Waiting for that try already (the worker's heartbeats had been lost):
-    keep. No answer from Airflow: keep.
+    | state in Airflow | action |
+    |---|---|
+    | not running (a person marked or cleared the task) | delete |
+    | running (a drained worker) | keep for the next try to adopt; delete if there is none |
+    | waiting for the next try (lost heartbeats) | keep |
+    | no response | keep |
     """
     if state == "running":
         return Fate.KEEP if may_retry else Fate.DELETE
@@ -29,8 +32,8 @@ def fate_in_worker(state: str | None, *, may_retry: bool) -> Fate:
 def fate_in_trigger(state: str | None) -> Fate:
     """Decide for a trigger that was told that its task is over.
 
-    A triggerer that was frozen and replaced is told so although the task is still deferred (apache/airflow#73454), or
-    is about to be resumed, or waits for its next try or is in it, which adopts the job; or ends it, if a person has
-    cleared the task. No answer from Airflow: keep.
+    A triggerer that was frozen and replaced gets this call although the task is still deferred (apache/airflow#73454),
+    is about to be resumed, or waits for or runs its next try. That try adopts the job, or ends it if a person has
+    cleared the task. No response from Airflow: keep.
     """
     return Fate.KEEP if state is None or state in WAITING_STATES else Fate.DELETE

@@ -1,4 +1,4 @@
-"""What outlives tries, workers and clears of one task instance, in Airflow's `task_state_store`."""
+"""Stores the state of one task instance that outlives tries, workers and clears, in Airflow's `task_state_store`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RESULT_KEY = "ptjob_result"
 
 
 class TaskStateAttemptStore:
-    """An `AttemptStore` of one task instance; its tries and its clears share it."""
+    """An `AttemptStore` of one task instance, shared by its tries and clears."""
 
     def __init__(self, context: Mapping[str, Any]) -> None:
         self._store = context["task_state_store"]
@@ -29,7 +29,7 @@ class TaskStateAttemptStore:
         return AttemptRecord.from_dict(found) if found else None
 
     def save(self, record: AttemptRecord) -> None:
-        """Keep the record as long as the task instance."""
+        """Store the record for as long as the task instance exists."""
         self._store.set(_KEY, record.to_dict(), retention=NEVER_EXPIRE)
 
     def load_result(self) -> dict[str, Any] | None:
@@ -39,19 +39,19 @@ class TaskStateAttemptStore:
         return None if is_history or found.get("of") != self._mark(record) else found["result"]
 
     def save_result(self, result: Mapping[str, Any]) -> None:
-        """Keep the result of a job that is about to be deleted: a try that follows must not train again for it."""
+        """Store the result of a job that is about to be deleted, so that a later try does not train again for it."""
         kept = {"of": self._mark(self.load()), "result": dict(result)}
         self._store.set(_RESULT_KEY, kept, retention=NEVER_EXPIRE)
 
     def _mark(self, record: AttemptRecord | None) -> dict[str, Any]:
-        """Return what tells a result from that of an attempt before a clear."""
+        """Return what distinguishes a result from that of an attempt before a clear."""
         return {"clear_number": self._max_tries, "attempt": record.attempt if record else None}
 
 
 def tries_before_clear(context: Mapping[str, Any]) -> int:
-    """Return how many tries the task had had when it was cleared last; 0 if it never was.
+    """Return how many tries the task had had at its last clear; 0 if it was never cleared.
 
-    Airflow sets `max_tries` to `try_number + retries` when somebody clears a task, with the DAG's `retries` of that
-    moment, and leaves it as it is otherwise.
+    A clear sets `max_tries` to `try_number + retries`, with the DAG's `retries` of that moment; nothing else changes
+    it.
     """
     return int(context["ti"].max_tries - (context["task"].retries or 0))

@@ -1,4 +1,4 @@
-"""What a store's exceptions mean, in words for the one who has to mend it."""
+"""Translates a store's exceptions to messages for the person who has to fix it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from ptjob_provider.airflow.stores import Source
 
 _LONGEST = 300
-"""Characters of a store's own words; some answer with a whole page."""
+"""Maximum characters of a store's own message; some return a whole page."""
 
 
 _SERVERS_OWN = {errno.EIO, errno.EREMOTEIO, errno.EBUSY}
-"""What 500, 503 and their like have become, and a disk that cannot be read."""
+"""Errors that stand for 500, 503 and similar responses, and for a disk that cannot be read."""
 
 
 class _Meaning(NamedTuple):
-    """What exceptions of these names, or of classes below them, have in common."""
+    """Common meaning of exceptions with these names, and of their subclasses."""
 
     names: frozenset[str]
     kind: str
@@ -53,11 +53,11 @@ _MEANINGS = (
         "it cannot be reached",
     ),
 )
-"""Told by name, because the clients of stores are not loaded here; the first that fits counts."""
+"""Matched by name, because the clients of stores are not loaded here; the first match counts."""
 
 
 def trouble_of(error: Exception, source: Source) -> SourceTrouble:
-    """Say what a failed look means; the kind stays the same while the cause does."""
+    """Return what a failed listing means; the kind is stable while the cause is."""
     kind, text = _kind_and_text(error)
     if kind == "client" and source.scheme.startswith("s3"):
         text = f"{text}; pip install 'ptjob-provider[s3]'"

@@ -1,6 +1,6 @@
-"""Listing a source of data: a directory, or whatever fsspec speaks. Every call here blocks and runs in a thread.
+"""Lists a source of data: a directory, or any store that fsspec supports. Every call blocks and runs in a thread.
 
-Importing it loads neither fsspec nor a client: a DAG file that watches a bucket is parsed all day.
+Importing this module loads neither fsspec nor a client, because a DAG file that watches a bucket is parsed all day.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 LOCAL = ("", "file", "local")
-"""Schemes of directories that this machine mounts."""
+"""Schemes of directories that are mounted on this machine."""
 
 S3 = ("s3", "s3a")
 
 MOST_ENTRIES, DEEPEST, LONGEST = 100_000, 32, 60.0
-"""Files and folders, levels and seconds that one folder right below a directory's source may have; links are followed,
-and may lead to the same folder again and again."""
+"""Limits on the entries, levels and seconds of one folder directly below a directory source.
+
+Links are followed, and may lead to the same folder again and again.
+"""
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 10, 30
 """Seconds for one request to S3."""
@@ -47,23 +49,23 @@ _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified")
 
 
 _ODD_LINKS = {errno.ELOOP, errno.ENAMETOOLONG}
-"""Errors of one entry, from links that lead nowhere; any other error concerns the whole source."""
+"""Errors of one entry, from dangling or circular links; any other error concerns the whole source."""
 
 _now = time.monotonic
 
 
 class CutOffListing(Exception):
-    """A store's answer is not the whole listing."""
+    """The response of a store is not the whole listing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where data arrives.
+    """Source of data.
 
     Attributes:
-        address: a path or a URL; `s3://connection@bucket/path` names a connection too.
-        conn_id: Airflow's connection to the store. None: none, but what the store's client finds by itself.
-        storage_options: what the store's client takes besides; they hold no secret.
+        address: a path or a URL; `s3://connection@bucket/path` names a connection, too.
+        conn_id: Airflow's connection to the store. None: the store's client uses its defaults.
+        storage_options: further options of the store's client; they hold no secret.
     """
 
     address: str
@@ -72,17 +74,17 @@ class Source:
 
     @property
     def scheme(self) -> str:
-        """What comes before `://`, if anything does."""
+        """The part before `://`; empty if there is none."""
         return urlsplit(self.address).scheme
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a directory of this machine."""
+        """Return whether the source is a directory of this machine."""
         return self.scheme in LOCAL
 
     @property
     def url(self) -> str:
-        """The address without a connection in it, as events have it."""
+        """The address without a connection, as events have it."""
         if self.is_local:
             return f"file://{self.path}"
         parts = urlsplit(self.address)
@@ -90,8 +92,8 @@ class Source:
 
     @property
     def path(self) -> str:
-        """The directory, absolute."""
-        return os.path.abspath(self.address.removeprefix(f"{self.scheme}://"))  # noqa: PTH100 - as text, links and all
+        """The directory's absolute path."""
+        return os.path.abspath(self.address.removeprefix(f"{self.scheme}://"))  # noqa: PTH100 - keeps links
 
     @property
     def connection(self) -> str | None:
@@ -100,7 +102,7 @@ class Source:
 
 
 class Store:
-    """One source as one watcher lists it; its client stays between two listings and is made anew after a failure."""
+    """One watcher's access to one source; the client is reused between listings and replaced after a failure."""
 
     def __init__(self, source: Source, rules: BatchRules) -> None:
         self._source = source
@@ -108,12 +110,12 @@ class Store:
         self._files: Any = None
 
     def look(self) -> Listing:
-        """List everything and group it into batches; raises whatever the store raises."""
+        """List everything and group it into batches; raises what the store raises."""
         began = time.monotonic()
         return group(self._everything(), self._rules, began=began)
 
     def drop_client(self) -> None:
-        """Make a new client at the next look, with the connection as it is then."""
+        """Create a new client for the next listing, with the connection as it is then."""
         self._files = None
 
     def _everything(self) -> Iterable[StoredFile]:
@@ -125,7 +127,7 @@ class Store:
 
 
 class _BeyondBudget(Exception):
-    """A folder has more in it than is looked at."""
+    """A folder has more entries than the limits allow."""
 
 
 class _Budget:
@@ -139,7 +141,7 @@ class _Budget:
         """Count one entry.
 
         Raises:
-            _BeyondBudget: it is one too many.
+            _BeyondBudget: the limit is exceeded.
         """
         self._entries += 1
         links = "does a link lead to a folder that it is in, or several to the same one?"
@@ -152,7 +154,7 @@ class _Budget:
 
 
 def _below(source: str) -> Iterator[StoredFile]:
-    """Yield what is in a directory, through links; what vanishes meanwhile is left out."""
+    """Yield the files of a directory, following links; files that vanish meanwhile are left out."""
     for entry in _entries(source):
         try:
             yield from _at(entry, entry.name, _Budget(), 0)
@@ -189,7 +191,7 @@ def _local_file(path: str, stat: os.stat_result) -> StoredFile:
 
 
 def _instant(seconds: float) -> str:
-    """Return RFC 3339; an empty text for a time that no calendar has: writers choose it."""
+    """Return RFC 3339; an empty text for a time outside the calendar, because writers can set any."""
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):
@@ -203,9 +205,9 @@ def _stored(files: Any, url: str) -> Iterator[StoredFile]:
 
 
 def _in_bucket(files: Any, url: str) -> Iterator[StoredFile]:
-    """Yield the objects below an address of S3: one request for each thousand, and each page is checked.
+    """Yield the objects below an S3 address with one request per thousand, and check each page.
 
-    Not by `find`, which also makes up folders, in a time that grows with the square of their number.
+    `find` is not used, because it also creates folders, in a time that grows with the square of their number.
     """
     parts = urlsplit(url)
     prefix = f"{parts.path.strip('/')}/".removeprefix("/")
@@ -226,7 +228,7 @@ def _in_bucket(files: Any, url: str) -> Iterator[StoredFile]:
 
 
 def _check_page(page: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> None:
-    """Pass if the page is as long as it says, and says where the next one begins if there is one."""
+    """Raise if the page has fewer keys than it declares, or no continuation token although more follow."""
     said = page.get("KeyCount", len(objects))
     if said != len(objects):
         raise CutOffListing(f"a page says that it has {said} keys, and has {len(objects)}")
@@ -235,7 +237,7 @@ def _check_page(page: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -
 
 
 def _found(files: Any, url: str) -> Iterator[StoredFile]:
-    root = files._strip_protocol(url)  # noqa: SLF001 - fsspec's own way to a store's paths
+    root = files._strip_protocol(url)  # noqa: SLF001 - fsspec's own method for a store's paths
     prefix = f"{root}/"
     files.invalidate_cache(root)
     for name, info in files.find(root, detail=True, withdirs=True).items():
@@ -258,9 +260,9 @@ def _modified(info: Mapping[str, Any]) -> str:
 
 
 def file_system(source: Source) -> Any:
-    """Return fsspec's file system for a source, with Airflow's connection in it.
+    """Return fsspec's file system for a source, with Airflow's connection.
 
-    A scheme that a provider has registered with Airflow is that provider's; S3 works without one.
+    A scheme that a provider has registered with Airflow uses that provider; S3 also works without one.
     """
     options = dict(source.storage_options)
     if source.connection is not None:
@@ -274,7 +276,7 @@ def file_system(source: Source) -> Any:
 
 
 def _s3(options: dict[str, Any]) -> Any:
-    """Return S3 with times that end and one attempt for each request: the watcher itself tries again, and counts."""
+    """Return S3 with timeouts and one attempt per request: the watcher itself retries, and counts."""
     bounds = {"connect_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT, "retries": {"total_max_attempts": 1}}
     options["config_kwargs"] = {**bounds, **options.get("config_kwargs", {})}
     files = import_module("fsspec").filesystem("s3", skip_instance_cache=True, use_listings_cache=False, **options)
@@ -283,7 +285,7 @@ def _s3(options: dict[str, Any]) -> Any:
 
 
 def _s3_options(conn_id: str) -> dict[str, Any]:
-    """Read a connection as the amazon provider's: access key and secret as login and password, the rest in extra."""
+    """Read a connection like the amazon provider: access key and secret as login and password, the rest in extra."""
     connection = import_module("airflow.sdk").BaseHook.get_connection(conn_id)
     extra = connection.extra_dejson
     unknown = sorted(set(extra) & {"role_arn", "profile_name", "assume_role_method", "session_kwargs"})

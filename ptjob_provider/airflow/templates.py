@@ -1,4 +1,4 @@
-"""How templates are rendered: in files beside the DAG, and inside the objects of a Kubernetes client."""
+"""Rendering of templates: in files next to the DAG, and inside the objects of a Kubernetes client."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from airflow.sdk import BaseOperator
 from ptjob_provider.core.wire import is_model, to_wire
 
 FILES = ("manifest", "pod_template")
-"""The fields that may be the path of a file; no other text is ever taken for one."""
+"""Fields that may be the path of a file; no other text is treated as a path."""
 
 
 class ObjectTemplates(BaseOperator):
-    """An operator whose fields hold Kubernetes objects: in YAML files, as maps, or made by a client."""
+    """An operator whose fields hold Kubernetes objects: in YAML files, as maps, or as a client's objects."""
 
     def resolve_template_files(self) -> None:
-        """Read the files that fields name beside the DAG; a path from the root is a worker's."""
+        """Read the files that fields name, relative to the DAG; an absolute path is a worker's."""
         for name in FILES:
             content = getattr(self, name)
             if _is_path(content) and not Path(content).is_absolute():
                 setattr(self, name, self._read_file(content))
 
     def render_template(self, content: Any, *args: Any, **kwargs: Any) -> Any:
-        """Render a field; a client's object becomes the map that it is on the wire, a file's path its content.
+        """Render a field; convert a client's object to its wire format, and replace a file's path by its content.
 
-        In a mapped task, and in `dag.test()`, no path has been followed before.
+        In a mapped task, and in `dag.test()`, `resolve_template_files` has not run before.
         """
         if is_model(content):
             content = to_wire(content)

@@ -1,7 +1,7 @@
-"""Blocking calls beside an event loop, in threads that nobody waits for when the process ends.
+"""Runs blocking calls next to an event loop, in daemon threads that do not delay the process's exit.
 
-The threads of `asyncio.to_thread` are joined when the loop is closed and once more at the interpreter's exit: one that
-hangs in a network file system would keep a triggerer from stopping.
+The threads of `asyncio.to_thread` are joined when the loop is closed and once more at the interpreter's exit: a thread
+that hangs in a network file system would keep a triggerer from stopping.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AT_ONCE = 4
-"""Calls of one event loop that compute at the same time: each thread that does takes its turns from the loop."""
+"""Calls of one event loop that compute at the same time: each running thread takes time from the loop."""
 
 LONGEST_TURN = 10.0
-"""Seconds after which a call does not hold up others any more: it hangs or waits, and computes nothing."""
+"""Seconds after which a call no longer blocks others: it hangs or waits, and does not compute."""
 
 
 class AllStuck(Exception):
-    """As many calls as are allowed have not returned."""
+    """The maximum number of calls has not returned."""
 
 
 class _Turns:
-    """Lets a few pass at the same time, and forgets those that take long."""
+    """Limits the number of concurrent calls, and stops counting those that take long."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(AT_ONCE)
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Have a turn; another may have it before we are done, if we take too long."""
+        """Hold a slot; another call may get it before this one ends, if this one takes too long."""
         await self._free.acquire()
         end = asyncio.get_running_loop().call_later(LONGEST_TURN, self._free.release)
         try:
@@ -56,8 +56,8 @@ class Threads:
     """Runs one kind of call, each in a daemon thread of its own.
 
     Args:
-        name: of the threads.
-        most: how many may be under way, those included that were given up.
+        name: the threads' name.
+        most: maximum number of calls in progress, including those that were given up.
     """
 
     def __init__(self, name: str, *, most: int = 2) -> None:
@@ -69,8 +69,8 @@ class Threads:
         """Return what the function returns, or raise what it raises.
 
         Raises:
-            TimeoutError: it has not returned within these seconds; its thread is left to itself.
-            AllStuck: too many have not returned; nothing was started.
+            TimeoutError: it has not returned within these seconds; its thread continues.
+            AllStuck: too many calls have not returned; the function was not started.
         """
         if self._under_way >= self._most:
             raise AllStuck(f"{self._under_way} earlier calls have not returned")
@@ -83,9 +83,9 @@ class Threads:
     def _work(self, function: Callable[[], T], answer: asyncio.Future[T]) -> None:
         try:
             settle = partial(answer.set_result, function())
-        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+        except Exception as error:  # noqa: BLE001 - raised in the waiting task
             settle = partial(answer.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits any more
             answer.get_loop().call_soon_threadsafe(self._deliver, answer, settle)
 
     def _deliver(self, answer: asyncio.Future[T], settle: Callable[[], None]) -> None:

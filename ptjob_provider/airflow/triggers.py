@@ -1,4 +1,4 @@
-"""`PyTorchJobTrigger`: follows a job without a worker slot. Its one event is the job's conclusion."""
+"""`PyTorchJobTrigger`: follow a job without a worker slot, and fire one event with its outcome."""
 
 from __future__ import annotations
 
@@ -30,30 +30,33 @@ if TYPE_CHECKING:
     from ptjob_provider.core.conclusion import Conclusion
 
 SHORTEST = 7.0
-"""Seconds after which a trigger fires at the earliest if it has begun within as many after its deferral. Airflow's
-supervisor sees a worker's end up to 5 s late, and a task that is queued again by then is marked failed: "finished with
-state success, but the task instance's state attribute is queued" (seen on 3.3.2 with a job of 5 s). They count from the
-trigger's begin: the worker has more to do after it has deferred, and how long that takes nobody says."""
+"""Minimum seconds before a trigger fires, if it began within as many seconds after its deferral.
+
+Airflow's supervisor observes a worker's end up to 5 s late, and marks a task that is queued again by then as failed:
+"finished with state success, but the task instance's state attribute is queued" (observed on 3.3.2 with a job of 5 s).
+The seconds count from the start of the trigger, because the worker still has work to do after the deferral for an
+unknown time.
+"""
 
 _ARRIVAL = 5.0
-"""Seconds that an event waits for the log to leave the process before it, though nothing of it leaves."""
+"""Maximum seconds that an event waits for pending log lines to leave the process while none of them does."""
 
 
 class PyTorchJobTrigger(BaseTrigger):
-    """Waits for one job, with rank 0's lines in the task's log, and fires one `JobEvent`.
+    """Waits for one job, writes rank 0's lines to the task's log, and fires one `JobEvent`.
 
     Args:
         submission: `Submission.to_dict()`.
-        kubernetes_conn_id: the connection; its content never travels. None: the task had none.
-        in_cluster: see `reaching.Access`, as the next two.
+        kubernetes_conn_id: the connection's name; its content is never serialized. None: the task had none.
+        in_cluster: see `reaching.Access`, also for the next two.
         config_file: path of a kubeconfig on the triggerer.
-        cluster_context: of the kubeconfig.
-        deadline: RFC 3339; the job is deleted then. None: no deadline.
+        cluster_context: the kubeconfig's context.
+        deadline: RFC 3339; the job is deleted at this time. None: no deadline.
         limits: fields of `diagnosis.Limits`.
         keep_running_pods: leave replicas running after the job's end.
-        hands_off: the job is somebody else's: watch it and change nothing.
-        deferred_at: RFC 3339; when the task was deferred. None: an earlier life is always asked for first.
-        _of_newer: what only a newer version knows, which has deferred the task; it is passed over.
+        hands_off: the job has another owner: watch it and change nothing.
+        deferred_at: RFC 3339; time of the deferral. None: always look for the log cursor of an earlier trigger.
+        _of_newer: arguments of a newer version that deferred the task; ignored.
     """
 
     def __init__(
@@ -114,7 +117,7 @@ class PyTorchJobTrigger(BaseTrigger):
         yield TriggerEvent(self._with_place(event).to_dict())  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
-        """Delete the job, if Airflow says that its task does not wait for it any more."""
+        """Delete the job, if Airflow reports that its task no longer waits for it."""
         if self._fired or self.hands_off:
             return
         self._is_over = True
@@ -122,7 +125,7 @@ class PyTorchJobTrigger(BaseTrigger):
         ref = JobRef.from_dict(self.submission["ref"])
         if fate_in_trigger(state) is Fate.KEEP:
             if self._place is not None:
-                self._place.sink.close()  # another triggerer may have the job, and tells the same lines
+                self._place.sink.close()  # another triggerer may follow the job and write the same lines
             self.log.info("%s is kept: its task is %s", ref, state or "not known to Airflow's API at the moment")
             return
         ours, whose = await instance.read_in_trigger(), Submission.from_dict(self.submission).instance
@@ -135,7 +138,7 @@ class PyTorchJobTrigger(BaseTrigger):
             self.log.info("%s was deleted: its task is %s", ref, state)
 
     async def cleanup(self) -> None:
-        """Keep the place in the log; the job is left alone, for this also runs when a triggerer stops."""
+        """Save the log cursor, and keep the job: this also runs when a triggerer stops."""
         if self._place is not None and not self._fired:
             await self._place.leave(to_another=self._is_over)
 
@@ -168,7 +171,7 @@ class PyTorchJobTrigger(BaseTrigger):
             await asyncio.sleep(earliest - asyncio.get_running_loop().time())
 
     def _age(self) -> float:
-        """Return the seconds since the deferral; endless if nobody told it."""
+        """Return the seconds since the deferral; infinite if its time is unknown."""
         if self.deferred_at is None:
             return math.inf
         return (datetime.now(UTC) - datetime.fromisoformat(self.deferred_at)).total_seconds()

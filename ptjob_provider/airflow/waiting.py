@@ -1,8 +1,8 @@
-"""Waiting in a worker, so that the task can be told to stop at any moment; what that means for its job is `stopping`'s.
+"""Runs coroutines in a worker so that the task can be told to stop at any moment; `stopping` decides about its job.
 
-Airflow calls `on_kill` inside a signal handler, on top of whatever runs: it may only wake the loop that is there. The
-same call serves a user's kill, a drained worker and lost heartbeats; nothing raises by itself afterwards, and a task
-that simply went on would end in success.
+Airflow calls `on_kill` inside a signal handler, on top of any code: it may only wake the running loop. The same call
+serves a user's kill, a drained worker and lost heartbeats. Nothing raises afterwards, so a task that simply continued
+would end in success.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 
 class ToldToStop(Exception):
-    """The task was told to stop while it waited; the job is as it was."""
+    """The task was told to stop while it waited; the job is unchanged."""
 
 
 class Waiting:
-    """One task's way of running coroutines: each until it is done, or until `wake`."""
+    """Runs one task's coroutines: each until it is done, or until `wake`."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -42,10 +42,10 @@ class Waiting:
 
         Args:
             coroutine: what to wait for.
-            grace: seconds that it may go on after the task was told to stop; then it is cancelled.
+            grace: seconds for it to complete after the task was told to stop; then it is cancelled.
 
         Raises:
-            ToldToStop: and the coroutine has ended or was cancelled; it never began if the task had been told before.
+            ToldToStop: the coroutine has completed or was cancelled; it never started if `wake` was called before.
         """
         if self._is_told:
             coroutine.close()
@@ -54,7 +54,7 @@ class Waiting:
 
     async def _run(self, coroutine: Coroutine[Any, Any, T], grace: float) -> T:
         self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
-        if self._is_told:  # between the look at it and this loop
+        if self._is_told:  # `wake` was called before this loop existed
             self._told.set()
         told = asyncio.create_task(self._told.wait())
         main = asyncio.create_task(coroutine)
@@ -73,7 +73,7 @@ class Waiting:
 
 @contextlib.contextmanager
 def alarm_put_off(seconds: float) -> Iterator[None]:
-    """Give our own deadline the time to delete the job before Airflow's `execution_timeout` raises.
+    """Delay Airflow's `execution_timeout`, so that our own deadline can delete the job first.
 
     Airflow's alarm raises wherever Python is at that moment; asyncio logs and swallows what is raised in a callback.
     """

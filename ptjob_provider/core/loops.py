@@ -1,4 +1,4 @@
-"""One value for each event loop, for tasks that cannot be handed one: Airflow makes triggers from JSON."""
+"""One value per event loop, for tasks that share it: Airflow builds triggers from JSON, so nothing can be passed in."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class OnePerLoop(Generic[T]):
-    """One value for each event loop: made when it is first asked for, gone with the loop.
+    """One value per event loop: created on first use, dropped with the loop.
 
     Args:
-        make: makes the value, inside the loop.
+        make: creates the value, inside the loop.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -24,7 +24,7 @@ class OnePerLoop(Generic[T]):
         self._values: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
 
     def get(self) -> T:
-        """Return the running loop's."""
+        """Return the running loop's value."""
         loop = asyncio.get_running_loop()
         if loop not in self._values:
             self._values[loop] = self._make()

@@ -1,8 +1,8 @@
-"""Rank 0's lines on their way into the task's log, and how far they have come for whoever goes on after them.
+"""Writes rank 0's lines to the task's log, and stores the log cursor for the next process.
 
-`sink` takes lines, `records` shares what Airflow's logger can take among all jobs of an event loop, `channel` sees
-whether records have left the process; `place` and `keeping` let a trigger go on in another process, `pulse` finds out
-that it may have; `rest` adds what no trigger has told.
+`sink` takes lines, `records` shares the capacity of Airflow's logger among all jobs of an event loop, `channel` checks
+whether records have left the process. `place` and `keeping` let a trigger resume in another process, `pulse` detects
+that this may have happened, and `rest` adds the lines that no trigger has written.
 """
 
 from ptjob_provider.airflow.tasklog.place import PlaceInLog

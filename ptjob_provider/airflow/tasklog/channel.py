@@ -1,7 +1,7 @@
-"""The way of log records out of this process: whether it has room, and whether all that was written has arrived.
+"""Watches the sockets that carry log records out of this process: whether they have room, and whether they are empty.
 
-Airflow's processes hand their records to a supervisor through sockets. A triggerer's reads 4 KB between two looks at
-its database (3.3.2), and a write to a full socket stops the event loop of all triggers until then.
+Airflow's processes send their records to a supervisor through sockets. A triggerer's supervisor reads 4 KB between two
+database queries (3.3.2), and a write to a full socket blocks the event loop of all triggers until then.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 STUCK = 30.0
-"""Seconds after which a socket that nobody reads holds nobody up any more."""
+"""Seconds after which a socket without a reader no longer blocks writers."""
 
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Way:
-    """A socket: its descriptor, which may be somebody else's one day, its inode, which is not, and what it holds."""
+    """A socket: its descriptor, which may be reused, its inode, which is not, and its buffer size."""
 
     descriptor: int
     inode: int
     size: int
 
     def unsent(self) -> int:
-        """Return the bytes that nobody has read yet, as the kernel counts them against `size`."""
+        """Return the unread bytes, counted by the kernel against `size`."""
         held = array.array("i", [0])
         with contextlib.suppress(OSError):
             if os.fstat(self.descriptor).st_ino == self.inode:
@@ -46,10 +46,10 @@ class _Way:
 
 
 class Channel:
-    """The sockets between this process and its supervisor, as they are when this is made.
+    """The sockets between this process and its supervisor at creation time.
 
     Args:
-        clock: seconds that only grow.
+        clock: monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,15 +58,15 @@ class Channel:
         self._full_since: dict[_Way, tuple[int, float]] = {}
 
     def has_room(self) -> bool:
-        """Whether a record can be written without waiting for whoever reads: each socket is at most half full."""
+        """Return whether a record can be written without blocking: each socket is at most half full."""
         return all(self._is_open(way) for way in self._ways)
 
     def is_empty(self) -> bool:
-        """Whether everything that was written has been read."""
+        """Return whether everything written has been read."""
         return not self.unsent()
 
     def unsent(self) -> int:
-        """Return how much that was written has not been read yet, as the kernel counts it."""
+        """Return how much of what was written is unread, as the kernel counts it."""
         return sum(way.unsent() for way in self._ways)
 
     def _is_open(self, way: _Way) -> bool:
@@ -82,14 +82,14 @@ class Channel:
 
 
 def _to_supervisor() -> Iterator[_Way]:
-    """Yield the sockets that this process's parent made; all local ones if it made none, as behind `sudo`."""
+    """Yield the sockets that this process's parent created; all local ones if it created none, as under `sudo`."""
     found = list(_local_sockets())
     made_by_parent = [way for maker, way in found if maker == os.getppid()]
     yield from made_by_parent or (way for _, way in found)
 
 
 def _local_sockets() -> Iterator[tuple[int, _Way]]:
-    """Yield each connected AF_UNIX stream socket of this process, with the process that made it."""
+    """Yield each connected AF_UNIX stream socket of this process, with the process that created it."""
     for entry in Path("/proc/self/fd").iterdir():
         descriptor = int(entry.name)
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Keeps how far the logs of an event loop have come, in an XCom of each task: few writes at once, none without need.
+"""Stores the log cursors of an event loop in an XCom of each task: few concurrent writes, and none without need.
 
-Each write is a request to the process that also keeps the triggerer's rows and reads all logs; ten thousand jobs that
-only wait have no place in a log, and cost none.
+Each write is a request to the process that also manages the triggerer's rows and reads all logs. Ten thousand jobs that
+only wait have no log cursor, and cost no write.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     from ptjob_provider.core.logs import LogCursor
 
 CURSOR_KEY = "ptjob_log_cursor"
-"""The XCom that holds the place of the last line in the task's log, for a trigger that goes on in another process."""
+"""XCom of the log cursor, for a trigger that resumes in another process."""
 
 KEEP_INTERVAL = 30.0
-"""Seconds between two writes of one task's XCom, at least."""
+"""Minimum seconds between two writes of one task's XCom."""
 
 PAUSE = 1.0
-"""Seconds between two looks at whose turn it is."""
+"""Seconds between two checks for due writes."""
 
 AT_ONCE = 4
-"""Questions and writes that may be under way; Airflow answers them one after the other, its own ones in between."""
+"""Maximum requests in progress; Airflow responds to them one by one, between its own."""
 
 SPACING = 0.05
 """Seconds between two regular writes."""
 
 FIRED = 5.0
-"""Seconds after which an event has surely gone to Airflow, which fetches them every second."""
+"""Seconds after which an event has certainly gone to Airflow, which fetches events every second."""
 
 LAST_PATIENCE = 5.0
-"""Seconds that a triggerer's end waits until the last cursors have left it; Airflow ends it by force after ten."""
+"""Seconds that a triggerer's shutdown waits for the last cursors to be sent; Airflow kills it after ten."""
 
 
 class Place(Protocol):
-    """Where one task's log is; told by whoever writes that log."""
+    """One task's log cursor, provided by the log's writer."""
 
     @property
     def task_instance(self) -> Any:
@@ -59,24 +59,23 @@ class Place(Protocol):
 
     @property
     def cursor(self) -> LogCursor | None:
-        """The last line that the logger has got."""
+        """The last line that the logger has received."""
 
     @property
     def tellers(self) -> dict[str, Any]:
-        """Who has told of it, from where on."""
+        """The processes that have written the log, and the line at which each began."""
 
 
 class Keeper:
-    """Writes the places of an event loop's logs, each at most every KEEP_INTERVAL and only if it has moved.
+    """Writes the log cursors of an event loop, each at most every KEEP_INTERVAL and only if it has moved.
 
     Args:
-        ceiling: says when records have left the process: a place vouches for its line, which whoever goes on after it
-            must find in the log.
-        pulse: says when another may have kept a later place meanwhile.
-        clock: seconds that only grow.
+        ceiling: reports when records have left the process: a cursor promises that its line is in the log.
+        pulse: reports when another process may have stored a later cursor meanwhile.
+        clock: monotonic seconds.
 
     Attributes:
-        name: of this process, and of no other.
+        name: unique name of this process.
     """
 
     def __init__(
@@ -94,35 +93,35 @@ class Keeper:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, place: Place) -> None:
-        """Keep this place from now on; as it is now, it is kept already."""
+        """Store this cursor from now on; its current value counts as stored."""
         self._places[place] = (place.cursor, self._clock())
         self._keep_on()
 
     def drop(self, place: Place) -> None:
-        """Keep it no more; its last place may still be on its way."""
+        """Stop storing this cursor; its last value may still be in transit."""
         self._places.pop(place, None)
 
     def fired(self, place: Place) -> None:
-        """Keep it only if the triggerer stops before Airflow has fetched the event: the trigger runs again then."""
+        """Store the cursor only if the triggerer stops before Airflow has fetched the event."""
         self._fired[place] = self._clock()
         self._keep_on()
 
     async def kept(self, place: Place) -> dict[str, Any] | None:
-        """Return what was kept of this task's log in an earlier life; None if nothing was.
+        """Return the cursor stored by an earlier run of this task's trigger; None if there is none.
 
         Raises:
-            Exception: Airflow did not answer.
+            Exception: Airflow did not respond.
         """
         async with self._at_once:
             return await asking.kept(place.task_instance, CURSOR_KEY)
 
     async def keep(self, place: Place, cursor: LogCursor | None) -> None:
-        """Write a place at once, unless another may have kept a later one; without an answer it may be missing."""
+        """Write a cursor at once, unless another process may have stored a later one; on failure it may be missing."""
         async with self._at_once:
             await self._write(place, cursor, is_last=False)
 
     async def keep_last(self, *places: Place) -> None:
-        """Write the places of logs that this process writes no more; answers of Airflow's are not read by then."""
+        """Write the cursors of logs that this process has stopped writing, without reading Airflow's responses."""
         last = [(place, place.cursor) for place in places]
         if not last or not await self._ceiling.left(LAST_PATIENCE):
             return
@@ -135,7 +134,7 @@ class Keeper:
                 each.cancel()
 
     def is_outdated(self) -> bool:
-        """Whether this process stood still a short while ago: then another may have its triggers, and know more."""
+        """Return whether this process was suspended recently: another one may have its triggers and later cursors."""
         now, standstills = self._clock(), self.pulse.standstills()
         if standstills > self._standstills:
             self._standstills, self._resting_until = standstills, now + KEEP_INTERVAL
@@ -183,9 +182,9 @@ class Keeper:
             return
         kept = cursor.to_dict() if cursor else None
         value = {"uid": place.uid, "cursor": kept, "is_last": is_last, "tellers": place.tellers}
-        with contextlib.suppress(Exception):  # a place that is not kept costs repeated lines, not the job
+        with contextlib.suppress(Exception):  # a cursor that is not stored costs repeated lines, not the job
             await asking.keep(place.task_instance, CURSOR_KEY, value)
 
 
 keepers = OnePerLoop(lambda: Keeper(ceilings.get()))
-"""Each event loop's keeper."""
+"""One keeper per event loop."""

@@ -1,7 +1,7 @@
-"""One trigger's part in its task's log: where it goes on after an earlier life, and what it leaves to a later one.
+"""Position of one trigger in its task's log: resumed from an earlier run, and stored for a later one.
 
-A trigger lives again in another process when its triggerer stops, dies or freezes. Nothing is asked or kept before
-rank 0 has begun to write: a job that waits in a queue has no place in a log.
+A trigger runs again in another process when its triggerer stops, dies or freezes. Nothing is requested or stored before
+rank 0 has begun to write: a job that waits in a queue has no log cursor.
 """
 
 from __future__ import annotations
@@ -20,32 +20,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 YOUTH = 8.0
-"""Seconds after its deferral in which a trigger is taken for the first of its try. Another triggerer takes over after
-30 s without a heartbeat, and a new one needs longer than this to start; the first question to a fresh triggerer's API
-may take 20 s on a busy machine, and the log should not wait for it."""
+"""Seconds after its deferral in which a trigger counts as the first of its try.
+
+Another triggerer takes over after 30 s without a heartbeat, and a new one needs longer than this to start. The first
+request to a new triggerer's API may take 20 s on a busy machine, and the log should not wait for it.
+"""
 
 _TELLERS = 7
-"""How many earlier lives are remembered; a process that has ended never comes back."""
+"""Number of earlier runs to remember; a process that has ended never comes back."""
 
 _LAST_LINES = 2.0
-"""Seconds that a triggerer's end waits for lines which have not had their turn; a later life reads the rest again."""
+"""Seconds that a triggerer's shutdown waits for pending lines; a later run reads the rest again."""
 
 
 _UNRECORDED = "a reader that was killed soon after the beginning may have told them"
 
 
 class PlaceInLog:
-    """Where a trigger is in its task's log; what `keeping.Keeper` keeps.
+    """Position of a trigger in its task's log, stored by `keeping.Keeper`.
 
     Args:
         task_instance: the task.
-        uid: the job's: what was kept of another job's log is another place.
-        logger: the task's.
+        uid: the job's uid: the cursor of another job's log does not apply.
+        logger: the task's logger.
         age: returns the seconds since the deferral.
 
     Attributes:
-        has_begun: whether the place is known: an earlier life has been asked for, or there is none.
-        tellers: the processes that have told of the log, by their keepers' names, and the line that each began after.
+        has_begun: whether the cursor is known: it was read from an earlier run, or there is none.
+        tellers: the processes that have written the log, by their keepers' names, and the line after which each began.
     """
 
     def __init__(self, task_instance: Any, uid: str, *, logger: Any, age: Callable[[], float]) -> None:
@@ -62,11 +64,11 @@ class PlaceInLog:
 
     @property
     def cursor(self) -> LogCursor | None:
-        """The last line that the logger has got."""
+        """The last line that the logger has received."""
         return self.sink.cursor
 
     async def begin(self) -> LogCursor | None:
-        """Return the line to go on after, now that there is a log to read; this life is on record from then on."""
+        """Return the line to resume after, now that there is a log to read, and register this run."""
         if self._age() < YOUTH:
             self.has_begun = True
             self._keeper.add(self)
@@ -84,20 +86,20 @@ class PlaceInLog:
         return cursor
 
     def end(self) -> None:
-        """Keep no place any more: the event will have it."""
+        """Stop storing the cursor: the event will carry it."""
         self._keeper.drop(self)
 
     def fired(self) -> None:
-        """Leave it to the event, which has the place; and to a later life if the triggerer stops before it has gone."""
+        """Leave the cursor to the event, and to a later run if the triggerer stops before the event is sent."""
         self._stop_owning_up()
         if self.has_begun:
             self._keeper.fired(self)
 
     async def leave(self, *, to_another: bool) -> None:
-        """End before the event: write what waits, and keep the place for a later life.
+        """End before the event: write pending lines, and store the cursor for a later run.
 
         Args:
-            to_another: another trigger may have the job already, and keeps its own place.
+            to_another: another trigger may have the job already, and stores its own cursor.
         """
         self.end()
         self._stop_owning_up()
@@ -112,11 +114,11 @@ class PlaceInLog:
             self._owning_up.cancel()
 
     def _end_of_youth(self) -> str:
-        """Return the time until which a life told of the log at once, before it was on record."""
+        """Return the time until which a run wrote the log at once, before it was registered."""
         return (datetime.now(UTC) - timedelta(seconds=self._age() - YOUTH)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def _own_up(self) -> None:
-        """Say so if an earlier life has told the beginning of the log, although this one took itself for the first."""
+        """Write a notice if an earlier run wrote the log's beginning although this run assumed to be the first."""
         before = await self._earlier_life()
         if before is not None and before.get("cursor"):
             told = before["cursor"]["timestamp"]
@@ -124,32 +126,32 @@ class PlaceInLog:
         await self._go_on_record(before, _cursor(before and before.get("cursor")))
 
     async def _go_on_record(self, before: dict[str, Any] | None, cursor: LogCursor | None) -> None:
-        """Let a later life know that there was this one, and where it began."""
+        """Register this run and the line at which it began, for later runs."""
         told = (before or {}).get("tellers") or {}
         kept = list(told.items())[-_TELLERS:]
         self.tellers = {**dict(kept), self._keeper.name: cursor.to_dict() if cursor else None}
         await self._keeper.keep(self, cursor)
 
     async def _earlier_life(self) -> dict[str, Any] | None:
-        """Return what an earlier life of this trigger has kept; None if there was none."""
+        """Return what an earlier run of this trigger has stored; None if there was none."""
         try:
             found = await self._keeper.kept(self)
-        except Exception as error:  # noqa: BLE001 - without an answer, the log is told from its beginning, as repeated
+        except Exception as error:  # noqa: BLE001 - without a response, the log is repeated from its beginning
             self._logger.warning("the place in the log is not known, Airflow did not answer: %s", error)
             return {"uid": self.uid, "cursor": None, "is_last": False}
         return found if found and found.get("uid") == self.uid else None
 
 
 def start(before: dict[str, Any] | None, uid: str, teller: str = "") -> tuple[LogCursor | None, str]:
-    """Return the line to go on after, and why lines behind it may be in the log already; empty if they are not.
+    """Return the line to resume after, and why later lines may be in the log already; empty if they are not.
 
-    Airflow opens a triggerer's part of the log anew when a trigger comes back to it, as after two triggerers have been
-    frozen in turn (3.3.2): what this one has told before is gone.
+    Airflow truncates a triggerer's part of the log when a trigger comes back to it, as after two triggerers have been
+    frozen in turn (3.3.2): the lines that this one has written before are lost.
 
     Args:
-        before: what was kept last; None if nothing was.
-        uid: the job's: the place in another job's log is none in this one's.
-        teller: whoever goes on, by its keeper's name; empty if it never told of a log before.
+        before: the state stored last; None if there is none.
+        uid: the job's uid: the cursor of another job's log does not apply.
+        teller: the process that resumes, by its keeper's name; empty if it has never written a log.
     """
     if not before or before.get("uid") != uid:
         return None, ""

@@ -1,4 +1,4 @@
-"""Whether this process stood still for so long that another may have taken its place, as with a frozen triggerer."""
+"""Detects that this process was suspended for so long that another may have replaced it, as with a frozen triggerer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ BEAT = 2.0
 """Seconds between two beats."""
 
 STANDSTILL = 8.0
-"""Seconds without a beat after which another triggerer may have taken over, and done the same."""
+"""Seconds without a beat after which another triggerer may have taken over, and been suspended itself."""
 
 
 class Pulse:
-    """Beats between `start` and `stop`, and counts the times that it could not.
+    """Beats between `start` and `stop`, and counts the gaps.
 
     Args:
-        clock: seconds that only grow.
+        clock: monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +31,7 @@ class Pulse:
         self._timer: asyncio.TimerHandle | None = None
 
     def standstills(self) -> int:
-        """Return how often this process stood still; one that just ended is counted, whoever notices it first."""
+        """Return how often this process was suspended, including a gap that has just ended."""
         now = self._clock()
         if self._timer is not None and now - self._beaten_at >= STANDSTILL:
             self._standstills += 1
@@ -39,12 +39,12 @@ class Pulse:
         return self._standstills
 
     def start(self) -> None:
-        """Beat from now on, by a timer that waits for nothing else, so that only the whole loop can stop it."""
+        """Start beating, by a timer that waits for nothing else, so that only a blocked loop can stop it."""
         self.standstills()
         self._timer = asyncio.get_running_loop().call_later(BEAT, self.start, context=contextvars.Context())
 
     def stop(self) -> None:
-        """Beat no more: nobody has anything that another could take over."""
+        """Stop beating: there is no trigger left that another process could take over."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

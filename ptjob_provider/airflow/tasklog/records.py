@@ -1,8 +1,8 @@
-"""One ceiling of log records per second for all jobs of an event loop, shared in turns.
+"""Limits the log records per second of all jobs of an event loop together, in turns.
 
-A triggerer runs thousands of jobs on one loop, and every record of each goes through Airflow's logger on that loop and
-through the one thread that also keeps the triggerer's database rows. Above the ceiling a job's lines wait for its turn
-and go into one record: nothing is shed, and nobody's lines wait for more than one record of each other job.
+A triggerer runs thousands of jobs on one loop, and every record passes through Airflow's logger on that loop and
+through the one thread that also manages the triggerer's database rows. Above the limit, a job's lines wait for its turn
+and are joined in one record: no line is dropped, and no job waits for more than one record of each other job.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BURST = 0.05
-"""Seconds whose records may be written at once: what Airflow's logger does with them stops the loop meanwhile."""
+"""Seconds of the limit that may be written at once: Airflow's logger blocks the loop meanwhile."""
 
 STEP = 0.02
-"""Seconds between two rounds of turns while somebody waits."""
+"""Seconds between two rounds of turns while a writer waits."""
 
 LOOK = 0.005
-"""Seconds between two looks whether what was written has left; a job's event waits for that."""
+"""Seconds between two checks whether what was written has left; a job's event waits for that."""
 
 LONGEST_STEP = 0.01
-"""Seconds after which a round ends, whoever waits."""
+"""Maximum seconds of one round."""
 
 READERS = 16
-"""How many logs' readers go on in one pass of the event loop, each by a few lines."""
+"""Number of logs whose readers continue in one pass of the event loop, each by a few lines."""
 
 
 class Writer(Protocol):
-    """Whoever has something to write."""
+    """A job's pending lines."""
 
     def write_record(self) -> bool:
-        """Write one record, and say whether more is waiting."""
+        """Write one record, and return whether more is waiting."""
 
 
 class Ceiling:
-    """Hands out the records of an event loop.
+    """Shares out the records of an event loop.
 
     Args:
         per_second: how many.
-        channel: the way that records take out of this process; nothing is written while it has no room.
-        clock: seconds that only grow.
+        channel: the sockets that carry records out of this process; nothing is written while they have no room.
+        clock: monotonic seconds.
 
     Attributes:
-        held: bytes, about, that wait with all writers; they count it.
+        held: bytes, about, that wait with all writers; the writers count them.
     """
 
     def __init__(self, per_second: float, channel: Channel, clock: Callable[[], float] = time.monotonic) -> None:
@@ -69,16 +69,16 @@ class Ceiling:
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self) -> bool:
-        """Take a record for oneself at once, if the ceiling allows it and nobody waits for a turn."""
+        """Take one record at once, if the limit allows it and no writer waits for a turn."""
         return not self._turns and not self._leaving and self._may_write()
 
     def queue(self, writer: Writer) -> None:
-        """Give the writer turns until it has nothing to write; not for one that is already in the queue."""
+        """Give the writer turns until it has nothing to write; a no-op for a writer already in the queue."""
         self._turns.append(writer)
         self._wake()
 
     async def next_lines(self) -> None:
-        """Return when it is the turn of one more reader that has lines at hand: all at once would stop the loop."""
+        """Return when one more reader with lines at hand may continue: all at once would block the loop."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         self._readers.append(turn)
@@ -87,15 +87,15 @@ class Ceiling:
         await turn
 
     async def left(self, patience: float, *, while_it_moves: bool = False) -> bool:
-        """Wait until what was written has left this process, and say whether it has.
+        """Wait until what was written has left this process, and return whether it has.
 
-        Airflow drops what is still on its way when a trigger's event arrives: of 10,000 lines written just before it,
-        49 went to the triggerer's own log (3.3.2). Turns rest meanwhile, else it would never be the case.
+        Airflow drops records in transit when a trigger's event arrives: of 10,000 lines written just before it, 49 went
+        to the triggerer's own log (3.3.2). Turns pause meanwhile, else the wait might never end.
 
         Args:
-            patience: seconds after which it is given up.
-            while_it_moves: give up only if nothing has left for so many seconds. A triggerer reads 4 KB between two
-                looks at its database, and a slow one takes more than seconds for what fits into a socket.
+            patience: timeout in seconds.
+            while_it_moves: apply the timeout only while nothing leaves. A triggerer reads 4 KB between two database
+                queries, and a slow one takes more than seconds for the content of a socket.
         """
         if self._channel.is_empty():
             return True
@@ -122,7 +122,7 @@ class Ceiling:
             asyncio.get_running_loop().call_soon(self._let_readers_go_on)
 
     def _wake(self) -> None:
-        if self._timer is None:  # in a context of its own: it works for all, not for the job that came first
+        if self._timer is None:  # in a context of its own: it works for all jobs, not for the first one
             loop = asyncio.get_running_loop()
             pause = LOOK if self._leaving else STEP
             self._timer = loop.call_later(pause, self._step, context=contextvars.Context())
@@ -134,7 +134,7 @@ class Ceiling:
                 self._let_go()
             if not self._leaving:
                 self._give_turns()
-        finally:  # a logger that fails for one job is there for the others
+        finally:  # a logger that fails for one job must not affect the others
             if self._turns or self._leaving:
                 self._wake()
 
@@ -166,4 +166,4 @@ def _configured() -> Ceiling:
 
 
 ceilings = OnePerLoop(_configured)
-"""Each event loop's ceiling, as `[ptjob] max_log_records_per_second` has it when the loop writes its first record."""
+"""One limit per event loop, read from `[ptjob] max_log_records_per_second` when the loop writes its first record."""

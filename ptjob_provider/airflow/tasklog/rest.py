@@ -1,4 +1,4 @@
-"""The lines that no trigger has vouched for, added by the task that its event has resumed."""
+"""Adds the lines that no trigger has confirmed, in the task that the event has resumed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def add_rest_of_log(backend: Backend, told: JobEvent, *, task_instance: Any, logger: Any) -> None:
-    """Add the lines after the last one that is in the task's log; a mark says if they may be in it already."""
+    """Add the lines after the last confirmed one; a notice says if they may be in the log already."""
     sink = TaskLog(logger)
     cursor = told.cursor
     if not told.knows_place:

@@ -1,7 +1,8 @@
-"""Rank 0's lines and sentences about the job → the task's log, through Airflow's own logger.
+"""Writes rank 0's lines and notices about the job to the task's log, through Airflow's own logger.
 
-A line is a record of its own, at once, as long as all jobs of the event loop stay below the ceiling of records (see
-`records`); above it the lines that a job has waiting go into one. Nothing is shed: who reads too fast waits.
+Each line is one record, written at once, as long as all jobs of the event loop stay below the limit of records (see
+`records`); above it, a job's pending lines are joined in one record. No line is dropped: a reader that is too fast
+waits.
 """
 
 from __future__ import annotations
@@ -23,40 +24,43 @@ if TYPE_CHECKING:
     from ptjob_provider.core.logs import LogCursor, LogLine
 
 MAX_RECORD = 32 * 1024
-"""Characters that one record holds at most; Airflow lost records of several megabytes (apache/airflow#66158)."""
+"""Maximum characters of one record; Airflow lost records of several megabytes (apache/airflow#66158)."""
 
 MAX_WAITING = 1024 * 1024
-"""What may wait of one job: bytes, about."""
+"""Maximum bytes, about, that may wait of one job."""
 
 MAX_WAITING_OF_ALL = 16 * MAX_WAITING
-"""What may wait of all jobs of an event loop before each has to be content with its SHARE."""
+"""Maximum bytes of all jobs of an event loop that may wait before each job is limited to its SHARE."""
 
 SHARE = 64 * 1024
-"""What may always wait of one job."""
+"""Bytes that may always wait of one job."""
 
 TOLD_LATE = 15.0
-"""Seconds for which two may write one log: Airflow tells a triggerer that was frozen and replaced within a second or
-two, later on a busy machine (3.3.2)."""
+"""Seconds for which two processes may write one log.
+
+Airflow stops a triggerer that was frozen and replaced within a second or two, later on a busy machine (3.3.2).
+"""
 
 CONTINUES = " …"
-"""Ends a piece of a line that goes on in the next record."""
+"""Mark at the end of a piece of a line that continues in the next record."""
 
 _LINE_COST = 256
-"""Bytes that a waiting line takes besides its text."""
+"""Bytes of a waiting line in addition to its text."""
 
 _LINES_IN_A_ROW = 10
-"""How many lines one job's reader hands over before others have their turn."""
+"""Number of lines that one job's reader hands over before others have their turn."""
 
 
 class TaskLog:
-    """A sink (`rank0_log.Sink`) on a logger. `cursor` is the place of the last line that the logger was given.
+    """A sink (`rank0_log.Sink`) on a logger. `cursor` is the position of the last line that the logger has received.
 
-    Records are written in the context that this is made in: Airflow's logger takes from it whose log they belong to.
+    Records are written in the context in which this object is created: from it, Airflow's logger takes the log to write
+    to.
 
     Args:
-        logger: the task's.
-        pulse: says when lines may have been written by another meanwhile. None: nobody takes over while this process
-            lives.
+        logger: the task's logger.
+        pulse: reports when another process may have written lines meanwhile. None: no other takes over while this
+            process lives.
     """
 
     def __init__(self, logger: Any, *, pulse: Pulse | None = None) -> None:
@@ -76,13 +80,13 @@ class TaskLog:
         self.cursor: LogCursor | None = None
 
     def go_on(self, cursor: LogCursor | None, *, why_repeated: str = "", if_printed_before: str = "") -> None:
-        """Go on after the last line that was given to the logger in an earlier life.
+        """Resume after the last line that an earlier run gave to the logger.
 
         Args:
-            cursor: its place.
-            why_repeated: why more lines than the cursor says may be in the log; empty if there are none.
-            if_printed_before: RFC 3339; there are none if the next line was printed later than this. Empty: there may
-                be some whenever it was printed.
+            cursor: its position.
+            why_repeated: why the log may have lines after the cursor; empty if it has none.
+            if_printed_before: RFC 3339; the log has none if the next line was printed later than this. Empty: it may
+                have some, whatever that time is.
         """
         self.cursor = cursor
         self._standstills = self._pulse.standstills() if self._pulse else 0
@@ -103,7 +107,7 @@ class TaskLog:
         self._in_a_row += 1
 
     def notice(self, text: str) -> None:
-        """Take one sentence about the job."""
+        """Take one notice about the job."""
         self._take(text, None)
 
     async def room(self) -> None:
@@ -115,19 +119,19 @@ class TaskLog:
             await self._next_record()
 
     async def written(self) -> None:
-        """Return when everything has been given to the logger."""
+        """Return when the logger has received everything."""
         while self._waiting:
             await self._next_record()
 
     def flush(self) -> None:
-        """Give the logger at once what it has not got yet; only where nobody shares the event loop."""
+        """Give the logger everything that waits; only for an event loop without other users."""
         is_queued = self._is_queued
         while self._waiting:
             self.write_record()
         self._is_queued = is_queued
 
     def write_record(self) -> bool:
-        """Give the logger as much as one record holds; see `records.Writer`."""
+        """Give the logger at most one record; see `records.Writer`."""
         texts: list[str] = []
         size, last = 0, self.cursor
         while self._waiting and (not texts or size + len(self._waiting[0][0]) <= MAX_RECORD):
@@ -142,7 +146,7 @@ class TaskLog:
         return self._is_queued
 
     def close(self) -> None:
-        """Take no more lines: another process writes them from here on."""
+        """Take no more lines: another process writes them from now on."""
         self._is_closed = True
 
     def _take(self, text: str, cursor: LogCursor | None) -> None:
@@ -168,7 +172,8 @@ class TaskLog:
         return self._size > (SHARE if held > MAX_WAITING_OF_ALL else MAX_WAITING)
 
     def _tell(self, text: str, cursor: LogCursor | None) -> None:
-        # Airflow masks what it writes to the task's log, but not the copy that LocalExecutor prints (seen on 3.3.2).
+        # Airflow masks what it writes to the task's log, but not the copy that LocalExecutor prints (observed on
+        # 3.3.2).
         self._context.run(self._logger.info, "%s", masked(text))
         self.cursor = cursor
         if self._written is not None:
@@ -199,7 +204,7 @@ class TaskLog:
 
 
 def _pieces(text: str, *, continues: bool) -> Iterator[tuple[str, bool, bool]]:
-    """Yield what fits into a record each: the text, whether its line goes on after it, whether it is the last one."""
+    """Yield pieces that fit into a record: the text, whether its line continues, whether it is the last one."""
     for start in range(0, max(len(text), 1), MAX_RECORD):
         is_end = start + MAX_RECORD >= len(text)
         yield text[start : start + MAX_RECORD], continues or not is_end, is_end
