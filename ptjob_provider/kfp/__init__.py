@@ -1,1 +1,1 @@
-"""Training jobs as steps of Kubeflow Pipelines: `component` is for pipeline authors, `step` runs in the step's pod."""
+"""Training jobs as steps of Kubeflow Pipelines: pipeline authors use `component`, and `step` runs in the pod."""

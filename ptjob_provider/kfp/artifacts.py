@@ -1,4 +1,4 @@
-"""What a step hands on: a finished job's result → the step's artifacts and output parameters."""
+"""Writes a finished job's result to the step's artifacts and output parameters."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 
 class ModelArtifact(StrEnum):
-    """How the model is handed on."""
+    """The way in which the model is passed on."""
 
     REFERENCE = "reference"
-    """Nothing is copied: the artifact store has a small file with the address, and a consumer mounts the claim."""
+    """No copy: the artifact store has a small file with the address, and a consumer mounts the claim."""
     COPY = "copy"
-    """The bytes are in the run's artifact store, where any component reads them as a file."""
+    """A copy in the run's artifact store, which any component reads as a file."""
 
     @classmethod
     def parse(cls, given: str) -> Self:
         """Read the argument.
 
         Raises:
-            InvalidSpec: there is no such way.
+            InvalidSpec: the value is unknown.
         """
         return cls(word(*cls)("model_artifact", given))
 
 
 class StepOutputs(NamedTuple):
-    """The output parameters; an address, claim or path of what was not declared is ""."""
+    """The output parameters; an address, claim or path of an undeclared output is ""."""
 
     job_name: str
     model_uri: str
@@ -66,16 +66,16 @@ class Artifacts:
     def write(
         self, result: Mapping[str, Any], *, model_artifact: ModelArtifact, local: LocalConfig | None
     ) -> StepOutputs:
-        """Write all of them and return the output parameters.
+        """Write all artifacts and return the output parameters.
 
         Args:
-            result: of `core.result`, of a job that has succeeded.
-            model_artifact: how the model is handed on.
+            result: the result (`core.result`) of a job that has succeeded.
+            model_artifact: how to pass on the model.
             local: how jobs run on this machine; None on a cluster.
 
         Raises:
             OutputsNotVerified: the model could not be copied.
-            UnsupportedByBackend: the step does not see it.
+            UnsupportedByBackend: the step cannot reach the model.
         """
         job, model, tfevents = result["job"], result["model"], result["tfevents"]
         scalars = dict(tfevents["scalars"]) if tfevents else {}
@@ -109,9 +109,9 @@ class Artifacts:
 
 
 def pointer(facts: Mapping[str, Any]) -> str:
-    """Return what lies in the artifact store in the place of a model that is handed on by reference.
+    """Return the content of the artifact store's file for a model that is passed on by reference.
 
-    The artifact keeps its address in the store: Kubeflow's launcher refuses a step with an input at any other one.
+    The artifact keeps its address in the store, because Kubeflow's launcher refuses any other one as a step's input.
     """
     what = (
         "This is not the model but its address: it was handed on by reference. A step that mounts the claim reads it,"
@@ -121,7 +121,7 @@ def pointer(facts: Mapping[str, Any]) -> str:
 
 
 def report(result: Mapping[str, Any]) -> str:
-    """Return what a person wants to know of a finished job, as Markdown."""
+    """Return a report of a finished job as Markdown."""
     job, model, tfevents = result["job"], result["model"], result["tfevents"]
     facts = {
         "job": f"{job['namespace']}/{job['name']}, attempt {result['attempt']}",
@@ -143,7 +143,7 @@ def _table(name: str, value: str, rows: Mapping[str, str]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Return what Markdown shows as this very text: a training chooses the names of its scalars and outputs."""
+    """Return the text escaped for Markdown, because a training chooses the names of its scalars and outputs."""
     line = "".join(character if character.isprintable() else " " for character in text)
     return re.sub(r"([\\`*_\[\]!~#|])", r"\\\1", html.escape(line, quote=False))
 
@@ -154,7 +154,7 @@ def _number(value: float | str) -> str:
 
 
 def _handed_on(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result without its curves, and without what is None: kfp hands no null on (2.17.0)."""
+    """Return the result without its curves and nulls: kfp passes no null on (2.17.0)."""
     kept = {key: part for key, part in result.items() if part is not None and key != "curves"}
     return {key: _without_nulls(part) for key, part in kept.items()}
 

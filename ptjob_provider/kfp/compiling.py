@@ -1,4 +1,4 @@
-"""What of a step is decided when its pipeline is compiled: the author's arguments → the component's inputs."""
+"""Converts a pipeline author's arguments to the component's inputs, when the pipeline is compiled."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _STRUCTURED = {
     for name, parameter in inspect.signature(launcher.pytorchjob).parameters.items()
     if parameter.annotation in (Optional[list], Optional[dict])  # noqa: UP045 - as `launcher` writes them
 }
-"""The inputs that are lists and maps; all others are texts."""
+"""Inputs that are lists and maps; all others are texts."""
 
 _ANY_IDS = {
     "pipeline_run_id": "00000000-0000-0000-0000-000000000000",
     "pipeline_task_name": "task",
     "pipeline_task_id": "1",
 }
-"""What stands for ids that only a run has, while a job is checked; a run's id may begin with a digit."""
+"""Stand-ins for a run's ids while a job is checked; a run's id may begin with a digit."""
 
 _CHANNEL = re.compile(r"\{\{channel:task=([^;{}]*);name=([^;{}]+);type=(.*?);\}\}")
 _SUBVARIABLE = "-subvar-"
@@ -48,22 +48,22 @@ _WHERE_OUTPUTS_ARE = ("volumes", "volume_mounts", "working_dir", "pod_template",
 
 
 class Values:
-    """Pipeline values that stand inside other values; each becomes an input of its own.
+    """Pipeline values inside other values; each becomes an input of its own.
 
     Attributes:
-        channels: by the names of their inputs.
+        channels: the pipeline values by the names of their inputs.
     """
 
     def __init__(self) -> None:
         self.channels: dict[str, PipelineChannel] = {}
 
     def taken_from(self, field: str, value: Any) -> Any:
-        """Return the value with a mark in the place of every pipeline value, and without nulls in maps.
+        """Return the value with marks instead of pipeline values, and without nulls in maps.
 
-        kfp compiles no null, and to the API server they say nothing.
+        kfp cannot compile nulls, and the API server ignores them.
 
         Raises:
-            InvalidSpec: one of them is an artifact.
+            InvalidSpec: a pipeline value is an artifact.
         """
         if isinstance(value, dict):
             return {
@@ -91,7 +91,7 @@ class Values:
 
 
 def _channel(task: str, name: str, declared: str) -> PipelineChannel:
-    """Return the pipeline value that a text stands for; of a loop's item the text alone is not enough for kfp."""
+    """Return the pipeline value for a text; for a loop's item, kfp needs more than the text."""
     for group in reversed(Pipeline.get_default_pipeline().groups):
         item = getattr(group, "loop_argument", None)
         if item is None or (item.task_name or "") != task:
@@ -109,12 +109,12 @@ def component_inputs(given: Mapping[str, Any], values: Values) -> dict[str, Any]
     """Return the inputs of a call of the component.
 
     Args:
-        given: arguments of `pytorchjob_op` that are not None. Pipeline values may stand anywhere in them.
-        values: is given those that stand inside others.
+        given: arguments of `pytorchjob_op` that are not None. They may contain pipeline values at any depth.
+        values: receives those that stand inside others.
 
     Raises:
-        InvalidSpec: a manifest or pod template cannot be read, a placeholder stands where nobody replaces it, or a job
-            that holds no pipeline value is wrong.
+        InvalidSpec: a manifest or pod template cannot be read, a placeholder stands where nothing replaces it, or a job
+            without pipeline values is invalid.
     """
     said = {name: value for name, value in given.items() if (name, value is False) != ("tensorboard", True)}
     inputs = {name: _input(name, to_wire(value), values) for name, value in said.items()}
@@ -134,7 +134,7 @@ def known_image(name: str) -> str:
     """Return the name of an image.
 
     Raises:
-        InvalidSpec: a pipeline's value is a part of it, which nobody would replace: only a whole name may be one.
+        InvalidSpec: a pipeline's value is a part of it, which nothing would replace: only a whole name may be one.
     """
     if _CHANNEL.search(name) or _is_open(name):
         allowed = "an image's name, or a pipeline's value that is the whole of it"
@@ -143,10 +143,10 @@ def known_image(name: str) -> str:
 
 
 def claim_of_model(inputs: Mapping[str, Any]) -> str:
-    """Return the claim that the model will be on.
+    """Return the model's claim.
 
     Raises:
-        InvalidSpec: it is not known when the pipeline is compiled, or no model is declared.
+        InvalidSpec: it is unknown when the pipeline is compiled, or no model is declared.
     """
     given = {name: inputs.get(name) for name in _WHERE_OUTPUTS_ARE}
     known = {name: value for name, value in given.items() if not isinstance(value, PipelineChannel)}
@@ -162,7 +162,7 @@ def claim_of_model(inputs: Mapping[str, Any]) -> str:
 
 def _input(name: str, value: Any, values: Values) -> Any:
     if name == "code" and isinstance(value, PipelineChannel) and value.channel_type in _TEXT_TYPES:
-        value = {"git": value}  # a text that only a run knows is taken for git's
+        value = {"git": value}  # a text known only at run time counts as git's
     if isinstance(value, PipelineChannel):
         is_whole = name in _STRUCTURED or value.channel_type in _TEXT_TYPES
         return value if is_whole else values.taken_from(name, value)
@@ -179,10 +179,10 @@ def _input(name: str, value: Any, values: Values) -> Any:
 
 
 def _check_hidden(field: str, value: Any) -> None:
-    """Pass if no credential for code is among the variables: a compiled pipeline, and each of its runs, shows them.
+    """Raise if a credential for code is among the variables: a compiled pipeline and each of its runs show them.
 
     Raises:
-        InvalidSpec: one is; its value is not repeated.
+        InvalidSpec: there is one; the message does not contain its value.
     """
     if isinstance(value, dict) and field in {"master", "worker"}:
         _check_hidden(f"{field}.env", value.get("env"))
@@ -209,12 +209,12 @@ def _text(value: Any) -> str:
 
 
 def _is_open(value: Any) -> bool:
-    """Whether something decides a part of it that is only known when the pipeline runs."""
+    """Return whether a part of it is only known when the pipeline runs."""
     return isinstance(value, PipelineChannel) or _is_drivers(value)
 
 
 def _is_drivers(value: Any) -> bool:
-    """Whether it is a placeholder as a whole that the driver replaces, and the step does not know."""
+    """Return whether it is a placeholder that only the driver replaces."""
     return isinstance(value, str) and _PLACEHOLDER.fullmatch(told(value, _ANY_IDS)) is not None
 
 

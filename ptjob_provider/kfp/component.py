@@ -1,4 +1,4 @@
-"""`pytorchjob_op`: a distributed PyTorch training job as one step of a pipeline.
+"""`pytorchjob_op`: run a distributed PyTorch training job as one step of a pipeline.
 
     @dsl.pipeline
     def training(epochs: int = 12):
@@ -6,7 +6,7 @@
             name="digits", image="digits", args=["--epochs", epochs], workers=2, model="pvc://models/digits.pt"
         )
 
-It maps arguments to the inputs of the component in `launcher`; what runs in the pod is `step`.
+It maps arguments to the inputs of the component in `launcher`; `step` runs in the pod.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     Map: TypeAlias = Mapping[str, Any] | PipelineChannel
 
 STEP_IMAGE = os.environ.get("PTJOB_STEP_IMAGE") or f"ghcr.io/ptjob-provider/step:{__version__}"
-"""The step's image where none is named: that of $PTJOB_STEP_IMAGE when a pipeline is compiled, such as a mirror's. It
-has kfp and this package in it, so it serves other components as well."""
+"""The step's default image: that of $PTJOB_STEP_IMAGE when a pipeline is compiled, such as a mirror's.
+
+It contains kfp and this package, so it serves other components as well.
+"""
 
 _IDS = {
     "pipeline_run_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER,
@@ -116,38 +118,39 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
 ) -> dsl.PipelineTask:
     """Add a step that submits a training job, shows rank 0's log, and succeeds when the job and its outputs do.
 
-    Every field of `core.spec.TrainingJob` is a parameter, with the name, the units and the meaning that it has in
-    `PyTorchJobOperator`. A pipeline's parameters and other steps' outputs are taken wherever a value is: as a whole,
-    inside texts (`f"--lr={lr}"`), in lists and in maps. Objects of the Kubernetes client are taken where the wire has a
-    map; a manifest or pod template that is a YAML text or a file is read when the pipeline is compiled.
+    Every field of `core.spec.TrainingJob` is a parameter with the name, units and meaning that it has in
+    `PyTorchJobOperator`. A pipeline's parameters and other steps' outputs are accepted wherever a value is: as a whole,
+    inside texts (`f"--lr={lr}"`), in lists and in maps. Objects of the Kubernetes client are accepted where the API has
+    a map; a manifest or pod template given as YAML text or file is read when the pipeline is compiled.
 
-    What is set on the returned task is set on the job's pods, under what is said here: `set_cpu_limit`,
+    Settings of the returned task apply to the job's pods, with lower precedence than these arguments: `set_cpu_limit`,
     `set_memory_limit`, `set_accelerator_limit`, `set_env_variable`, `kubernetes.mount_pvc`, `add_toleration`,
-    `add_node_selector`, `add_node_affinity`. Nothing of the step is cached, unless `set_caching_options` says so.
+    `add_node_selector`, `add_node_affinity`. The step is not cached, unless you call `set_caching_options`.
 
     Outputs: the artifacts `trained_model`, `metrics` (the last scalars), `curves` (drawn, HTML) and `report`; the texts
-    `job_name`, `model_uri`, `model_claim`, `model_path` and `tfevents_uri`; `scalars` (tag to value) and `result` (all
-    of it, as Airflow's XCom has it, without what is null).
+    `job_name`, `model_uri`, `model_claim`, `model_path` and `tfevents_uri`; `scalars` (tag to value) and `result`
+    (Airflow's XCom `return_value`, without nulls).
 
     Args:
-        name: beginning of the job's name. None: the manifest's, else the task's name.
-        namespace: where the job runs. None: the step's own namespace; in another one nothing owns the job, see
+        name: beginning of the job's name. None: the manifest's name, else the task's name.
+        namespace: the job's namespace. None: the step's own; in another one the job has no owner, see
             docs/kubeflow-pipelines.md.
-        model_artifact: `reference` (None): the artifact holds the address `pvc://claim/path`, and a consumer mounts
-            the claim (see `handover.mount_model`). `copy`: the bytes go to the run's artifact store, where any
-            component reads them; the step mounts the claim, which several nodes must be able to mount, or one node has
-            both, as a user who may read it (`kubernetes.set_security_context`).
-        timeout: seconds (or a timedelta) that one try of the step waits; then it stops the job and fails. None: no end.
+        model_artifact: `reference` (None): the artifact holds the address `pvc://claim/path`, and a consumer mounts the
+            claim (see `handover.mount_model`). `copy`: the bytes go to the run's artifact store, where any component
+            reads them. For that, the step mounts the claim as a user who may read it
+            (`kubernetes.set_security_context`); several nodes must be able to mount it, or both run on one node.
+        timeout: seconds (or a timedelta) that one try of the step waits before it stops the job and fails. None: no
+            limit.
         exact_name: keep the name literally, without the hash that makes two runs distinct.
-        on_finish_action: what becomes of the job's object: `keep_job` (None), `delete_job`, `delete_succeeded_job`.
-        keep_running_pods: leave replicas running that the operator leaves running after a failure.
+        on_finish_action: what to do with the job's object: `keep_job` (None), `delete_job`, `delete_succeeded_job`.
+        keep_running_pods: keep the replicas that the training operator leaves running after a failure.
         start_timeout: seconds for images, volumes and init containers; None: 1200.
-        queue_timeout: seconds to wait for a place; None: without end.
-        crash_loop_limit: restarts in a row after which the job is stopped; None: 5.
+        queue_timeout: seconds to wait in a queue or for a node; None: no limit.
+        crash_loop_limit: consecutive restarts after which the job is stopped; None: 5.
         step_image: image of the step itself. None: STEP_IMAGE.
 
     Raises:
-        InvalidSpec: a value that is known when the pipeline is compiled is wrong; the text names it.
+        InvalidSpec: a value known when the pipeline is compiled is wrong; the message names it.
     """
     given = {field: value for field, value in locals().items() if value is not None}
     chosen = given.pop("step_image", STEP_IMAGE)
@@ -156,9 +159,9 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
     inputs = component_inputs(given, values)
     image = STEP_IMAGE if isinstance(chosen, PipelineChannel) else known_image(chosen)
     task = component(image, sees_model=copies)(**_IDS, **inputs)
-    # The driver may replace the placeholder by the display name, which several tasks of one graph may have.
+    # The driver may replace the placeholder by the display name, which several tasks of one graph may share.
     task.inputs["pipeline_task_name"] = task.name
-    for input_name, channel in values.channels.items():  # as kfp does with what it finds in a text
+    for input_name, channel in values.channels.items():  # as kfp does for channels in a text
         task.inputs[input_name] = channel
         task.channel_inputs.append(channel)
     task.set_caching_options(enable_caching=False)
@@ -171,11 +174,11 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
 
 @cache
 def component(image: str, *, sees_model: bool = False) -> Any:
-    """Return the component as kfp knows it, such as for `Compiler().compile(component(STEP_IMAGE), "component.yaml")`.
+    """Return the component for kfp, such as for `Compiler().compile(component(STEP_IMAGE), "component.yaml")`.
 
     Args:
-        image: of the step.
-        sees_model: what is mounted in the step is mounted in the job's pods as well, not instead.
+        image: image of the step.
+        sees_model: whether volumes set on the task are mounted in the step as well, and not only in the job's pods.
     """
     passed_on = [
         TaskConfigField.RESOURCES,

@@ -1,4 +1,4 @@
-"""Curves of a training's scalars as one HTML page that loads nothing: a chart for each tag, drawn as SVG. Pure."""
+"""Draws curves of a training's scalars as one HTML page that loads nothing: an SVG chart per tag. Pure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def page(title: str, curves: Mapping[str, Sequence[Sequence[float | str]]]) -> s
     """Return the page.
 
     Args:
-        title: whose curves these are.
-        curves: of each tag its points as [step, value], by step; NaN and the infinities are texts, and gaps.
+        title: name of the training.
+        curves: each tag's points as [step, value], by step; NaN and the infinities are texts, drawn as gaps.
     """
     figures = "\n".join(_figure(tag, points) for tag, points in curves.items())
     said = figures or "<p>The training has written no scalars.</p>"
@@ -47,7 +47,7 @@ def page(title: str, curves: Mapping[str, Sequence[Sequence[float | str]]]) -> s
 
 @dataclass(frozen=True, kw_only=True)
 class _Axis:
-    """One direction of a chart: which values it shows, and between which pixels."""
+    """One axis of a chart: its range of values and its range of pixels."""
 
     ticks: Sequence[float]
     begin: float
@@ -94,7 +94,7 @@ def _grid(x: _Axis, y: _Axis) -> Iterator[str]:
 
 
 def _pieces(points: Points) -> Iterator[Points]:
-    """Yield the curve's pieces: it is broken where a value is no number."""
+    """Yield the curve's pieces: the curve is broken where a value is not a number."""
     piece: list[tuple[float, float]] = []
     for point in [*points, (0.0, math.nan)]:
         if math.isfinite(point[1]):

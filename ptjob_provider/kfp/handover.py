@@ -1,9 +1,9 @@
-"""A finished step's model for the next step, where it is handed on by reference: the claim is mounted in the consumer.
+"""Passes a finished step's model to the next step by reference: mounts its claim in the consumer.
 
     evaluate = evaluate_op(path=model_path(train))
     mount_model(evaluate, train)
 
-A component in an image with this package finds it wherever it runs, also on one machine: `mounted.find_output(model)`.
+A component in an image with this package finds the model everywhere, also on one machine: `mounted.find_output(model)`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 def mount_model(task: dsl.PipelineTask, train: dsl.PipelineTask) -> dsl.PipelineTask:
     """Mount the claim of a step's model in another task, and return that task.
 
-    Models of several steps can be mounted in one task: each claim has a place of its own, see `mount_claim`.
+    One task can mount the models of several steps: each claim has its own path, see `mount_claim`.
 
     Args:
-        task: the consumer, in the namespace of the claim. Of a `pytorchjob_op` the job's pods mount it.
-        train: what `pytorchjob_op` returned. Where the claim is only known when the pipeline runs, and `train` is
-            outside of a `dsl.If` or loop around the task, this takes kfp-kubernetes 2.17; with 2.16 use `mount_claim`.
+        task: the consumer, in the namespace of the claim. For a `pytorchjob_op`, the job's pods mount it.
+        train: return value of `pytorchjob_op`. If the claim is only known when the pipeline runs, and `train` is
+            outside of a `dsl.If` or loop around the task, this requires kfp-kubernetes 2.17; with 2.16 use
+            `mount_claim`.
     """
     return mount_claim(task, _claim(train))
 
 
 def model_path(train: dsl.PipelineTask) -> str:
-    """Return where a task that `mount_model` was called for sees the model, for its arguments."""
+    """Return the model's path in a task prepared by `mount_model`, for the task's arguments."""
     return f"{_place(_claim(train))}/{train.outputs['model_path']}"
 
 
@@ -43,8 +44,8 @@ def mount_claim(task: dsl.PipelineTask, claim: Any) -> dsl.PipelineTask:
     """Mount a claim at `/mnt/outputs/CLAIM`, where `find_output` looks, and return the task.
 
     Args:
-        task: what reads or writes; as the user whose files they are, see `kubernetes.set_security_context`.
-        claim: its name. It may be a pipeline's value, and then that value's name takes its place in the path.
+        task: the task; to run as the owner of the files, see `kubernetes.set_security_context`.
+        claim: its name. It may be a pipeline's value; then that value's name is used in the path.
     """
     place = _place(claim)
     mounts = task.platform_config.get("kubernetes", {}).get("pvcMount", [])
@@ -54,7 +55,7 @@ def mount_claim(task: dsl.PipelineTask, claim: Any) -> dsl.PipelineTask:
 
 
 def _claim(train: dsl.PipelineTask) -> Any:
-    """Return the name of the claim, or the step's output that has it where nothing else tells."""
+    """Return the name of the claim, or the step's output with the name if it is unknown until then."""
     try:
         return claim_of_model(train.inputs)
     except InvalidSpec:

@@ -1,10 +1,10 @@
-"""The lightweight component that a compiled pipeline contains: an input for each field of a job, a step's outputs.
+"""The lightweight component in a compiled pipeline: an input for each field of a job, and a step's outputs.
 
-Kubeflow Pipelines copies the function's source into the pipeline and takes inputs, outputs and their descriptions from
-its signature and docstring. So it imports what it needs itself, its annotations are objects, not texts, and every
-number is a text: an optional whole number that nobody gives stops a pipeline on one machine (kfp 2.17.0).
+Kubeflow Pipelines copies the function's source into the pipeline and reads inputs, outputs and their descriptions from
+its signature and docstring. Therefore it imports its dependencies itself, its annotations are objects instead of texts,
+and every number is a text: an optional whole number without a value stops a pipeline on one machine (kfp 2.17.0).
 """
-# ruff: noqa: UP045 - kfp reads Optional, and no union that is written otherwise
+# ruff: noqa: UP045 - kfp reads Optional, and no other form of union
 
 from typing import NamedTuple, Optional
 

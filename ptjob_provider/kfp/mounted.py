@@ -1,7 +1,7 @@
-"""Where a step's process sees an output that is handed on by reference. It needs no kfp.
+"""Locates an output that is passed by reference in the step's process. It needs no kfp.
 
 A claim whose name is known when the pipeline is compiled is mounted below `core.handover.MOUNT_ROOT` under that name,
-any other one under the name of the pipeline's value, after a letter that no claim's name has.
+any other one under the name of the pipeline's value, with a letter in front that no claim's name begins with.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from ptjob_provider.core.local import LocalConfig
 
 OWN_CLAIM = "/mnt/own-claim"
-"""Where a step that copies its model sees the claim; a place of its own, so that nothing else is mounted there."""
+"""Mount path of the claim in a step that copies its model; separate, so that nothing else is mounted there."""
 
 _UNKNOWN = "_"
 
 
 def place_of(claim: str) -> str:
-    """Return where a claim is mounted whose name is known when the pipeline is compiled."""
+    """Return the mount path of a claim whose name is known when the pipeline is compiled."""
     return f"{MOUNT_ROOT}/{claim}"
 
 
 def place_of_unknown(value: str) -> str:
-    """Return where a claim is mounted whose name is a pipeline's value, by the name of that value."""
+    """Return the mount path of a claim whose name is a pipeline's value, from the name of that value."""
     return f"{MOUNT_ROOT}/{_UNKNOWN}{re.sub(r'[^A-Za-z0-9-]+', '-', value)}"
 
 
 def find_output(output: Any, *, namespace: str = "default", environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the file or directory that is meant: in the mounted claim, or in its directory on one machine.
+    """Return the output's file or directory: in the mounted claim, or in its directory on one machine.
 
     Args:
-        output: the artifact `trained_model`, whichever way it was handed on, or an address `pvc://claim/path`.
-        namespace: of the job, on one machine.
-        environ: of this process.
+        output: the artifact `trained_model`, passed on in either way, or an address `pvc://claim/path`.
+        namespace: the job's namespace, on one machine.
+        environ: environment of this process.
 
     Raises:
-        InvalidSpec: it is no such address.
+        InvalidSpec: the address is not of this form.
         UnsupportedByBackend: the claim is not mounted here, or this user may not enter it.
     """
     uri = output if isinstance(output, str) else reference_of(output)
@@ -58,20 +58,20 @@ def find_output(output: Any, *, namespace: str = "default", environ: Mapping[str
 
 
 def reference_of(artifact: Any) -> str | None:
-    """Return the address that an artifact's metadata names; None if what lies in the artifact store is the model."""
+    """Return the address that an artifact's metadata names; None if the artifact store has the model itself."""
     metadata = artifact.metadata
     return str(metadata["uri"]) if metadata.get("model_artifact") == "reference" else None
 
 
 def find_own(uri: str, *, namespace: str, local: LocalConfig | None) -> Path:
-    """Return where a step that copies its model sees it."""
+    """Return the model's path in a step that copies its model."""
     if local is not None:
         return _on_this_machine(uri, namespace, local)
     return Path(OWN_CLAIM) / PvcAddress.parse(uri, field="uri").path
 
 
 def must_enter_own_claim() -> None:
-    """Return if a step can copy from its claim: to be asked before the training, not after it.
+    """Raise if a step cannot copy from its claim; called before the training instead of after it.
 
     Raises:
         UnsupportedByBackend: the claim is not mounted, or this user may not enter it.

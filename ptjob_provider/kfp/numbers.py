@@ -1,9 +1,9 @@
-"""Values on their way through a compiled pipeline, which keeps every number as a float.
+"""Preserves types of values in a compiled pipeline, which stores every number as a float.
 
-A pipeline's value that stands inside a text, a list or a map is an input of its own, and a mark stands in its place.
-kfp would write its text there, and then a quotation mark or a line break in it stops the step; in the compiled pipeline
-it does not find a part of a loop's map, nor the item of a loop in a loop (tried with kfp 2.17.0). The mark says the
-type, which is only known while the pipeline is compiled:
+A pipeline's value inside a text, a list or a map becomes an input of its own, and a mark takes its place. kfp would
+insert its text, where a quotation mark or a line break stops the step; and in the compiled pipeline it does not find a
+part of a loop's map, nor the item of a loop in a loop (observed with kfp 2.17.0). The mark contains the type, which is
+only known while the pipeline is compiled:
 
     author                  compiled                          arrives               read as
     ---------------------   -------------------------------   -------------------   -----------
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "value-"
-"""Begins the names of the inputs that marks refer to; the component's own have no hyphen."""
+"""Prefix of the inputs that marks refer to; the component's own inputs have no hyphen."""
 
 _KINDS = {
     "int": ("Integer", "int"),
@@ -37,12 +37,12 @@ _MARK = re.compile(r"<ptjob-(int|float|text|value) ([^<>]*)>")
 
 
 def mark_of(name: str, declared: Any, *, in_text: bool = False) -> str:
-    """Return what stands in the place of a pipeline's value.
+    """Return the mark for a pipeline's value.
 
     Args:
-        name: of its input.
-        declared: its type, as kfp calls it.
-        in_text: whether the author wrote it into a text, so that a list or a map becomes one.
+        name: name of its input.
+        declared: its kfp type.
+        in_text: whether it is part of a text, so that a list or a map becomes a text.
     """
     other = "text" if in_text else "value"
     kind = next((kind for kind, names in _KINDS.items() if declared in names), other)
@@ -50,7 +50,7 @@ def mark_of(name: str, declared: Any, *, in_text: bool = False) -> str:
 
 
 def marked(value: Any) -> Any:
-    """Return what is compiled: the value with the type written beside every number that would lose it."""
+    """Return the value to compile, with the type added to every number that would lose it."""
     if isinstance(value, dict):
         return {key: marked(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -59,11 +59,11 @@ def marked(value: Any) -> Any:
 
 
 def unmarked(value: Any, values: Mapping[str, Any] | None = None) -> Any:
-    """Return what the author wrote, of a value as it arrives.
+    """Return the author's value from a value with marks.
 
     Args:
-        value: with marks.
-        values: of the pipeline, by the names of their inputs.
+        value: the value as it arrives.
+        values: the pipeline's values by the names of their inputs.
     """
     if isinstance(value, dict):
         return {_text(unmarked(key, values)): unmarked(item, values) for key, item in value.items()}
@@ -82,15 +82,15 @@ def _unmarked_text(text: str, values: Mapping[str, Any]) -> Any:
 
 
 def _read(found: re.Match[str], values: Mapping[str, Any]) -> Any:
-    """Return what is marked, a number of the marked type.
+    """Return a mark's value; a number gets the marked type.
 
-    kfp takes all items of a loop, and all parts of a map in it, for the type of the first one: any of them may be
-    something else.
+    kfp assumes that all items of a loop, and all parts of a map in it, have the type of the first one: any of them may
+    have another type.
     """
     kind, name = found.groups()
     if name in values:
         value = unmarked(values[name]) if not isinstance(values[name], str) else values[name]
-    else:  # a constant, or of a pipeline that was compiled by an older version
+    else:  # a constant, or from a pipeline compiled by an older version
         value = _number(name)
     if kind == "float" and type(value) is int:
         value = float(value)

@@ -1,8 +1,8 @@
-"""Who owns a job in the cluster, so that it goes when nobody waits for it, and its story when its run goes.
+"""Owner references of a job: a running job is deleted with its step, and a finished job's history with its run.
 
-A job that runs is the step's pod's: when that goes, by whoever's hand, Kubernetes removes the job. A job that has ended
-is what the next try reads what has happened from, and a person's retry deletes the pods of failed steps first: so it is
-handed to whatever controls the pod, which is Argo's Workflow, the run.
+The step's pod owns a running job: when the pod is deleted, Kubernetes deletes the job. The next try reads the history
+of a job that has ended, but a person's retry first deletes the pods of failed steps. Therefore a finished job is passed
+to the pod's controller: Argo's Workflow, the run.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 async def take_over(backend: Backend, ref: JobRef, pod: OwnPod, log: StepLog) -> None:
-    """Have an adopted job owned by this try's pod instead of the last one's, which may go at any moment."""
+    """Set this try's pod as owner of an adopted job, because the last try's pod may be deleted at any moment."""
     try:
         await _have_owned(backend, ref, pod.as_owner)
-    except ClusterError as error:  # better followed than lost
+    except ClusterError as error:  # following the job matters more than its owner
         log.notice(f"{ref} goes with the pod of an earlier try, for this one could not take it over: {error}")
 
 
 async def hand_over(backend: Backend, ref: JobRef, pod: OwnPod, log: StepLog) -> None:
-    """Have a job that has ended owned by the run, so that it outlives this try's pod; one that is gone stays gone."""
+    """Set the run as owner of a finished job, so that it outlives this try's pod; a deleted job is ignored."""
     try:
         run = await pod.controller()
         if run is not None:
@@ -39,7 +39,7 @@ async def hand_over(backend: Backend, ref: JobRef, pod: OwnPod, log: StepLog) ->
 
 
 async def _have_owned(backend: Backend, ref: JobRef, owner: Reference) -> None:
-    """Make this one an owner in place of any pod."""
+    """Set this owner in place of any pod."""
     job = await backend.get(ref.kind, ref.namespace, ref.name)
     before = job["metadata"].get("ownerReferences") or ()
     others = [each for each in before if each["kind"] != "Pod" and each["uid"] != owner["uid"]]

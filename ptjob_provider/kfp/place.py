@@ -1,8 +1,8 @@
-"""Where a step runs and where its job will: the step's environment → `Place`. The only reader of that environment.
+"""Reads the step's environment, and returns where the step and its job run as `Place`. No other module reads it.
 
-Kubeflow Pipelines tells a step its pod (`KFP_POD_NAME`, `KFP_POD_UID`) and, if the step has retries, which of them this
-is (`KFP_RETRY_INDEX`). What an installation wants of all its jobs it says by `PTJOB_*` variables of the step's image or
-of the process that runs a pipeline on one machine: the options of Airflow's section `[ptjob]`, in capitals.
+Kubeflow Pipelines passes a step its pod (`KFP_POD_NAME`, `KFP_POD_UID`) and, if the step has retries, the number of
+this one (`KFP_RETRY_INDEX`). An installation configures all its jobs by `PTJOB_*` variables of the step's image, or of
+the process that runs a pipeline on one machine: the options of Airflow's section `[ptjob]`, in capitals.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from ptjob_provider.core.spec import TrainingJob
 
 INSTANCE = "kubeflow-pipelines"
-"""Tells jobs of pipelines from those of other orchestrators in the same namespace."""
+"""Distinguishes jobs of pipelines from those of other orchestrators in the same namespace."""
 
 _DEFAULT_ROOT = "~/ptjob"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where jobs run.
+    """The place where jobs run.
 
     Attributes:
         backend: runs them.
-        namespace: of jobs that name none: the step's own. None: `default`.
+        namespace: default namespace of jobs: the step's own. None: `default`.
         instance: this installation's name, part of the name of every job.
-        retry: which of the retries that the pipeline's author has asked for this is, 0 for the first try; None if the
-            author has asked for none.
-        template: what is put under every job; None if nothing is.
-        sync_image: what fetches the code of jobs that name no image for it.
-        tensorboard_image: what runs the TensorBoard of jobs that name no image for it; "": their own.
+        retry: number of this retry among those that the pipeline's author has configured, 0 for the first try; None if
+            the author has configured none.
+        template: defaults for every job; None if there are none.
+        sync_image: default image that fetches a job's code.
+        tensorboard_image: default image of TensorBoards; "": the job's own.
         api_error_timeout: seconds for which requests about a job may be refused.
-        pod: the step's; None on one machine.
-        cluster: how the cluster is reached; None on one machine.
+        pod: the step's pod; None on one machine.
+        cluster: how to reach the cluster; None on one machine.
         local: how jobs run on this machine; None on a cluster.
     """
 
@@ -64,9 +64,9 @@ class Place:
     local: LocalConfig | None = None
 
     async def try_number(self) -> int | None:
-        """Return which of the engine's tries this is, 0 for the first; None if the engine makes no other one.
+        """Return the number of this try in the engine, 0 for the first; None if the engine makes no other one.
 
-        Argo may be set up to repeat steps whose author has asked for no retries; then only the pod knows.
+        Argo may be configured to repeat steps whose author has requested no retries; then only the pod has the number.
 
         Raises:
             ClusterError: the pod cannot be read.
@@ -76,15 +76,15 @@ class Place:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What nobody may read in a log: the values that this machine may hand to jobs as secrets."""
+        """The secrets to mask in logs: the values that this machine may pass to jobs."""
         tables = self.local.secrets.values() if self.local else ()
         return tuple(value for table in tables for value in table.values())
 
     async def secrets_of(self, ref: JobRef) -> Sequence[str]:
-        """Return the values that the programs of a job get from Secrets of a cluster.
+        """Return the values that the programs of a job get from a cluster's Secrets.
 
         Raises:
-            ClusterError: they may not be read.
+            ClusterError: reading them is forbidden.
         """
         if self.cluster is None:
             return ()
@@ -94,14 +94,14 @@ class Place:
 
 
 def find_place(environ: Mapping[str, str], *, service_account: Path = SERVICE_ACCOUNT) -> Place:
-    """Return where this step is.
+    """Return where this step runs.
 
     Args:
-        environ: of this process.
-        service_account: where a pod finds its namespace and its token.
+        environ: environment of this process.
+        service_account: directory with a pod's namespace and token.
 
     Raises:
-        InvalidSpec: an option cannot be understood; the text names it.
+        InvalidSpec: an option is invalid; the message names it.
     """
     options, local = _options(environ), local_config(environ)
     namespace = None if local else _namespace(service_account)
@@ -125,7 +125,7 @@ def local_config(environ: Mapping[str, str]) -> LocalConfig | None:
     """Return how jobs run on this machine; None if they run on a cluster.
 
     Raises:
-        InvalidSpec: an option cannot be understood; the text names it.
+        InvalidSpec: an option is invalid; the message names it.
     """
     options = _options(environ)
     if options.backend() != "local":

@@ -1,4 +1,4 @@
-"""What a step is asked for: the component's inputs as they arrive → `Request`. Every number is put right again here."""
+"""Reads the component's inputs into a `Request`, and restores the types of numbers."""
 
 from __future__ import annotations
 
@@ -23,24 +23,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 IDS = ("pipeline_run_id", "pipeline_task_name", "pipeline_task_id")
-"""What tells one step from all others. The last one is the id of the graph around the task, which differs from one
-iteration of a loop to the next; the task's name does not, and neither differs from run to run."""
+"""Ids that together identify a step.
+
+The last one is the id of the graph around the task, which differs between the iterations of a loop; the task's name
+does not, and neither differs between runs.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the component was asked for.
+    """The component's inputs, parsed.
 
     Attributes:
         job: the training.
-        ids: who asks, see IDS.
-        timeout: how long this try waits before it stops the job; None waits without end.
-        limits: when a job that cannot get on is stopped.
+        ids: the step's identity, see IDS.
+        timeout: seconds that this try waits before it stops the job; None: no limit.
+        limits: when to stop a job that makes no progress.
         exact_name: keep the job's name literally.
-        keep_running_pods: leave replicas running that the operator leaves running after the job's end.
-        on_finish_action: what becomes of the job's object.
-        model_artifact: how the model is handed on.
-        settings: what was set on the step, as a pod template for the job; None if nothing was.
+        keep_running_pods: keep the replicas that the training operator leaves running after the job's end.
+        on_finish_action: what to do with the job's object.
+        model_artifact: how to pass on the model.
+        settings: the step's settings as a pod template for the job; None if there are none.
     """
 
     job: TrainingJob
@@ -55,10 +58,10 @@ class Request:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
-        """Read the inputs by their names, and the values that marks in them refer to; None or missing says nothing.
+        """Read the inputs by their names, and the values of their marks; None equals missing.
 
         Raises:
-            InvalidSpec: one is wrong; the text names it.
+            InvalidSpec: one is wrong; the message names it.
         """
         ids = {name: _id(name, given.get(name)) for name in IDS}
         marked = {name: value for name, value in given.items() if name.startswith(PREFIX)}
@@ -79,7 +82,7 @@ class Request:
         )
 
     def template(self, installation: TrainingJob | None) -> TrainingJob | None:
-        """Return what is put under the job: the installation's template, and over it what was set on the step."""
+        """Return the defaults for the job: the installation's template, overridden by the step's settings."""
         if self.settings is None:
             return installation
         under = installation or TrainingJob.parse(manifest={"apiVersion": API_VERSION, "kind": KIND})
@@ -99,16 +102,16 @@ def _job(values: Mapping[str, Any], task_name: str) -> TrainingJob:
 
 
 def _id(name: str, value: Any) -> str:
-    """Read one id; a placeholder that nobody has replaced would be the same for every run."""
+    """Read one id; a placeholder that was not replaced is refused, because it would be the same in every run."""
     if is_unset(value) or "{{" in str(value):
         raise InvalidSpec.of(name, value, f"the placeholder of Kubeflow Pipelines for it: dsl.{_PLACEHOLDERS[name]}")
     return str(value)
 
 
 def told(value: Any, ids: Mapping[str, str]) -> Any:
-    """Return the value with the ids in place of their placeholders, wherever they stand.
+    """Return the value with the ids in place of their placeholders, at any depth.
 
-    Kubeflow Pipelines replaces a placeholder only where it is a whole input, not in `f"/data/{…_PLACEHOLDER}"`.
+    Kubeflow Pipelines replaces a placeholder only if it is a whole input, not in `f"/data/{…_PLACEHOLDER}"`.
     """
     if isinstance(value, dict):
         return {key: told(item, ids) for key, item in value.items()}
@@ -121,10 +124,10 @@ def told(value: Any, ids: Mapping[str, str]) -> Any:
 
 
 def check_told(field: str, value: Any) -> None:
-    """Pass if no placeholder is left anywhere in the value: nobody replaces it, and the job would have it literally.
+    """Raise if a placeholder is left in the value: nothing replaces it, and the job would get it literally.
 
     Raises:
-        InvalidSpec: the text names the field by its path, and the value.
+        InvalidSpec: the message names the field by its path, and the value.
     """
     if isinstance(value, dict):
         for key, item in value.items():

@@ -1,7 +1,7 @@
-"""What runs in the step's pod: submit or adopt the job, follow it with its log on standard output, write the outputs.
+"""Runs in the step's pod: submits or adopts the job, follows it with its log on standard output, writes the outputs.
 
-It maps what the component was given to the core's words, and what the core concludes to an exit code. Neither kfp nor
-Airflow is imported for that.
+It maps the component's inputs to the core's types, and the core's conclusion to an exit code. It imports neither kfp
+nor Airflow for that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ptjob_provider.kfp.artifacts import StepOutputs
 
 EXIT_FAILED, EXIT_USAGE, EXIT_TRY_AGAIN, EXIT_STOPPED = 1, 2, 75, 143
-"""The job failed; the request is wrong; another try may help (sysexits' EX_TEMPFAIL); SIGTERM's, as a shell has it."""
+"""The job failed; the request is wrong; another try may help (sysexits' EX_TEMPFAIL); SIGTERM, as in a shell."""
 
 _INPUT = "--executor_input"
 
@@ -36,15 +36,15 @@ _INPUT = "--executor_input"
 def run(
     given: Mapping[str, Any], environ: Mapping[str, str] = os.environ, words: Sequence[str] = sys.argv
 ) -> StepOutputs:
-    """Do the whole step, write its artifacts and return its output parameters.
+    """Run the whole step, write its artifacts and return its output parameters.
 
     Args:
         given: the component's inputs and output artifacts, by name.
-        environ: of this process.
-        words: of its command line, on which kfp has all inputs of the task, also those that the component lacks.
+        environ: environment of this process.
+        words: its command line, which has all inputs of the task, including those that the component does not declare.
 
     Raises:
-        SystemExit: the job did not succeed; standard output says why, the diagnosis first.
+        SystemExit: the job did not succeed; standard output has the reason, with the diagnosis first.
     """
     log = StepLog(Masking(()))
     try:
@@ -62,7 +62,7 @@ def run(
 
 
 def _inputs(words: Sequence[str]) -> Mapping[str, Any]:
-    """Return the parameters that the command line of kfp's runtime has."""
+    """Return the parameters on the command line of kfp's runtime."""
     if _INPUT not in words:
         return {}
     given = json.loads(words[words.index(_INPUT) + 1])

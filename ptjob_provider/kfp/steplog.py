@@ -1,4 +1,4 @@
-"""Rank 0's lines and sentences about the job → the step's standard output, where Kubeflow Pipelines shows them live."""
+"""Writes rank 0's lines and notices about the job to the step's standard output; shown live in Kubeflow Pipelines."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ if TYPE_CHECKING:
 
 MASK = "***"
 _SHORTEST_SECRET = 4
-"""Characters; masking shorter ones would take letters out of words."""
+"""Minimum characters of a secret; masking shorter ones would remove letters from words."""
 
 
 class Masking:
-    """Takes known secrets out of texts; a secret that contains another one is taken out first."""
+    """Masks known secrets in texts; a secret that contains another one is replaced first."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets: list[str] = []
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Take these out as well from now on."""
+        """Mask these as well from now on."""
         lines = {line for secret in secrets for line in (secret, *secret.splitlines())}
         found = {line for line in lines if len(line) >= _SHORTEST_SECRET}
         self._secrets = sorted(found.union(self._secrets), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
-        """Return the text without them."""
+        """Return the text with the secrets masked."""
         for secret in self._secrets:
             text = text.replace(secret, MASK)
         return text
 
 
 class StepLog:
-    """A sink (`rank0_log.Sink`): lines as they were written, sentences of ours behind a dash; each is out at once.
+    """A sink (`rank0_log.Sink`): lines unchanged, notices after a dash; each is flushed at once.
 
     Args:
-        mask: takes known secrets out.
-        stream: where it goes. None: standard output as it is now.
+        mask: masks known secrets.
+        stream: where to write. None: the current standard output.
 
     Attributes:
         mask: as given.
-        when_unread: called when nobody reads the output any more. Older versions of Argo signal the process that reads
+        when_unread: called when the output has no reader any more. Older versions of Argo signal the process that reads
             it, Kubeflow's launcher, and not the step.
     """
 
@@ -65,17 +65,17 @@ class StepLog:
         self._is_in_a_line = line.continues
 
     def notice(self, text: str) -> None:
-        """Print one sentence about the job; it begins a line of its own."""
+        """Print one notice about the job on a line of its own."""
         self._begin_line()
         self._print(f"── {self.mask(text)}", end="\n")
 
     def failure(self, text: str) -> None:
-        """Print why the step fails: the first line is the whole story."""
+        """Print why the step fails, with a complete summary on the first line."""
         self._begin_line()
         self._print(self.mask(text), end="\n")
 
     async def room(self) -> None:
-        """Let the signal that ends the step be heard between two lines; whoever reads the output sets the pace."""
+        """Let the signal that ends the step be handled between two lines; the reader of the output sets the pace."""
         await asyncio.sleep(0)
 
     def _begin_line(self) -> None:

@@ -1,8 +1,8 @@
-"""What a step does when it is told to stop: one deletion of its job, before anything else.
+"""Stops a step: deletes its job with one request, before anything else.
 
 Terminating a run sends SIGTERM to the step's processes, and about a second later its container is gone: Argo's first
-process polls once a second whether its child has ended, and then leaves. So nothing is printed, asked or awaited
-before the deletion is on its way. What it cannot do is done by the job's owner, the step's pod, when that goes.
+process polls once a second whether its child has ended, and then exits. Therefore the step prints, requests and awaits
+nothing before the deletion is sent. If it fails, Kubernetes deletes the job together with its owner, the step's pod.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ T = TypeVar("T")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _CREATE_GRACE = 0.5
-"""Seconds that a create which is under way may still take before it is known what to delete."""
+"""Seconds for a create request in progress to complete, until it is known what to delete."""
 
 _DELETE_TIMEOUT = 5.0
-"""Seconds after which the deletion is given up: on one machine a step that is interrupted must end, too."""
+"""Timeout in seconds of the deletion: on one machine, an interrupted step must end, too."""
 
 _WARM_INTERVAL = 10.0
-"""Seconds between two looks at the job that keep a connection open: the HTTP client closes it after fifteen idle ones,
-and a new one costs the deletion a TLS handshake."""
+"""Seconds between two reads of the job that keep a connection open.
+
+The HTTP client closes it after fifteen idle seconds, and a new one costs the deletion a TLS handshake.
+"""
 
 
 class ToldToStop(Exception):
     """The step was told to stop.
 
     Attributes:
-        said: what became of its job, as a clause.
+        said: what happened to its job, as a clause.
     """
 
     def __init__(self, deleted: JobRef | None) -> None:
@@ -48,7 +50,7 @@ class ToldToStop(Exception):
 
 
 class Stopping:
-    """Runs one step's work, and knows what to delete when the step is told to stop."""
+    """Runs one step's work, and deletes its job when the step is told to stop."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -56,7 +58,7 @@ class Stopping:
         self._job: asyncio.Future[JobRef] = asyncio.get_running_loop().create_future()
 
     def knows(self, ref: JobRef) -> None:
-        """Delete this job from now on."""
+        """Set the job to delete on a stop."""
         if not self._job.done():
             self._job.set_result(ref)
 
@@ -68,7 +70,7 @@ class Stopping:
         """Return what the work returns.
 
         Raises:
-            ToldToStop: at SIGTERM, SIGINT or `stop`; the job's deletion was asked for first, and then the work was
+            ToldToStop: after SIGTERM, SIGINT or `stop`; the job's deletion was requested first, then the work was
                 cancelled.
         """
         loop = asyncio.get_running_loop()
@@ -87,7 +89,7 @@ class Stopping:
 
     @contextlib.asynccontextmanager
     async def warm(self) -> AsyncIterator[None]:
-        """Keep a connection to the job's back-end open meanwhile."""
+        """Keep a connection to the job's back-end open inside the block."""
         looking = asyncio.create_task(self._look())
         try:
             yield

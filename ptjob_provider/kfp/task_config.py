@@ -1,4 +1,4 @@
-"""What a pipeline's author set on the step - resources, volumes, tolerations - as a pod template for the job's pods."""
+"""Converts the settings of the step's task - resources, volumes, tolerations - to a pod template for the job's pods."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _CONTAINER = ("env", "resources")
 
 
 def pod_template(config: Any, *, copies: bool = False) -> Manifest | None:
-    """Return the settings as a pod template; None if nothing was set.
+    """Return the settings as a pod template; None if there are none.
 
     Args:
-        config: a `dsl.TaskConfig`; its parts are in Kubernetes' words, or None.
+        config: a `dsl.TaskConfig`; its parts are in Kubernetes' format, or None.
         copies: whether the step has mounted its model's claim for itself, to copy from it.
     """
     container = {name: unmarked(found) for name in _CONTAINER if (found := getattr(config, name, None))}
@@ -38,6 +38,6 @@ def pod_template(config: Any, *, copies: bool = False) -> Manifest | None:
 
 
 def _mounted(volumes: Sequence[Mapping[str, Any]], mounts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the volumes of these mounts, each once: KFP's driver names a volume for its claim, once for each mount."""
+    """Return the volumes of these mounts, each once: KFP's driver names a volume after its claim, once per mount."""
     names = {mount["name"] for mount in mounts}
     return list({volume["name"]: volume for volume in volumes if volume.get("name") in names}.values())

@@ -1,4 +1,4 @@
-"""One try's job: submitted or adopted, and followed to its end. One that cannot be followed runs on."""
+"""Runs one try's job: submits or adopts it, and follows it to its end. A job that cannot be followed keeps running."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAUSES = (1.0, 5.0, 15.0, 30.0)
-"""Seconds after which a step asks a cluster again that does not answer."""
+"""Seconds before each retry of a request to a cluster that does not respond."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What one try of a step does with its job.
+    """Runs the job of one try of a step.
 
     Attributes:
-        request: what is trained.
-        place: where.
-        log: the step's.
+        request: the requested job and its options.
+        place: where the job runs.
+        log: the step's log.
     """
 
     request: Request
@@ -56,7 +56,7 @@ class Training:
     log: StepLog
 
     async def until_end(self) -> tuple[JobRef, Conclusion]:
-        """Submit or adopt the job and follow it; told to stop, delete it first of all."""
+        """Submit or adopt the job and follow it; when told to stop, delete it first."""
         stopping = Stopping(self.place.backend)
         self.log.when_unread = stopping.stop
         return await stopping.run(self._train(stopping))
@@ -88,20 +88,20 @@ class Training:
         if self._owning_pod is not None:
             await hand_over(self.place.backend, submission.ref, self._owning_pod, self.log)
         if conclusion.outcome is not Outcome.SUCCEEDED:
-            with contextlib.suppress(ClusterError):  # better told twice than not at all
+            with contextlib.suppress(ClusterError):  # on failure the next try may report the end again
                 told = {"metadata": {"annotations": {TRY_ANNOTATION: TOLD}}}
                 await self.place.backend.patch(submission.ref, told)
         return submission.ref, conclusion
 
     async def _recalled(self) -> RecalledAttempts:
-        """Return what earlier tries have left behind; if there were any, a refusal may pass while their job runs."""
+        """Return the state of earlier tries; if there were any, a refusal may pass while their job runs."""
         if not self.place.retry:
             return await self._patiently(self.recalled)
         errors = ApiErrors(f"{self._namespace}, earlier tries", self.log.notice, timeout=self.place.api_error_timeout)
         return await self._patiently(lambda: errors.answer(self.recalled, though_away=False))
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask again where the cluster does not answer for a moment: no job that runs is given up for that."""
+        """Retry while the cluster does not respond for a moment: a running job is not given up for that."""
         for pause in PAUSES:
             try:
                 return await ask()
@@ -111,7 +111,7 @@ class Training:
         return await ask()
 
     async def recalled(self) -> RecalledAttempts:
-        """Return what earlier tries have left behind."""
+        """Return the state of earlier tries."""
         place, owner = self.place, self._owner
         notes: list[str] = []
         replicas: list[Manifest] = []
@@ -124,7 +124,7 @@ class Training:
         )
 
     async def submit(self, store: AttemptStore, stopping: Stopping) -> Submission:
-        """Create the job or adopt the one that is there; afterwards it is known, and this try's pod owns it."""
+        """Create the job or adopt the existing one; afterwards `stopping` knows it, and this try's pod owns it."""
         job = self.request.job.in_namespace(self._namespace)
         submission = await ensure_submitted(
             self.place.backend,
@@ -147,7 +147,7 @@ class Training:
         return await with_tensorboard(self.place.backend, submission, job)
 
     async def act_on_finished(self, ref: JobRef, *, succeeded: bool) -> None:
-        """Do with the ended job's object what was asked for."""
+        """Delete or keep the finished job's object as requested."""
         action = self.request.on_finish_action
         try:
             if await act_on_finished(self.place.backend, ref, action, succeeded=succeeded):
@@ -156,14 +156,14 @@ class Training:
             self.log.notice(f"{ref}: on_finish_action={action} could not be carried out: {error}")
 
     async def _learn_secrets(self, ref: JobRef) -> None:
-        """Have nothing in the log that the job's programs get from Secrets, before any of their lines is."""
+        """Mask the values that the job's programs get from Secrets, before any of their lines is logged."""
         try:
             self.log.mask.learn(await self.place.secrets_of(ref))
         except ClusterError as error:
             self.log.notice(f"{ref}: what its programs print of their Secrets is not masked here: {error}")
 
     async def _note(self, submission: Submission, conclusion: Conclusion) -> None:
-        """Leave word for a next try, if one may come by itself: the job may be gone by then, or go in a moment."""
+        """Record the outcome for a next try, if one may follow: the job may be gone by then."""
         if self.place.pod is None:
             return
         try:
@@ -174,10 +174,10 @@ class Training:
             self.log.notice(f"{submission.ref}: how it ended could not be noted for a next try: {error}")
 
     async def _leave(self, store: AttemptStore) -> None:
-        """Leave the job running and say so: another try, if one comes, adopts it, and it goes with the step's pod.
+        """Leave the job running and log that: a next try adopts it; otherwise it is deleted with the step's pod.
 
-        Nobody can tell whether one comes: Kubeflow Pipelines is installed so that Argo repeats no step that fails,
-        whatever its author has asked for.
+        It is unknown whether there is a next try: Kubeflow Pipelines is installed so that Argo does not repeat a failed step,
+        whatever its author has configured.
         """
         said = await leave_running(self.place.backend, self._owner, store)
         if said:
@@ -185,19 +185,19 @@ class Training:
 
     @property
     def _namespace(self) -> str:
-        """Where the job is."""
+        """The job's namespace."""
         job = self.request.job.in_namespace(self.place.namespace or kinds.DEFAULT_NAMESPACE)
         return str(job.named_namespace)
 
     @property
     def _owning_pod(self) -> OwnPod | None:
-        """The step's pod if it can own the job: an owner in another namespace would have the job deleted at once."""
+        """The step's pod if it can own the job: with an owner in another namespace the job would be deleted at once."""
         pod = self.place.pod
         return pod if pod and pod.namespace == self._namespace else None
 
     @property
     def _owner(self) -> Owner:
-        """Who this step is."""
+        """This step as the job's owner."""
         reference = self._owning_pod.as_owner if self._owning_pod else None
         return Owner(instance=self.place.instance, ids=self.request.ids, labels={}, reference=reference)
 
