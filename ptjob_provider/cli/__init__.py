@@ -1,10 +1,10 @@
-"""`ptjob`: submit training jobs, follow them, look at them, read their logs, delete them, from a terminal or a program.
+"""`ptjob`: submit, follow, inspect and delete training jobs and read their logs, from a terminal or a program.
 
 Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no such job or claim; 75 try again later (sysexits'
-EX_TEMPFAIL); 130 interrupted, 143 told to stop. docs/command-line.md says which means what.
+EX_TEMPFAIL); 130 interrupted, 143 told to stop. docs/command-line.md defines their meaning.
 
-Here is what a command line may say before a command. What commands may be told is in `syntax`, loaded when one is run
-or asked for its help; what they do is in the files beside it: `--help` answers at once.
+This module has the options in front of a command. The commands' own options are in `syntax`, loaded when a command is
+run or asked for its help; their code is in the modules beside it. So `--help` responds at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Commands(LazyGroup):
     """All commands, in the order of a job's life."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; a place that cannot be reached as it is told is refused as whatever else is."""
+        """Run a command; report a place that cannot be reached like any other error."""
         try:
             return super().invoke(ctx)
         except PTJobError as error:
@@ -126,7 +126,7 @@ class _PrintableFormatter(logging.Formatter):
 
 
 def _tell(level: str) -> None:
-    """Have what is logged on stderr: all from this level on, of the higher ones what Python shows by itself."""
+    """Log to stderr: everything from this level on, or by Python's default warnings and errors."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_PrintableFormatter())
     if level.lower() in {"debug", "info"}:

@@ -1,4 +1,4 @@
-"""Airflow's REST API, as much of it as knowing whether a task waits takes; with the standard library alone."""
+"""Client of Airflow's REST API, limited to checking whether a task waits; uses only the standard library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REFUSALS = {401, 403}
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Takes a redirect for an answer: whoever it leads to would be given the token."""
+    """Returns a redirect as the response: following it would send the token to another server."""
 
     def redirect_request(self, *_: object) -> None:
         """Follow none."""
@@ -32,19 +32,19 @@ _OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 class AirflowTasks:
-    """Says which state a task instance is in; implements `orphans.Waiters`.
+    """Returns the states of task instances; implements `orphans.Waiters`.
 
-    Nothing is taken for an answer that Airflow would not say of this very task instance: a wrong address, a gateway or
-    a page to log in may answer anything, and a job would be stopped for it.
+    A response counts only if Airflow would give it for this very task instance: a wrong address, a gateway or a login
+    page may respond with anything, and a job would be stopped for it.
 
     Args:
-        url: of the API server, with the path below which it is served.
-        token: a bearer token; "" gets one for user and password, or for nobody where Airflow lets everybody in.
-        user: who asks.
-        password: the user's.
+        url: URL of the API server, with the path below which it is served.
+        token: a bearer token; "" requests one with user and password, or without them if Airflow lets everybody in.
+        user: the user's name.
+        password: the user's password.
 
     Raises:
-        InvalidSpec: that is no address.
+        InvalidSpec: the URL is invalid.
     """
 
     def __init__(self, url: str, *, token: str = "", user: str = "", password: str = "") -> None:
@@ -57,14 +57,14 @@ class AirflowTasks:
 
     @property
     def host(self) -> str:
-        """The host that is asked."""
+        """The API server's host."""
         return urlsplit(self._url).hostname or ""
 
     async def installation_ids(self) -> dict[str, str]:
-        """Return the Variables that have this Airflow's ids: key and value; none if it was never given one.
+        """Return the Variables with this Airflow's ids as key and value; empty if it has none.
 
         Raises:
-            ClusterError: there was no answer, or who asks may not read Variables.
+            ClusterError: there was no response, or the user may not read Variables.
         """
         return await asyncio.to_thread(self._installation_ids)
 
@@ -91,11 +91,11 @@ class AirflowTasks:
         return {key: value for key, value in found.items() if key.startswith(KEY_PREFIX)}
 
     def _answer(self, path: str) -> tuple[int, dict[str, Any]]:
-        """Return what an Airflow answers.
+        """Return an Airflow's status and response.
 
         Raises:
-            PermissionDenied: it does not tell whoever asks.
-            ClusterError: that is no Airflow.
+            PermissionDenied: the user may not read it.
+            ClusterError: the server is not an Airflow.
         """
         if not self._is_airflow:
             status, said = self._ask("/api/v2/version")
@@ -138,7 +138,7 @@ def _ids(owner: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def _names_all(detail: str, owner: Mapping[str, str]) -> bool:
-    """Return whether a text is Airflow's own about this task instance not being there."""
+    """Return whether a text is Airflow's own message that this task instance does not exist."""
     return all(f"{name}: `{owner[name]}`" in detail for name in ("dag_id", "run_id", "task_id"))
 
 

@@ -1,4 +1,4 @@
-"""How a command answers: values for programs, exit codes, and one sentence where it could not do what it was asked."""
+"""Output of commands: values for programs, exit codes, and one sentence for each failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXIT_INTERRUPTED = 130
 
 
 class Refused(click.ClickException):
-    """A failure with a text for people and an exit code for programs."""
+    """A failure with a message for people and an exit code for programs."""
 
     def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
         super().__init__(printable(message))
@@ -33,7 +33,7 @@ class Refused(click.ClickException):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Do the work, and turn the core's errors into texts and exit codes, Ctrl-C into 130."""
+    """Run the coroutine; translate the core's errors to messages and exit codes, and Ctrl-C to 130."""
     try:
         return asyncio.run(work)
     except PTJobError as error:
@@ -43,20 +43,21 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def refusal(error: PTJobError) -> Refused:
-    """Return an error of the core as a command says it."""
+    """Return an error of the core as a command's error."""
     if isinstance(error, JobNotFound | NotThere):
         return Refused(str(error), EXIT_NOT_FOUND)
     if isinstance(error, InvalidSpec | UnsupportedByBackend):
         return Refused(str(error), EXIT_USAGE)
-    # A failed job may be worth a try though the same command would most likely fail again; 75 asks scripts to run it.
+    # A failed job may be worth a retry although the same command would most likely fail again; 75 tells scripts to
+    # rerun.
     is_passing = error.diagnosis.passes if isinstance(error, JobFailed) else error.retryable
     return Refused(str(error), EXIT_TRY_AGAIN if is_passing else EXIT_FAILED)
 
 
 def for_each(names: Iterable[str], do: Callable[[str], None]) -> None:
-    """Do it for all of them, as kubectl does: what is refused is said at once, and the others get their turn.
+    """Call it for each name, as kubectl does: an error is printed at once, and the others follow.
 
-    The exit code is that of the refusals if they agree, else 1.
+    The exit code is that of the errors if they agree, else 1.
     """
     codes = set()
     for name in names:
@@ -70,7 +71,7 @@ def for_each(names: Iterable[str], do: Callable[[str], None]) -> None:
 
 
 def emit(value: object, output: str) -> None:
-    """Print for programs; where a character is not printable, in the words that JSON and YAML have for it."""
+    """Print for programs; unprintable characters are escaped as JSON and YAML do."""
     if output == "json":
         say(as_json_escapes(json.dumps(value, indent=2, ensure_ascii=False)))
         return
@@ -80,7 +81,7 @@ def emit(value: object, output: str) -> None:
 
 
 def emit_rows(names: Iterable[str], rows: object, output: str) -> None:
-    """Print many for programs; `name` is one name a line."""
+    """Print many values for programs; `name` prints one name per line."""
     if output != "name":
         emit(rows, output)
         return
@@ -89,5 +90,5 @@ def emit_rows(names: Iterable[str], rows: object, output: str) -> None:
 
 
 def notice(text: str) -> None:
-    """Say something beside what was asked for, where it does not get into a pipe."""
+    """Print a message to stderr, which keeps it out of pipes."""
     say(f"── {text}", err=True)

@@ -1,4 +1,4 @@
-"""What Arena's users say that is no field of ours: its further flags, and a training as one line for a shell.
+"""Converts Arena's flags that are no fields of ours, and a training given as one shell line.
 
 Pure: flags and words in, fields out.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 TYPES = ("pytorch", "pytorchjob")
-"""The word behind `submit` that says which training it is."""
+"""Word after `submit` that names the type of training."""
 
 SYNC_MODES = ("git", "rsync")
 
@@ -36,7 +36,7 @@ def without_type(words: Sequence[str]) -> list[str]:
     """Return the words of a command line without Arena's type of training.
 
     Raises:
-        InvalidSpec: it is another type than PyTorch's.
+        InvalidSpec: the type is not PyTorch's.
     """
     if words and words[0] in OTHER_TYPES:
         raise InvalidSpec.of("submit", words[0], "pytorch, or nothing: PyTorch trainings are what is submitted here")
@@ -44,10 +44,10 @@ def without_type(words: Sequence[str]) -> list[str]:
 
 
 def program(words: Sequence[str], shell: str | None) -> list[str] | None:
-    """Return the command that the words behind the flags are; None if there are none.
+    """Return the command in the words after the flags; None if there are none.
 
-    One word that a shell would split or expand is a line for a shell, as in Arena; several words are the program and
-    its arguments as they are. With `shell` they are a line in any case.
+    A single word that a shell would split or expand is a line for a shell, as in Arena; several words are the program
+    and its arguments, unchanged. With `shell` they are always a line for a shell.
 
     Raises:
         InvalidSpec: a line for a shell has further words behind it.
@@ -66,9 +66,9 @@ def program(words: Sequence[str], shell: str | None) -> list[str] | None:
 
 
 def with_image(told: dict[str, Any]) -> dict[str, Any]:
-    """Return a job's fields with the workers' image for all pods where nothing else says one, as in a guide of Arena's.
+    """Return a job's fields with the workers' image for all pods if nothing else sets one, as in a guide of Arena's.
 
-    A manifest, a template of pods or an image of the master's own says one; `parse` refuses what is missing then.
+    A manifest, a pod template or the master's own image sets one; `parse` refuses a job without one.
     """
     worker, master = told.get("worker"), told.get("master")
     if told.keys() & {"image", "manifest", "pod_template"} or not isinstance(worker, dict) or "image" not in worker:
@@ -81,10 +81,10 @@ def with_image(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields for flags of Arena that are no field by themselves, such as `--device`, `--rdma`, `--sync-mode`.
+    """Return fields for flags of Arena that are no fields themselves, such as `--device`, `--rdma`, `--sync-mode`.
 
     Raises:
-        InvalidSpec: one cannot be read.
+        InvalidSpec: a flag's value is invalid.
     """
     found: dict[str, Any] = {}
     devices = dict(pair("--device", text) for text in given.get("devices") or ())
@@ -110,10 +110,10 @@ def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _code(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `--sync-mode`, `--sync-source` and `--sync-image` say together.
+    """Return the value of `code` for `--sync-mode`, `--sync-source` and `--sync-image`.
 
     Raises:
-        InvalidSpec: one of the first two is missing, or the mode is none.
+        InvalidSpec: one of the first two is missing, or the mode is unknown.
     """
     mode, source, image = (given.get(f"sync_{name}") for name in ("mode", "source", "image"))
     if mode is None and source is None and image is None:
@@ -126,7 +126,7 @@ def _code(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def joined(fields: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both; of lists all items, of maps all keys at every depth, else what the first one says."""
+    """Return both merged: all items of lists, all keys of maps at every depth, otherwise the first one's value."""
     found = {**more, **fields}
     for name in fields.keys() & more.keys():
         ours, theirs = fields[name], more[name]

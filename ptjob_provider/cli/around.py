@@ -1,4 +1,4 @@
-"""What `top` and `doctor` do: look around where jobs run, and print."""
+"""Implements `top` and `doctor`: inspects the place where jobs run, and prints the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def top_nodes(place: Place, *, output: str | None) -> None:
-    """Print each node, and how many of all GPUs are taken."""
+    """Print each node, and the allocated share of all GPUs."""
     found = run(place.site().nodes())
     if output:
         emit_rows([node.name for node in found], [node.to_dict() for node in found], output)
@@ -42,7 +42,7 @@ def top_nodes(place: Place, *, output: str | None) -> None:
 
 
 def top_jobs(place: Place, *, output: str | None) -> None:
-    """Print what GPUs each job asks for and has."""
+    """Print the requested and allocated GPUs of each job."""
     rows = run(_jobs_in_use(place))
     if output:
         emit_rows([row["name"] for row in rows], rows, output)
@@ -56,7 +56,7 @@ def top_jobs(place: Place, *, output: str | None) -> None:
 
 
 def top_job(place: Place, name: str, *, output: str | None) -> None:
-    """Print what each replica of a job uses now, and the most that it was measured to use."""
+    """Print each replica's current usage and its measured peaks."""
     usage, most, job = run(_usage(place, name))
     if usage.unknown:
         notice(usage.unknown)
@@ -69,7 +69,7 @@ def top_job(place: Place, name: str, *, output: str | None) -> None:
 
 
 def doctor(place: Place, airflow: AirflowTasks | None, *, output: str | None) -> None:
-    """Print what was looked at; the process fails if something is missing that every job needs."""
+    """Print all checks; the process fails if a prerequisite of every job is missing."""
     found = run(_checks(place, airflow))
     if output:
         missing = [check.about for check in found if check.is_good is False]
@@ -89,7 +89,7 @@ async def _checks(place: Place, airflow: AirflowTasks | None) -> list[Check]:
 
 
 async def _id_check(airflow: AirflowTasks, name: str, here: str) -> Check:
-    """Say whether an Airflow's jobs can be told from another one's, as far as that can be seen from here."""
+    """Check whether an Airflow's jobs can be distinguished from another one's, as far as this is visible from here."""
     about = "the Airflow's id"
     if name:
         return Check(about=about, is_good=True, said=f"[ptjob] instance = {name}")
@@ -112,7 +112,7 @@ async def _jobs_in_use(place: Place) -> list[dict[str, Any]]:
 
 
 async def _in_use(place: Place, job: Manifest) -> dict[str, Any]:
-    """Return a job's row; only of one that runs anything has to be asked."""
+    """Return a job's row; only a job with running pods needs a request."""
     row = row_of(job)
     told = {key: row[key] for key in ("name", "namespace", "phase", "created_at")}
     gpus = sum(replica.gpus for replica in kinds.replicas(job))

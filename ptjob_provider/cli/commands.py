@@ -1,4 +1,4 @@
-"""What `list`, `get`, `delete`, `suspend` and `resume` do: ask the back-end through its port, and print."""
+"""Implements `list`, `get`, `delete`, `suspend` and `resume` on the back-end's port."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from ptjob_provider.core.snapshot import Snapshot
 
 _AT_ONCE = 16
-"""Jobs whose pods are asked for at the same time: each that has ended takes a request or two."""
+"""Jobs whose pods are requested at the same time: each that has ended takes a request or two."""
 
 DELETE_TIMEOUT = 60.0
-"""Seconds; a local job's processes are gone within a few, whatever they do about signals."""
+"""Seconds; a local job's processes are gone within a few, whatever they do with signals."""
 
 
 def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> None:
-    """Print the jobs of the namespace that carry all the labels."""
+    """Print the namespace's jobs that have all the labels."""
     selector = _selector(labels)
     rows = run(_rows(place, selector, with_nodes=output == "wide"))
     if output and output != "wide":
@@ -54,9 +54,9 @@ def list_jobs(place: Place, *, labels: tuple[str, ...], output: str | None) -> N
 
 
 def get(place: Place, name: str, *, outputs: bool, output: str | None, more: Mapping[str, Any]) -> None:
-    """Print one job; its outputs are looked at where that costs nothing, or if they are asked for.
+    """Print one job; its outputs are inspected if that costs nothing or is requested.
 
-    Programs get `more` beside it.
+    For programs, `more` is added to the job.
     """
     inspect = outputs or place.backend == "local"
     snapshot = run(_seen(place, name, inspect=inspect))
@@ -78,15 +78,15 @@ def get(place: Place, name: str, *, outputs: bool, output: str | None, more: Map
 
 
 def delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
-    """Delete one job and say so once nothing of it runs."""
+    """Delete one job, and report it once all its pods are gone."""
     run(_delete(place, name, ignore_not_found=ignore_not_found))
 
 
 def prune(place: Place, *, since: timedelta, dry_run: bool, yes: bool) -> None:
-    """Delete the jobs that ended so long ago, or earlier: those that are listed, and none that ends meanwhile.
+    """Delete the listed jobs that ended at least this long ago, but none that ends meanwhile.
 
     Raises:
-        Refused: nobody can be asked, or has said no; nothing was deleted.
+        Refused: there is no terminal for the question, or the answer was no; nothing was deleted.
     """
     ended = run(_ended(place, since=since))
     if not ended:
@@ -106,16 +106,16 @@ def prune(place: Place, *, since: timedelta, dry_run: bool, yes: bool) -> None:
 
 
 def suspend(place: Place, name: str, *, suspend: bool) -> None:
-    """Have one job wait without pods, or have it go on; safe to repeat.
+    """Suspend or resume one job; safe to repeat.
 
     Raises:
-        Refused: it has ended.
+        Refused: the job has ended.
     """
     run(_suspend(place, name, suspend=suspend))
 
 
 def row_of(job: Manifest) -> dict[str, Any]:
-    """Say of one job what a list says."""
+    """Return a job's row of the list."""
     record = recorder.stored_in(job)
     ref, status = JobRef.of(job), kinds.status_seen(job, record)
     ranks = {replica.name: replica.rank for replica in kinds.replicas(job)}
@@ -132,7 +132,7 @@ def row_of(job: Manifest) -> dict[str, Any]:
 
 
 def _running_at(job: Manifest, seen: datetime | None, started: datetime | None) -> datetime | None:
-    """Return when the job began to run: as it was seen, unless that was before it was suspended, else as it says."""
+    """Return when the job began to run: as observed, unless that was before a suspension, else as it reports."""
     is_of_this_run = seen is not None and (started is None or seen >= started)
     return seen if is_of_this_run else kinds.running_since(job)
 
@@ -142,7 +142,7 @@ def _text(instant: datetime | None) -> str | None:
 
 
 async def _seen(place: Place, name: str, *, inspect: bool) -> Snapshot:
-    """Return a job as it is now; of one that is Arena's, with the address that its TensorBoard has."""
+    """Return a job's current state; for Arena's jobs, with the address of their TensorBoard."""
     snapshot = await look(place.open(), place.namespace, name, kind=place.kind, inspect=inspect)
     if "arena" not in snapshot.owner or snapshot.submission.tensorboard_url:
         return snapshot
@@ -164,7 +164,7 @@ async def _rows(place: Place, selector: Mapping[str, str], *, with_nodes: bool) 
 
 
 async def _nodes(backend: Backend, job: Manifest, turns: asyncio.Semaphore) -> list[str] | PermissionDenied:
-    """Return the nodes of a job's pods, rank 0's first, or why they may not be seen."""
+    """Return the nodes of a job's pods, rank 0's first, or why they may not be read."""
     try:
         async with turns, aclosing(backend.watch(JobRef.of(job))) as watch:
             pods = (await anext(watch)).pods
@@ -189,7 +189,7 @@ async def _delete(place: Place, name: str, *, ignore_not_found: bool) -> None:
 
 
 async def _ended(place: Place, *, since: timedelta) -> list[tuple[JobRef, datetime]]:
-    """Return the jobs that ended so long ago, or earlier, and when, in the order of the list."""
+    """Return the jobs that ended at least this long ago, and when, in the order of the list."""
     before = datetime.now(UTC) - since
     found = []
     for job in await find_jobs(place.open(), place.looked_in, {}, kind=place.kind):
@@ -221,7 +221,7 @@ async def _suspend(place: Place, name: str, *, suspend: bool) -> None:
 
 
 def _said_of(job: Manifest, place: Place, *, suspend: bool) -> str:
-    """Say what was asked for; of a job that a queue holds back, who decides about it."""
+    """Return the confirmation; if a queue holds the job, with the queue that decides."""
     ref, queue = JobRef.of(job), (job["metadata"].get("labels") or {}).get(QUEUE_LABEL)
     if suspend:
         return f"{ref} is suspended; go on with: ptjob resume {ref.name}"

@@ -1,4 +1,4 @@
-"""What a shell that completes a command line is offered: jobs, replicas, claims, namespaces; quickly, or nothing."""
+"""Completes a command line for a shell: jobs, replicas, claims, namespaces; quickly, or not at all."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PATIENCE = 3.0
-"""Seconds; a person who has pressed the key waits."""
+"""Timeout in seconds; a person who has pressed the key waits."""
 
 
 def names_of(context: click.Context) -> list[str]:
-    """Return the names of the jobs where this command line looks."""
+    """Return the names of the jobs in this command line's namespace."""
     return _asked(context, _names)
 
 
 def replicas_of(context: click.Context) -> list[str]:
-    """Return the replicas of the job that this command line names, as `-i` takes them."""
+    """Return the replicas of this command line's job, in the form that `-i` takes."""
     name = context.params.get("name") or next(iter(context.args), None)  # click stops at an option without its value
     return _asked(context, lambda place: _replicas(place, name)) if name else []
 
 
 def claims_of(context: click.Context) -> list[str]:
-    """Return the names of the claims where this command line looks."""
+    """Return the names of the claims in this command line's namespace."""
     return _asked(context, _claims)
 
 
 def namespaces_of(context: click.Context) -> list[str]:
-    """Return the namespaces that are known without asking a cluster: those of contexts, or of this machine's jobs."""
+    """Return the namespaces known without a request: those of contexts, or of this machine's jobs."""
     return _asked(context, _namespaces)
 
 

@@ -1,4 +1,4 @@
-"""What `data` does: list and make claims, and copy files to and from them, by a stream of tar."""
+"""Implements `data`: lists and creates claims, and copies files to and from them as a tar stream."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OnClaim:
-    """A place on a claim; the empty path is its root."""
+    """A path on a claim; the empty path is its root."""
 
     claim: str
     path: str
 
     @classmethod
     def read(cls, text: str) -> OnClaim | None:
-        """Read `pvc://claim/path`, also without a path; None: it is a place on this machine.
+        """Read `pvc://claim/path`, also without a path; None for a path on this machine.
 
         Raises:
-            Refused: it begins so and names no claim.
+            Refused: the address names no claim.
         """
         if not text.startswith(SCHEME):
             return None
@@ -46,7 +46,7 @@ class OnClaim:
 
 
 def list_claims(place: Place, *, output: str | None) -> None:
-    """Print the claims of the namespace."""
+    """Print the namespace's claims."""
     rows = sorted(
         (claim_row(claim) for claim in run(place.site().claims(place.namespace))), key=lambda row: row["name"]
     )
@@ -59,7 +59,7 @@ def list_claims(place: Place, *, output: str | None) -> None:
 
 
 def claim_row(claim: Manifest) -> dict[str, Any]:
-    """Say of one claim what a list says; description and owner are Arena's annotations."""
+    """Return a claim's row of the list; description and owner are Arena's annotations."""
     meta, spec, status = claim["metadata"], claim.get("spec") or {}, claim.get("status") or {}
     notes = meta.get("annotations") or {}
     return {
@@ -75,7 +75,7 @@ def claim_row(claim: Manifest) -> dict[str, Any]:
 
 
 def create_claim(place: Place, name: str, *, size: str | None, mode: str | None, storage_class: str | None) -> None:
-    """Have a claim."""
+    """Create a claim."""
     made = place.site().create_claim(place.namespace, name, size=size, mode=mode, storage_class=storage_class)
     for sentence in run(made):
         notice(sentence)
@@ -83,7 +83,7 @@ def create_claim(place: Place, name: str, *, size: str | None, mode: str | None,
 
 
 def list_files(place: Place, address: str, *, image: str | None, user: int | None, output: str | None) -> None:
-    """Print what is in a folder of a claim."""
+    """Print the content of a folder of a claim."""
     there = OnClaim.read(address)
     if there is None:
         raise Refused(f"{address}: allowed: pvc://CLAIM/PATH", EXIT_USAGE)
@@ -96,7 +96,7 @@ def list_files(place: Place, address: str, *, image: str | None, user: int | Non
 
 
 def copy_files(place: Place, source: str, target: str, *, image: str | None, user: int | None) -> None:
-    """Copy a file or a folder between this machine and a claim, as `cp -r` names it."""
+    """Copy a file or a folder between this machine and a claim, with the target names of `cp -r`."""
     theirs, ours = OnClaim.read(source), OnClaim.read(target)
     with tempfile.TemporaryFile() as archive:
         if theirs is not None and ours is None:
@@ -126,13 +126,13 @@ def _pack_here(here: Path, archive: IO[bytes]) -> None:
 
 
 def _named(path: str, name: str) -> tuple[str, str]:
-    """Return folder and name on the claim; a path that ends in `/`, or is empty, is a folder to copy into."""
+    """Return folder and name on the claim; a path that ends in `/`, or is empty, is the folder to copy into."""
     folder, last = posixpath.split(path)
     return (folder, last) if last else (path, name)
 
 
 def _options(place: Place, image: str | None, user: int | None) -> FileOptions:
-    """Return how files are reached; what a pod that reaches them waits for is said."""
+    """Return the options for file access; while its pod waits, the reason is printed."""
     return replace(place.file_options(image, user), tell=notice)
 
 
@@ -148,7 +148,7 @@ async def _packed(place: Place, source: OnClaim, archive: IO[bytes], options: Fi
 
 
 async def _unpacked(place: Place, target: OnClaim, archive: IO[bytes], name: str, options: FileOptions) -> None:
-    """Write an archive into a folder of a claim."""
+    """Unpack an archive into a folder of a claim."""
     async with place.site().files(place.namespace, target.claim, options=options) as files:
         await files.unpack(archive, target.path, name)
 

@@ -1,6 +1,6 @@
-"""Help of a field's flag: the first sentence that stands under the field in the source, and its default.
+"""Help text of a field's flag: the first sentence of the field's documentation in the source, and its default.
 
-The short help has the flags of `COMMON` in words of their own.
+The flags of `COMMON` have separate texts in the short help.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ COMMON: Mapping[str, str] = {
     "active_deadline_seconds": "After which it fails: 2h.  [default: none]",
     "ttl_seconds_after_finished": "After which it is removed.  [default: 7d]",
 }
-"""Fields whose flags are in the short help, each with its line there."""
+"""Fields whose flags are in the short help, with their text there."""
 
 _NO_DEFAULT = ("nothing", "none", "not", "the cluster's default")
 
 
 def heading_of(flag: Flag) -> str:
-    """Return the heading under which a flag of the whole job is told."""
+    """Return the help's heading for a flag of the whole job."""
     return next((name for name, fields in _HEADINGS.items() if flag.path[0] in fields), "Its pods")
 
 
 def described(flag: Flag) -> str:
-    """Return the sentence; a role's field means what the job's does, and a name is kept as it is."""
+    """Return the sentence; a role's field has the meaning of the job's field, and a name is used unchanged."""
     if flag.path == ("name",):
         return "Of the job, as it is.  [default: the manifest's]"
     owner = TrainingJob if flag.owner is RoleFields else flag.owner
@@ -102,7 +102,7 @@ def _sentences(owner: type) -> dict[str, tuple[str, str]]:
 
 
 def _first(text: str) -> str:
-    """Return the first sentence on one line, without marks."""
+    """Return the first sentence on one line, without markup."""
     line = " ".join(text.split())
     end = re.search(r"\.\s(?=[A-Z0-9])|\.$", line)
     return _MARKS.sub(r"\1", line[: end.start() + 1] if end else line)

@@ -1,15 +1,14 @@
-"""The fields of a training job as flags, and back: every field has one, derived from the field itself.
+"""Converts between the fields of a training job and flags: every field has one, derived from the field.
 
 `--working-dir` is `working_dir`, `--worker-image` is `image` of `worker`, `--elastic-min-replicas` is `min_replicas` of
-`elastic_policy`. So a field that the operator gets, the command line has. How a flag is given follows from the field's
-type:
+`elastic_policy`. So every field of the operator is also a flag. The form of a flag follows from the field's type:
 
     a switch                   --gang, --no-gang
-    a map of texts             --label team=vision, again and again
-    a list                     --data claim:/path, again and again
+    a map of texts             --label team=vision, repeatable
+    a list                     --data claim:/path, repeatable
     anything else              one text; one that begins with { or [ is YAML: --container-resources '{limits: {cpu: 2}}'
 
-Pure: it prints nothing and knows no click.
+Pure: it prints nothing and does not depend on click.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "backoff_limit": ("--retry",),
     "tensorboard.logdir": ("--logdir",),
 }
-"""Further names of a field's flag: Arena's, and the singular of what is given again and again."""
+"""Further names of a field's flag: Arena's, and the singular of repeatable flags."""
 
 ELSEWHERE = {"namespace": "-n", "manifest": "-f"}
 """Fields whose flag is not derived."""
@@ -81,11 +80,11 @@ class Flag:
 
     Attributes:
         path: the field, or the part of a field: `("cpu",)`, `("master", "cpu")`.
-        names: of the flag, short ones first.
+        names: the flag's names, short ones first.
         shape: `switch`, `pairs`, `list` or `text`.
-        section: under which heading it is told; "" for those of the whole job.
+        section: its heading in the help; "" for flags of the whole job.
         owner: the class that has the field.
-        words: what it may be, where that is one of a few words.
+        words: the allowed values, if they are limited.
     """
 
     path: tuple[str, ...]
@@ -97,20 +96,20 @@ class Flag:
 
     @property
     def parameter(self) -> str:
-        """The name under which its value is handed on."""
+        """The name of its value in click's parameters."""
         return "__".join(self.path)
 
 
 def flags() -> tuple[Flag, ...]:
-    """Return a flag for every field that can be told by one, in the order in which the fields are documented."""
+    """Return a flag for every field that has one, in the order of the fields' documentation."""
     return (*_whole(), *_parts())
 
 
 def job_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `TrainingJob.parse` takes for what these flags were given; a flag that was not given is left out.
+    """Return the arguments of `TrainingJob.parse` for the flags' values; flags that were not given are left out.
 
     Raises:
-        InvalidSpec: a text is no pair, or no YAML; the text names the flag.
+        InvalidSpec: a text is not a pair, or not YAML; the message names the flag.
     """
     found: dict[str, Any] = {}
     for flag in flags():
@@ -119,9 +118,9 @@ def job_fields(given: Mapping[str, Any]) -> dict[str, Any]:
             continue
         read = _read(flag, value)
         if flag.path == ("code",):
-            found["code"] = CodeSource.as_map(read)  # an address is the beginning of a map
+            found["code"] = CodeSource.as_map(read)  # an address alone is part of a map
         elif flag.path == ("tensorboard",):
-            found["tensorboard"] = {} if read else False  # the same
+            found["tensorboard"] = {} if read else False  # likewise
         elif len(flag.path) == 1:
             found[flag.path[0]] = read
         else:
@@ -132,10 +131,10 @@ def job_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def document(name: str, text: str) -> Any:
-    """Read a text that is YAML if it begins as a map or a list; any other is itself.
+    """Read a text as YAML if it begins as a map or a list; return any other unchanged.
 
     Raises:
-        InvalidSpec: it begins so and is none.
+        InvalidSpec: it begins so and is not YAML.
     """
     if not text.lstrip().startswith(_DOCUMENT):
         return text
@@ -146,10 +145,10 @@ def document(name: str, text: str) -> Any:
 
 
 def pair(name: str, text: str) -> tuple[str, str]:
-    """Read `KEY=VALUE`; the value may have further `=` in it, and may be empty.
+    """Read `KEY=VALUE`; the value may contain further `=`, and may be empty.
 
     Raises:
-        InvalidSpec: it is none. A variable's value may be secret: the text does not repeat that.
+        InvalidSpec: it is no pair. The message does not repeat the text, because a variable's value may be secret.
     """
     key, equals, value = text.partition("=")
     if not key or not equals:
@@ -164,7 +163,7 @@ def toleration(name: str, text: str) -> dict[str, str]:
     """Read Arena's short form: `all`, `KEY`, `KEY=VALUE:EFFECT` or `KEY=VALUE:EFFECT,OPERATOR`.
 
     Raises:
-        InvalidSpec: there is no key.
+        InvalidSpec: the key is missing.
     """
     if text == "all":
         return {"operator": "Exists"}
@@ -253,7 +252,7 @@ def _listed(flag: Flag, name: str, texts: Sequence[str]) -> list[Any]:
 
 
 def _seconds(flag: Flag, value: Any) -> Any:
-    """Read a span where seconds are wanted: Arena's users write `--running-timeout 2h`."""
+    """Read a duration for a field in seconds: Arena's users write `--running-timeout 2h`."""
     if isinstance(value, str) and "seconds" in flag.path[-1] and (span := read_span(value)) is not None:
         return span
     return value

@@ -1,4 +1,4 @@
-"""Which namespace a kubeconfig's context means, as kubectl reads it; how to reach its cluster is the back-end's."""
+"""Reads the namespaces of a kubeconfig's contexts by kubectl's rules; the back-end reads how to reach the cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def context_namespace(paths: Sequence[Path], context: str | None) -> str:
     """Return the namespace of the context, or of the current one; "" if it names none.
 
-    Of several files the first that says something counts; one that is not there says nothing.
+    Of several files, the first with a value counts; missing files are ignored.
 
     Raises:
         InvalidSpec: a file is not YAML.
@@ -28,7 +28,7 @@ def context_namespace(paths: Sequence[Path], context: str | None) -> str:
 
 
 def known_namespaces(paths: Sequence[Path]) -> list[str]:
-    """Return the namespaces that contexts name, each once.
+    """Return the namespaces of all contexts, each once.
 
     Raises:
         InvalidSpec: a file is not YAML.
@@ -38,7 +38,7 @@ def known_namespaces(paths: Sequence[Path]) -> list[str]:
 
 
 def _contexts(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the contexts; what is none is left out, and told by who connects."""
+    """Return the valid contexts; the back-end reports invalid ones when it connects."""
     listed = found.get("contexts")
     return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
 

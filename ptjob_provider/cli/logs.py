@@ -1,4 +1,4 @@
-"""What `logs` does: read one replica's log, or all of them at once, and print what of it is wanted."""
+"""Implements `logs`: reads one replica's log, or all of them at once, and prints the selected lines."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 
 _NOT_BEGUN = "is waiting to start"
-"""The kubelet's words of a container that has no log yet; it is no wrong usage to ask for it."""
+"""The kubelet's message for a container that has no log yet; requesting it is no wrong usage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which lines, and how they are printed.
+    """Selection of lines, and their format.
 
     Attributes:
-        follow: go on until the container has ended.
-        tail: begin with so many last lines; None begins with the first.
-        after: nanoseconds since 1970 before which lines are left out; None leaves out none.
+        follow: continue until the container has ended.
+        tail: number of last lines to begin with; None begins with the first line.
+        after: nanoseconds since 1970; older lines are left out. None: all lines.
         timestamps: begin each line with its time.
-        container: another one than the training's; None: that.
+        container: a container other than the training's; None: the training's.
     """
 
     follow: bool
@@ -64,14 +64,14 @@ class Wanted:
         timestamps: bool,
         container: str | None,
     ) -> Wanted:
-        """Read the options; `-t -1` is all, as Arena has it."""
+        """Read the options; `-t -1` selects all lines, as in Arena."""
         begin = datetime.now(UTC) - since if since is not None else since_time
         after = nanoseconds(begin.isoformat()) if begin is not None else None
         tail = None if tail is not None and tail < 0 else tail
         return cls(follow=follow, tail=tail, after=after, timestamps=timestamps, container=container)
 
     def takes(self, line: LogLine) -> bool:
-        """Whether the line is young enough."""
+        """Return whether the line is recent enough."""
         return self.after is None or nanoseconds(line.timestamp) >= self.after
 
 
@@ -81,10 +81,10 @@ def show(place: Place, name: str, wanted: Wanted, *, replica: str | None, every:
 
 
 def find_replica(job: Manifest, wanted: str | None) -> str:
-    """Return the pod that `-i` means: a pod's name, the end of one, or a rank; rank 0 without it.
+    """Return the pod for `-i`: a pod's name, the end of one, or a rank; rank 0 by default.
 
     Raises:
-        Refused: the job has no such replica; the text names those it has.
+        Refused: the job has no such replica; the message names the existing ones.
     """
     replicas = kinds.replicas(job)
     if wanted is None:
@@ -113,12 +113,12 @@ async def _show(place: Place, name: str, wanted: Wanted, *, replica: str | None,
     untold = await asyncio.gather(*logs) if wanted.follow else [await log for log in logs]
     if whys := [why for why in untold if why]:
         raise Refused("\n".join(whys))
-    with suppress(ClusterError):  # the log was read, whatever may not be looked at
+    with suppress(ClusterError):  # the log was read; the hint is optional
         await _tell_who_failed_first(backend, ref, names)
 
 
 async def _tell_who_failed_first(backend: Backend, ref: JobRef, shown: Collection[str]) -> None:
-    """Say which other replica's log tells why the job failed, as it is by now."""
+    """Print which other replica's log shows why the job failed, according to its current state."""
     job = await backend.get(ref.kind, ref.namespace, ref.name)
     if kinds.read_status(job).phase is not JobPhase.FAILED:
         return
@@ -131,7 +131,7 @@ async def _print_replica(backend: Backend, ref: JobRef, pod: str, wanted: Wanted
     """Print one replica's log; return why there is none, "" if it has run and its log is not lost.
 
     Raises:
-        JobNotFound: the job is gone by now.
+        JobNotFound: the job no longer exists.
     """
     gone = ""
     try:
@@ -146,7 +146,7 @@ async def _print_replica(backend: Backend, ref: JobRef, pod: str, wanted: Wanted
 
 
 def _may_have_run(seen: Snapshot, pod: str) -> bool:
-    """Tell whether a replica whose pod is gone has run, or may have: others did, and nothing tells of it."""
+    """Return whether a replica whose pod is gone has run, or may have: others did, and nothing is known of it."""
     record, why = seen.record, seen.diagnosis
     is_told_of = any(end.replica == pod for end in record.terminations) or (why is not None and why.replica == pod)
     others_ran = record.first_running_at is not None
@@ -154,7 +154,7 @@ def _may_have_run(seen: Snapshot, pod: str) -> bool:
 
 
 def _why_none(seen: Snapshot, pod: str) -> str:
-    """Say why a replica has no log; "" if it has run, or if nothing tells."""
+    """Return why a replica has no log; "" if it has run, or if that is unknown."""
     ref = seen.submission.ref
     why = seen.diagnosis.summary if seen.diagnosis else seen.waiting
     if not why or seen.record.has_run(pod):
@@ -167,7 +167,7 @@ def _why_none(seen: Snapshot, pod: str) -> str:
 
 
 async def _print_container(place: Place, ref: JobRef, pod: str, wanted: Wanted) -> None:
-    """Print what another container of the pod has written: a sidecar's, or what fetched the code."""
+    """Print the log of another container of the pod: a sidecar, or the one that fetched the code."""
     site = place.site()
     try:
         async with aclosing(site.container_log(ref, pod, wanted.container or "", follow=wanted.follow)) as lines:
@@ -179,10 +179,10 @@ async def _print_container(place: Place, ref: JobRef, pod: str, wanted: Wanted) 
 
 
 async def _lines(backend: Backend, ref: JobRef, replica: str, wanted: Wanted) -> AsyncGenerator[LogLine, None]:
-    """Yield the wanted lines; a tail is read first, and following goes on after it."""
+    """Yield the selected lines; a tail is read first, and following continues after it."""
     cursor = None
     if wanted.tail is not None:
-        # At least one line is kept, and not printed for `-t 0`: following goes on after it.
+        # At least one line is read, and not printed for `-t 0`: following continues after it.
         last = deque([line async for line in backend.logs(ref, replica, follow=False)], maxlen=max(wanted.tail, 1))
         for line in last if wanted.tail else ():
             if wanted.takes(line):
@@ -196,7 +196,7 @@ async def _lines(backend: Backend, ref: JobRef, replica: str, wanted: Wanted) ->
 
 
 async def _chosen(lines: AsyncGenerator[LogLine, None], wanted: Wanted) -> AsyncGenerator[LogLine, None]:
-    """Yield the wanted ones of a log that is read from its beginning."""
+    """Yield the selected lines of a log that is read from its beginning."""
     if wanted.tail is None or wanted.follow:
         async for line in lines:
             if wanted.takes(line):
@@ -208,7 +208,7 @@ async def _chosen(lines: AsyncGenerator[LogLine, None], wanted: Wanted) -> Async
 
 
 async def _print(lines: AsyncGenerator[LogLine, None], wanted: Wanted, *, mark: str) -> bool:
-    """Print the lines; returns whether there were any."""
+    """Print the lines, and return whether there were any."""
     goes_on = was_any = False
     async with aclosing(lines):
         async for line in lines:
@@ -216,7 +216,7 @@ async def _print(lines: AsyncGenerator[LogLine, None], wanted: Wanted, *, mark: 
                 notice(f"{mark}{line.text}")
                 continue
             stamp = f"{line.timestamp} " if wanted.timestamps else ""
-            # A piece of a long line of one log is no line of its own; of several logs each piece is.
+            # A piece of a long line is not a line of its own in a single log; in several logs each piece is.
             begins = "" if goes_on and not mark else f"{mark}{stamp}"
             say_logged(f"{begins}{line.text}", nl=bool(mark) or not line.continues)
             goes_on, was_any = line.continues, True

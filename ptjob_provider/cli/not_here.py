@@ -1,4 +1,4 @@
-"""Arena's flags and commands that are not here, each with what there is instead; docs/from-arena.md has the same."""
+"""Arena's flags and commands that do not exist here, each with its replacement, as in docs/from-arena.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What more than one command takes: `-o`, `-n`, the name of a job, spans of time."""
+"""Parameters shared by several commands: `-o`, `-n`, the name of a job, durations."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="Callable[..., Any]")
 
 _ASKED, _KIND, _EVERYWHERE = (f"ptjob_provider.{what}" for what in ("asked", "kind", "everywhere"))
-"""Key of a command's context for what its own options say of where to look."""
+"""Keys of a command's context for the values of its own place options."""
 
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 SPAN_RULE = "a span such as 90s, 10m, 2h or 1d12h"
 _LONGEST = timedelta(days=100 * 365)
-"""Longer ones lead to instants that nothing can say."""
+"""Maximum duration: longer ones lead to instants that cannot be represented."""
 
 
 class WholeNumber(click.IntRange):
-    """A whole number within limits; what is none is refused with them."""
+    """A whole number within limits; an invalid value's error shows them."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read it."""
+        """Convert the value."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
@@ -44,19 +44,19 @@ class WholeNumber(click.IntRange):
 
 
 def read_span(text: str) -> timedelta | None:
-    """Return the span that a text is, as kubectl takes it: `90s`, `10m`, `2h`, `1d12h`; None if it is none."""
+    """Return the duration in kubectl's form: `90s`, `10m`, `2h`, `1d12h`; None if it has another form."""
     if not re.fullmatch(r"(\d+[dhms])+", text):
         return None
     parts = re.findall(r"(\d+)([dhms])", text)
     try:
         found = sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts), timedelta())
-    except (OverflowError, ValueError):  # more digits than a span, or a number, may have
+    except (OverflowError, ValueError):  # more digits than a duration, or a number, may have
         return None
     return found if found <= _LONGEST else None
 
 
 def span(context: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
-    """Read a span of time; whole seconds are one, too."""
+    """Read a duration; whole seconds are allowed, too."""
     if value is None:
         return None
     found = read_span(f"{value}s" if value.isdecimal() else value)
@@ -76,7 +76,7 @@ def output_option(command: C) -> C:
 
 
 def airflow_options(command: C) -> C:
-    """Add what leads to an Airflow."""
+    """Add the options for the address and user of an Airflow."""
     url = click.option("--airflow-url", envvar="PTJOB_AIRFLOW_URL", metavar="URL", help="Of the API server to ask.")
     user = click.option(
         "--airflow-user",
@@ -89,25 +89,25 @@ def airflow_options(command: C) -> C:
 
 
 def wide_output_option(command: C) -> C:
-    """Add `-o` where `wide` says more than nothing."""
+    """Add `-o` for a command in which `wide` shows more."""
     wide = "For programs; without it, for people, with wide also the nodes, for which each job's pods are asked for."
     return click.option("-o", "--output", type=_FORMATS, help=wide)(command)
 
 
 def _for_people(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    """Read what Arena's and kubectl's users write for a table."""
+    """Accept the names of Arena and kubectl for a table."""
     return None if value == "wide" else value
 
 
 def of_files(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse a kubeconfig that is not there: a cluster that nobody meant would be asked instead, or none."""
+    """Refuse a kubeconfig that does not exist: another cluster would be used instead, or none."""
     if value is None or any(Path(path).expanduser().exists() for path in value.split(":")):
         return value
     raise click.BadParameter(f"{value} is not there; allowed: the path of a kubeconfig", ctx=context, param=param)
 
 
 def of_namespace(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse what cannot be a namespace's name: no server is asked for it, and none would say why."""
+    """Refuse an invalid namespace's name: no server is asked for it, and none would name the reason."""
     if not value:
         return None
     from ptjob_provider.core.errors import InvalidSpec  # noqa: PLC0415 - only where one is named
@@ -120,9 +120,9 @@ def of_namespace(context: click.Context, param: click.Parameter, value: str | No
 
 
 def place_options(command: C) -> C:
-    """Let what says where to look stand behind a command, too; it counts more than what stands before it.
+    """Allow the place options after a command, too; there they override those before it.
 
-    Only `-n` is in the command's help: the others are in that of the whole.
+    Only `-n` is in the command's help: the others are in that of `ptjob`.
     """
     beside = "Of the jobs.  --context, --kubeconfig and --backend may stand here, too."
     also = (
@@ -137,7 +137,7 @@ def place_options(command: C) -> C:
 
 
 def _also(*names: str, read: Callable[..., Any] | None = None, **how: Any) -> Callable[[C], C]:
-    """Return an option that a command takes from whatever stands before it."""
+    """Return an option that a command accepts like those before it."""
 
     def keep(context: click.Context, param: click.Parameter, value: Any) -> None:
         told = read(context, param, value) if read else value
@@ -148,16 +148,16 @@ def _also(*names: str, read: Callable[..., Any] | None = None, **how: Any) -> Ca
 
 
 def asked_in(context: click.Context) -> Asked:
-    """Return where a command line says to look, before and behind its command."""
+    """Return the place options of a command line, before and after its command."""
     before, behind = context.find_root().params, context.meta.get(_ASKED, {})
     return Asked(**{each.name: behind.get(each.name, before.get(each.name)) for each in fields(Asked)})
 
 
 def place_in(context: click.Context) -> Place:
-    """Return where to look.
+    """Return the place of a command line.
 
     Raises:
-        UsageError: that cannot be; the text says why.
+        UsageError: the options are invalid; the message names the reason.
     """
     try:
         place = find_place(asked_in(context), os.environ)
@@ -167,7 +167,7 @@ def place_in(context: click.Context) -> Place:
 
 
 def pass_place(command: C) -> C:
-    """Give a command, first of all, where to look."""
+    """Pass the place to a command as its first argument."""
 
     @wraps(command)
     def placed(*args: Any, **given: Any) -> Any:
@@ -177,24 +177,24 @@ def pass_place(command: C) -> C:
 
 
 def all_namespaces_option(command: C) -> C:
-    """Let `-A` look in all namespaces."""
+    """Add `-A`, for all namespaces."""
     return click.option(
         "-A", "--all-namespaces", is_flag=True, expose_value=False, callback=_everywhere, help="Of all namespaces."
     )(command)
 
 
 def name_argument(command: C) -> C:
-    """Add the name of a job, which a shell can complete."""
+    """Add the name of a job, with completion."""
     return click.argument("name", shell_complete=job_names)(command)
 
 
 def names_argument(command: C) -> C:
-    """Add the names of jobs, which a shell can complete."""
+    """Add the names of jobs, with completion."""
     return click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=job_names)(command)
 
 
 def kind_option(command: C) -> C:
-    """Let `--kind` say which of several jobs of one name is meant."""
+    """Add `--kind`, which selects one of several jobs of the same name."""
     return click.option(
         "--kind",
         metavar="KIND",
@@ -206,13 +206,13 @@ def kind_option(command: C) -> C:
 
 
 def type_option(command: C) -> C:
-    """Take Arena's `--type`: all that is listed here trains with PyTorch; of which kind a job is says `--kind`."""
+    """Accept Arena's `--type`: all jobs here train with PyTorch; their kind is selected by `--kind`."""
     words = click.Choice(["pytorchjob", "pytorch"], case_sensitive=False)
     return click.option("-T", "--type", type=words, expose_value=False, hidden=True)(command)
 
 
 def _of_kind(context: click.Context, param: click.Parameter, kind: str | None) -> None:
-    """Take the kind in any case, as people write it for kubectl."""
+    """Accept the kind in any case, as for kubectl."""
     if kind is None:
         return
     from ptjob_provider.core.manifest import KINDS  # noqa: PLC0415 - loads YAML
@@ -228,21 +228,21 @@ def _everywhere(context: click.Context, _: click.Parameter, wanted: bool) -> Non
 
 
 def job_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the jobs that a person may mean; nothing if they cannot be listed in time."""
-    from ptjob_provider.cli.completing import names_of  # noqa: PLC0415 - only a shell asks
+    """Return the jobs to complete; none if they cannot be listed in time."""
+    from ptjob_provider.cli.completing import names_of  # noqa: PLC0415 - only for completion
 
     return _beginning(incomplete, names_of(context))
 
 
 def replicas(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the replicas of the job that is named before."""
+    """Return the replicas of the job on the command line."""
     from ptjob_provider.cli.completing import replicas_of  # noqa: PLC0415 - as above
 
     return _beginning(incomplete, replicas_of(context))
 
 
 def mounts(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the claims as what a path is put behind: `models:/`."""
+    """Return the claims as the beginning of a mount: `models:/`."""
     from ptjob_provider.cli.completing import claims_of  # noqa: PLC0415 - as above
 
     return _beginning(incomplete, [f"{claim}:/" for claim in claims_of(context)])
@@ -256,12 +256,12 @@ def addresses(context: click.Context, _: click.Parameter, incomplete: str) -> li
 
 
 def jobs_or_addresses(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return both: claims once the text begins as an address."""
+    """Return jobs, or claims if the text begins as an address."""
     return (addresses if incomplete.startswith("pvc:") else job_names)(context, param, incomplete)
 
 
 def namespaces(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the namespaces that are known without asking a cluster."""
+    """Return the namespaces known without a request."""
     from ptjob_provider.cli.completing import namespaces_of  # noqa: PLC0415 - as above
 
     return _beginning(incomplete, namespaces_of(context))

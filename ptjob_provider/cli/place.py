@@ -1,6 +1,6 @@
-"""Where the commands look: which back-end and namespace, and whose jobs are ours. Options and airflow.cfg → `Place`.
+"""Finds the back-end, the namespace and the own installation for a command: options and airflow.cfg → `Place`.
 
-Nothing here loads a back-end, nor YAML: `ptjob --help` answers at once.
+Nothing here loads a back-end or YAML, so `ptjob --help` responds at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BACKENDS = ("kubernetes", "local")
 _FILES_IMAGE = "python:3.13-alpine"
 
 _PREFIXES = ("PTJOB_", "AIRFLOW__PTJOB__")
-"""Of the variables that say an option: a step's, and Airflow's."""
+"""Prefixes of variables with options: a step's, and Airflow's."""
 
 _USUAL = Path("~/.kube/config")
 _WITHOUT_KUBECONFIG = "name the cluster's kubeconfig, --kubeconfig PATH or $KUBECONFIG, or say --backend local"
@@ -41,12 +41,12 @@ class Place:
 
     Attributes:
         backend: one of BACKENDS.
-        asked_namespace: what `-n` says; None: the kubeconfig's or the pod's, else `default`.
-        instance: the name of the Airflow installation whose jobs are ours, "" if none is configured.
-        root: local: where the jobs live.
-        claims: local: where the claims lie; None: in the root.
-        kubeconfigs: kubernetes: the files, the first one counts; none: the service account of the pod that this is.
-        context: kubernetes: of the kubeconfig; None: its current one.
+        asked_namespace: value of `-n`; None: the kubeconfig's or the pod's, else `default`.
+        instance: the name of the own Airflow installation, "" if none is configured.
+        root: local: the jobs' directory.
+        claims: local: the claims' directory; None: in the root.
+        kubeconfigs: kubernetes: the files, the first one counts; none: the service account of this pod.
+        context: kubernetes: the kubeconfig's context; None: its current one.
     """
 
     backend: str
@@ -67,17 +67,17 @@ class Place:
 
     @property
     def looked_in(self) -> str:
-        """The namespace to list, "" for all of them."""
+        """The namespace to list, "" for all."""
         return "" if self.is_everywhere else self.namespace
 
     @property
     def where(self) -> str:
-        """Where jobs are listed, for people."""
+        """Description of the place for people."""
         return f"in {'any namespace' if self.is_everywhere else f'namespace {self.namespace}'} of {self}"
 
     @property
     def namespace(self) -> str:
-        """The namespace to look in, by kubectl's rule."""
+        """The namespace by kubectl's rule."""
         if self.asked_namespace or self.backend == "local":
             return self.asked_namespace or "default"
         if not self.kubeconfigs and _POD_NAMESPACE.is_file():
@@ -87,10 +87,10 @@ class Place:
         return context_namespace(self.kubeconfigs, self.context) or "default"
 
     def open(self) -> Backend:
-        """Return the back-end, for jobs that are there.
+        """Return the back-end, for existing jobs.
 
         Raises:
-            InvalidSpec: an option cannot be understood; the text names it.
+            InvalidSpec: an option is invalid; the message names it.
         """
         if self.backend == "local":
             from ptjob_provider.core.local import LocalBackend, LocalConfig  # noqa: PLC0415 - takes its time
@@ -101,10 +101,10 @@ class Place:
         return KubernetesBackend(self._cluster)
 
     def launching(self) -> Backend:
-        """Return the back-end, for new jobs, which are run as the installation's options say.
+        """Return the back-end for new jobs, with the installation's options.
 
         Raises:
-            InvalidSpec: an option cannot be understood; the text names it.
+            InvalidSpec: an option is invalid; the message names it.
         """
         if self.backend == "local":
             from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - takes its time
@@ -115,10 +115,10 @@ class Place:
         return KubernetesBackend(self._cluster, probe=self._read_options().probe())
 
     def site(self) -> Site:
-        """Return what is around the jobs.
+        """Return the inspector of the place.
 
         Raises:
-            InvalidSpec: an option cannot be understood; the text names it.
+            InvalidSpec: an option is invalid; the message names it.
         """
         if self.backend == "local":
             from ptjob_provider.core.local.site import LocalSite  # noqa: PLC0415 - takes its time
@@ -129,18 +129,18 @@ class Place:
         return ClusterSite(self._cluster)
 
     def file_options(self, image: str | None, user: int | None) -> FileOptions:
-        """Return how files on claims are reached inside the cluster."""
-        from ptjob_provider.core.site import FileOptions  # noqa: PLC0415 - only where files are
+        """Return the options for access to files on claims inside the cluster."""
+        from ptjob_provider.core.site import FileOptions  # noqa: PLC0415 - only for files
 
         options = self._read_options()
         chosen = image or f"{options.text('image_prefix')}{options.text('probe_image') or _FILES_IMAGE}"
         return FileOptions(image=chosen, user=user, timeout=options.probe().timeout)
 
     def installation(self) -> Installation:
-        """Return what the installation adds to every job.
+        """Return the installation's settings for every job.
 
         Raises:
-            InvalidSpec: it cannot be read.
+            InvalidSpec: a setting cannot be read.
         """
         from ptjob_provider.core.spec import Installation  # noqa: PLC0415 - loads YAML
 
@@ -158,7 +158,7 @@ class Place:
 
     @property
     def orphan_grace(self) -> timedelta:
-        """Return how long the orphan search spares a job that could not be followed."""
+        """Return how long the orphan search spares a job that could no longer be followed."""
         return self._read_options().orphan_grace()
 
     @property
@@ -168,13 +168,13 @@ class Place:
 
     @property
     def _cluster(self) -> ClusterConfig:
-        from ptjob_provider.core.errors import InvalidSpec  # noqa: PLC0415 - only where something is asked
+        from ptjob_provider.core.errors import InvalidSpec  # noqa: PLC0415 - only for requests
         from ptjob_provider.core.kubernetes import ClusterConfig  # noqa: PLC0415 - as above
 
         paths = ":".join(str(path) for path in self.kubeconfigs)
         is_pod = _POD_NAMESPACE.is_file()
         in_cluster = not paths and is_pod
-        if not in_cluster and not any(path.exists() for path in self.kubeconfigs):  # a shell's pipe will do
+        if not in_cluster and not any(path.exists() for path in self.kubeconfigs):  # may be a shell's pipe
             missing = f"{paths or _USUAL} is not there" + ("" if is_pod else ", and this is no pod")
             raise InvalidSpec(f"{missing}: {_WITHOUT_KUBECONFIG}")
         return ClusterConfig(
@@ -196,7 +196,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What the command line says; None where it says nothing."""
+    """Place options of the command line; None if not given."""
 
     backend: str | None
     namespace: str | None
@@ -207,10 +207,10 @@ class Asked:
 
 
 def find_place(asked: Asked, environ: Mapping[str, str]) -> Place:
-    """Return where to look: as asked, else as variables say, else as Airflow is configured, else what can be reached.
+    """Return the place: from the command line, else variables, else Airflow's configuration, else what can be reached.
 
     Raises:
-        ValueError: a cluster and this machine are asked for at once, or a variable names no back-end.
+        ValueError: both a cluster and this machine are requested, or a variable names an unknown back-end.
     """
     configured, variables = airflow_section(environ), _variables(environ)
     root = _first(asked.root, variables.get("local_root"), configured.get("local_root"))
@@ -237,7 +237,7 @@ def _first(*texts: str | None) -> str | None:
 
 
 def _variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that `PTJOB_*` variables say, as steps of pipelines have them."""
+    """Return the options in `PTJOB_*` variables, as for pipelines' steps."""
     return {name.removeprefix("PTJOB_").lower(): value for name, value in environ.items() if name.startswith("PTJOB_")}
 
 
@@ -247,7 +247,7 @@ def airflow_home(environ: Mapping[str, str]) -> Path:
 
 
 def airflow_section(environ: Mapping[str, str], section: str = "ptjob") -> Mapping[str, str]:
-    """Return a section as Airflow would read it from its variables and its airflow.cfg, without loading Airflow."""
+    """Return a section as Airflow reads it from its variables and its airflow.cfg, without loading Airflow."""
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read(environ.get("AIRFLOW_CONFIG") or airflow_home(environ) / "airflow.cfg")
@@ -260,8 +260,8 @@ def airflow_section(environ: Mapping[str, str], section: str = "ptjob") -> Mappi
 
 
 def here(environ: Mapping[str, str]) -> str:
-    """Return where a worker of the Airflow that is configured here would say that it is."""
-    from ptjob_provider.core.installation_id import origin_of  # noqa: PLC0415 - only where somebody asks for it
+    """Return the worker description of the Airflow configured here."""
+    from ptjob_provider.core.installation_id import origin_of  # noqa: PLC0415 - only for this description
 
     base_url = airflow_section(environ, "api").get("base_url", "")
     execution_api_url = airflow_section(environ, "core").get("execution_api_server_url", "")
@@ -271,7 +271,7 @@ def here(environ: Mapping[str, str]) -> str:
 
 
 def _asked_backend(asked: Asked) -> str | None:
-    """Return what the command line says, in whatever words: no variable may turn a cluster into this machine."""
+    """Return the back-end selected by any option of the command line, which overrides every variable."""
     here = {"--root": asked.root, "--claims": asked.claims, "--backend local": asked.backend == "local"}
     is_cluster = asked.backend == "kubernetes"
     there = {"--context": asked.context, "--kubeconfig": asked.kubeconfig, "--backend kubernetes": is_cluster}
@@ -306,7 +306,7 @@ def _configured_backend(configured: Mapping[str, str], *, has_cluster: bool) -> 
 
 
 def _kubeconfigs(asked: Asked, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return the kubeconfig files by kubectl's rule; none if there are none."""
+    """Return the kubeconfig files by kubectl's rule; empty if there are none."""
     named = asked.kubeconfig or environ.get("KUBECONFIG")
     if named:
         return tuple(Path(path).expanduser() for path in named.split(":") if path)

@@ -1,4 +1,4 @@
-"""Sentences that end a log which is gone, or which is another replica's than the one that failed first."""
+"""Hints at the end of a log that is gone, or that is not the log of the replica that failed first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMED = 5
 
 
 def instead_of(gone: str, seen: Snapshot, shown: Collection[str]) -> str:
-    """Say that a log is gone, which other ones are left, and what `ptjob get` has."""
+    """Return a sentence that a log is gone, which other ones are left, and what `ptjob get` shows."""
     name, left = seen.submission.ref.name, [each for each in _left(seen) if each not in shown]
     parts = [gone]
     if left:
@@ -29,7 +29,7 @@ def instead_of(gone: str, seen: Snapshot, shown: Collection[str]) -> str:
 
 
 def failed_first(seen: Snapshot, shown: Collection[str]) -> str:
-    """Say which replica failed first and what shows its log; "" where it is shown, or none did."""
+    """Return which replica failed first and how to show its log; "" if it is shown, or if none failed."""
     why, ref, ranks = seen.diagnosis, seen.submission.ref, seen.submission.ranks
     if why is None or why.cause in OF_THE_WHOLE_JOB or why.replica in shown or why.replica not in ranks:
         return ""
@@ -39,7 +39,7 @@ def failed_first(seen: Snapshot, shown: Collection[str]) -> str:
 
 
 def _left(seen: Snapshot) -> list[str]:
-    """Return the replicas that have run and whose pods are there, the one that failed first at the beginning."""
+    """Return the replicas that have run and still have pods, with the one that failed first in front."""
     there = {seen.replica_of(pod) for pod in seen.pods}
     left = [name for name in seen.submission.ranks if name in there and seen.record.has_run(name)]
     root = seen.diagnosis.replica if seen.diagnosis else ""

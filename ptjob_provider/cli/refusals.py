@@ -1,4 +1,4 @@
-"""A refusal that names a field, in the words of the command line: the flag as it was typed, without Python's values.
+"""Rewrites errors that name a field for the command line: with the flag as it was typed, and without Python's values.
 
 Pure.
 """
@@ -21,11 +21,11 @@ _NUMBER = "a whole number"
 
 
 def in_flags(text: str, given: Mapping[str, Any], words: Sequence[str]) -> str:
-    """Return the refusal with the flag instead of the field; as it is where the field was not told by a flag.
+    """Return the error with the flag instead of the field; unchanged if the field was not set by a flag.
 
     Args:
-        text: as the core says it: `field: what is wrong`.
-        given: each flag's value by its parameter; None or () for one that was not given.
+        text: the core's message: `field: what is wrong`.
+        given: each flag's value by its parameter; None or () if not given.
         words: the command line, for the name under which the flag was typed.
     """
     if text.startswith("--"):
@@ -44,7 +44,7 @@ def in_flags(text: str, given: Mapping[str, Any], words: Sequence[str]) -> str:
 
 
 def _as_typed(text: str, words: Sequence[str]) -> str:
-    """Return what is said of a flag with the name under which it was typed."""
+    """Return the message about a flag with the name under which it was typed."""
     name, colon, rest = text.partition(": ")
     flag = next((each for each in flags() if name in each.names), None)
     return f"{_typed(flag, words)}{colon}{rest}" if flag else text
@@ -66,7 +66,7 @@ def _flag_name(field: str) -> str:
 
 
 def _flag_of(field: str, part: str | None, given: Mapping[str, Any]) -> Flag | None:
-    """Return the flag of a part of a field, or of all of it where that was given and the part's was not."""
+    """Return the flag of a part of a field, or of the whole field if that was given and the part's was not."""
     known = {flag.path: flag for flag in flags()}
     own, whole = known.get((field, part or "")), known.get((field,))
     if own and whole and given.get(own.parameter) in (None, ()) and given.get(whole.parameter) not in (None, ()):
@@ -75,6 +75,6 @@ def _flag_of(field: str, part: str | None, given: Mapping[str, Any]) -> Flag | N
 
 
 def _typed(flag: Flag, words: Sequence[str]) -> str:
-    """Return the first of the flag's names that stands on the line, else the field's own."""
+    """Return the flag's name on the command line, else the field's own."""
     begun = {word.partition("=")[0] for word in words}
     return next((name for name in flag.names if name in begun), flag.names[-1])

@@ -1,4 +1,4 @@
-"""What `events` does: show what the cluster has reported about a job."""
+"""Implements `events`: shows what the cluster has reported about a job."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def events(place: Place, name: str, *, output: str | None) -> None:
 
 
 def event_rows(place: Place, name: str) -> list[dict[str, Any]]:
-    """Say of each event of a job and its pods what a list says, oldest first."""
+    """Return the rows for the events of a job and its pods, oldest first."""
     return [event_row(event) for event in run(_events(place, name))]
 
 
 def event_row(event: Manifest) -> dict[str, Any]:
-    """Say of one event what a list says."""
+    """Return the row for one event."""
     about = event.get("involvedObject") or {}
     return {
         "at": _at(event),
@@ -60,7 +60,7 @@ async def _events(place: Place, name: str) -> list[Manifest]:
 
 
 async def _pods_there(backend: Backend, ref: JobRef) -> list[str]:
-    """Return the names of the pods that the job has now."""
+    """Return the names of the job's current pods."""
     async with aclosing(backend.watch(ref)) as watch:
         seen = await anext(watch)
     return [pod["metadata"]["name"] for pod in seen.pods]
@@ -73,5 +73,5 @@ def _at(event: Manifest) -> str:
 
 
 def _instant(event: Manifest) -> datetime:
-    """Return when: texts do not sort, as some have fractions of a second; what has no time comes first."""
+    """Return the event's time for sorting: texts with and without fractions do not sort. No time sorts first."""
     return parse_instant(_at(event)) or datetime.min.replace(tzinfo=UTC)

@@ -1,7 +1,7 @@
-"""What `submit`, `run`, `follow` and `render` do: the same use case as an Airflow task's, from a terminal.
+"""Implements `submit`, `run`, `follow` and `render`: the use case of an Airflow task, from a terminal.
 
-A job that the command line submits belongs to this one call: a name that is taken is refused, whoever took it, and
-nothing that is there is ever replaced. A job that something else made is only looked at, unless it is adopted.
+A job that the command line submits belongs to this one call: a name in use is always refused, and nothing existing is
+ever replaced. A job with another owner is only watched, unless it is adopted.
 """
 
 from __future__ import annotations
@@ -51,27 +51,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 INSTANCE = "ptjob"
-"""Tells jobs of the command line from those of orchestrators in the same namespace."""
+"""Distinguishes jobs of the command line from those of orchestrators in the same namespace."""
 
 _A_FILE = "the path of a manifest or of a map of fields, or - for stdin"
 _PATIENCE = 5.0
-"""Seconds that somebody who has pressed Ctrl-C waits to hear whether the job has ended."""
+"""Seconds to wait after Ctrl-C for the job's state."""
 
 _EXIT_TERMINATED = 128 + signal.SIGTERM
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """What a follower does about the job's end, and about its own.
+    """Options for the end of the job, and for the end of the command.
 
     Attributes:
-        timeout: how long the job may take before it is stopped; None: without end.
+        timeout: seconds after which the job is stopped; None: no limit.
         start_timeout: see `diagnosis.Limits`; None: its default. So are the next two.
         queue_timeout: the same.
         crash_loop_limit: the same.
         leave_stuck: do not delete a job that does not start or fails again and again.
-        on_finish_action: what becomes of the job's object.
-        keep_running_pods: leave replicas running that the job's end leaves running.
+        on_finish_action: what to do with the job's object.
+        keep_running_pods: keep the replicas that still run after the job's end.
         delete_on_interrupt: Ctrl-C and SIGTERM delete the job.
         output: `json` or `yaml` prints the result, `name` the job's name, and the log goes to stderr.
     """
@@ -88,7 +88,7 @@ class Ending:
 
     @property
     def limits(self) -> Limits:
-        """When a job that cannot get on is stopped."""
+        """The limits after which a job that makes no progress is stopped."""
         spans = {"start_timeout": self.start_timeout, "queue_timeout": self.queue_timeout}
         given: dict[str, Any] = {name: span.total_seconds() for name, span in spans.items() if span is not None}
         if self.crash_loop_limit is not None:
@@ -97,10 +97,10 @@ class Ending:
 
 
 def described_job(given: dict[str, Any], filename: str | None, words: tuple[str, ...]) -> TrainingJob:
-    """Return the job that flags, a file and the words behind the flags describe together.
+    """Return the job described by flags, a file and the words after the flags.
 
     Raises:
-        Refused: they cannot be understood, or cannot be together.
+        Refused: they are invalid, or contradict each other.
     """
     try:
         fields = arena_flags.joined(job_fields(given), arena_flags.arena_fields(given))
@@ -114,7 +114,7 @@ def described_job(given: dict[str, Any], filename: str | None, words: tuple[str,
 
 
 def render(place: Place, job: TrainingJob, *, output: str) -> None:
-    """Print the object that would be submitted; it is the same each time."""
+    """Print the object that would be submitted; the output is deterministic."""
     try:
         rendered = kinds.named(job.named_kind or kinds.DEFAULT.KIND).render(
             job.in_namespace(place.namespace),
@@ -139,7 +139,7 @@ def render(place: Place, job: TrainingJob, *, output: str) -> None:
 
 
 def submit(place: Place, job: TrainingJob, *, output: str | None) -> None:
-    """Submit a job and say so."""
+    """Submit a job and print its name."""
     following = _Following(place=place, ending=Ending())
     ref, stays = _until_end(following.submit_and_leave(job), following)
     if output == "name":
@@ -162,19 +162,19 @@ def run_job(place: Place, job: TrainingJob, ending: Ending) -> None:
 
 
 def follow_existing(place: Place, name: str, ending: Ending, *, adopt: bool) -> None:
-    """Follow a job that is there to its end; the process ends with the job's exit code."""
+    """Follow an existing job to its end; the process ends with the job's exit code."""
     following = _Following(place=place, ending=ending)
     _until_end(following.find_and_follow(name, adopt=adopt), following)
 
 
 class TerminalSink:
-    """Shows rank 0's lines and sentences about the job, each as soon as it is known.
+    """Shows rank 0's lines and notices about the job, each as soon as it is known.
 
     Args:
-        lines_to_stderr: stdout is for the result.
+        lines_to_stderr: keep stdout for the result.
 
     Attributes:
-        shown: the last lines that were printed, those that a sentence quotes among them.
+        shown: the last printed lines, including those that a notice quotes.
     """
 
     def __init__(self, *, lines_to_stderr: bool) -> None:
@@ -190,16 +190,16 @@ class TerminalSink:
             self.shown.append(line.text)
 
     def notice(self, text: str) -> None:
-        """Print one sentence, and the lines that it quotes."""
+        """Print one notice, and the lines that it quotes."""
         notice(text)
         self.shown += (line.removeprefix(QUOTED) for line in text.splitlines())
 
     async def room(self) -> None:
-        """Return at once: a terminal that is slow holds the reading up by itself."""
+        """Return at once: a slow terminal blocks the reader by itself."""
 
 
 class _ThisCall:
-    """What is remembered of the attempt: as long as this call lives, for no other ever adopts its job."""
+    """Attempt store in memory, because no other call ever adopts this job."""
 
     def __init__(self) -> None:
         self._record: AttemptRecord | None = None
@@ -216,7 +216,7 @@ class _Following:
     """One job that is followed from a terminal.
 
     Attributes:
-        ref: which, once that is known.
+        ref: the job, once it is known.
     """
 
     place: Place
@@ -230,13 +230,13 @@ class _Following:
         await self._follow(submission, hands_off=False)
 
     async def submit_and_leave(self, job: TrainingJob) -> tuple[JobRef, str]:
-        """Submit the job, and say what nobody will end of it if nobody waits; "" if all of it goes by itself."""
+        """Submit the job, and return what remains of it unless it is deleted; "" if all is removed automatically."""
         submission = await self.submit(job)
         assert self.backend is not None  # noqa: S101 - it has just been opened
         return submission.ref, await what_stays(self.backend, submission)
 
     async def submit(self, job: TrainingJob, *, tell: Callable[[str], None] = lambda _: None) -> Submission:
-        """Submit the job, and have what it asks for beside it; an interrupt meanwhile is one of a job that is known."""
+        """Submit the job and its TensorBoard; an interrupt meanwhile finds a known job."""
         submission = await _submitted(self.place, lambda: self._opened(self.place.launching()), job)
         self.ref = ref = submission.ref
         tell(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
@@ -244,7 +244,7 @@ class _Following:
         return await with_tensorboard(self.backend, submission, job)
 
     async def find_and_follow(self, name: str, *, adopt: bool) -> None:
-        """Wait for the end of a job that is there; one that the command line did not make is only looked at."""
+        """Wait for the end of an existing job; a job that the command line did not create is only watched."""
         backend = self._opened(self.place.open())
         job = await find_job(backend, self.place.namespace, name, kind=self.place.kind)
         hands_off = not adopt and owner_in(job).instance != INSTANCE
@@ -254,7 +254,7 @@ class _Following:
         await self._follow(Submission.of(job), hands_off=hands_off)
 
     async def interrupted(self) -> None:
-        """Do with the job what was asked for in case of an interrupt."""
+        """Keep or delete the job after an interrupt, as requested."""
         if self.ref is None:
             notice("interrupted before it was known whether the job exists: ptjob list")
             return
@@ -269,10 +269,10 @@ class _Following:
             notice(f"{self.ref} {state}; follow it: ptjob follow {name}; stop it: ptjob delete {name}")
 
     async def _state(self, ref: JobRef) -> tuple[bool, str]:
-        """Return whether the job is over, and what is to be said of it; one that nobody tells of is taken to run."""
+        """Return whether the job has ended, and its description; a job without response is assumed to run."""
         try:
             async with asyncio.timeout(_PATIENCE):
-                assert self.backend is not None  # noqa: S101 - it has made the job, or found it
+                assert self.backend is not None  # noqa: S101 - it has created or found the job
                 job = await self.backend.get(ref.kind, ref.namespace, ref.name)
         except JobNotFound:
             return True, "is gone"
@@ -312,7 +312,7 @@ class _Following:
         notice(said_of_success(ref, conclusion.result or {}))
 
     async def _act_on_finished(self, backend: Backend, ref: JobRef, conclusion: Conclusion) -> None:
-        """Do with the ended job's object what was asked for; one whose outputs have to be looked at again is kept."""
+        """Delete or keep the finished job's object as requested; keep it if its outputs must be inspected again."""
         if conclusion.outcome is Outcome.UNVERIFIED:
             notice(f"{ref} is kept; look again: ptjob follow {ref.name}")
             return
@@ -328,7 +328,7 @@ async def _submitted(place: Place, opened: Callable[[], Backend], job: TrainingJ
     """Create the job under its own name.
 
     Raises:
-        JobAlreadyExists: something has that name; or those that were made for it, if it is only the beginning of one.
+        JobAlreadyExists: the name is in use; for a `generateName`, the generated names are.
     """
     named = job.in_namespace(place.namespace)
     try:
@@ -354,27 +354,27 @@ async def _submitted(place: Place, opened: Callable[[], Backend], job: TrainingJ
 
 
 def _has_literal_name(job: TrainingJob) -> bool:
-    """Whether the name is the object's; a manifest's `generateName` is the beginning of one."""
+    """Return whether the name is the object's; a manifest's `generateName` is only a prefix."""
     meta = (job.manifest or {}).get("metadata") or {}
     return job.name is not None or bool(meta.get("name"))
 
 
 def _owner(submission: str) -> Owner:
-    """Return who asks: a person, by this one call."""
+    """Return this call's user as the owner."""
     try:
         person = getpass.getuser()
-    except (KeyError, OSError):  # a container may run as a user that has no name
+    except (KeyError, OSError):  # a container may run as a user without a name
         person = "unknown"
     return Owner(instance=INSTANCE, ids={"submitted_by": person, "submission": submission}, labels={})
 
 
 def _in_file(filename: str | None) -> dict[str, Any]:
-    """Return the fields that a file says: a manifest is one of them, a map with none of a manifest's parts is several.
+    """Return the fields in a file: a manifest is one field, a map without any part of a manifest is several.
 
     `kind` is a field, too: it alone makes no manifest.
 
     Raises:
-        InvalidSpec: it cannot be read.
+        InvalidSpec: the file cannot be read.
     """
     if filename is None:
         return {}
@@ -394,7 +394,7 @@ def _in_file(filename: str | None) -> dict[str, Any]:
 
 
 def _until_end(work: Coroutine[Any, Any, T], following: _Following) -> T:
-    """Do the work; Ctrl-C and SIGTERM end the looking, and do with the job what was asked for in that case."""
+    """Run the coroutine; Ctrl-C and SIGTERM stop following, and keep or delete the job as requested."""
     caught: list[int] = []
     try:
         return asyncio.run(_guarded(work, following.interrupted, caught))
@@ -412,7 +412,7 @@ async def _guarded(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable
         caught.append(signal.SIGTERM)
         task.cancel()
 
-    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may do this
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
     try:
         return await work

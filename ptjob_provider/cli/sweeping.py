@@ -1,4 +1,4 @@
-"""What `ptjob orphans` does: list the jobs that run, ask Airflow which of them tasks wait for, stop the others."""
+"""Implements `ptjob orphans`: lists running jobs, asks Airflow whether their tasks wait, deletes the others."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def waiters_of(url: str, user: str | None, environ: Mapping[str, str]) -> AirflowTasks:
-    """Return who knows which tasks wait: the Airflow at this address.
+    """Return the client for the Airflow at this address.
 
     Raises:
-        Refused: that is no address, or there is nobody to ask for the password.
+        Refused: the address is invalid, or there is no terminal for the password.
     """
     token = environ.get("PTJOB_AIRFLOW_TOKEN", "")
     password = environ.get("PTJOB_AIRFLOW_PASSWORD", "")
@@ -45,7 +45,7 @@ def waiters_of(url: str, user: str | None, environ: Mapping[str, str]) -> Airflo
 
 
 def show_live(place: Place, *, older_than: timedelta, output: str | None) -> None:
-    """Print every job that an orchestrator created and that uses something, for a person to decide."""
+    """Print every job of an orchestrator that uses resources, for a person to decide."""
     now = datetime.now(UTC)
     found = [job for job in run(live_jobs(place.open(), place.namespace)) if now - job.created_at >= older_than]
     if output:
@@ -59,11 +59,11 @@ def show_live(place: Place, *, older_than: timedelta, output: str | None) -> Non
 def show_orphans(
     place: Place, waiters: AirflowTasks, *, name: str, older_than: timedelta, delete: bool, output: str | None
 ) -> None:
-    """Print the jobs that nobody waits for, each stopped before if that is asked for.
+    """Print the orphaned jobs, and delete each before if requested.
 
     Raises:
-        Refused: whose jobs these are is not known, or of some jobs it could not be said, or they could not be stopped;
-            they are printed with the reason.
+        Refused: the jobs' installation is unknown, or some jobs could not be checked or deleted; they are printed with
+            the reason.
     """
     instance = run(_instance(waiters, name, delete=delete))
     found = run(_swept(place, waiters, instance=instance, older_than=older_than, delete=delete))
@@ -80,9 +80,9 @@ def show_orphans(
 
 
 async def _instance(waiters: AirflowTasks, name: str, *, delete: bool) -> Instance:
-    """Return the installation that is asked; a name that is given for it must be the right one.
+    """Return the Airflow's installation; a name given for it must match.
 
-    Where jobs are to be stopped, an id that was made elsewhere counts only if it is given: a copied database has it.
+    To delete jobs, an id that was created elsewhere must be given explicitly: a copied database contains it.
     """
     try:
         origins = await waiters.installation_ids()

@@ -1,4 +1,4 @@
-"""What `ptjob` shows to people; programs ask for `-o json` or `-o yaml`."""
+"""Tables that `ptjob` shows to people; programs use `-o json` or `-o yaml`."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _UNITS = (
 
 
 class _Table(Table):
-    """A table of which any cell may be somebody else's text."""
+    """A table whose cells may contain foreign texts."""
 
     def add_row(self, *cells: str | Text, **options: Any) -> None:  # type: ignore[override]  # no other renderables
-        """Add a row; control characters of its cells are written out."""
+        """Add a row; control characters in its cells are escaped."""
         shown = (
             Text(printable(cell.plain), cell.style) if isinstance(cell, Text) else printable(cell) for cell in cells
         )
@@ -53,22 +53,22 @@ class _Table(Table):
 
 
 def show(table: Table) -> None:
-    """Print; what is not a terminal gets long lines instead of broken ones."""
+    """Print; outside a terminal, lines are long instead of wrapped."""
     console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False, markup=False, emoji=False)
     with console.capture() as printed:
         console.print(table)
     for line in printed.get().splitlines():
-        click.echo(_trimmed(line))  # noqa: TID251 - with colours of ours, and cells that are printable
+        click.echo(_trimmed(line))  # noqa: TID251 - with our own colours, and printable cells
 
 
 def _trimmed(line: str) -> str:
-    """Return a line without the blanks at its end, also where they are coloured."""
+    """Return a line without trailing blanks, also where they are coloured."""
     trimmed = _BLANK_END.sub("", line)
     return f"{trimmed}{_NO_COLOUR}" if "\x1b[" in trimmed else trimmed
 
 
 def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime, with_namespace: bool = False) -> Table:
-    """Return the list of jobs; of several namespaces with each job's, and with nodes where the rows have them."""
+    """Return the list of jobs, with a column of namespaces for several, and with nodes if the rows have them."""
     rows = list(rows)
     nodes = ("NODE",) if any("nodes" in row for row in rows) else ()
     where_from = ("NAMESPACE",) if with_namespace else ()
@@ -84,9 +84,9 @@ def jobs(rows: Iterable[Mapping[str, Any]], *, now: datetime, with_namespace: bo
 
 
 def _ran(row: Mapping[str, Any], now: datetime) -> str:
-    """Say how long a job has run; of one that tells only that it has, such as a TrainJob, at most how long.
+    """Return how long a job has run; an upper limit for a job without a start time, such as a TrainJob.
 
-    `-`: it has not run, or nothing says so; or it is suspended, and starts anew when it is resumed.
+    `-`: it has not run, or that is unknown; or it is suspended, and starts anew when it is resumed.
     """
     started, running, finished = (_instant(row[f"{what}_at"]) for what in ("started", "running", "finished"))
     if row["phase"] == JobPhase.SUSPENDED:
@@ -98,7 +98,7 @@ def _ran(row: Mapping[str, Any], now: datetime) -> str:
 
 
 def live(jobs: Iterable[LiveJob], *, now: datetime) -> Table:
-    """Return the list of jobs that use something, with whose they are."""
+    """Return the list of jobs that use resources, with their owners."""
     table = _table("NAME", "PHASE", "AGE", "INSTANCE", "OWNER")
     for each in jobs:
         age = duration(now - each.created_at)
@@ -107,7 +107,7 @@ def live(jobs: Iterable[LiveJob], *, now: datetime) -> Table:
 
 
 def orphans(findings: Iterable[Finding], *, now: datetime) -> Table:
-    """Return the list of jobs that nobody waits for, and what was done about each."""
+    """Return the list of orphaned jobs, and what was done about each."""
     table = _table("NAME", "PHASE", "AGE", "OWNER", "WHY", "NOW")
     for each in findings:
         job, done = each.job, "stopped" if each.stopped else "left as it is"
@@ -117,7 +117,7 @@ def orphans(findings: Iterable[Finding], *, now: datetime) -> Table:
 
 
 def job(snapshot: Snapshot) -> Table:
-    """Return what is to be said of one job as a whole."""
+    """Return the description of one job as a whole."""
     said, ref, status = snapshot.to_dict(), snapshot.submission.ref, snapshot.status
     lines: dict[str, str | Text] = {
         "job": str(ref),
@@ -151,7 +151,7 @@ def job(snapshot: Snapshot) -> Table:
 
 
 def replicas(snapshot: Snapshot) -> Table:
-    """Return what is known of each replica, also of those whose pods are gone."""
+    """Return the state of each replica, including those whose pods are gone."""
     pods = {snapshot.replica_of(pod): pod for pod in snapshot.pods}
     table = _table("RANK", "REPLICA", "PHASE", "AGE", "NODE", "ENDED WITH")
     for name, rank in snapshot.submission.ranks.items():
@@ -165,7 +165,7 @@ def replicas(snapshot: Snapshot) -> Table:
 
 
 def _ends(record: Record, replica: str) -> Iterator[str]:
-    """Say how the training ended, and what of the pod's other containers failed, with its name."""
+    """Yield how the training ended, and which other containers of the pod failed, with their names."""
     for end in record.terminations:
         is_training = end.kind is ContainerKind.TRAINING
         if end.replica == replica and (is_training or end.failed):
@@ -174,9 +174,9 @@ def _ends(record: Record, replica: str) -> Iterator[str]:
 
 
 def _ended_with(record: Record, end: Termination) -> str:
-    """Say an exit code and its reason; without a code where a killed pod's container has none of its own.
+    """Return an exit code and its reason; no code if a killed pod's container has none of its own.
 
-    The kubelet writes 137 for a container that it does not find when its pod goes, also for one that never ran.
+    The kubelet writes 137 for a container that it does not find when its pod is deleted, also for one that never ran.
     """
     said = f"{_code(end.exit_code)} {end.reason}".strip()
     if end.exit_code != _KILLED or end.started_at is not None or not end.pod_uid:
@@ -186,13 +186,13 @@ def _ended_with(record: Record, end: Termination) -> str:
 
 
 def _without_pod(record: Record, replica: str, status: JobStatus) -> str:
-    """Say of a replica without a pod whether it had one; of an ended job that ran and that nobody saw: most likely."""
+    """Return whether a replica without a pod had one; for an ended job that ran unobserved: most likely."""
     ran_unseen = status.phase.is_terminal and record.first_running_at is not None
     return "gone" if ran_unseen or record.had_pod(replica) else "not made"
 
 
 def conditions(snapshot: Snapshot) -> Table:
-    """Return what the job's object says of itself, as kubectl's users read it, the oldest change first."""
+    """Return the job's conditions in kubectl's format, the oldest change first."""
     table = _table("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
     for each in sorted(snapshot.conditions, key=lambda each: str(each.get("lastTransitionTime") or "")):
         at = _instant(each.get("lastTransitionTime"))
@@ -202,7 +202,7 @@ def conditions(snapshot: Snapshot) -> Table:
 
 
 def peaks(used: Mapping[str, Use]) -> Table:
-    """Return the most that replicas were measured to use; `-` where nobody measures it."""
+    """Return the measured peaks of replicas; `-` without measurements."""
     table = _table("REPLICA", "PEAK CPU", "PEAK MEMORY", "DISK")
     for name, use in used.items():
         bytes_of = [_known(each, size) for each in (use.peak_memory, use.disk)]
@@ -211,7 +211,7 @@ def peaks(used: Mapping[str, Use]) -> Table:
 
 
 def events(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
-    """Return what was reported, as kubectl's users read it."""
+    """Return the events in kubectl's format."""
     table = _table("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
     for row in rows:
         at = _instant(row["at"] or None)
@@ -256,7 +256,7 @@ def jobs_in_use(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
 def replicas_in_use(
     replicas: Iterable[ReplicaUse], most: Mapping[str, Use], record: Record, status: JobStatus
 ) -> Table:
-    """Return what each replica uses, and the most that it has; `-` where nobody measures it."""
+    """Return each replica's current usage and its measured peaks; `-` without measurements."""
     used = ("CPU", "PEAK CPU", "MEMORY", "PEAK MEMORY", "DISK")
     table = _table("REPLICA", "PHASE", "NODE", "GPU", *used)
     for use in replicas:
@@ -269,7 +269,7 @@ def replicas_in_use(
 
 
 def checks(found: Iterable[Check]) -> Table:
-    """Return what was looked at, and what to do."""
+    """Return the checks, and what to do."""
     table = _table("", "ABOUT", "SEEN", "WHAT TO DO")
     for check in found:
         mark, style = _MARKS[check.is_good]
@@ -289,7 +289,7 @@ def claims(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
 
 
 def files(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Return what is in a folder."""
+    """Return the content of a folder."""
     table = _table("NAME", "BYTES", "MODIFIED")
     for row in rows:
         table.add_row(row["name"], f"{row['bytes']:,}" if row["bytes"] is not None else "", row["modified"])
@@ -297,7 +297,7 @@ def files(rows: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def size(count: float) -> str:
-    """Say bytes as Kubernetes does: `512Mi`, `1.5Gi`."""
+    """Return bytes in Kubernetes' format: `512Mi`, `1.5Gi`."""
     value, unit = float(count), ""
     for larger in ("Ki", "Mi", "Gi", "Ti"):
         if value < _KIBI:
@@ -307,7 +307,7 @@ def size(count: float) -> str:
 
 
 def owner_text(owner: Mapping[str, str]) -> str:
-    """Say for whom a job runs: `dag.task[map index] run, try N` for Airflow's, the person for the command line's."""
+    """Return a job's owner: `dag.task[map index] run, try N` for Airflow's, the person for the command line's."""
     if "arena" in owner:
         return f"{owner['arena']} (Arena)"
     if "submitted_by" in owner:
@@ -320,7 +320,7 @@ def owner_text(owner: Mapping[str, str]) -> str:
 
 
 def duration(span: timedelta) -> str:
-    """Say a span as kubectl does: `45s`, `3m12s`, `2h5m`, `3d4h`; one that is negative is `0s`."""
+    """Return a duration in kubectl's format: `45s`, `3m12s`, `2h5m`, `3d4h`; `0s` if negative."""
     for size, unit, rest_size, rest_unit in _UNITS:
         if span >= size:
             return f"{span // size}{unit}{span % size // rest_size}{rest_unit}"
@@ -328,12 +328,12 @@ def duration(span: timedelta) -> str:
 
 
 def restarts(count: int) -> str:
-    """Say `1 restart`, `5 restarts`."""
+    """Return `1 restart`, `5 restarts`."""
     return f"{count} restart{'' if count == 1 else 's'}"
 
 
 def _is_told(message: str, snapshot: Snapshot) -> bool:
-    """Tell whether a condition says the same, which the table of conditions shows."""
+    """Return whether a condition has the same text, which the table of conditions shows."""
     return any(each.get("message") == message for each in snapshot.conditions)
 
 
@@ -351,7 +351,7 @@ def _tfevents(snapshot: Snapshot, found: Mapping[str, Any] | None) -> str:
 
 
 def _counted(statuses: Mapping[str, Mapping[str, Any]]) -> str:
-    """Say `Master 1 active, Worker 2 active 1 failed`; what is not a number above 0 is not told."""
+    """Return `Master 1 active, Worker 2 active 1 failed`; values that are not numbers above 0 are left out."""
     told = {
         role: [f"{count} {state}" for state, count in counts.items() if isinstance(count, int) and count]
         for role, counts in statuses.items()

@@ -1,4 +1,4 @@
-"""What `tensorboard` does: show a job's events, or a folder's, until somebody has seen enough."""
+"""Implements `tensorboard`: shows the events of a job or a folder until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TIMEOUT = 300.0
 
 
 def show(place: Place, what: str, *, port: int, image: str | None, user: int | None) -> None:
-    """Show it until Ctrl-C, which is how it is meant to end; before it is shown that is an interrupt."""
+    """Show the TensorBoard until Ctrl-C, which is the normal end; before it is shown, Ctrl-C is an interrupt."""
     try:
         run(_show(place, what, port=port, image=image, user=user))
     except asyncio.CancelledError:
@@ -63,7 +63,7 @@ async def _job(place: Place, name: str) -> Manifest:
 
 
 def _plan_of(job: Manifest, image: str) -> TensorBoardPlan:
-    """Return the folder with a job's events, whether it asked for a TensorBoard or not; "" where none is told."""
+    """Return the folder with a job's events, whether or not it has a TensorBoard; "" if unknown."""
     plan, tfevents = TensorBoardPlan.of(job), Submission.of(job).outputs.tfevents
     if plan is None:
         plan = TensorBoardPlan(claim=tfevents.claim if tfevents else "", path=tfevents.path if tfevents else "")
@@ -73,9 +73,9 @@ def _plan_of(job: Manifest, image: str) -> TensorBoardPlan:
 
 
 def _end_when_told() -> None:
-    """Have the task end when this process is told to, whatever it waits for; what it has started is deleted then.
+    """Cancel the task on a termination signal, whatever it waits for; what it has started is deleted then.
 
-    Once: a terminal that is closed tells twice, and what is being deleted has its own limits of time.
+    Only the first signal counts: a closed terminal sends two, and the deletion has its own timeouts.
     """
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None  # noqa: S101 - `asyncio.run` made it
@@ -87,6 +87,6 @@ def _end_when_told() -> None:
             told.set()
             task.cancel()
 
-    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may do this
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(each, end)

@@ -176,8 +176,8 @@ class Training:
     async def _leave(self, store: AttemptStore) -> None:
         """Leave the job running and log that: a next try adopts it; otherwise it is deleted with the step's pod.
 
-        It is unknown whether there is a next try: Kubeflow Pipelines is installed so that Argo does not repeat a failed step,
-        whatever its author has configured.
+        It is unknown whether there is a next try: Kubeflow Pipelines is installed so that Argo does not repeat a failed
+        step, whatever its author has configured.
         """
         said = await leave_running(self.place.backend, self._owner, store)
         if said:

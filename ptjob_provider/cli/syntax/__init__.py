@@ -1,4 +1,4 @@
-"""What the commands may be told, one file for each group of them; what they do is in the package above.
+"""Options and arguments of the commands, one file per group; the package above implements the commands.
 
-A file here loads nothing that takes time: `ptjob COMMAND --help` answers at once.
+A file here imports nothing that takes time, so `ptjob COMMAND --help` responds at once.
 """

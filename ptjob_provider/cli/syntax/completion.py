@@ -1,4 +1,4 @@
-"""`completion`: a shell's script that completes commands, options and the names of jobs."""
+"""`completion`: a shell script that completes commands, options and the names of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`data list|create|ls|cp`: what a command line may say about claims and the files on them."""
+"""`data list|create|ls|cp`: options for claims and the files on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`doctor`: what a command line may say about whether jobs can run here."""
+"""`doctor`: options of the check whether jobs can run here."""
 
 from __future__ import annotations
 

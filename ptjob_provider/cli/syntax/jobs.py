@@ -1,4 +1,4 @@
-"""`list`, `get`, `events`, `delete`, `suspend`, `resume`: what a command line may say about jobs that are there."""
+"""`list`, `get`, `events`, `delete`, `suspend`, `resume`: options for existing jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`logs` and `follow`: what a command line may say about a job's lines."""
+"""`logs` and `follow`: options for a job's lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`orphans`: what a command line may say about jobs that nobody waits for."""
+"""`orphans`: options for jobs that no task waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`submit`, `run`, `render`: what a command line may say about a new job. Its flags come from the job's fields."""
+"""`submit`, `run`, `render`: options for a new job. Its flags are derived from the job's fields."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _ARENA = "Arena's further flags"
 _ALL = "ptjob_provider.help_all"
 _WORDS = "ptjob's words"
 _COMPLETED = {"volumes": mounts, **dict.fromkeys(("model", "tfevents", "checkpoints"), addresses)}
-"""What completes a field whose values are there already."""
+"""Completion of fields whose values already exist."""
 
 
 class FieldOption(click.Option):
-    """An option that is told under a heading.
+    """An option under a heading.
 
     Attributes:
         section: the heading.
-        brief: what the short help says of it; "": it is only in the long one.
+        brief: its text in the short help; "": only in the long help.
     """
 
     def __init__(self, *args: Any, section: str = "", brief: str = "", **kwargs: Any) -> None:
@@ -41,7 +41,7 @@ class FieldOption(click.Option):
         self.brief = brief
 
     def brief_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Return a line of the short help: its shortest names, what it takes and what it does."""
+        """Return a line of the short help: the option's shortest names, its value and its description."""
         short = [name for name in self.opts if not name.startswith("--")]
         long = min((name for name in self.opts if name.startswith("--") and name.islower()), key=len)
         metavar = "" if self.is_flag else f" {self.make_metavar(ctx)}"
@@ -49,10 +49,10 @@ class FieldOption(click.Option):
 
 
 class JobCommand(click.Command):
-    """A command with the fields of a job; what stands behind the flags is the training's program."""
+    """A command with the fields of a job; the words after the flags are the training's program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the flags up to the first other word; Arena's type of training may stand before them."""
+        """Read the flags up to the first other word; Arena's type of training may precede them."""
         try:
             words = arena_flags.without_type(args)
         except InvalidSpec as error:
@@ -61,7 +61,7 @@ class JobCommand(click.Command):
         return super().parse_args(ctx, words)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; what it refuses of a field is said of the flag that told it."""
+        """Run the command; an error about a field names the flag that set it."""
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
@@ -73,7 +73,7 @@ class JobCommand(click.Command):
             raise Refused(text, error.exit_code) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under their headings, those of the command last; the short help has the common ones."""
+        """Write the options under their headings, the command's own last; the short help has the common ones."""
         sections: dict[str, list[tuple[str, str]]] = {}
         own: list[tuple[str, str]] = []
         for param in self.get_params(ctx):
@@ -95,7 +95,7 @@ def _help_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # 
 
 
 def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add what describes a job."""
+    """Add the flags that describe a job."""
     options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
         click.option("-f", "--filename", metavar="FILE", help="A job's manifest, or a map of fields; -: stdin."),
         place_options,
@@ -142,7 +142,7 @@ def _option(flag: Flag) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 
 def _one_of(words: tuple[str, ...]) -> Callable[[click.Context, click.Parameter, str], list[str]] | None:
-    """Return what completes one of the words; None where any text may stand."""
+    """Return the completion for one of the words; None if any text is allowed."""
     if not words:
         return None
     return lambda _context, _param, incomplete: [word for word in words if word.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""`tensorboard`: what a command line may say about looking at events."""
+"""`tensorboard`: options for viewing events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`top node`, `top job`: what a command line may say about what is used."""
+"""`top node`, `top job`: options for viewing usage."""
 
 from __future__ import annotations
 
