@@ -1,16 +1,16 @@
 """Train on handwritten digits every day, evaluate the model, and report.
 
-The training is a PyTorchJob of two pods that share their gradients; the evaluation is another one, of a single pod, so
-that this file runs unchanged wherever jobs run: on a cluster, or on one machine with `[ptjob] backend = local`.
+The training is a PyTorchJob of two pods that share their gradients. The evaluation is another job with a single pod, so
+this file runs unchanged on a cluster, or on one machine with `[ptjob] backend = local`.
 
-To make it yours:
+To adapt it:
 
-- `IMAGE`: your training image, here the one of `docker/digits`. Its program finds where to write in PTJOB_MODEL_PATH,
-  PTJOB_TFEVENTS_DIR and PTJOB_CHECKPOINT_DIR, or is told by arguments.
-- `VOLUMES`: your claim and where your program expects it; `model`, `tfevents` and `checkpoints` are paths below that.
+- `IMAGE`: your training image, here that of `docker/digits`. Its program reads its output paths from PTJOB_MODEL_PATH,
+  PTJOB_TFEVENTS_DIR and PTJOB_CHECKPOINT_DIR, or from arguments.
+- `VOLUMES`: your claim and its mount path; `model`, `tfevents` and `checkpoints` are paths below it.
 - `workers` counts pods, rank 0 included. On GPUs: `gpus=1` and the argument `--backend=nccl`.
 
-`python digits.py` runs it once, without a scheduler, if it lies in the DAG folder.
+`python digits.py` runs it once, without a scheduler, if the file is in the DAG folder.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ with DAG(
         model="/data/models/{{ run_id }}/model.pt",
         tfevents="/data/logs/{{ run_id }}/train",
         checkpoints="/data/checkpoints/{{ run_id }}",
-        retries=2,  # for what a retry can help, such as a lost machine; it goes on from the last checkpoint
+        retries=2,  # for failures that a retry can fix, such as a lost machine; resumes from the last checkpoint
     )
 
     evaluate = PyTorchJobOperator(
@@ -69,7 +69,7 @@ with DAG(
 
     @task
     def report(trained: dict[str, Any], evaluated: dict[str, Any]) -> float:
-        """Print where the model is and how good it is; return the accuracy."""
+        """Print the model's address and accuracy; return the accuracy."""
         model = trained["model"]
         accuracy: float = evaluated["tfevents"]["scalars"]["held_out/accuracy"]
         print(f"model {model['uri']}, {model['bytes']} bytes, sha256 {model['sha256']}")

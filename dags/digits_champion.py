@@ -1,13 +1,13 @@
-"""Use the champion: a run for each model that was promoted, or returned to by a rollback.
+"""Use the champion: one run for each model that was promoted, or restored by a rollback.
 
-Everything is in the asset's event, as plain JSON; nothing of ptjob-provider is imported here, so that this file may be
-somebody else's, in another team's Airflow environment. `model.uri` is `pvc://claim/path`: a pod that mounts that claim,
-read-only, finds the file at that path. Who comes late reads the newest event, and the number tells which that is.
+The asset's event has all data as plain JSON, and this file does not import ptjob-provider, so it may belong to another
+team's Airflow environment. `model.uri` is `pvc://claim/path`: a pod that mounts that claim read-only finds the file at
+that path. A late consumer reads the newest event; the champion's number identifies it.
 
-To make it yours: replace what is done with the champion in `serve`: copy the model, restart a server, write to a
-registry. A server that has the claim mounted needs no Airflow at all: `champion/current.json` there is always whole.
+To adapt it: replace the body of `serve`: copy the model, restart a server, write to a registry. A server that mounts
+the claim needs no Airflow at all: `champion/current.json` is always complete there.
 
-`python digits_champion.py` runs it once, without a scheduler, if it lies in the DAG folder.
+`python digits_champion.py` runs it once, without a scheduler, if the file is in the DAG folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ with DAG("digits_champion", schedule=[CHAMPION], max_active_runs=1, doc_md=__doc
 
     @task(inlets=[CHAMPION])
     def serve(*, inlet_events: Any = None) -> dict[str, Any]:
-        """Print and return what the newest event says."""
+        """Print and return the data of the newest event."""
         if not len(inlet_events[CHAMPION]):
             raise AirflowSkipException("there is no champion yet")
         champion: dict[str, Any] = dict(inlet_events[CHAMPION][-1].extra)

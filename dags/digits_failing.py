@@ -1,11 +1,11 @@
-"""A training that fails on purpose, to see how a failure looks.
+"""A training that fails on purpose, to show how a failure is reported.
 
-Rank 1 finds something wrong with its data while rank 0 waits for it. The task's error says in its first line which
-replica failed first, why, and what to do next; that replica's last lines follow. That rank 0 then failed, too, because
-rank 1 had gone, is told as what it is. The task is not tried again although it has retries left: its author knows that
-a ValueError of this program comes from its data, and that these are the same the next time.
+Rank 1 finds an error in its data while rank 0 waits for it. The first line of the task's error names the replica that
+failed first, the cause, and what to do next; that replica's last lines follow. Rank 0's failure, which is a consequence
+of rank 1's, is reported as such. The task is not retried although it has retries left: its author has declared that a
+ValueError of this program comes from its data, which a retry does not change.
 
-There is nothing to make yours here, but the shape is useful: any image with Python and PyTorch, and the program as
+Nothing here needs to be adapted, but you can reuse the pattern: any image with Python and PyTorch, and the program as
 text.
 """
 

@@ -1,18 +1,18 @@
 """Train on a cluster, then read the model in a KubernetesPodOperator task and in another job.
 
-`OutputVolume` makes the model that `train` has declared and verified the volume, the mount and the path of a pod, so
-that only `train` knows claim and folder. The claim is mounted read-only; one that a single node may use at a time
-(ReadWriteOnce) brings the readers to the node of the training.
+`OutputVolume` provides the volume, the mount and the path of the model that `train` has declared and verified, so that
+only `train` contains claim and folder. The claim is mounted read-only; a ReadWriteOnce claim places the readers on the
+training's node.
 
-This needs a cluster: a pod task runs nowhere else. `digits.py` evaluates in a job alone, and runs anywhere.
+This needs a cluster, because pod tasks do not run elsewhere. `digits.py` evaluates in a job instead, and runs anywhere.
 
-To make it yours:
+To adapt it:
 
-- `IMAGE`: your training image, here the one of `docker/digits`, as the cluster can pull it.
-- `VOLUMES`: your claim and where your program expects it; `model` is a path below that.
-- `in_pod`: your image; `model.path` is where the model is, for its arguments or variables.
+- `IMAGE`: your training image, here that of `docker/digits`, under a name that the cluster can pull.
+- `VOLUMES`: your claim and its mount path; `model` is a path below it.
+- `in_pod`: your image; `model.path` is the model's path, for its arguments or variables.
 
-`python digits_handover.py` runs it once, without a scheduler, if it lies in the DAG folder.
+`python digits_handover.py` runs it once, without a scheduler, if the file is in the DAG folder.
 """
 
 from __future__ import annotations

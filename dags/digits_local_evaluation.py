@@ -1,11 +1,10 @@
 """Train, then evaluate the model in a Python task of Airflow itself.
 
-This needs the claim as a directory on the machine of the Airflow worker, as it is with `[ptjob] backend = local`, and
-PyTorch and scikit-learn beside Airflow. Elsewhere `local_path` refuses with an error that says so; `digits.py`
-evaluates in a job instead and runs anywhere.
+This needs the claim as a directory on the Airflow worker's machine, as with `[ptjob] backend = local`, and PyTorch and
+scikit-learn in Airflow's environment. Elsewhere `local_path` raises an error that says so; `digits.py` evaluates in a
+job instead and runs anywhere.
 
-To make it yours: replace what is done with the path in `evaluate`; the network is the one of
-`docker/digits/network.py`.
+To adapt it: replace the body of `evaluate`; the network is that of `docker/digits/network.py`.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ with DAG(
 
     @task
     def evaluate(trained: dict[str, Any]) -> float:
-        """Print and return the model's accuracy on the digits that the training held out."""
-        # Imported here, because Airflow reads this file all day, and PyTorch and a Kubernetes client take seconds.
+        """Print and return the model's accuracy on the digits that were held out from the training."""
+        # Imported here, because Airflow parses this file all day, and PyTorch and a Kubernetes client take seconds.
         import torch  # noqa: PLC0415
         from sklearn.datasets import load_digits  # noqa: PLC0415
         from sklearn.model_selection import train_test_split  # noqa: PLC0415

@@ -1,10 +1,10 @@
-"""Two trainings that fail on purpose, to see how a notifier tells whoever can help.
+"""Two trainings that fail on purpose, to show how a notifier selects its recipient.
 
-One has a mistake in its program: its author is told. The other is killed from outside, as by a node that runs out of
-memory: the team that runs the cluster is told. The notifier decides by the XCom `diagnosis`, which a task pushes before
-it fails; docs/airflow.md lists its causes.
+One has an error in its program: its author is notified. The other is killed from outside, as by a node that runs out of
+memory: the team that runs the cluster is notified. The notifier uses the XCom `diagnosis`, which a task pushes before
+it fails; docs/airflow.md lists the causes.
 
-To make it yours: have `send` call the hook of your chat, mail or pager, and keep the table of causes.
+To adapt it: let `send` call the hook of your chat, mail or pager, and keep the table of causes.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ OF_THE_PLATFORM = {
     *("unschedulable", "quota", "forbidden", "queued", "start_timeout", "mount", "connection_lost"),
     *("cluster_unavailable", "cluster_error", "permission_denied", "trigger_failed", "ledger_unavailable"),
 }
-"""Causes that no change of a program mends; with any other one the author is told: `out_of_memory`, `code` …"""
+"""Causes that no change of the program fixes; the author is notified of all others: `out_of_memory`, `code` …
+"""
 
 
 class TellWhoCanHelp(BaseNotifier):
-    """Tells the author of a training or the platform's team why it failed.
+    """Notifies the author of a training or the platform's team about a failure.
 
     Args:
-        author: who changes the training.
-        platform: who runs the cluster; also told where a task failed without a diagnosis.
+        author: the person who changes the training.
+        platform: the team that runs the cluster; also notified if a task failed without a diagnosis.
     """
 
     template_fields: Sequence[str] = ("author", "platform")
@@ -44,10 +45,10 @@ class TellWhoCanHelp(BaseNotifier):
         self.platform = platform
 
     def notify(self, context: Any) -> None:
-        """Send one line to the one or the other."""
+        """Send one line to the author or to the platform's team."""
         ti = context["ti"]
         why = ti.xcom_pull(key="diagnosis", map_indexes=ti.map_index)
-        if why is None:  # the process was killed, or its deferral ended without an answer
+        if why is None:  # the process was killed, or its deferral ended without an event
             self.send(self.platform, f"{ti.task_id} failed and could not say why: {context.get('exception')}")
             return
         to = self.platform if why["cause"] in OF_THE_PLATFORM else self.author
@@ -55,7 +56,7 @@ class TellWhoCanHelp(BaseNotifier):
         self.send(to, f"{ti.task_id} failed ({why['cause']}, {again}): {why['message']}. {why['advice']}")
 
     def send(self, to: str, text: str) -> None:
-        """Print it; here is the place of your chat's hook."""
+        """Print the text; replace this by your chat's hook."""
         print(f"to {to}: {text}")
 
 

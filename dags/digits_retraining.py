@@ -1,25 +1,26 @@
 """Retrain on handwritten digits whenever data arrives, and promote the model if it is better than the champion.
 
-A watcher makes a run for what has arrived; the run claims every batch that no successful training has had as new, and
-trains on all data so far, starting from the champion. Both are compared on digits that no batch contains, and the
-better one is the champion. `digits_champion.py` is what a consumer looks like, `digits_rollback.py` goes back.
+A watcher starts a run when data arrives. The run reserves every batch that no successful training has used as new data,
+and trains on all data so far, starting from the champion. Both models are compared on digits that no batch contains,
+and the better one becomes the champion. `digits_champion.py` is an example of a consumer; `digits_rollback.py` restores
+an earlier champion.
 
-Before it is unpaused it needs a database for the ledger: the connection `digits_ledger`, to PostgreSQL, or on one
-machine to SQLite: AIRFLOW_CONN_DIGITS_LEDGER='{"conn_type": "sqlite", "host": "/srv/digits/ledger.db"}'.
+Before you unpause it, create a database for the ledger: the connection `digits_ledger` to PostgreSQL, or, on one
+machine, to SQLite: AIRFLOW_CONN_DIGITS_LEDGER='{"conn_type": "sqlite", "host": "/srv/digits/ledger.db"}'.
 
-To make it yours:
+To adapt it:
 
-- `INCOMING`: where data arrives, as the triggerer sees it and the training, too: a bucket (`s3://bucket/incoming`, with
-  `conn_id=` for the trigger and `env_from=[{"secret": …}]` for the training), or a directory that both have mounted at
-  one path. Here a variable of the environment says it. For a claim that the triggerer does not mount:
-  `ClaimArrivalTrigger`; docs/retraining.md says which two lines change.
-- A batch is a folder with files and, when all are there, `_SUCCESS`; the trigger's arguments say otherwise.
+- `INCOMING`: the address where data arrives, valid for the triggerer and the training: a bucket
+  (`s3://bucket/incoming`, with `conn_id=` for the trigger and `env_from=[{"secret": …}]` for the training), or a
+  directory that both mount at the same path. Here an environment variable sets it. For a claim that the triggerer does
+  not mount, use `ClaimArrivalTrigger`; docs/retraining.md shows the two lines to change.
+- A batch is a folder with files and, when it is complete, `_SUCCESS`; the trigger's arguments change that.
 - `LEDGER`: the connection, and a name: each series of models has its own.
 - `IMAGE` and `VOLUMES` as in `digits.py`; models, checkpoints, curves and the champion are on that claim.
 - `train`: your program and its arguments. It reads the batches that `--data` names, and only those.
 - `MARGIN`: by how much a model must be better: 0.002 is one image of the 360 here.
 
-`python digits_retraining.py` runs it once, without a scheduler, on what has arrived by then, if it lies in the DAG
+`python digits_retraining.py` runs it once, without a scheduler, on the data that has arrived, if the file is in the DAG
 folder.
 """
 
@@ -85,7 +86,7 @@ with DAG(
         ledger=LEDGER,
         data_version="{{ ti.xcom_pull('claim')['version'] }}",
         outlets=[MODEL],
-        retries=2,  # for what a retry can help, such as a lost machine; it goes on from the last checkpoint
+        retries=2,  # for failures that a retry can fix, such as a lost machine; resumes from the last checkpoint
     )
 
     evaluate = PyTorchJobOperator(
@@ -128,7 +129,7 @@ with DAG(
         *,
         outlet_events: Any = None,
     ) -> dict[str, Any]:
-        """Tell who uses the model that there is a new champion, and where; a run whose model was refused ends here."""
+        """Announce the new champion to consumers; a run whose model was refused ends here."""
         scalars = promoted["tfevents"]["scalars"]
         accuracy = evaluated["tfevents"]["scalars"]["held_out/accuracy"]
         generation = int(scalars["promotion/generation"])

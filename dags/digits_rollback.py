@@ -1,13 +1,13 @@
-"""Go back to the champion before this one, or to any earlier one; started by a person.
+"""Return to the previous champion, or to any earlier one; started by a person.
 
-A job copies the older model, checks its hash, and makes the copy the champion, under a new number; nothing is trained,
-evaluated or removed. Who uses the champion hears of it by the same event as of a promotion. The next run of
-`digits_retraining.py` starts from it, and has to be better than it.
+A job copies the older model, checks its hash, and makes the copy the champion under a new number; nothing is trained,
+evaluated or deleted. Consumers get the same event as after a promotion. The next run of `digits_retraining.py` starts
+from this champion, and must be better than it.
 
-To make it yours: `IMAGE`, `VOLUMES` and the folder of the champion as in `digits_retraining.py`.
+To adapt it: `IMAGE`, `VOLUMES` and the champion's folder as in `digits_retraining.py`.
 
-The parameter `to` is the number of a champion; 0 means the one before. Started again, a run goes back no further.
-`python digits_rollback.py` runs it once, without a scheduler, if it lies in the DAG folder.
+The parameter `to` is the number of a champion; 0 means the previous one. A run that is started again does not go back
+further. `python digits_rollback.py` runs it once, without a scheduler, if the file is in the DAG folder.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ with DAG(
 
     @task(outlets=[CHAMPION])
     def publish(gone_back: dict[str, Any], *, outlet_events: Any = None) -> dict[str, Any]:
-        """Tell who uses the model that an earlier one is the champion again, and where."""
+        """Announce the restored champion to consumers."""
         scalars = gone_back["tfevents"]["scalars"]
         champion = {
             "generation": int(scalars["promotion/generation"]),

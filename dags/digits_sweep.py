@@ -1,10 +1,10 @@
-"""Train once per learning rate, side by side, and pick the model with the best accuracy.
+"""Train once per learning rate, in parallel, and select the model with the best accuracy.
 
-`.partial(...)` has what all trainings share and `.expand(...)` what tells them apart; every one is a job of its own,
-with its own retries, log and result.
+`.partial(...)` has the common arguments of all trainings and `.expand(...)` those that differ; each training is a
+separate job with its own retries, log and result.
 
-To make it yours: expand over whatever field differs (`args`, `env`, `image`, `workers` …), or over what an earlier task
-returns. Paths need `{{ ti.map_index }}` where trainings must not write over each other's files.
+To adapt it: expand over any field (`args`, `env`, `image`, `workers` …), or over an earlier task's return value. Use
+`{{ ti.map_index }}` in paths where trainings must not overwrite each other's files.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ with DAG(
 
     @task
     def best(results: Iterable[dict[str, Any]]) -> dict[str, Any]:
-        """Print how every training did; return the model of the best."""
-        # The results come in the order of what was expanded. `strict` would ask for one more, and Airflow log an error.
+        """Print the accuracy of every training; return the model of the best."""
+        # The results are in the order of the expansion. `strict` would request one more, and Airflow would log an
+        # error.
         trained = list(zip(LEARNING_RATES, results, strict=False))
         for rate, result in trained:
             print(f"learning rate {rate}: accuracy {accuracy(result):.4f}")

@@ -1,12 +1,12 @@
-"""Train with a PyTorchJob that somebody has written as YAML.
+"""Train with a PyTorchJob that exists as YAML.
 
-`digits.yaml`, beside this file, is a manifest as `kubectl create -f` takes it. It is submitted as it is; only what is
-needed to find the job again, and its outputs, is added. Nothing that it says is lost, also fields that this package has
-never heard of. The file is a Jinja template like any argument.
+`digits.yaml`, next to this file, is a manifest as for `kubectl create -f`. It is submitted unchanged, except for
+additions that are needed to find the job and its outputs. No field is lost, not even one unknown to this package. The
+file is a Jinja template like any argument.
 
-To make it yours: put your manifest beside your DAG file, and say with `model` and `tfevents` what it writes, as an
-address `pvc://claim/path` or as the path that its program sees. A typed argument beside `manifest`, such as
-`workers=4`, overrides that part of it.
+To adapt it: put your manifest next to your DAG file, and declare its outputs with `model` and `tfevents`, as an address
+`pvc://claim/path` or as a path in the program's pod. A typed argument next to `manifest`, such as `workers=4`,
+overrides that part of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ with DAG("digits_yaml", schedule=None, doc_md=__doc__) as dag:
 
     @task
     def report(trained: dict[str, Any]) -> None:
-        """Print where the model is, and the last point of every curve."""
+        """Print the model's address, and the last point of every curve."""
         print(f"model {trained['model']['uri']}, sha256 {trained['model']['sha256']}")
         for tag, value in trained["tfevents"]["scalars"].items():
             print(f"{tag} = {value:.4f} after step {trained['tfevents']['last_step']}")

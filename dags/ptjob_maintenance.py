@@ -1,13 +1,13 @@
-"""Stop training jobs for which no task waits any more.
+"""Delete orphaned training jobs: no task waits for them any more.
 
-A worker that is killed on its task's last try, or a task that is marked while no triggerer runs, leaves its job behind,
-GPUs and all: Airflow has nothing in the cluster that could own the job. This DAG looks every hour for jobs of this
-Airflow whose task has ended or is gone, logs each with its owner, and stops it. What a job has written to its claims
-stays. Jobs of other Airflows and jobs that their task only submitted (`wait_for_completion=False`) are left alone; for
-`[ptjob] orphan_grace`, so are jobs that the API server did not let their task's last try follow. If the database seems
-to be a copy of another Airflow's, the task fails and looks at no job; its error says what to do.
+A worker that is killed on its task's last try, or a task that is marked while no triggerer runs, leaves its job running
+with its GPUs, because Airflow has no object in the cluster that could own the job. Every hour, this DAG finds jobs of
+this Airflow whose task has ended or is gone, logs each with its owner, and deletes it. Data on its claims stays. Jobs
+of other Airflows and jobs that their task only submitted (`wait_for_completion=False`) are kept; so are, for `[ptjob]
+orphan_grace`, jobs that their task's last try could not follow because the API server refused it. If the database seems
+to be a copy of another Airflow's, the task fails without checking any job; its error says what to do.
 
-To make it yours: name the namespaces in which your jobs run, look at what a run with `dry_run` finds, and unpause it.
+To adapt it: set the namespaces of your jobs, check the result of a run with `dry_run`, and unpause it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ with DAG(
 
     @task
     def stop_orphans() -> list[dict[str, Any]]:
-        """Find and stop; the task's log and its XCom say what."""
-        from ptjob_provider.airflow import maintenance  # noqa: PLC0415 - no need of it while the file is parsed
+        """Delete orphaned jobs, and list them in the task's log and its XCom."""
+        from ptjob_provider.airflow import maintenance  # noqa: PLC0415 - not needed while the file is parsed
 
         params = get_current_context()["params"]
         return maintenance.stop_orphans(
