@@ -1,17 +1,17 @@
 """Train on handwritten digits, evaluate the model, and promote it if it is better than the champion.
 
-Training and evaluation are PyTorchJobs, so this file runs unchanged wherever jobs run: on a cluster with Kubeflow
-Pipelines, or on one machine with `kfp.local` and PTJOB_BACKEND=local.
+Training and evaluation are PyTorchJobs, so this file runs unchanged on a cluster with Kubeflow Pipelines, or on one
+machine with `kfp.local` and PTJOB_BACKEND=local.
 
-To make it yours:
+To adapt it:
 
-- `IMAGE`: your training image, here the one of `docker/digits`; a run may name another one. Its program finds where to
-  write in PTJOB_MODEL_PATH, PTJOB_TFEVENTS_DIR and PTJOB_CHECKPOINT_DIR, or is told by arguments.
-- `CLAIM`: your claim. The steps that compare and promote mount it, too: it is ReadWriteMany, or all share a node.
-- `USER`: who runs in that image, and owns what it writes. The steps that compare and promote run as the same one.
+- `IMAGE`: your training image, here that of `docker/digits`; a run may name another one. Its program reads its output
+  paths from PTJOB_MODEL_PATH, PTJOB_TFEVENTS_DIR and PTJOB_CHECKPOINT_DIR, or from arguments.
+- `CLAIM`: your claim. The steps that compare and promote mount it, too: it must be ReadWriteMany, or all share a node.
+- `USER`: the user of that image, who owns the written files. The steps that compare and promote run as the same user.
 - `workers` counts pods, rank 0 included. On GPUs: `gpus=1` and the argument `--backend=nccl`.
 
-`python digits.py` writes `digits.yaml`, which the page and the client of Kubeflow Pipelines take.
+`python digits.py` writes `digits.yaml`, which you can upload to Kubeflow Pipelines by its page or its client.
 """
 
 from kfp import compiler, dsl, kubernetes
@@ -29,12 +29,12 @@ RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
 
 @dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
 def compare(scalars: dict, champion: str) -> str:
-    """Say whether these scalars are `better` or `not better` than the champion's.
+    """Return `better` or `not better` for these scalars, compared with the champion's.
 
-    The first model is better than none, and one whose accuracy is no number is never better.
+    The first model is better than none, and a model whose accuracy is not a number is never better.
 
     Args:
-        scalars: of the evaluation; what is no number is a text, such as "NaN".
+        scalars: the evaluation's scalars; NaN and infinities are texts, such as "NaN".
         champion: address of the champion's directory.
     """
     import json  # noqa: PLC0415 - only this function's source is in the pipeline
@@ -51,11 +51,11 @@ def compare(scalars: dict, champion: str) -> str:
 
 @dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
 def promote(model: dsl.Input[dsl.Model], scalars: dict, champion: str) -> str:
-    """Make the model the champion, and return where it is.
+    """Promote the model to champion, and return its address.
 
     Args:
-        model: by reference.
-        scalars: of its evaluation.
+        model: the model, by reference.
+        scalars: the evaluation's scalars.
         champion: address of the champion's directory.
     """
     import json  # noqa: PLC0415 - only this function's source is in the pipeline
@@ -82,11 +82,11 @@ def digits(
     """Train, evaluate, and promote if better.
 
     Args:
-        epochs: in all.
+        epochs: total number of epochs.
         lr: learning rate.
         workers: pods of the training.
         champion: address of the directory of the best model so far.
-        image: of training and evaluation.
+        image: image of training and evaluation.
     """
     train = pytorchjob_op(
         name="digits",
@@ -100,7 +100,7 @@ def digits(
         tfevents=f"/data/logs/{RUN}/train",
         checkpoints=f"/data/checkpoints/{RUN}",
     )
-    # For what a retry can help, such as a lost machine; tries may begin until a day has passed.
+    # For failures that a retry can fix, such as a lost machine; tries may start within a day.
     train.set_retry(num_retries=2, backoff_max_duration="86400s")
 
     evaluate = pytorchjob_op(

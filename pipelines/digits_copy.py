@@ -1,8 +1,8 @@
-"""Hand the model on as bytes: `model_artifact="copy"` puts it into the run's artifact store.
+"""Pass the model on as a copy: `model_artifact="copy"` puts it into the run's artifact store.
 
-A stock component then reads it as a file, `torch.load(model.path)`, in whatever namespace and on whatever node it runs.
-The price: the step mounts the claim, as the user that owns the model, and the model is read once more and written to
-the store. `USER` is who runs in the training's image.
+A stock component then reads it as a file, `torch.load(model.path)`, in any namespace and on any node. In return, the
+step mounts the claim as the user that owns the model, and reads and writes the model once more. `USER` is the user of
+the training's image.
 
 `python digits_copy.py` writes `digits_copy.yaml`.
 """
@@ -13,7 +13,7 @@ from ptjob_provider import __version__
 from ptjob_provider.kfp.component import pytorchjob_op
 
 IMAGE = f"ghcr.io/ptjob-provider/digits:{__version__}"
-"""Trains, and counts: it has PyTorch, and kfp's runtime for the component below, as any image may have."""
+"""Image of the training and of the component below: it contains PyTorch and kfp's runtime, as any image may."""
 
 USER = 0
 RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
@@ -21,7 +21,7 @@ RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def count_parameters(model: dsl.Input[dsl.Model]) -> int:
-    """Return how many parameters the model has."""
+    """Return the model's number of parameters."""
     import torch  # noqa: PLC0415 - only this function's source is in the pipeline
 
     state = torch.load(model.path, weights_only=True)
@@ -35,8 +35,8 @@ def digits_copy(epochs: int = 2, image: str = IMAGE) -> None:
     """Train, and read the model from the artifact store.
 
     Args:
-        epochs: in all.
-        image: of the training.
+        epochs: total number of epochs.
+        image: image of the training.
     """
     train = pytorchjob_op(
         name="digits",

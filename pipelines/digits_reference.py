@@ -1,8 +1,8 @@
-"""Hand the model on by reference: nothing is copied, and the next step mounts the claim.
+"""Pass the model on by reference: nothing is copied, and the next step mounts the claim.
 
-`mount_model` mounts it in any task, and `model_path` is where that task's program finds the model. On one machine
-nothing is mounted: a component in an image with ptjob-provider finds the model in both cases by `find_output`. It runs
-as the user that owns the model: `USER` is who runs in the training's image.
+`mount_model` mounts it in any task, and `model_path` is its path there. On one machine nothing is mounted: a component
+in an image with ptjob-provider finds the model in both cases by `find_output`. It runs as the user that owns the model:
+`USER` is the user of the training's image.
 
 `python digits_reference.py` writes `digits_reference.yaml`.
 """
@@ -20,7 +20,7 @@ RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
 
 @dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
 def check(model: dsl.Input[dsl.Model]) -> str:
-    """Return the SHA-256 of the model's file, which must be the one that was told with it."""
+    """Return the SHA-256 of the model's file, after comparing it with the artifact's."""
     import hashlib  # noqa: PLC0415 - only this function's source is in the pipeline
 
     from ptjob_provider.kfp.mounted import find_output  # noqa: PLC0415 - as above
@@ -34,11 +34,11 @@ def check(model: dsl.Input[dsl.Model]) -> str:
 
 @dsl.pipeline(name="digits-reference")
 def digits_reference(epochs: int = 2, image: str = IMAGE) -> None:
-    """Train, and read the model where the training has written it.
+    """Train, and read the model from the training's claim.
 
     Args:
-        epochs: in all.
-        image: of the training.
+        epochs: total number of epochs.
+        image: image of the training.
     """
     train = pytorchjob_op(
         name="digits",

@@ -1,9 +1,9 @@
-"""Train once per learning rate, side by side, and keep the model with the best accuracy.
+"""Train once per learning rate, in parallel, and keep the model with the best accuracy.
 
-Every training is a job of its own, with its own name, log and result; `dsl.Collected` brings the results together.
+Each training is a separate job with its own name, log and result; `dsl.Collected` collects the results.
 
-To make it yours: loop over whatever differs (arguments, images, numbers of workers). Paths need the loop's value where
-trainings must not write over each other's files. `USER` is who runs in your image, and owns what it writes.
+To adapt it: loop over any argument (arguments, images, numbers of workers). Use the loop's value in paths where
+trainings must not overwrite each other's files. `USER` is the user of your image, who owns the written files.
 
 `python digits_sweep.py` writes `digits_sweep.yaml`.
 """
@@ -23,13 +23,13 @@ RUN = dsl.PIPELINE_JOB_ID_PLACEHOLDER
 
 @dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
 def keep_best(results: list, best: str) -> str:
-    """Copy the model with the best accuracy, and return where it was.
+    """Copy the model with the best accuracy, and return its original address.
 
-    A model whose accuracy is no number is never the best; without any other one the step fails.
+    A model whose accuracy is not a number is never the best; if there is no other one, the step fails.
 
     Args:
-        results: of the trainings.
-        best: address to copy it to.
+        results: results of the trainings.
+        best: address of the copy.
     """
     import math  # noqa: PLC0415 - only this function's source is in the pipeline
     import shutil  # noqa: PLC0415 - as above
@@ -56,9 +56,9 @@ def digits_sweep(epochs: int = 4, best: str = f"pvc://{CLAIM}/best/model.pt", im
     """Train with each learning rate and keep the best.
 
     Args:
-        epochs: of each training.
-        best: address to keep the best model at.
-        image: of the trainings.
+        epochs: epochs of each training.
+        best: address of the best model.
+        image: image of the trainings.
     """
     with dsl.ParallelFor(LEARNING_RATES, parallelism=2) as rate:
         train = pytorchjob_op(

@@ -1,11 +1,11 @@
-"""Start runs of a compiled pipeline: every night, or whenever data arrives.
+"""Start runs of a compiled pipeline: every night, or when data arrives.
 
     python digits.py
     python start_runs.py nightly --host http://localhost:8080 epochs=20
     python start_runs.py arrived --host http://localhost:8080 epochs=20
 
-Kubeflow Pipelines has no trigger for data: whoever sees it arrive calls `arrived`, such as a bucket's notification, a
-message queue's consumer, or an Airflow DAG that is scheduled on an asset.
+Kubeflow Pipelines has no trigger for data. Call `arrived` from the component that observes the arrival: a bucket's
+notification, a message queue's consumer, or an Airflow DAG that is scheduled on an asset.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ TYPES = {
     "LIST": ((list,), "a JSON list"),
     "STRUCT": ((dict,), "a JSON object"),
 }
-"""Parameters that are no texts: what a compiled pipeline calls them, what they are here, and what to write."""
+"""Parameters that are not texts: their type in a compiled pipeline, their Python type, and how to write them."""
 
 
 def nightly(client: Client, package: Path, arguments: dict[str, Any]) -> None:
-    """Run the pipeline every night at three, one run at a time; what was missed is not made up for.
+    """Run the pipeline every night at three, one run at a time; missed runs are skipped.
 
     Args:
-        client: of the API server.
+        client: client of the API server.
         package: the compiled pipeline.
-        arguments: its parameters, as far as they differ from their defaults.
+        arguments: parameters that differ from their defaults.
     """
     experiment = client.create_experiment(EXPERIMENT)
     client.create_recurring_run(
@@ -55,9 +55,9 @@ def arrived(client: Client, package: Path, arguments: dict[str, Any]) -> str:
     """Run the pipeline once, now, and return the run's id.
 
     Args:
-        client: of the API server.
+        client: client of the API server.
         package: the compiled pipeline.
-        arguments: its parameters, as far as they differ from their defaults.
+        arguments: parameters that differ from their defaults.
     """
     run = client.create_run_from_pipeline_package(
         str(package), arguments=arguments, experiment_name=EXPERIMENT, enable_caching=False
@@ -66,12 +66,12 @@ def arrived(client: Client, package: Path, arguments: dict[str, Any]) -> str:
 
 
 def read_arguments(package: Path, words: list[str]) -> dict[str, Any]:
-    """Return the parameters in words such as `epochs=20`, of the types that the package declares.
+    """Return the parameters in words such as `epochs=20`, with the types that the package declares.
 
-    The API server takes no text for a number.
+    The API server accepts no text for a number.
 
     Raises:
-        ValueError: a word is none of these, the package has no such parameter, or it is of another type.
+        ValueError: a word has another form, the package has no such parameter, or its value has another type.
     """
     pipeline = next(yaml.safe_load_all(package.read_text()))
     declared = pipeline["root"].get("inputDefinitions", {}).get("parameters", {})
@@ -90,7 +90,7 @@ def read_value(name: str, text: str, declared: str) -> Any:
     """Return the value of a parameter of this type.
 
     Raises:
-        ValueError: it is of another one.
+        ValueError: the value has another type.
     """
     if declared not in TYPES:
         return text
@@ -99,13 +99,13 @@ def read_value(name: str, text: str, declared: str) -> Any:
         value = json.loads(text)
     except ValueError:
         value = None
-    if type(value) not in types:  # a bool is an int, and no number
+    if type(value) not in types:  # a bool is an int, but not a number
         raise ValueError(f"{name}: {text!r} is not allowed; allowed is {allowed}")
     return value
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("when", choices=["nightly", "arrived"])
     parser.add_argument("arguments", nargs="*", metavar="NAME=VALUE", help="parameters of the runs")
