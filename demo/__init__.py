@@ -1,1 +1,1 @@
-"""A real Airflow on this machine: what `make demo` shows and `tests/airflow_stack` uses; never part of the wheel."""
+"""A real Airflow on this machine, for `make demo` and `tests/airflow_stack`; never part of the wheel."""

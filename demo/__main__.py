@@ -1,9 +1,9 @@
 """`make demo`: a real Airflow on this machine runs a scheduled DAG that trains, verifies and evaluates a model.
 
-`make demo-cluster`: the same DAG file, and the jobs are pods of a Kubernetes cluster; only the configuration differs.
+`make demo-cluster`: the same DAG file, with jobs as pods of a Kubernetes cluster; only the configuration differs.
 
-Nothing of it is staged: the schedule makes the run, the scheduler, the triggerer and a worker do the work, and what is
-shown comes from Airflow's REST API. Everything that is started here is stopped again, also after Ctrl-C and errors.
+Nothing is simulated: the schedule creates the run, the scheduler, the triggerer and a worker do the work, and the
+output comes from Airflow's REST API. Everything that is started here is stopped again, also after Ctrl-C and errors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def show(stack: Stack, folder: Folder, place: Place, console: Console, *, keep_page: bool) -> int:
-    """Start Airflow, let the schedule make the run, show it, and return the exit code."""
+    """Start Airflow, wait for the scheduled run, show it, and return the exit code."""
     began = time.monotonic()
     console.print(f"[bold]Airflow[/] in {folder.shown}: its own database, scheduler, triggerer and page")
     console.print(f"[bold]Jobs[/] {place.title}")
@@ -65,7 +65,7 @@ def show(stack: Stack, folder: Folder, place: Place, console: Console, *, keep_p
 
 
 def serve(stack: Stack, console: Console, run_id: str) -> None:
-    """Keep Airflow's page until Ctrl-C."""
+    """Keep Airflow's page available until Ctrl-C."""
     console.print(f"\n[bold]{stack.url}/dags/{DAG_ID}/runs/{run_id}[/]\nCtrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt):
         while True:
@@ -74,7 +74,7 @@ def serve(stack: Stack, console: Console, run_id: str) -> None:
 
 
 def place_of(args: argparse.Namespace, folder: Folder) -> Place:
-    """Return where the jobs run: here, or where a kubeconfig leads to."""
+    """Return where the jobs run: on this machine, or on a kubeconfig's cluster."""
     if args.kubeconfig is None:
         return Machine(folder=folder)
     return Cluster(kubeconfig=args.kubeconfig.absolute(), image=args.image, namespace=f"digits-demo-{folder.path.name}")

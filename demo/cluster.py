@@ -1,4 +1,4 @@
-"""Jobs on a Kubernetes cluster with the training-operator: a namespace for the demonstration, and a claim in it."""
+"""Jobs on a Kubernetes cluster with the training-operator: a namespace for the demonstration with a claim."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Cluster:
     """A cluster; implements `Place`.
 
     Attributes:
-        kubeconfig: whose user may make namespaces.
-        image: what the cluster has the DAG's image as.
-        namespace: of this demonstration alone; it is made, and stays.
+        kubeconfig: kubeconfig of a user who may create namespaces.
+        image: the cluster's name for the DAG's image.
+        namespace: the namespace of this demonstration; it is created, and stays.
     """
 
     kubeconfig: Path
@@ -45,7 +45,7 @@ class Cluster:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """The connection, and a pod mutation hook for an image that the cluster has under another name."""
+        """The connection, and a pod mutation hook for an image that has another name on the cluster."""
         extra = {"kube_config_path": str(self.kubeconfig), "namespace": self.namespace}
         return {
             "AIRFLOW__PTJOB__BACKEND": "kubernetes",
@@ -55,23 +55,23 @@ class Cluster:
         }
 
     def backend(self) -> Backend:
-        """Return the back-end on this cluster."""
+        """Return the back-end of this cluster."""
         return KubernetesBackend(self._config)
 
     def prepare(self) -> None:
-        """Have the namespace with an empty claim."""
+        """Create the namespace with an empty claim."""
         asyncio.run(self._prepare())
 
     def model(self, model: Mapping[str, Any]) -> tuple[str, str]:
-        """Return its address; a pod beside the claim has read the file."""
+        """Return its address; a pod with the claim has read the file."""
         return str(model["uri"]), "read by a pod from the claim"
 
     def curves(self, tfevents: Mapping[str, Any]) -> str:
-        """Return their address."""
+        """Return the curves' address."""
         return str(tfevents["uri"])
 
     def tables(self) -> list[Table]:
-        """Return the pods that are there."""
+        """Return the existing pods."""
         table = Table(title="\npods", title_justify="left", box=None, header_style="dim")
         for column in ("pod", "node", "address", "phase"):
             table.add_column(column)
@@ -82,7 +82,7 @@ class Cluster:
         return [table]
 
     def hints(self) -> list[tuple[str, str]]:
-        """Return how to see everything there, as long as the cluster is up."""
+        """Return commands to inspect everything, as long as the cluster is up."""
         kubectl = f"kubectl --kubeconfig {self.kubeconfig}"
         return [
             ("on the cluster", f"{kubectl} -n {self.namespace} get pytorchjobs,pods,pvc"),
@@ -109,7 +109,7 @@ class Cluster:
 
 
 def _claim() -> Manifest:
-    """Return a claim for the cluster's default storage class; on several nodes it would have to be ReadWriteMany."""
+    """Return a claim of the cluster's default storage class; several nodes would require ReadWriteMany."""
     return {
         "metadata": {"name": CLAIM},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},

@@ -1,4 +1,4 @@
-"""Where a demonstration keeps its things: one folder per run under `.demo/`, the newest three of them."""
+"""Folders of demonstrations: one per run under `.demo/`, of which the newest three are kept."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ KEEP = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Folder:
-    """One run's folder. A new one every time: the schedule has a run to make, and nothing is left to adopt."""
+    """One run's folder, always new: the schedule creates a run, and there is no job to adopt."""
 
     path: Path
 
     @property
     def shown(self) -> str:
-        """The folder as a person types it here."""
+        """The folder's path to show."""
         return str(self.path.relative_to(Path.cwd()) if self.path.is_relative_to(Path.cwd()) else self.path)
 
     @property
@@ -37,7 +37,7 @@ class Folder:
 
 
 def make_folder(base: Path) -> Folder:
-    """Make a new run's folder, point `latest` to it and remove old ones that are not in use."""
+    """Create a new run's folder, point `latest` to it and remove old ones that are not in use."""
     path = base.absolute() / time.strftime("%Y%m%d-%H%M%S")
     path.mkdir(parents=True)
     latest = base / "latest"

@@ -1,7 +1,7 @@
-"""The one error for what stands around a test or demonstration: a boot, a build, an install, a server that must run."""
+"""Error for the infrastructure of a test or demonstration: a boot, a build, an install, a server that must run."""
 
 from __future__ import annotations
 
 
 class InfrastructureFailed(RuntimeError):
-    """Something that is no part of the product did not come up; the text says what, and ends with what it said."""
+    """Something outside the product did not start; the message names it, and ends with its output."""

@@ -1,7 +1,7 @@
 """`make demo-kfp`: Kubeflow Pipelines' own runner trains, evaluates and promotes a model on this machine.
 
-The pipeline is the file that a cluster runs, `pipelines/digits.py`; its jobs are processes here, its claim a directory.
-Everything is kept below `.demo/latest`, and what the steps have made is shown at the end.
+The pipeline is `pipelines/digits.py`, the file that a cluster runs, too; its jobs are processes here, and its claim is
+a directory. Everything is below `.demo/latest`, and the steps' outputs are shown at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _INPUT = "Got executor_input:"
-"""The runner prints every input of a step behind it, ours and the many that nobody gave, up to a closing brace."""
+"""Prefix of the block in which the runner prints all inputs of a step, also unset ones, up to a closing brace."""
 
 
 def main() -> int:
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def run(name: str, folder: Folder, console: Console) -> int:
-    """Run the pipeline, show what its steps say, and return the runner's exit code."""
+    """Run the pipeline, show its steps' output, and return the runner's exit code."""
     command = [sys.executable, "-m", "demo.kfp_runner", str(ROOT / "pipelines" / f"{name}.py"), str(artifacts(folder))]
     environment = os.environ | settings(folder)
     with subprocess.Popen(
@@ -57,12 +57,12 @@ def run(name: str, folder: Folder, console: Console) -> int:
 
 
 def artifacts(folder: Folder) -> Path:
-    """Return where the runner puts the steps' artifacts."""
+    """Return the runner's folder of the steps' artifacts."""
     return folder.path / "artifacts"
 
 
 def settings(folder: Folder) -> dict[str, str]:
-    """Return what makes this machine the place of the jobs; nothing in a pipeline's file says so."""
+    """Return the environment that lets the jobs run on this machine; the pipeline's file does not configure that."""
     return {
         "PTJOB_BACKEND": "local",
         "PTJOB_LOCAL_ROOT": str(folder.jobs),
@@ -85,7 +85,7 @@ def without_inputs(lines: Iterable[str]) -> Iterator[str]:
 
 
 def tasks(folder: Folder) -> Iterator[Table]:
-    """Yield what each job's step has made, as a table."""
+    """Yield a table of each job's outputs."""
     for file in sorted(artifacts(folder).glob("*/*/executor_output.json"), key=lambda path: path.stat().st_mtime):
         made = json.loads(file.read_text())
         if "job_name" in made.get("parameterValues", {}):

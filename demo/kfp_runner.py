@@ -11,12 +11,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-# The runner takes any folder of this name on the path, and this repository has one, for Docker's client.
+# The runner accepts any folder of this name on the path, and this repository has one, for Docker files.
 sys.modules["docker"] = None  # type: ignore[assignment]
 
 
 def main() -> None:
-    """Run the pipeline of the file's name; an error leaves with its traceback."""
+    """Run the pipeline with the file's name; an error exits with its traceback."""
     from kfp import local  # noqa: PLC0415 - after the line above
 
     file, root = Path(sys.argv[1]), sys.argv[2]

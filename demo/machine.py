@@ -32,7 +32,7 @@ class Machine:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """The local back-end, which takes the image's build context for the image."""
+        """The local back-end, in which the build context replaces the image."""
         images = {IMAGE: {"context": str(ROOT / "docker" / "digits")}}
         return {
             "AIRFLOW__PTJOB__BACKEND": "local",
@@ -45,16 +45,16 @@ class Machine:
         return LocalBackend(LocalConfig(root=self.folder.jobs))
 
     def prepare(self) -> None:
-        """Have the folder of the jobs; claims are made when a job mounts them."""
+        """Create the jobs' folder; claims are created when a job mounts them."""
         self.folder.jobs.mkdir(parents=True, exist_ok=True)
 
     def model(self, model: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the file, and whether it is the one that the result speaks of."""
+        """Return the file, and whether it matches the result."""
         path = self._path(model)
         return str(path), _checked(path, model["sha256"])
 
     def curves(self, tfevents: Mapping[str, Any]) -> str:
-        """Return the directory."""
+        """Return the curves' directory."""
         return str(self._path(tfevents))
 
     def tables(self) -> list[Table]:
@@ -62,7 +62,7 @@ class Machine:
         return []
 
     def hints(self) -> list[tuple[str, str]]:
-        """Return how to see curves and jobs."""
+        """Return commands to view curves and jobs."""
         latest = Folder(path=self.folder.path.parent / "latest").shown
         return [
             ("curves", f".venv/bin/tensorboard --logdir {latest}/jobs/claims"),
@@ -70,7 +70,7 @@ class Machine:
         ]
 
     def _path(self, output: Mapping[str, Any]) -> Path:
-        """Return where a result's `{claim, path}` is: `[ptjob] local_claims` is `claims` in the jobs' folder."""
+        """Return the path of a result's `{claim, path}`: `[ptjob] local_claims` is `claims` in the jobs' folder."""
         path: Path = self.folder.jobs / "claims" / self.namespace / output["claim"] / output["path"]
         return path
 

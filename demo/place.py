@@ -1,4 +1,4 @@
-"""Where the jobs of a demonstration run, as far as the rest of it has to know."""
+"""Interface to the place where a demonstration's jobs run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class Place(Protocol):
-    """One place: what Airflow is told of it, and what a person finds there afterwards."""
+    """One place: its settings for Airflow, and its outputs for people."""
 
     @property
     def title(self) -> str:
-        """The place in a few words."""
+        """Short description of the place."""
 
     @property
     def command(self) -> str:
-        """How a person starts the demonstration there."""
+        """The command that starts the demonstration there."""
 
     @property
     def namespace(self) -> str:
@@ -29,22 +29,22 @@ class Place(Protocol):
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Airflow's environment: nothing else differs between two places, the DAG file included."""
+        """Airflow's environment: nothing else differs between two places, not even the DAG file."""
 
     def backend(self) -> Backend:
         """Return the back-end that Airflow uses there."""
 
     def prepare(self) -> None:
-        """Have everything there that the jobs expect."""
+        """Create everything that the jobs need."""
 
     def model(self, model: Mapping[str, Any]) -> tuple[str, str]:
-        """Return where a result's model is and who has checked it."""
+        """Return a result's model address, and how it was verified."""
 
     def curves(self, tfevents: Mapping[str, Any]) -> str:
-        """Return where a result's tfevents are."""
+        """Return the address of a result's tfevents."""
 
     def tables(self) -> list[Table]:
-        """Return what else there is to see of the jobs."""
+        """Return further tables about the jobs."""
 
     def hints(self) -> list[tuple[str, str]]:
-        """Return what to look at and how."""
+        """Return topics with commands to inspect them."""

@@ -1,4 +1,4 @@
-"""A long-running program and everything it forks, found and ended by process id."""
+"""Runs a long-running program, and finds and ends it with everything it forks, by process id."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LOG_TAIL_LINES = 40
 
 
 class StackFailed(InfrastructureFailed):
-    """A component ended or did not become healthy; the text ends with the tail of its log."""
+    """A component ended or did not become healthy; the message ends with the tail of its log."""
 
 
 class Component:
-    """One Airflow component: a process that leads its own session, and what it forked."""
+    """One Airflow component: a process that leads its own session, and its forks."""
 
     def __init__(self, name: str, argv: list[str], env: Mapping[str, str], log: Path) -> None:
         self.name = name
@@ -48,11 +48,11 @@ class Component:
 
     @property
     def is_running(self) -> bool:
-        """Whether its first process is there; a frozen one is."""
+        """Return whether its first process exists; a frozen one does."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it; its output is appended to its log."""
+        """Start it, and append its output to its log."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -66,42 +66,45 @@ class Component:
         self.started_at = time.time()
 
     def processes(self) -> list[psutil.Process]:
-        """Return what lives of it: its session, orphans included, and the descendants that left the session."""
+        """Return its living processes: its session, orphans included, and the descendants that left the session."""
         return session_processes(self.pid) if self._process else []
 
     def signal_all(self, number: signal.Signals) -> None:
-        """Send a signal to everything that lives of it."""
+        """Send a signal to all its living processes."""
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 
     def freeze(self) -> None:
-        """Stop the clock of all its processes, as a paused virtual machine would."""
+        """Freeze all its processes, like a paused virtual machine."""
         self.signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let frozen processes go on."""
+        """Resume frozen processes."""
         self.signal_all(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End everything of it with SIGKILL, as a lost machine would; nothing of it runs afterwards."""
+        """Kill all its processes with SIGKILL, like a lost machine; none of them runs afterwards."""
         end_processes(self.processes(), grace=0)
         if self._process is not None:
             self._process.wait(10)
 
     def stop(self, grace: float = 20) -> None:
-        """Ask its first process to end, and end what is left after `grace` seconds; nothing of it runs afterwards."""
+        """Terminate its first process, and kill the rest after `grace` seconds; nothing of it runs afterwards."""
         self.terminate()
         self.wait_stopped(grace)
 
     def terminate(self) -> None:
-        """Ask its first process to end and return at once. Asked twice, a scheduler hangs: do not."""
+        """Send SIGTERM to its first process and return at once.
+
+        Do not call it twice: a scheduler would hang.
+        """
         if self._process is not None:
             self.thaw()
             self._process.send_signal(signal.SIGTERM)
 
     def wait_stopped(self, grace: float = 20) -> None:
-        """Wait `grace` seconds for its first process to end, then end what is left; nothing of it runs afterwards."""
+        """Wait `grace` seconds for its first process to end, then kill the rest; nothing of it runs afterwards."""
         if self._process is None:
             return
         members = self.processes()
@@ -111,7 +114,7 @@ class Component:
         self._process.wait(10)
 
     def restart(self, grace: float = 20) -> None:
-        """Stop it and start it again."""
+        """Stop and start it."""
         self.stop(grace)
         self.start()
 
@@ -123,7 +126,7 @@ class Component:
 
 
 def session_processes(leader: int) -> list[psutil.Process]:
-    """Return the living processes of the session that this process leads or led, and the leader's descendants."""
+    """Return the living processes of the session led by this process, now or before, and its descendants."""
     found: dict[int, psutil.Process] = {}
     with contextlib.suppress(psutil.NoSuchProcess):
         parent = psutil.Process(leader)
@@ -136,7 +139,7 @@ def session_processes(leader: int) -> list[psutil.Process]:
 
 
 def end_processes(processes: Iterable[psutil.Process], *, grace: float) -> None:
-    """End these: SIGTERM first if there is a `grace`, then SIGKILL; none of them runs afterwards."""
+    """End these processes: by SIGTERM first if there is a `grace`, then by SIGKILL; none of them runs afterwards."""
     left = list(processes)
     if grace:
         _signal_each(left, signal.SIGTERM)
@@ -152,7 +155,7 @@ def _signal_each(processes: Iterable[psutil.Process], number: signal.Signals) ->
 
 
 def _wait_ended(processes: list[psutil.Process], timeout: float) -> list[psutil.Process]:
-    # Not psutil.wait_procs: an orphan whose new parent never reaps it stays a zombie, which it would wait for.
+    # psutil.wait_procs would wait for an orphan that its new parent never reaps and that stays a zombie.
     deadline = time.monotonic() + timeout
     while (left := [process for process in processes if _is_alive(process)]) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -166,7 +169,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def is_same(pid: int, created: float) -> bool:
-    """Whether the process of that id is the one that was born then."""
+    """Return whether the process of that id is the one created then."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return abs(psutil.Process(pid).create_time() - created) < 1
     return False

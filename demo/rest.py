@@ -1,4 +1,4 @@
-"""Airflow's REST API v2, as much of it as watching a run needs; the answers are Airflow's own words."""
+"""Client of Airflow's REST API v2, limited to following a run; values are Airflow's own."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ FINAL_TASK_STATES = frozenset({"success", "failed", "skipped", "upstream_failed"
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """What one component says of itself; `heartbeat` is epoch seconds, 0 before the first."""
+    """State reported by one component; `heartbeat` is epoch seconds, 0 before the first."""
 
     status: str
     heartbeat: float
 
 
 class AirflowApi:
-    """A client of one API server whose every visitor is an administrator (`simple_auth_manager_all_admins`)."""
+    """A client of an API server that treats every user as an administrator (`simple_auth_manager_all_admins`)."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # A connection that is kept may be closed by the server in the very moment in which it is used again.
+        # The server may close a kept connection at the very moment in which it is used again.
         limits = httpx.Limits(max_keepalive_connections=0)
         self._client = httpx.Client(base_url=url, timeout=120, trust_env=False, limits=limits)
         self._token = ""
@@ -43,7 +43,7 @@ class AirflowApi:
         self._client.close()
 
     def health(self) -> dict[str, Health] | None:
-        """Return what each component says, None while the API server does not answer."""
+        """Return each component's state, None while the API server does not respond."""
         try:
             answer = self._client.get("/api/v2/monitor/health", timeout=5)
         except httpx.TransportError:
@@ -56,23 +56,23 @@ class AirflowApi:
         """Return the JSON of `/api/v2/<path>`.
 
         Raises:
-            httpx.HTTPStatusError: Airflow refused, with its words; 404 is one of these.
+            httpx.HTTPStatusError: Airflow refused, with its message; includes 404.
         """
         return self._json("GET", path, params=query)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """POST JSON to `/api/v2/<path>` and return the answer's."""
+        """POST JSON to `/api/v2/<path>` and return the response's JSON."""
         return self._json("POST", path, json=body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """PATCH JSON to `/api/v2/<path>` and return the answer's."""
+        """PATCH JSON to `/api/v2/<path>` and return the response's JSON."""
         return self._json("PATCH", path, json=body)
 
     def wait_for_dag(self, dag_id: str, *, timeout: float = 300) -> None:
-        """Return once the DAG processor has brought the DAG into the database.
+        """Return once the DAG processor has written the DAG to the database.
 
         Raises:
-            TimeoutError: it did not come, or its file cannot be imported; the text has Airflow's import errors.
+            TimeoutError: it did not appear, or its file cannot be imported; the message has Airflow's import errors.
         """
         deadline = time.monotonic() + timeout
         while not self.has_dag(dag_id):
@@ -82,22 +82,22 @@ class AirflowApi:
             time.sleep(0.5)
 
     def has_dag(self, dag_id: str) -> bool:
-        """Whether Airflow knows the DAG."""
+        """Return whether Airflow knows the DAG."""
         return self._request("GET", f"dags/{dag_id}").status_code == httpx.codes.OK
 
     def unpause(self, dag_id: str) -> None:
-        """Let the schedule make runs of the DAG from now on."""
+        """Unpause the DAG, so that its schedule creates runs."""
         self.patch(f"dags/{dag_id}", {"is_paused": False})
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
-        """Make a run by hand and return its run_id."""
+        """Create a manual run and return its run_id."""
         run = self.post(f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": dict(conf or {})})
         return str(run["dag_run_id"])
 
     def asset_events(self) -> list[dict[str, Any]] | None:
-        """Return the events of all assets, oldest first; None while a run that one of them has made is queued.
+        """Return the events of all assets, oldest first; None while a run that one of them has created is queued.
 
-        Airflow 3.3.2 answers 500 then: its answer has no place for a run that has not begun.
+        Airflow 3.3.2 then responds with 500: its response has no field for a run that has not begun.
         """
         found: list[dict[str, Any]] = []
         while True:
@@ -125,7 +125,7 @@ class AirflowApi:
         self._request("DELETE", f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}").raise_for_status()
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Return the run's task instances, mapped ones each."""
+        """Return the run's task instances, each instance of mapped tasks separately."""
         path = f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances"
         found: list[dict[str, Any]] = self.get(path)["task_instances"]
         return found
@@ -140,7 +140,7 @@ class AirflowApi:
         self.patch(_task_path(dag_id, run_id, task_id, map_index), {"new_state": state})
 
     def clear(self, dag_id: str, run_id: str, *task_ids: str) -> None:
-        """Clear these tasks of the run whatever their state, as the page's button does."""
+        """Clear these tasks of the run in any state, as the page's button does."""
         body = {"dry_run": False, "dag_run_id": run_id, "task_ids": list(task_ids), "only_failed": False}
         self.post(f"dags/{dag_id}/clearTaskInstances", body)
 
@@ -156,22 +156,22 @@ class AirflowApi:
         """Return the state in which the run ended.
 
         Raises:
-            TimeoutError: it has not ended in time; the text has the tasks' states.
+            TimeoutError: it has not ended in time; the message has the tasks' states.
         """
         return self.wait(lambda: self.run(dag_id, run_id)["state"], FINAL_RUN_STATES, timeout=timeout)
 
     def wait_for_task(
         self, dag_id: str, run_id: str, task_id: str, *states: str, timeout: float = 300, map_index: int = -1
     ) -> str:
-        """Return the state of the task once it is one of these, final ones by default."""
+        """Return the task's state once it is one of these, final ones by default."""
         wanted = frozenset(states) or FINAL_TASK_STATES
         return self.wait(lambda: self.task(dag_id, run_id, task_id, map_index)["state"], wanted, timeout=timeout)
 
     def wait(self, ask: Callable[[], str | None], wanted: frozenset[str], *, timeout: float) -> str:
-        """Ask until the answer is one of the wanted ones.
+        """Repeat the request until the response is one of the wanted ones.
 
         Raises:
-            TimeoutError: it was not in time; the text has the last answer.
+            TimeoutError: none was in time; the message has the last response.
         """
         deadline = time.monotonic() + timeout
         while (state := ask()) not in wanted:
@@ -183,7 +183,7 @@ class AirflowApi:
     def log(
         self, dag_id: str, run_id: str, task_id: str, attempt: int = 1, map_index: int = -1
     ) -> list[dict[str, Any]]:
-        """Return all records of the task's log as it is now: `event`, and `timestamp` and `level` where it has them."""
+        """Return all current records of the task's log: `event`, and `timestamp` and `level` if present."""
         path = f"{_task_path(dag_id, run_id, task_id)}/logs/{attempt}"
         query = {"map_index": map_index, "full_content": True}
         answer = self._request("GET", path, params=query, headers={"accept": "application/x-ndjson"})
@@ -194,9 +194,9 @@ class AirflowApi:
     def follow_log(
         self, dag_id: str, run_id: str, task_id: str, *, attempt: int = 1, map_index: int = -1, interval: float = 0.5
     ) -> Iterator[dict[str, Any]]:
-        """Yield the records of the task's log as they come, until the attempt has ended and all were read.
+        """Yield the records of the task's log as they are written, until the attempt has ended and all were read.
 
-        Airflow merges several files by time, so that positions shift; a record is new if it came less often before.
+        Airflow merges several files by time, so positions shift; a record is new if it occurred less often before.
         """
         seen: dict[str, int] = {}
         while True:
@@ -242,7 +242,7 @@ class AirflowApi:
 
 
 def decoded(value: Any) -> Any:
-    """Return an XCom's value; Airflow 3 gives JSON, or its text."""
+    """Return an XCom's value; Airflow 3 returns JSON, or its text."""
     if not isinstance(value, str):
         return value
     try:

@@ -1,4 +1,4 @@
-"""What retraining has made, run by run: a table of models, data versions and accuracies, in a terminal or a picture."""
+"""Shows the results of retraining: a table of models, data versions and accuracies, in a terminal or a picture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Retrained:
-    """A model, what it was trained on, and what became of it."""
+    """A model, its training data, and its outcome."""
 
     data_version: str
     new: Sequence[str]
@@ -36,12 +36,12 @@ class Retrained:
 
     @property
     def outcome(self) -> str:
-        """What became of it, in words."""
+        """The outcome as text."""
         return f"champion {self.generation}" if self.is_promoted else f"refused, champion {self.generation} stays"
 
 
 def retrained(stack: Stack, place: Machine, dag_id: str, run_id: str) -> Retrained:
-    """Return what one run has made: its tasks' results, and what rank 0 has written down beside the model."""
+    """Return the outputs of one run: its tasks' results, and the file that rank 0 has written next to the model."""
     claimed, trained, evaluated, promoted = (
         stack.api.xcom(dag_id, run_id, task_id) for task_id in ("claim", "train", "evaluate", "promote")
     )
@@ -83,7 +83,7 @@ def table(models: Sequence[Retrained]) -> Table:
 
 
 def picture(models: Sequence[Retrained], path: Path) -> None:
-    """Write the table as a picture that loads nothing."""
+    """Write the table as a self-contained picture."""
     console = Console(record=True, width=132, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print(table(models))
     drawn = console.export_svg(title="make demo-retraining", unique_id="retraining")

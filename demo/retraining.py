@@ -1,9 +1,8 @@
-"""`make demo-retraining`: batches of digits arrive, and a real Airflow retrains, promotes and refuses by itself.
+"""`make demo-retraining`: batches of digits arrive, and a real Airflow retrains, promotes and refuses automatically.
 
-A program drops the batches, as whoever brings data would; a watcher in the triggerer sees them, and everything after
-that is the DAG file's, `dags/digits_retraining.py`. One batch has its labels exchanged, and its model is refused; then
-it is delivered again as it should be. At the end there is a table of models, data versions and accuracies, and a
-picture of it.
+A program delivers the batches, as a producer of data would. A watcher in the triggerer observes them, and the DAG file,
+`dags/digits_retraining.py`, does the rest. One batch has swapped labels, and its model is refused; then it is delivered
+again with the right ones. The output is a table of models, data versions and accuracies, and a picture of it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ ARRIVAL_TIMEOUT = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """A slice of scikit-learn's digits that is dropped as a folder."""
+    """A slice of scikit-learn's digits that is delivered as a folder."""
 
     name: str
     first: int
@@ -59,7 +58,7 @@ ARRIVALS: tuple[tuple[str, tuple[Batch, ...]], ...] = (
 
 
 def main() -> int:
-    """Run the demonstration and return the exit code: 0 if it went as told above."""
+    """Run the demonstration and return the exit code: 0 if it went as described above."""
     args = parse_args()
     console = make_console()
     heed_signals()
@@ -70,18 +69,18 @@ def main() -> int:
 
 
 def settings(folder: Folder) -> dict[str, str]:
-    """Return what the DAG file asks for: where data arrives, and where the ledger is."""
+    """Return the DAG file's settings: the address of incoming data, and the ledger."""
     ledger = {"conn_type": "sqlite", "host": str(folder.path / "ledger.db")}
     return {"DIGITS_INCOMING": str(incoming(folder)), "AIRFLOW_CONN_DIGITS_LEDGER": json.dumps(ledger)}
 
 
 def incoming(folder: Folder) -> Path:
-    """Return where the batches are dropped."""
+    """Return the folder to which batches are delivered."""
     return folder.path / "incoming"
 
 
 def show(stack: Stack, folder: Folder, place: Machine, console: Console) -> int:
-    """Start Airflow, drop batches, show what becomes of them, and return the exit code."""
+    """Start Airflow, deliver batches, show the results, and return the exit code."""
     began = time.monotonic()
     console.print(f"[bold]Airflow[/] in {folder.shown}: its own database, scheduler, triggerer and page")
     console.print(f"[bold]Jobs[/] {place.title}")
@@ -107,7 +106,7 @@ def show(stack: Stack, folder: Folder, place: Machine, console: Console) -> int:
 
 @dataclass
 class Trainings:
-    """The runs that arriving data makes, one after the other."""
+    """The runs that arriving data creates, one after the other."""
 
     stack: Stack
     console: Console
@@ -117,11 +116,11 @@ class Trainings:
         self._skipped: set[str] = set()
 
     def show_next(self) -> str:
-        """Show the next run that trains, from its claim to its end, and return its id.
+        """Show the next run that trains, from its reservation to its end, and return its id.
 
         Raises:
-            TimeoutError: none came.
-            StackFailed: it failed.
+            TimeoutError: no run was created in time.
+            StackFailed: the run failed.
         """
         run_id = self._next()
         self.console.print(f"{DAG_ID}: the data made the run [bold]{run_id}[/]")
@@ -143,7 +142,7 @@ class Trainings:
         raise TimeoutError(f"no run trains {ARRIVAL_TIMEOUT} s after data arrived\n{self.stack['triggerer'].tail()}")
 
     def _trains(self, run_id: str) -> bool:
-        """Tell whether a run has claimed something; one that had nothing to claim is said to be skipped."""
+        """Return whether a run has reserved batches; log that a run without any is skipped."""
         state = self.stack.api.task(DAG_ID, run_id, "claim")["state"]
         if state == "skipped":
             self._skipped.add(run_id)
@@ -152,16 +151,16 @@ class Trainings:
 
 
 def drop(batches: Sequence[Batch], folder: Folder) -> list[str]:
-    """Have the program that delivers digits bring batches, put all in place at once, and return what it said.
+    """Let the digits' delivery program write batches, move all into place at once, and return its output.
 
     Raises:
-        StackFailed: it did not.
+        StackFailed: the program failed.
     """
     outside = folder.path / "delivery"
     said = [_deliver(batch, outside) for batch in batches]
     for batch in batches:
         place = incoming(folder) / batch.name
-        if place.exists():  # delivered again; what it was before is kept aside
+        if place.exists():  # delivered again; the earlier version is kept aside
             place.rename(folder.path / f"{batch.name}-before")
         (outside / batch.name).rename(place)
     return said
@@ -178,10 +177,10 @@ def _deliver(batch: Batch, outside: Path) -> str:
 
 
 def wait_for_consumer(stack: Stack, champion: int, *, timeout: float = 120) -> None:
-    """Return once the consumer has read that this champion is in service.
+    """Return once the consumer has received this champion.
 
     Raises:
-        TimeoutError: it has not; it may have read of an earlier one.
+        TimeoutError: it has not; it may have received an earlier one.
     """
     read = 0
     deadline = time.monotonic() + timeout
@@ -197,7 +196,7 @@ def wait_for_consumer(stack: Stack, champion: int, *, timeout: float = 120) -> N
 
 
 def summarize(models: list[Retrained], folder: Folder, console: Console) -> int:
-    """Show the table; return 0 if what was better was promoted and what was worse refused."""
+    """Show the table; return 0 if better models were promoted and worse ones refused."""
     console.rule("every model, and what became of it")
     console.print(table(models))
     latest = Folder(path=folder.path.parent / "latest")

@@ -1,4 +1,4 @@
-"""From the first line of a demonstration to its last: whatever was started is stopped again, also after Ctrl-C."""
+"""Runs a demonstration from start to end: everything started is stopped again, also after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 def make_console() -> Console:
-    """Return where it is told; a file gets wide lines."""
+    """Return the console; a file gets wide lines."""
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 
 def stack_config(
     folder: Folder, place: Place, *, port: int = 0, settings: Mapping[str, str] | None = None
 ) -> StackConfig:
-    """Say how this Airflow runs: our DAGs, deferred, and jobs in that place; `settings` are a demonstration's own."""
+    """Return this Airflow's configuration: our DAGs, deferrable, and jobs in that place; `settings` add to it."""
     return StackConfig(
         home=folder.home,
         dags=ROOT / "dags",
@@ -48,13 +48,13 @@ def stack_config(
 
 
 def heed_signals() -> None:
-    """Have whatever ends this process pass through the clean-up."""
+    """Make every signal that ends this process pass through the clean-up."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
 
 
 def demonstrate(stack: Stack, place: Place, console: Console, show: Callable[[], int]) -> int:
-    """Show something, stop all that was started for it, and return the exit code."""
+    """Run `show`, stop all that was started for it, and return the exit code."""
     try:
         return show()
     except KeyboardInterrupt:
@@ -71,7 +71,7 @@ def demonstrate(stack: Stack, place: Place, console: Console, show: Callable[[],
 
 
 def clean_up(place: Place, console: Console) -> None:
-    """Stop what still trains, or say why that is impossible."""
+    """Stop running jobs, or report why that is impossible."""
     try:
         asyncio.run(stop_jobs(place))
     except PTJobError as error:
@@ -79,7 +79,7 @@ def clean_up(place: Place, console: Console) -> None:
 
 
 async def stop_jobs(place: Place) -> None:
-    """Stop what still trains; pods may take their grace to end."""
+    """Stop running jobs; pods may use their grace period to end."""
     backend = place.backend()
     for job in await backend.list(pytorchjob.KIND, place.namespace, {}):
         if not pytorchjob.read_status(job).phase.is_terminal:
@@ -87,7 +87,7 @@ async def stop_jobs(place: Place) -> None:
 
 
 def ignore_interrupts() -> None:
-    """Let nobody interrupt what comes, until this process ends."""
+    """Ignore interrupts from now on, until this process ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,7 +1,7 @@
-"""Airflow's components as separate processes of one private home; it knows nothing of DAGs and decides nothing.
+"""Airflow's components as separate processes of one private home; independent of any DAG.
 
-Each component leads a session of its own, so that everything it forks (workers, task processes) can be found, frozen
-and ended by process id, and nothing that somebody else started is ever touched.
+Each component leads a session of its own, so that all its forks (workers, task processes) can be found, frozen and
+ended by process id, and no foreign process is ever touched.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ HEALTH_NAMES = {"scheduler": "scheduler", "dag-processor": "dag_processor", "tri
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
-    """One deployment. Two stacks with different homes do not meet.
+    """Configuration of one deployment. Two stacks with different homes are independent.
 
     Attributes:
         home: AIRFLOW_HOME; holds the database (SQLite), all logs and the list of our processes.
         dags: the DAG folder.
-        database_url: another database than the SQLite file in `home`; it has been migrated.
+        database_url: a database other than the SQLite file in `home`; already migrated.
         settings: further environment of every component, such as `AIRFLOW__PTJOB__BACKEND`.
         python: the interpreter that has Airflow.
-        paused_at_creation: whether new DAGs wait until somebody unpauses them.
+        paused_at_creation: whether new DAGs are paused at first.
         parallelism: worker processes of the LocalExecutor.
         serve_logs: whether scheduler and triggerer serve their log files over HTTP too; the API server reads them from
             `home` without it.
-        port: of the API server and its page; 0 takes a free one.
+        port: port of the API server and its page; 0 takes a free one.
         migrated_database: where a migrated, empty SQLite file is kept between runs, which saves five seconds.
     """
 
@@ -64,15 +64,15 @@ class StackConfig:
 
     @property
     def logs(self) -> Path:
-        """Where the components' own output goes; task logs are in `home/logs`."""
+        """Directory of the components' own output; task logs are in `home/logs`."""
         return self.home / "components"
 
 
 class Stack:
-    """api-server, scheduler, dag-processor and triggerer of one home; a context manager that stops all of them.
+    """Runs api-server, scheduler, dag-processor and triggerer of one home; a context manager that stops all of them.
 
-    A free port is reserved until they are stopped: its API server binds it half a minute after it was chosen, and again
-    whenever it is started anew.
+    A free port is reserved until they are stopped: the API server binds it half a minute after it was chosen, and again
+    whenever it is restarted.
     """
 
     def __init__(self, config: StackConfig) -> None:
@@ -102,28 +102,28 @@ class Stack:
 
     @property
     def database_url(self) -> str:
-        """Where Airflow's database is, for SQLAlchemy; it may have a password."""
+        """SQLAlchemy's address of Airflow's database; it may contain a password."""
         return self.env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
 
     def component(self, name: str, *, label: str = "") -> Component:
-        """Describe one more component, not started; `label` names a second one of the same sort (`triggerer-2`)."""
+        """Return one more component, not started; `label` names a second one of the same kind (`triggerer-2`)."""
         argv = [str(self.config.python), "-m", "airflow", name]
         if not self.config.serve_logs and name in {"scheduler", "triggerer"}:
             argv.append("--skip-serve-logs")
         return Component(label or name, argv, self.env, self.config.logs / f"{label or name}.log")
 
     def add(self, name: str, label: str) -> Component:
-        """Start a second component of one sort; it is stopped with the others."""
+        """Start a second component of one kind; it is stopped with the others."""
         extra = self.components[label] = self.component(name, label=label)
         extra.start()
         self._remember()
         return extra
 
     def start(self, tell: Callable[[str], None] = lambda _: None) -> None:
-        """Migrate the database, start all components and wait until they are healthy; `tell` hears each step.
+        """Migrate the database, start all components and wait until they are healthy; call `tell` for each step.
 
         Raises:
-            StackFailed: with the tail of the log of the component that failed.
+            StackFailed: a component failed; with the tail of its log.
         """
         self.config.home.mkdir(parents=True, exist_ok=True)
         stop_leftovers(self.config.home)
@@ -150,10 +150,10 @@ class Stack:
         pid_file(self.config.home).unlink(missing_ok=True)
 
     def airflow(self, *args: str, timeout: float = 300) -> str:
-        """Run one `airflow` command in this home and return what it printed.
+        """Run one `airflow` command in this home and return its output.
 
         Raises:
-            StackFailed: it failed; with what it said.
+            StackFailed: it failed; with its output.
         """
         command = [str(self.config.python), "-m", "airflow", *args]
         done = subprocess.run(
@@ -170,7 +170,7 @@ class Stack:
         return done.stdout
 
     def migrate(self) -> None:
-        """Bring the SQLite file to Airflow's schema; a kept migrated one is copied instead."""
+        """Migrate the SQLite file to Airflow's schema; copy a cached migrated one if there is one."""
         if self.config.database_url:
             return
         target = self.config.home / "airflow.db"
@@ -190,10 +190,10 @@ class Stack:
     def wait_healthy(
         self, names: Iterable[str] = COMPONENTS, *, timeout: float = 300, tell: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Return once each of these has said, since its last start, that it is healthy.
+        """Return once each of these has reported healthy since its last start.
 
         Raises:
-            StackFailed: one ended or the time was up.
+            StackFailed: one ended, or the time was up.
         """
         missing = list(names)
         deadline = time.monotonic() + timeout
@@ -206,10 +206,10 @@ class Stack:
             time.sleep(0.2)
 
     def check_alive(self) -> None:
-        """Return if every component that was started is still there.
+        """Raise unless every component that was started still runs.
 
         Raises:
-            StackFailed: one is not; with the tail of its log.
+            StackFailed: one does not; with the tail of its log.
         """
         for name, component in self.components.items():
             if component.started_at and not component.is_running:
@@ -248,7 +248,7 @@ def environment(config: StackConfig, port: int) -> dict[str, str]:
 
 
 def airflow_options(config: StackConfig, port: int) -> dict[str, str]:
-    """Return Airflow's options as `SECTION__OPTION`: loopback only, everybody an administrator, sees new files soon."""
+    """Return Airflow's options as `SECTION__OPTION`: loopback only, every user an administrator, quick parsing."""
     secret = kept_secret(config.home)
     return {
         "CORE__LOAD_EXAMPLES": "False",
@@ -264,7 +264,7 @@ def airflow_options(config: StackConfig, port: int) -> dict[str, str]:
         "API__BASE_URL": f"http://127.0.0.1:{port}",
         "API__SECRET_KEY": secret,
         "API_AUTH__JWT_SECRET": secret,
-        # many tasks may begin at once: SQLite's own wait for a lock, 5 s, is too short then
+        # many tasks may begin at once: SQLite's own lock timeout of 5 s is then too short
         "DATABASE__SQL_ALCHEMY_CONN": config.database_url or f"sqlite:///{config.home / 'airflow.db'}?timeout=60",
         "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
         "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
@@ -276,7 +276,7 @@ def airflow_options(config: StackConfig, port: int) -> dict[str, str]:
 
 
 def kept_secret(home: Path) -> str:
-    """Return the home's secret, drawn once; only its owner may read the file."""
+    """Return the home's secret, created once and readable only for its owner."""
     path = home / "secret"
     home.mkdir(parents=True, exist_ok=True)
     if not path.exists():
@@ -286,21 +286,22 @@ def kept_secret(home: Path) -> str:
 
 
 def free_port() -> int:
-    """Return a TCP port that nobody listens on now, and that Linux gives to no outgoing connection until we do."""
+    """Return a TCP port that is free now, and that Linux gives to no outgoing connection until it is bound."""
     reservation = PortReservation()
     reservation.close()
     return reservation.port
 
 
 def pid_file(home: Path) -> Path:
-    """Where a home's processes are written down, for a run that follows one that was killed."""
+    """Return the file with a home's processes, for a run after one that was killed."""
     return home / "processes.json"
 
 
 def stop_leftovers(home: Path) -> list[str]:
-    """End what an earlier run of this home left behind when it was killed, and return the names.
+    """End the processes that a killed run of this home left behind, and return their names.
 
-    Process ids are only believed with their birth times, and nothing happens while whoever started them still lives.
+    Process ids only count together with their creation times, and nothing happens while the process that started them
+    still lives.
     """
     if not pid_file(home).exists():
         return []

@@ -1,4 +1,4 @@
-"""What is shown while a scheduled run goes on: each task's states, and the log of what trains, line by line."""
+"""Shows a scheduled run in progress: each task's states, and the training's log, line by line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OURS = "ptjob_provider"
 
 @dataclass
 class Story:
-    """One run of one DAG as it goes on."""
+    """One run of one DAG in progress."""
 
     stack: Stack
     console: Console
@@ -54,7 +54,7 @@ class Story:
         return str(state)
 
     def look(self) -> None:
-        """Show what is new; a training that has begun is followed to its end."""
+        """Show what is new; follow a training that has begun to its end."""
         self.stack.check_alive()
         for task in self.stack.api.tasks(self.dag_id, self.run_id):
             self.tell_state(task)
@@ -64,7 +64,7 @@ class Story:
                 self.stream(task)
 
     def tell_state(self, task: dict[str, Any]) -> None:
-        """Say a task's state if it has changed."""
+        """Print a task's state if it has changed."""
         name, state = _name(task), task["state"] or "none"
         if self.states.get(name, "none") != state:
             self.console.print(f"[dim]{_clock()}[/] [bold]{name}[/] is {_coloured(state)}")
@@ -85,13 +85,13 @@ class Story:
         self.refresh(task_id, map_index)
 
     def refresh(self, task_id: str, map_index: int) -> None:
-        """Ask for one task's state and say it if it has changed."""
+        """Request one task's state and print it if it has changed."""
         self.stack.check_alive()
         self.tell_state(self.stack.api.task(self.dag_id, self.run_id, task_id, map_index))
 
 
 class _Interval:
-    """Calls something, but not more often than that."""
+    """Limits how often something is called."""
 
     def __init__(self, seconds: float, action: Callable[[], None]) -> None:
         self.seconds = seconds
@@ -105,10 +105,10 @@ class _Interval:
 
 
 def wait_for_scheduled_run(stack: Stack, dag_id: str, *, timeout: float = 120) -> str:
-    """Return the run that the schedule made; nobody triggers it.
+    """Return the run that the schedule created; it is not triggered by hand.
 
     Raises:
-        TimeoutError: the schedule made none in time.
+        TimeoutError: the schedule created none in time.
     """
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
@@ -121,7 +121,7 @@ def wait_for_scheduled_run(stack: Stack, dag_id: str, *, timeout: float = 120) -
 
 
 def told_lines(record: dict[str, Any]) -> list[str]:
-    """Return what operator and trigger have logged, and what went wrong; Airflow's own housekeeping is left out."""
+    """Return the log lines of operator and trigger, and errors, without Airflow's own housekeeping."""
     causes = [line for cause in record.get("error_detail") or () for line in str(cause["exc_value"]).splitlines()]
     is_told = _OURS in record.get("logger", "") or record.get("level") in {"warning", "error", "critical"}
     return [*record["event"].splitlines(), *causes] if is_told else []

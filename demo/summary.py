@@ -1,4 +1,4 @@
-"""What a finished run has made, as tables: the tasks, the model, the curves, and how to look at them."""
+"""Shows a finished run's outputs as tables: the tasks, the model, the curves, and how to view them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # ruff: noqa: INP001 - a folder of Airflow's configuration is not a package
-"""Airflow's local settings where the demonstration runs on a cluster.
+"""Airflow's local settings for the demonstration on a cluster.
 
-The DAG says `digits`; the cluster has that image under the name of its registry, and nothing is pulled. Airflow's pod
-mutation hook is how installations map images to their mirrors: every pod template of a job passes it.
+The DAG names the image `digits`; the cluster has that image under its registry's name, and pulls nothing. Installations
+map images to their mirrors by Airflow's pod mutation hook: every pod template of a job passes through it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ IMAGES = {"digits": os.environ["DEMO_DIGITS_IMAGE"]}
 
 
 def pod_mutation_hook(pod: V1Pod) -> None:
-    """Name the images as the cluster does."""
+    """Replace the images' names by those of the cluster."""
     for container in pod.spec.containers:
         container.image = IMAGES.get(container.image, container.image)
