@@ -1,12 +1,12 @@
-"""Everything that must hold, in tiers: `make check`, `make test`, `make test-all`, `make soak-tests` (CONTRIBUTING.md).
+"""Runs all checks in tiers: `make check`, `make test`, `make test-all`, `make soak-tests` (CONTRIBUTING.md).
 
-Lanes of steps run beside each other, with each line marked: what mostly computes, what mostly waits for a whole
-Airflow, what mostly waits for pods, and the builds that the others need. A failed step does not keep the others from
-running. The last line counts the tests of all steps; the exit code is 0 only if every step was good.
+Lanes of steps run in parallel, with each line marked: mostly computing steps, steps that wait for a whole Airflow,
+steps that wait for pods, and the builds that the others need. A failed step does not stop the others. The last line
+counts the tests of all steps; the exit code is 0 only if every step succeeded.
 
-Of what runs on a whole Airflow or on the cluster, `make test` runs the tests that prove a promise (`promises.md`); the
-others belong to groups, which `make test GROUP=queues` adds and `make test-all` runs all. CI adds one, chosen by what
-has changed (`group_of_change`).
+Of the tests on a whole Airflow or on the cluster, `make test` runs those that prove a promise (`promises.md`). The
+others belong to groups: `make test GROUP=queues` adds one, and `make test-all` runs all. CI adds one that depends on
+the changed files (`group_of_change`).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile", "--max-worker-restart=0")
 """A test that hangs ends its worker and is named; a new worker would run it again, without end."""
 
 CORE = ("tests/core", "tests/contract", "tests/cli")
-"""Need neither Airflow nor PyTorch; their tests marked `cluster` run in the group `backend`."""
+"""Tests that need neither Airflow nor PyTorch; those marked `cluster` run in the group `backend`."""
 
 ADAPTERS = ("tests/airflow_adapter", "tests/guides", "benchmarks")
-"""Need Airflow's packages, and processes of this machine; likewise."""
+"""Tests that need Airflow's packages and processes of this machine; likewise."""
 
 LEDGER = ("tests/ledger",)
-"""Needs a PostgreSQL server."""
+"""Tests that need a PostgreSQL server."""
 
 KFP = ("tests/kfp_adapter",)
 _PIPELINES = "tests/kfp_adapter/test_pipelines.py"
@@ -60,7 +60,7 @@ KFP_TRAINS = (
     f"{_PIPELINES}::test_the_curves_are_a_page_that_loads_nothing",
     f"{_PIPELINES}::test_a_stock_component_reads_a_model_that_was_copied",
 )
-"""Whole pipelines on this machine, which train with PyTorch."""
+"""Whole pipelines on this machine that train with PyTorch."""
 
 STACK = "tests/airflow_stack"
 BACKEND = "tests/kubernetes_backend"
@@ -72,14 +72,14 @@ AIRFLOW_RUNS = (
     "tests/airflow_adapter/test_ledger_runs.py",
     "tests/airflow_adapter/test_lineage_runs.py",
 )
-"""Let Airflow run DAGs in processes of its own."""
+"""Tests in which Airflow runs DAGs in its own processes."""
 
 WITH_S3 = (
     "tests/airflow_adapter/test_data_arrival_s3.py",
     "tests/digits/test_arrived.py",
     f"{STACK}/test_data_arrival.py",
 )
-"""Run with a real S3 server."""
+"""Tests with a real S3 server."""
 
 GROUPS = {
     "airflow": (STACK, *AIRFLOW_RUNS, AIRFLOW_ON_CLUSTER),
@@ -111,7 +111,7 @@ GROUPS = {
     "images": ("tests/docker", "tests/wheel", f"{KFP_ON_CLUSTER}/test_image.py"),
     "faults": ("tests/faults", f"{KFP_ON_CLUSTER}/test_strikes.py"),
 }
-"""What each group's tests are; a file that two name is the later group's."""
+"""Tests of each group; a file named by two groups belongs to the later one."""
 
 CHANGED = {
     "airflow": ("ptjob_provider/airflow", "tests/airflow_"),
@@ -126,7 +126,7 @@ CHANGED = {
     "images": ("docker/", "pyproject.toml", "constraints/"),
     "faults": ("kubernetes/board", "kubernetes/client", "podlog", "runner", "submission", "tests/faults"),
 }
-"""Parts of the paths that each group is about; see `group_of_change`."""
+"""Parts of the paths that each group covers; see `group_of_change`."""
 
 PURE = (
     "arrival",
@@ -174,15 +174,15 @@ PURE = (
     "versions",
     "wire",
 )
-"""Modules and packages of the core that decide and do nothing else: every branch is tested."""
+"""Pure modules and packages of the core: every branch is tested."""
 
 BACKEND_COVERAGE = 85
 
 ON_BACKEND = ("backend", "kinds", "queues", "second-cluster")
-"""The groups that together run the back-end of the cluster; its coverage is judged where all of them are run."""
+"""Groups that together run the cluster's back-end; its coverage is checked if all of them are run."""
 
 _A_SESSION = 4 * 3600
-"""Seconds before the newest commit within which a commit counts as not yet tested."""
+"""Seconds before the newest commit in which commits count as not yet tested."""
 
 
 def main(arguments: list[str]) -> int:
@@ -214,7 +214,7 @@ def main(arguments: list[str]) -> int:
 
 
 def unclaimed() -> list[str]:
-    """Return a line for each file of tests that no step runs."""
+    """Return a line for each test file that no step runs."""
     claimed = (*CORE, *ADAPTERS, *KFP, *LEDGER, *(path for paths in GROUPS.values() for path in paths))
     files = (str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("tests/*/test_*.py")))
     return [f"UNCLAIMED {file}: no step of scripts/check.py runs it" for file in files if not file.startswith(claimed)]
@@ -232,7 +232,7 @@ def _groups(words: list[str]) -> list[str]:
 
 
 def group_of_change() -> str:
-    """Return the group that most of the newest commits' files are about; one of several, or of all, in turns."""
+    """Return the group that covers most of the newest commits' files; ties and commits without a group rotate."""
     newest, number = _git("log", "-1", "--format=%ct"), int(_git("rev-list", "--count", "HEAD"))
     base = _git("rev-list", "-1", f"--before={int(newest) - _A_SESSION}", "HEAD")
     changed = _git("diff", "--name-only", base, "HEAD").splitlines() if base else []
@@ -247,7 +247,7 @@ def _git(*words: str) -> str:
 
 
 def run_everything(scratch: Path, groups: Sequence[str], *, only: bool = False) -> list[Step]:
-    """Run the gate and these groups, with the cluster up, once, for those that use it; return the steps."""
+    """Run the gate and these groups, with the cluster up once for all that use it; return the steps."""
     builds = Builds()
     with contextlib.ExitStack() as stack:
         builds.programs.then = lambda: stack.enter_context(held_cluster.held())
@@ -268,7 +268,7 @@ def run_everything(scratch: Path, groups: Sequence[str], *, only: bool = False) 
 
 
 class Builds:
-    """The steps that build what others need; minutes the first time, then nothing."""
+    """The steps that build the others' prerequisites; minutes the first time, then nothing."""
 
     def __init__(self) -> None:
         self.programs = _build("the cluster's programs", "prepare")
@@ -277,7 +277,7 @@ class Builds:
         self.queues = _build("Arena, Kueue, metrics server", "prepare-queues")
 
     def steps(self, groups: Sequence[str]) -> list[Step]:
-        """Return those that are needed, in the order in which they are run."""
+        """Return the required build steps, in the order of execution."""
         wanted = [self.s3, self.programs, self.images]
         return [*wanted, self.queues] if "queues" in groups else wanted
 
@@ -298,7 +298,7 @@ def lint_steps() -> list[Step]:
 
 
 def check_steps(*options: str, measured: Sequence[str] = ()) -> list[Step]:
-    """Return the steps that run the code on this machine as anybody may; `measured` are options for the core's."""
+    """Return the steps that run the code on this machine without privileges; `measured` are options for the core's."""
     slower = (*AIRFLOW_RUNS, *WITH_S3, *GROUPS["demos"])
     return [
         Step("core", (*PYTEST, *WITHOUT_CLUSTER, *options, *measured), is_test=True, folders=CORE),
@@ -307,7 +307,7 @@ def check_steps(*options: str, measured: Sequence[str] = ()) -> list[Step]:
 
 
 def machine_steps() -> list[Step]:
-    """Return the steps that need nothing built."""
+    """Return the steps that need no build."""
     pure = [f"{name}{end}" for name in PURE for end in (".py", "/*")]
     core, *others = check_steps(measured=MEASURED)
     return [
@@ -331,7 +331,7 @@ def stack_steps(builds: Builds) -> list[Step]:
 
 
 def cluster_steps(builds: Builds) -> list[Step]:
-    """Return the gate's steps that run code on the cluster: most of their time they wait for pods."""
+    """Return the gate's steps that run on the cluster: most of their time they wait for pods."""
     folders = {"Airflow on the cluster": AIRFLOW_ON_CLUSTER, "the back-end": BACKEND}
     airflow, backend = (
         Step(f"promises of {name}", PYTEST, is_test=True, folders=gate(folder), needs=builds.images)
@@ -347,7 +347,7 @@ def cluster_steps(builds: Builds) -> list[Step]:
 
 
 def group_steps(group: str, builds: Builds) -> list[tuple[str, Step]]:
-    """Return the steps of a group, each with the lane that it belongs to."""
+    """Return the steps of a group, each with its lane."""
     paths, images = GROUPS[group], builds.images
     lanes = {"arrival": ("machine", builds.s3), "specs": ("machine", images), "demos": ("stack", None)}
     if group == "airflow":
@@ -379,7 +379,7 @@ def _group(
     measures: str = "coverage",
     needs: Step | None = None,
 ) -> Step:
-    """Return the step of these paths without what the gate and later groups run."""
+    """Return the step for these paths, without the tests of the gate and of later groups."""
     later = [*GROUPS][[*GROUPS].index(group) + 1 :]
     elsewhere = tuple(path for other in later for path in GROUPS[other] if path.startswith(paths) and path not in paths)
     whole = (*command, *options, *_without(elsewhere), *_deselected(gate(*paths)))
@@ -395,7 +395,7 @@ def _deselected(tests: Sequence[str]) -> tuple[str, ...]:
 
 
 def cluster_coverage_steps(scratch: Path, builds: Builds) -> list[Step]:
-    """Return the steps that put together what was measured on the cluster."""
+    """Return the steps that combine the coverage measured on the cluster."""
     files = tuple(str(scratch / name) for name in ("promises", "contract", *ON_BACKEND))
     combine = (*COVERAGE, "combine", "--quiet", *files)
     covers = covered(BACKEND_COVERAGE, "kubernetes/*")
@@ -406,7 +406,7 @@ def cluster_coverage_steps(scratch: Path, builds: Builds) -> list[Step]:
 
 
 def covered(percent: int, *modules: str) -> tuple[str, ...]:
-    """Return the command that fails if less of these modules of the core was run."""
+    """Return the command that fails if these modules of the core have less coverage."""
     included = ",".join(f"ptjob_provider/core/{module}" for module in modules)
     return (*COVERAGE, "report", "--skip-covered", "--show-missing", f"--fail-under={percent}", f"--include={included}")
 

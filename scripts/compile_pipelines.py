@@ -1,4 +1,4 @@
-"""Compiles what a release ships for Kubeflow Pipelines: the component, and every example pipeline, as YAML.
+"""Compiles a release's files for Kubeflow Pipelines: the component, and every example pipeline, as YAML.
 
 python scripts/compile_pipelines.py FOLDER
 """

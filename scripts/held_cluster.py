@@ -1,4 +1,4 @@
-"""The tests' Kubernetes, held up while several test runs follow one another."""
+"""Keeps the tests' Kubernetes cluster up during several consecutive test runs."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 REQUIRED = "PTJOB_REQUIRE_CLUSTER"
 UNMET = 69
-"""How the command ends on a machine that can have no cluster."""
+"""Exit code of the command on a machine that cannot run a cluster."""
 
 
 def is_required() -> bool:
-    """Tell whether a machine without a cluster is an error; CI says so."""
+    """Return whether a machine without a cluster is an error; CI requires one."""
     return os.environ.get(REQUIRED) == "1"
 
 
 def command(word: str) -> tuple[str, ...]:
-    """Return what does something with the cluster."""
+    """Return the command that acts on the cluster."""
     return ("env", f"PYTHONPATH={TESTS}", sys.executable, "-m", "cluster", word)
 
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Have the cluster up, or be told on standard error why not; on leaving it goes down unless it was up before.
+    """Keep the cluster up inside the block, or print why it cannot run; stop it afterwards unless it was up before.
 
-    Another process holds it for as long as its standard input, our end of a pipe, is open. So it goes down however we
-    end, and a Ctrl-C, which reaches every process of this terminal, does not take it away from tests that still use it.
+    Another process holds it for as long as its standard input, our end of a pipe, is open. So it is released however we
+    end, and a Ctrl-C, which reaches every process of this terminal, does not stop it while tests still use it.
     """
     pipe = subprocess.PIPE
     holder = subprocess.Popen(command("hold"), stdin=pipe, stdout=pipe, start_new_session=True)

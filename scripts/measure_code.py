@@ -1,7 +1,7 @@
 """Measure the size and shape of the product's code: `python scripts/measure_code.py [FOLDER]`.
 
-A line of code is a line with code on it: docstrings, comments and blank lines do not count, the formatting is left as
-it is. An importer is another file of the same folder that imports a module or something from it.
+A line of code is a line with code on it: docstrings, comments and blank lines do not count, and the formatting is
+unchanged. An importer is another file of the same folder that imports a module or something from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_CODE = {
     *(tokenize.ENCODING, tokenize.ENDMARKER),
 }
 _SMALL = 100
-"""Lines of a file, all counted, below which it is small."""
+"""Total lines of a file below which it counts as small."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Source:
         lines: all of its lines.
         code: its lines of code.
         functions: lines of code of each function, by name.
-        imports: dotted names that it imports: of modules, and of what may be one.
+        imports: dotted names that it imports: modules, and names that may be modules.
     """
 
     module: str
@@ -87,7 +87,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def importers(sources: list[Source]) -> Counter[str]:
-    """Return how many other files import each module; a package counts where no module of it is meant."""
+    """Return how many other files import each module; a package counts if the name is not one of its modules."""
     known = {source.module for source in sources}
     found: Counter[str] = Counter(dict.fromkeys(known, 0))
     for source in sources:
@@ -116,7 +116,7 @@ def report(sources: list[Source]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the figures of the product, or of the folder that is named."""
+    """Print the figures of the product, or of the given folder."""
     root = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else _PRODUCT
     sources = [read(path, root) for path in sorted(root.rglob("*.py"))]
     for line in report(sources):

@@ -2,10 +2,10 @@
 
 A fault changes one text within one symbol of the product, in a copy of the tree. Its gate test runs first without the
 fault (all gate tests together), then with it, and must fail by an assertion: an exception of the broken code alone
-proves no promise. A fault whose symbol or text is not there any more is red.
+proves no promise. A fault whose symbol or text no longer exists is red.
 
-What was caught is kept in the user's cache folder, by a digest of the product, the tests and the fault: an interrupted
-run goes on where it stopped.
+Results are cached in the user's cache folder, by a digest of the product, the tests and the fault: an interrupted run
+resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ ROOT = Path(__file__).resolve().parent.parent
 LIST = "tests/mutants.toml"
 PRODUCT = "ptjob_provider"
 CONTENT = (PRODUCT, "tests", "demo", "dags", "pipelines", "pyproject.toml")
-"""What the result of a gate test may depend on."""
+"""Files that the result of a gate test may depend on."""
 
 TIMEOUT = 240.0
 """Seconds for one gate test; a fault that makes it hang is not caught."""
 
 HAS_KFP = importlib.util.find_spec("kfp") is not None
-"""Whether this is the environment of pipelines. It runs their gate tests, Airflow's environment runs all others."""
+"""Whether this is the environment of pipelines, which runs their gate tests; Airflow's environment runs all others."""
 
 FORKS = multiprocessing.get_context("forkserver")
-"""Forks each run from a process that has already imported what takes seconds."""
+"""Forks each run from a process that has already imported slow modules."""
 
 FORKS.set_forkserver_preload(["hypothesis", "aiohttp", "sqlalchemy", "yaml", "airflow.sdk"])
 
@@ -56,7 +56,7 @@ class Fault:
     """A change of the product, and the test that catches it.
 
     Attributes:
-        name: what goes wrong, as a sentence.
+        name: the fault, as a sentence.
         symbol: `module:qualified.name` of a class, function or constant.
         find: a text that occurs in it once.
         replace: the text that replaces it.
@@ -70,7 +70,7 @@ class Fault:
     test: str
 
     def file(self, tree: Path) -> Path:
-        """Return the file that is changed."""
+        """Return the file to change."""
         path = tree / self.symbol.partition(":")[0].replace(".", "/")
         return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
@@ -78,7 +78,7 @@ class Fault:
         """Return the file's text with the fault.
 
         Raises:
-            ValueError: there is no such symbol, or the text does not occur in it once.
+            ValueError: the symbol does not exist, or the text does not occur in it exactly once.
             SyntaxError: the result is not Python.
         """
         first, last = _lines_of(source, self.symbol.partition(":")[2])
@@ -99,7 +99,7 @@ class Ends:
     by_test: dict[str, str] = field(default_factory=dict)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Deselect the other tests of the same files. A test that does not exist stops no other."""
+        """Deselect the other tests of the same files. A missing test does not stop the others."""
         items[:] = [item for item in items if {item.nodeid, item.nodeid.partition("[")[0]} & set(self.tests)]
 
     @pytest.hookimpl(wrapper=True)
@@ -168,7 +168,7 @@ def _end_with(fault: Fault, tree: Path) -> str:
 
 
 def _ends(tree: Path, tests: Sequence[str]) -> dict[str, str]:
-    """Run tests of the tree in a new process, and return how each ended, with all its cases."""
+    """Run tests of the tree in a new process, and return the outcome of each, with all its cases."""
     report = tree.parent / "report.json"
     report.write_text("{}")
     process = FORKS.Process(target=_run, args=(tree, tests, report))
@@ -182,10 +182,10 @@ def _ends(tree: Path, tests: Sequence[str]) -> dict[str, str]:
 
 
 def _run(tree: Path, tests: Sequence[str], report: Path) -> None:
-    """Run tests of the tree in this process, and write how each ended."""
+    """Run tests of the tree in this process, and write their outcomes."""
     os.chdir(tree)
     for name in [name for name in sys.modules if name.partition(".")[0] == PRODUCT]:
-        del sys.modules[name]  # Airflow reads the provider's description, from the checkout
+        del sys.modules[name]  # Airflow reads the provider's metadata from the checkout
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     ends = Ends(tests)
@@ -196,7 +196,7 @@ def _run(tree: Path, tests: Sequence[str], report: Path) -> None:
 
 
 def _failure(item: pytest.Item, call: pytest.CallInfo[None]) -> str:
-    """Return "asserted" if the test asserted, or unpacked what it got; otherwise say how the phase failed."""
+    """Return "asserted" if the test asserted, or unpacked its result; otherwise the phase's outcome."""
     if call.excinfo is None or call.when != "call":
         return f"failed in its {call.when}"
     is_asserted = issubclass(call.excinfo.type, (AssertionError, pytest.fail.Exception))
@@ -225,7 +225,7 @@ def _lines_of(source: str, name: str) -> tuple[int, int]:
     """Return the first line of a symbol, with its decorators, and the line after its last.
 
     Raises:
-        ValueError: there is no such symbol.
+        ValueError: the symbol does not exist.
     """
     body: Iterable[ast.stmt] = ast.parse(source).body
     first, last = 0, 0

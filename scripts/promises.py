@@ -1,4 +1,4 @@
-"""Reads `tests/promises.md`: each promise, the test that proves it on a real part, and the group that it belongs to."""
+"""Reads `tests/promises.md`: each promise, the test that proves it on a real part, and that test's group."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Promise(NamedTuple):
 
     Attributes:
         promise: a sentence.
-        test: the id of the test that proves it; all its cases count.
-        group: whose run includes the test; empty for `make test`.
+        test: the id of the test that proves it, with all its cases.
+        group: the group that runs the test; empty for `make test`.
     """
 
     promise: str
@@ -33,7 +33,7 @@ class Promise(NamedTuple):
     group: str
 
     def is_proved_by(self, test: str) -> bool:
-        """Tell whether this id is the test, or one of its cases."""
+        """Return whether this id is the test, or one of its cases."""
         return test == self.test or test.startswith(f"{self.test}[")
 
 
@@ -48,7 +48,7 @@ def gate(*folders: str) -> tuple[str, ...]:
 
 
 def loose_quarantine(today: date) -> list[str]:
-    """Return a line for each entry of `tests/quarantine.toml` that is not allowed."""
+    """Return a line for each invalid entry of `tests/quarantine.toml`."""
     entries = tomllib.loads((ROOT / "tests" / "quarantine.toml").read_text()).get("quarantined", [])
     lines = [f"QUARANTINE has {len(entries)} tests; at most three are allowed"] if len(entries) > _MOST else []
     for entry in entries:
@@ -63,8 +63,8 @@ def unproved(steps: Iterable[Step], groups: Sequence[str]) -> list[str]:
     """Return a line for each promise whose test did not run in these steps, or was skipped.
 
     Args:
-        steps: that have ended.
-        groups: whose tests were run; "" stands for `make test`.
+        steps: steps that have ended.
+        groups: groups whose tests were run; "" stands for `make test`.
     """
     outcomes = [(each["test"], each["outcome"]) for step in steps for each in step.times if "test" in each]
     lines = []

@@ -1,4 +1,4 @@
-"""Steps that must hold: how they are run, one after the other or in lanes beside each other, and summed up."""
+"""Runs steps one after the other or in parallel lanes, and summarizes the results."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 
 _MOST_OF_A_MESSAGE = 600, 600
-"""Characters of why a test failed that the summary has: from its beginning, and from its end."""
+"""Maximum characters of a failure's message in the summary: from its beginning, and from its end."""
 
 _TIMES = ROOT / ".test-times.jsonl"
-"""What each test and fixture of the last run took, with its step; the summary shows the slowest."""
+"""Duration of each test and fixture of the last run, with its step; the summary shows the slowest."""
 
 _SLOWEST = 12
 
 _SAID = "E  "
-"""What pytest's report puts before each line of why; the `message` beside it has the first lines only."""
+"""Prefix of each line of the reason in pytest's report; the `message` attribute has only the first lines."""
 
 
 @dataclass
 class Step:
-    """One thing that must hold.
+    """One check.
 
     Attributes:
         name: for the headings and the summary.
-        command: what is run; a test step gets `--junitxml` added.
+        command: the command; a test step gets `--junitxml` added.
         is_test: whether its tests are counted.
-        folders: what is tested; those that do not exist are left out.
-        measures: the file below the scratch folder that coverage is written to.
-        is_good_with: the exit codes that are no failure.
-        needs: the step of another lane that must have ended well before this one begins. Without it this step is not
-            run, and ends as that one did.
-        then: called after it ended well, before those that need it begin.
+        folders: what is tested; missing ones are left out.
+        measures: the coverage file below the scratch folder.
+        is_good_with: the exit codes that count as success.
+        needs: the step of another lane that must have succeeded before this one begins. Otherwise this step is not run,
+            and ends with the same result.
+        then: called after it succeeded, before dependent steps begin.
         code: the exit code, once it has ended.
         seconds: wall-clock time.
         cpu_seconds: user and system time of the command and of the processes that it waited for.
-        repeated: a line for each test that ran twice, because what stands around it did not come up the first time.
+        repeated: a line for each test that ran twice, because its infrastructure did not start the first time.
     """
 
     name: str
@@ -72,11 +72,11 @@ class Step:
 
     @property
     def is_good(self) -> bool:
-        """Whether it was run and what it checks holds."""
+        """Return whether it was run and succeeded."""
         return self.code in self.is_good_with
 
     def run(self, scratch: Path, *, lane: str = "") -> None:
-        """Run it once what it needs has ended, and record how it went; each line of output is marked with the lane."""
+        """Run it once the step that it needs has ended, and record the result; mark each line of output with the lane."""
         try:
             if self._has_what_it_needs():
                 self._run(scratch, lane)
@@ -118,7 +118,7 @@ class Step:
             self.counts, self.failures = _counts(report), _failures(report, self.times)
 
     def _repeat(self, scratch: Path, lane: str, broken: Mapping[str, str]) -> None:
-        """Run those tests once more for which what stands around them did not come up; twice in a row is red."""
+        """Repeat the tests whose infrastructure did not start; a second failure is red."""
         code, times, counts, failures = self.code, self.times, self.counts, self.failures
         self.repeated = [f"REPEATED {test}: {why.strip().splitlines()[0]}" for test, why in broken.items()]
         print(f"\n── {self.name}: repeated", *self.repeated, sep="\n", flush=True)
@@ -138,7 +138,7 @@ def run(steps: Sequence[Step], scratch: Path) -> list[Step]:
 
 
 def run_beside(lanes: Mapping[str, Sequence[Step]], scratch: Path) -> list[Step]:
-    """Run lanes of steps beside each other and return the steps; those of a lane follow one another."""
+    """Run lanes of steps in parallel and return the steps; those of a lane run one after the other."""
     interrupted = threading.Event()
 
     def run_lane(name: str) -> None:
@@ -156,7 +156,7 @@ def run_beside(lanes: Mapping[str, Sequence[Step]], scratch: Path) -> list[Step]
 
 
 def summary(steps: Sequence[Step]) -> str:
-    """Say how each step went and which tests failed; the last line counts the tests of all steps."""
+    """Return the result of each step and the failed tests; the last line counts the tests of all steps."""
     lines = [
         f"{'ok    ' if step.is_good else 'FAILED'} {step.seconds:7.1f} s, CPU {step.cpu_seconds:7.1f} s  {step.name}"
         for step in steps
@@ -172,7 +172,7 @@ def summary(steps: Sequence[Step]) -> str:
 
 
 def _slowest(steps: Sequence[Step]) -> list[str]:
-    """Keep what everything took in a file, and return the tests and fixtures that took most as lines."""
+    """Write all durations to a file, and return the slowest tests and fixtures as lines."""
     ended = [{"step": step.name, **each} for step in steps for each in step.times if "wall" in each]
     _TIMES.write_text("".join(f"{json.dumps(each)}\n" for each in ended))
     most = sorted(ended, key=lambda each: -each["wall"])[:_SLOWEST]
@@ -191,7 +191,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str], lane: str) -> t
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if lane:
-            relay.join(timeout=5)  # what it has left running may keep the pipe open
+            relay.join(timeout=5)  # a process that it left running may keep the pipe open
     return process.returncode, used.ru_utime + used.ru_stime
 
 
@@ -213,7 +213,7 @@ def _times(file: Path) -> list[dict[str, Any]]:
 
 
 def _failures(report: Path, times: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return each failed test with the beginning of why; a log that is cut from above ends with them."""
+    """Return each failed test with the beginning of its reason, for the end of a log that may be cut from above."""
     if not report.exists():
         last = next((each["began"] for each in reversed(times) if "began" in each), "the first test")
         return [f"FAILED {last}: pytest did not get over it (a time-out, or the process ended)"]
@@ -227,7 +227,7 @@ def _failures(report: Path, times: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _in_xml(test: str) -> str:
-    """Return how pytest's report names this test."""
+    """Return this test's name in pytest's report."""
     path, _, name = test.partition("::")
     return f"{path.removesuffix('.py').replace('/', '.')}::{name}"
 
