@@ -76,7 +76,7 @@ class Step:
         return self.code in self.is_good_with
 
     def run(self, scratch: Path, *, lane: str = "") -> None:
-        """Run it once the step that it needs has ended, and record the result; mark each line of output with the lane."""
+        """Run it once the step that it needs has ended, and record the result; mark each output line with the lane."""
         try:
             if self._has_what_it_needs():
                 self._run(scratch, lane)
