@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure everything side by side, print the page, and with `--write` put it into docs."""
+"""`python -m benchmarks`: measure everything, print the page, and with `--write` put it into docs."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FILES = 65_536
-"""Descriptors that a triggerer with ten thousand triggers wants: one for each task's log, and connections."""
+"""Descriptors for a triggerer with ten thousand triggers: one for each task's log, and connections."""
 
 
 def main() -> int:
-    """Measure what the command line asks for."""
+    """Run the benchmarks on the command line."""
     arguments = parsed()
     raise_file_limit()
     tell = Progress()
@@ -67,7 +67,7 @@ def parsed() -> argparse.Namespace:
 
 
 def numbers(text: str) -> list[int]:
-    """Read numbers with commas between them, in ascending order."""
+    """Read numbers separated by commas, in ascending order."""
     return sorted(int(each) for each in text.split(","))
 
 
@@ -75,7 +75,7 @@ def words(text: str) -> list[str]:
     """Read names of sections.
 
     Raises:
-        argparse.ArgumentTypeError: there is no such section.
+        argparse.ArgumentTypeError: a section does not exist.
     """
     found = text.split(",")
     if unknown := set(found) - {*SECTIONS, "overhead"}:
@@ -84,14 +84,14 @@ def words(text: str) -> list[str]:
 
 
 def raise_file_limit() -> None:
-    """Let us and our children open so many files at once."""
+    """Raise the limit of open files for this process and its children."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES if most == resource.RLIM_INFINITY else min(FILES, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def machine() -> dict[str, str]:
-    """Say what it was measured on, and with which versions."""
+    """Return the machine and the versions of the measurement."""
     memory = psutil.virtual_memory().total / 2**30
     names = ("apache-airflow", "apache-airflow-providers-cncf-kubernetes", "kubernetes-asyncio", "aiohttp")
     ours = ", ".join(f"{name} {version(name)}" for name in names)
@@ -104,13 +104,13 @@ def machine() -> dict[str, str]:
 
 
 def peer_version() -> str:
-    """Say which kubeflow SDK was measured."""
+    """Return the version of the measured kubeflow SDK."""
     asked = (str(PEERS), "-c", "from importlib.metadata import version; print(version('kubeflow-training'))")
     return f"kubeflow-training {subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()}"
 
 
 def draw(results: Results, scratch: Path) -> None:
-    """Draw the plot, where matplotlib is."""
+    """Draw the plot, if matplotlib is installed."""
     file = scratch / "figures.json"
     file.write_text(json.dumps(figures(results)))
     program = Path(__file__).parent / "plot.py"

@@ -1,6 +1,6 @@
-"""A cluster's API server over plain aiohttp: what benchmarks set their scene with, and the barest of clients.
+"""Minimal client of a cluster's API server over plain aiohttp, for the benchmarks' setup and the simplest contender.
 
-It shares no line with what is measured: no pages, no errors of its own.
+It shares no code with what is measured: no paging, no error handling of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PAUSES = (1.0, 2.0, 4.0, 0.0)
 
 @dataclass(frozen=True, kw_only=True)
 class ApiServer:
-    """One API server, reached with what a kubeconfig carries."""
+    """One API server, accessed with a kubeconfig's credentials."""
 
     url: str
     session: aiohttp.ClientSession
@@ -38,10 +38,10 @@ class ApiServer:
     async def request(
         self, method: str, path: str, *, body: Mapping[str, Any] | None = None, content_type: str = JSON
     ) -> dict[str, Any]:
-        """Return the answer's object; a server that is too busy is asked a few times.
+        """Return the response's object; retry a few times if the server is too busy.
 
         Raises:
-            aiohttp.ClientResponseError: it was refused.
+            aiohttp.ClientResponseError: the request was refused.
         """
         headers = {"Content-Type": content_type}
         for pause in _PAUSES:
@@ -55,7 +55,7 @@ class ApiServer:
         raise AssertionError("the last try returns or raises")
 
     async def text(self, path: str) -> str:
-        """Return an answer that is no JSON, such as `/metrics`."""
+        """Return a response that is not JSON, such as `/metrics`."""
         async with self.session.get(f"{self.url}{path}") as answer:
             answer.raise_for_status()
             return await answer.text()
@@ -63,7 +63,7 @@ class ApiServer:
 
 @asynccontextmanager
 async def reached(kubeconfig: Path, *, connections: int = 32) -> AsyncIterator[ApiServer]:
-    """Have the API server of a kubeconfig's only context, over at most this many connections."""
+    """Connect to the API server of a kubeconfig's only context, over at most this many connections."""
     access = yaml.safe_load(kubeconfig.read_text())  # noqa: ASYNC240 - a small file, before anything is measured
     cluster, user = access["clusters"][0]["cluster"], access["users"][0]["user"]
     headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}

@@ -1,9 +1,9 @@
-"""Airflow's own triggerer - supervisor, runner, and the log between them - told its triggers by a file, not a database.
+"""Airflow's own triggerer - supervisor, runner, and the log between them - with triggers from a file, not a database.
 
     python -m benchmarks.bare_triggerer ORDER.json
 
-Airflow provides for supervisors without a database (AIP-92); what is overridden here is what its base class names.
-It says one JSON object a line: the runner's process id, then each event as it arrives.
+Airflow supports supervisors without a database (AIP-92); this module overrides the methods that its base class names.
+It prints one JSON object per line: the runner's process id, then each event as it arrives.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ CAPACITY = 20_000
 
 @attrs.define(kw_only=True)
 class BareTriggerer(TriggerRunnerSupervisor):
-    """Runs the triggers it is given until nobody wants it any more. Questions about tasks get the emptiest answer."""
+    """Runs the given triggers until it is stopped. Requests about tasks get empty responses."""
 
     def load_triggers(self) -> None:
-        """Load none: all were given at the beginning."""
+        """Do nothing: all triggers were given at the beginning."""
 
     def heartbeat(self) -> None:
-        """Tell nobody: no scheduler looks."""
+        """Do nothing: there is no scheduler."""
 
     def clean_unused(self) -> None:
-        """Clean nothing: there is no database."""
+        """Do nothing: there is no database."""
 
     def metric_tags(self) -> dict[str, str]:
-        """Return what metrics must have."""
+        """Return the tags that metrics require."""
         return {"hostname": "benchmark"}
 
     def handle_events(self) -> None:
-        """Say each event."""
+        """Print each event."""
         while self.events:
             entry = self.events.popleft()
             say({"id": entry.trigger_id, "event": getattr(entry.event, "payload", None)})
 
     def handle_failed_triggers(self) -> None:
-        """Say each failure."""
+        """Print each failure."""
         while self.failed_triggers:
             number, why = self.failed_triggers.popleft()
             say({"id": number, "failure": "".join(why or [])[-2000:]})
 
     def give(self, number: int, classpath: str, kwargs: dict[str, Any], log: str) -> None:
-        """Let a trigger run for a task whose log is this file, below Airflow's folder of logs."""
+        """Run a trigger for a task with this log file, below Airflow's folder of logs."""
         task = TaskInstanceDTO(
             id=uuid.uuid4(),
             dag_id="bench",
@@ -88,7 +88,7 @@ class BareTriggerer(TriggerRunnerSupervisor):
 
 
 def say(what: dict[str, Any]) -> None:
-    """Write one line for whoever measures."""
+    """Write one line for the measuring process."""
     sys.stdout.write(json.dumps(what, default=str) + "\n")
     sys.stdout.flush()
 

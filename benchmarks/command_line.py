@@ -1,6 +1,6 @@
-"""How long `ptjob` takes to answer, beside a bare Python, kubectl and Arena: `python -m benchmarks.command_line`.
+"""Measure the response time of `ptjob`, next to a bare Python, kubectl and Arena: `python -m benchmarks.command_line`.
 
-Medians of fresh processes, one after the other, with a warm file cache; it passes no judgement.
+Medians of fresh processes, one after the other, with a warm file cache; it judges nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def contestants(home: Path) -> list[tuple[str, list[str]]]:
-    """Return what is run: ours, and what else there is on this machine."""
+    """Return the commands to run: ours, and the others that this machine has."""
     ptjob = str(Path(sys.executable).with_name("ptjob"))
     found = [
         ("python -c pass", [sys.executable, "-c", "pass"]),
@@ -54,7 +54,7 @@ def contestants(home: Path) -> list[tuple[str, list[str]]]:
 
 
 def seconds(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Return how long a process takes, and how much of that it computes: the same on a machine with other work."""
+    """Return a process's duration and its CPU seconds; the latter do not depend on the machine's other work."""
     began = time.perf_counter()
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         _, status, usage = os.wait4(process.pid, 0)

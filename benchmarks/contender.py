@@ -1,7 +1,7 @@
-"""A contender's side: it does what it is told over its standard input and says what it saw.
+"""A contender's side: follows commands on its standard input and reports its observations.
 
-It runs in a process of its own and imports the standard library only, so that every environment can run it. It says
-one JSON object a line; whatever else the process prints goes to its standard error.
+It runs in a process of its own and imports the standard library only, so that every environment can run it. It prints
+one JSON object per line; other output of the process goes to its standard error.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
 LAG_INTERVAL = 0.01
-"""Seconds between two looks at how late the event loop is; 100 looks a second cost about 0.5 % of a core."""
+"""Seconds between two measurements of the event loop's lag; 100 per second cost about 0.5 % of a core."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """What is to be waited for, and as whom.
+    """Objects to wait for, and the user to wait as.
 
     Attributes:
-        kubeconfig: of a user of the contender's own, by which the server counts its requests.
-        namespace: where everything is.
-        names: of the objects that are waited for.
-        submissions: the jobs among them, as `Submission.to_dict` says them.
-        options: what else this contender needs to know.
+        kubeconfig: kubeconfig of the contender's own user, by which the server counts its requests.
+        namespace: the objects' namespace.
+        names: names of the objects.
+        submissions: the jobs among them, as `Submission.to_dict` returns them.
+        options: further options of this contender.
     """
 
     kubeconfig: str
@@ -44,7 +44,7 @@ class Assignment:
 
 
 class Ears:
-    """Where a contender says what it has seen."""
+    """Receives a contender's observations."""
 
     def __init__(self) -> None:
         self.endings: dict[str, float] = {}
@@ -52,28 +52,28 @@ class Ears:
         self.measured_pid = os.getpid()
 
     def ended(self, name: str) -> None:
-        """Note that the contender knows now that this one has ended; again, if it had been revived."""
+        """Record that the contender knows now that this one has ended; again, if it had been revived."""
         self.endings[name] = time.time()
 
     def count(self, what: str, amount: float = 1) -> None:
-        """Note that something happened."""
+        """Count something."""
         self.counts[what] = self.counts.get(what, 0) + amount
 
 
 class LoopLag:
-    """How much later than asked the event loop comes back. `looks`: when it was looked, and how late it was then."""
+    """Lag of the event loop. `looks`: the time of each measurement, and the lag."""
 
     def __init__(self) -> None:
         self.looks: list[tuple[float, float]] = []
         self._sampling: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Start to look."""
+        """Start measuring."""
         self.looks = []
         self._sampling = asyncio.create_task(self._sample())
 
     def end(self) -> list[float]:
-        """Stop; return the seconds of each look."""
+        """Stop; return the seconds of each measurement."""
         if self._sampling is not None:
             self._sampling.cancel()
         return [late for _, late in self.looks]
@@ -86,7 +86,7 @@ class LoopLag:
 
 
 def serve(wait: Callable[[Assignment, Ears], Awaitable[None]]) -> None:
-    """Do what is said on standard input until it ends: `go`, `lag-begin`, `lag-end`, `tell`."""
+    """Execute the commands on standard input until it ends: `go`, `lag-begin`, `lag-end`, `tell`."""
     say = _voice()
     assignment = Assignment(**json.loads(Path(sys.argv[2]).read_text()))
     asyncio.run(_serve(wait, assignment, say))
@@ -131,7 +131,7 @@ async def _words() -> asyncio.StreamReader:
 
 
 def _voice() -> Callable[[Mapping[str, Any]], None]:
-    """Keep standard output for what we say; everybody else's `print` goes to standard error."""
+    """Reserve standard output for our messages; any other `print` goes to standard error."""
     own = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 

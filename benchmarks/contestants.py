@@ -1,4 +1,4 @@
-"""Who takes part, what each waits for, and how many of those it is given."""
+"""Contestants, the objects that each waits for, and their numbers."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PEERS = ROOT / ".venv-bench" / "bin" / "python"
-"""The interpreter of the environment that `make bench` makes for what cannot live beside Airflow."""
+"""Interpreter of `make bench`'s environment for packages that conflict with Airflow."""
 
 
 SIZES = (1, 100, 1_000, 10_000)
-"""Of the full run."""
+"""Sizes of the full run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contestant:
-    """One who waits.
+    """One contestant.
 
     Attributes:
-        kind: how it is started.
+        kind: how to start it.
         account: its name as a service account.
         waits_for: `jobs` or `pods`.
-        sizes: of the full run, those at which it is measured.
-        why: what keeps it from more than the largest of them.
+        sizes: those of the full run's sizes at which it is measured.
+        why: the reason why it is not measured at the larger sizes.
     """
 
     kind: Kind
@@ -37,7 +37,7 @@ class Contestant:
     why: str = ""
 
     def takes_part(self, size: int) -> bool:
-        """Whether it is measured at this size; at one that is not of the full run, if it is not too many for it."""
+        """Return whether it is measured at this size; for a size outside the full run, whether it is not too large."""
         return size in self.sizes if size in SIZES else size <= max(self.sizes)
 
 

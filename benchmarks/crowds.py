@@ -1,4 +1,4 @@
-"""The scene: a namespace with many jobs or many pods, and users of it whose requests are counted apart."""
+"""Setup: a namespace with many jobs or many pods, and users whose requests are counted separately."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ RULES = (
     },
     {"apiGroups": [""], "resources": ["pods", "pods/log", "events"], "verbs": ["get", "list", "watch"]},
 )
-"""What a triggerer needs for our jobs and for pods of KubernetesPodOperator."""
+"""Permissions of a triggerer for our jobs and for pods of KubernetesPodOperator."""
 
 
 async def jobs(server: ApiServer, namespace: str, count: int) -> Crowd:
-    """Have that many suspended jobs."""
+    """Create that many suspended jobs."""
     made = await many_jobs.create(
         server, namespace, (many_jobs.suspended_job(namespace, number) for number in range(count))
     )
@@ -44,7 +44,7 @@ async def jobs(server: ApiServer, namespace: str, count: int) -> Crowd:
 
 
 async def pods(server: ApiServer, namespace: str, count: int) -> Crowd:
-    """Have that many pods that seem to run."""
+    """Create that many pods that appear to run."""
     made = await many_pods.create(server, namespace, count)
     return Crowd(
         server=server,
@@ -60,7 +60,7 @@ async def pods(server: ApiServer, namespace: str, count: int) -> Crowd:
 
 @asynccontextmanager
 async def user_of(cluster: Cluster, server: ApiServer, namespace: str, account: str) -> AsyncIterator[User]:
-    """Have a service account whose requests are counted."""
+    """Create a service account whose requests are counted."""
     kubeconfig = service_account(cluster, namespace, RULES, name=account)
     async with requests_made.counted(server, namespace, account) as name:
         yield User(kubeconfig=kubeconfig, counted_as=name)

@@ -1,7 +1,7 @@
 """Writes task instances into Airflow's database, each deferred to a trigger of ours; run with a stack's environment.
 
-Standard input has the submissions as one JSON list. Each gets a run of its own, so that the scheduler has no run with
-thousands of task instances to look through.
+Standard input has the submissions as one JSON list. Each gets its own run, so that the scheduler has no run with
+thousands of task instances.
 """
 
 from __future__ import annotations

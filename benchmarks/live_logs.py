@@ -1,7 +1,7 @@
-"""Rank 0's lines on their way into the task's log: how many a second, and what following costs the API server.
+"""Measures rank 0's lines per second into the task's log, and the requests to the API server for following.
 
-Whoever writes through Airflow does so in Airflow's own triggerer (`bare_triggerer`): runner, supervisor, and a log file
-for each trigger. A line has arrived when it is in that file.
+All writers that use Airflow run in Airflow's own triggerer (`bare_triggerer`): runner, supervisor, and a log file for
+each trigger. A line has arrived when it is in that file.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _PATIENCE = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """How one writer's lines came into the task's log.
+    """Measurement of one writer.
 
     Attributes:
         seconds: from the first line's arrival to the last one's.
-        late: how late the triggerer's loop was meanwhile, look by look; empty where there is no loop.
+        late: lag of the triggerer's loop meanwhile, by measurement; empty if there is no loop.
         cpu: cores used meanwhile, by supervisor and runner together.
     """
 
@@ -56,7 +56,7 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class Followed:
-    """What following the logs of running jobs asked of the API server in so many seconds.
+    """Requests to the API server while the logs of running jobs were followed for so many seconds.
 
     Attributes:
         opened: requests until all were followed.
@@ -75,12 +75,12 @@ class Followed:
 
     @property
     def per_job_hour(self) -> float:
-        """Requests that read the log of one job that runs for an hour."""
+        """Log requests for one job that runs for an hour."""
         return (self.opened_logs + self.later_logs * 3600 / self.seconds) / self.jobs
 
 
 def our_trigger(submission: Submission, user: User, log: str) -> dict[str, Any]:
-    """Order our trigger as the operator does."""
+    """Return the order for our trigger, as created by the operator."""
     return ordered(
         OURS,
         log,
@@ -92,7 +92,7 @@ def our_trigger(submission: Submission, user: User, log: str) -> dict[str, Any]:
 
 
 def pod_trigger(submission: Submission, user: User, log: str, *, logging_interval: int) -> dict[str, Any]:
-    """Order the trigger of KubernetesPodOperator, as that operator does, for a job's rank 0."""
+    """Return the order for KubernetesPodOperator's trigger, as created by that operator, for a job's rank 0."""
     return ordered(
         POD_TRIGGER,
         log,
@@ -107,28 +107,28 @@ def pod_trigger(submission: Submission, user: User, log: str, *, logging_interva
 
 
 def bare_logger(lines: int, log: str) -> dict[str, Any]:
-    """Order a trigger that does nothing but give the same lines to Airflow's logger."""
+    """Return the order for a trigger that only passes the same lines to Airflow's logger."""
     return ordered(f"{OF_BENCHMARK}.LinesTrigger", log, lines=lines, text=real_jobs.TEXT)
 
 
 def lag_trigger(file: Path) -> dict[str, Any]:
-    """Order a trigger that looks how late the loop is."""
+    """Return the order for a trigger that measures the loop's lag."""
     return ordered(f"{OF_BENCHMARK}.LagTrigger", "lag.log", file=str(file))
 
 
 def looks(file: Path, since: float, until_: float) -> list[float]:
-    """Return what such a trigger has seen between two moments: how late the loop was, in seconds."""
+    """Return the measurements of such a trigger between two times, in seconds."""
     found = (line.split() for line in file.read_text().splitlines())
     return [float(late) for at, late in found if since <= float(at) <= until_]
 
 
 def lines_in(log: Path) -> int:
-    """Return how many of the benchmark's lines a log file holds."""
+    """Return how many of the benchmark's lines a log file has."""
     return log.read_bytes().count(_WORD) if log.exists() else 0
 
 
 async def through_triggerer(writer: str, order: dict[str, Any], lines: int, scratch: Path) -> Written:
-    """Let a trigger write its lines; return how that went."""
+    """Let a trigger write its lines; return the measurement."""
     lag = scratch / "lag"
     async with triggerer([order, lag_trigger(lag)], scratch) as run:
         log = _Growing(run.logs / order["log"])
@@ -137,7 +137,7 @@ async def through_triggerer(writer: str, order: dict[str, Any], lines: int, scra
         await until(f"the last line of {writer}", log.has_lines(lines), patience=_PATIENCE, every=0.02)
         seconds = time.monotonic() - began_at
         cpu = (sum(run.cpu_seconds) - used) / seconds
-        await asyncio.sleep(1.5)  # until the last second's looks are written
+        await asyncio.sleep(1.5)  # until the last second's measurements are written
     late = looks(lag, began, began + seconds)
     return Written(writer=writer, lines=lines, seconds=seconds, late=late, cpu=cpu)
 
@@ -165,7 +165,7 @@ async def through_kubectl(kubectl: str, submission: Submission, user: User, line
 async def following(
     kind: Kind, server: ApiServer, submissions: Sequence[Submission], user: User, *, seconds: float, scratch: Path
 ) -> Followed:
-    """Let a contender follow running jobs for a while; return what it asked of the server."""
+    """Let a contender follow running jobs for a while; return its requests."""
     names = [each.rank0 for each in submissions]
     asked = Assignment(
         kubeconfig=str(user.kubeconfig),
@@ -194,7 +194,7 @@ async def following(
 
 
 class _Growing:
-    """A log file that grows, and how many of the benchmark's lines are in it, one to a record or many."""
+    """A growing log file, and the number of the benchmark's lines in it, one or many per record."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -203,7 +203,7 @@ class _Growing:
         self._lines = 0
 
     def has_lines(self, number: int) -> Any:
-        """Return what tells whether that many are there now."""
+        """Return a function that checks whether the file has that many lines."""
 
         async def are_there() -> bool:
             self._look()

@@ -1,8 +1,7 @@
-"""Thousands of PyTorchJobs that cost the cluster nothing: suspended, left alone by the operator, told their status.
+"""Thousands of PyTorchJobs without cost for the cluster: suspended, ignored by the operator, with a written status.
 
-They are real objects of the real CRD on the real API server. `managedBy` names another controller, so that the
-training operator neither looks at them nor writes on them, and their status is ours to write, through the same
-subresource that the operator uses.
+They are real objects of the real CRD on the real API server. `managedBy` names another controller, so that the training
+operator neither reads nor writes them, and the benchmark writes their status through the operator's subresource.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 OTHER_CONTROLLER = "kueue.x-k8s.io/multikueue"
-"""The one value of `managedBy` that training-operator 1.9 leaves alone."""
+"""The one value of `managedBy` that training-operator 1.9 ignores."""
 
 CONCURRENCY = 24
 
@@ -32,7 +31,7 @@ Made = TypeVar("Made")
 
 
 def suspended_job(namespace: str, number: int) -> Manifest:
-    """Render one job as the operator of the DAG `bench` submits it, suspended and left to us."""
+    """Render one job as the operator in the DAG `bench` submits it, suspended and managed by the benchmark."""
     job = TrainingJob.parse(
         name=f"bench-{number}",
         namespace=namespace,
@@ -54,7 +53,7 @@ def suspended_job(namespace: str, number: int) -> Manifest:
 
 
 async def create(server: ApiServer, namespace: str, manifests: Iterable[Manifest]) -> list[Manifest]:
-    """Create jobs and tell each that it is suspended; return them as they are then, in the order given."""
+    """Create jobs with a suspended status; return their current objects, in the given order."""
 
     async def one(manifest: Manifest) -> Manifest:
         created = await server.request("POST", path(namespace), body=manifest)
@@ -64,21 +63,21 @@ async def create(server: ApiServer, namespace: str, manifests: Iterable[Manifest
 
 
 async def set_status(server: ApiServer, job: Manifest, status: Mapping[str, Any]) -> Manifest:
-    """Write a job's status through the status subresource; return the job as it is then."""
+    """Write a job's status through the status subresource; return the current job."""
     meta = job["metadata"]
     where = f"{path(meta['namespace'], meta['name'])}/status"
     return await server.request("PATCH", where, body={"status": status}, content_type=MERGE)
 
 
 async def touch(server: ApiServer, job: Manifest, text: str) -> None:
-    """Change a job in a way that means nothing: every watch gets the whole object anew."""
+    """Change an irrelevant part of a job: every watch gets the whole object again."""
     meta = job["metadata"]
     change = {"metadata": {"annotations": {"benchmark/touched": text}}}
     await server.request("PATCH", path(meta["namespace"], meta["name"]), body=change, content_type=MERGE)
 
 
 def conditions(*types: str) -> dict[str, Any]:
-    """Return a status with these conditions, all true since now, in the operator's words."""
+    """Return a status with these conditions, all true from now on, in the operator's format."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "conditions": [
@@ -97,7 +96,7 @@ def conditions(*types: str) -> dict[str, Any]:
 
 
 async def in_parallel(act: Callable[[Given], Awaitable[Made]], given: Sequence[Given]) -> list[Made]:
-    """Do the same to many things, a few at a time; return what came of it, in the order given."""
+    """Process many items, a few at a time; return the results in the given order."""
     free = asyncio.Semaphore(CONCURRENCY)
 
     async def limited(each: Given) -> Made:
@@ -108,6 +107,6 @@ async def in_parallel(act: Callable[[Given], Awaitable[Made]], given: Sequence[G
 
 
 def path(namespace: str, name: str = "") -> str:
-    """Return the path of a job, or of all of a namespace."""
+    """Return the path of a job, or of a namespace's jobs."""
     whole = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs"
     return f"{whole}/{name}" if name else whole

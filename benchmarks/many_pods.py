@@ -1,6 +1,6 @@
-"""Thousands of pods that run nowhere: real objects whose status the benchmark writes, as a kubelet would.
+"""Thousands of pods without nodes: real objects whose status the benchmark writes, as a kubelet would.
 
-No scheduler takes them, so that no node has them and nothing ever contradicts what is written.
+No scheduler assigns them, so no node has them and no kubelet contradicts the status.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONTAINER = "base"
 
 
 async def create(server: ApiServer, namespace: str, count: int) -> list[Manifest]:
-    """Create pods and tell each that it runs; return them as they are then."""
+    """Create pods with a running status; return their current objects."""
 
     async def one(number: int) -> Manifest:
         created = await server.request("POST", path(namespace), body=_pod(namespace, f"bench-pod-{number}"))
@@ -31,14 +31,14 @@ async def create(server: ApiServer, namespace: str, count: int) -> list[Manifest
 
 
 async def set_status(server: ApiServer, pod: Manifest, status: Mapping[str, Any]) -> Manifest:
-    """Write a pod's status through the status subresource; return the pod as it is then."""
+    """Write a pod's status through the status subresource; return the current pod."""
     meta = pod["metadata"]
     where = f"{path(meta['namespace'], meta['name'])}/status"
     return await server.request("PATCH", where, body={"status": status}, content_type=MERGE)
 
 
 async def touch(server: ApiServer, pod: Manifest, text: str) -> None:
-    """Change a pod in a way that means nothing."""
+    """Change an irrelevant part of a pod."""
     meta = pod["metadata"]
     change = {"metadata": {"annotations": {"benchmark/touched": text}}}
     await server.request("PATCH", path(meta["namespace"], meta["name"]), body=change, content_type=MERGE)
@@ -50,13 +50,13 @@ def running() -> dict[str, Any]:
 
 
 def succeeded() -> dict[str, Any]:
-    """Return the status of a pod whose container has ended well."""
+    """Return the status of a pod whose container has succeeded."""
     ended = {"exitCode": 0, "reason": "Completed", "startedAt": _now(), "finishedAt": _now()}
     return _status("Succeeded", {"running": None, "terminated": ended})
 
 
 def path(namespace: str, name: str = "") -> str:
-    """Return the path of a pod, or of all of a namespace."""
+    """Return the path of a pod, or of a namespace's pods."""
     whole = f"/api/v1/namespaces/{namespace}/pods"
     return f"{whole}/{name}" if name else whole
 
@@ -81,7 +81,7 @@ def _pod(namespace: str, name: str) -> Manifest:
         "command": ["torchrun", "train.py", "--epochs", "90", "--data", "/data/imagenet"],
         "resources": {"requests": {"cpu": "4", "memory": "16Gi"}},
     }
-    # Only a pod that is always restarted may be told to run again, for the contender after this one.
+    # Only a pod with restart policy Always may get a running status again, for the next contender.
     return {
         "apiVersion": "v1",
         "kind": "Pod",

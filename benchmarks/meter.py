@@ -1,4 +1,4 @@
-"""What a process uses, as Linux counts it, and what a server has counted; and the figures made of many such numbers."""
+"""Reads a process's resources from Linux, and a server's metrics; computes statistics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes of one process: its fair share of what is resident, all that is, and the most that ever was."""
+    """Bytes of one process: its proportional share of resident memory (PSS), the resident memory, and its peak."""
 
     pss: int
     rss: int
@@ -27,29 +27,29 @@ class Memory:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the seconds that a process has computed, with all its threads."""
+    """Return the CPU seconds of a process, with all its threads."""
     return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
 def memory(pid: int) -> Memory:
-    """Return what a process holds now."""
+    """Return a process's current memory."""
     rollup, status = Path(f"/proc/{pid}/smaps_rollup").read_text(), Path(f"/proc/{pid}/status").read_text()
     return Memory(pss=_bytes(rollup, "Pss"), rss=_bytes(rollup, "Rss"), peak=_bytes(status, "VmHWM"))
 
 
 def forget_peak(pid: int) -> None:
-    """Make the peak of a process begin anew."""
+    """Reset the peak of a process."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def connections(pid: int) -> int:
-    """Return how many TCP connections a process has open."""
+    """Return a process's number of open TCP connections."""
     found = psutil.Process(pid).net_connections("tcp")
     return sum(1 for each in found if each.status == psutil.CONN_ESTABLISHED)
 
 
 def total(metrics: str, name: str, **labels: str) -> float:
-    """Add up a metric's samples that carry these labels, from a page in Prometheus' text format."""
+    """Return the sum of a metric's samples with these labels, from a page in Prometheus' text format."""
     found = (_SAMPLE.fullmatch(line) for line in metrics.splitlines() if line.startswith(name))
     return sum(
         float(sample["value"])

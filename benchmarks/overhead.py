@@ -1,7 +1,7 @@
-"""How long it takes from asking for a job to its first process, and from its last process's end to our verdict.
+"""Measures the time from a job's request to its first process, and from its last process's end to our verdict.
 
-A section of `make bench`; it passes no judgement. A bare subprocess, which nothing can undercut, is
-measured in the same run. The jobs do nothing but write down when they begin and end, so all of it is overhead.
+A section of `make bench`; it judges nothing. The lower bound, a bare subprocess, is measured in the same run. The jobs
+only record when they begin and end, so all of the time is overhead.
 """
 
 from __future__ import annotations
@@ -37,41 +37,41 @@ PROGRAM = 'date +%s.%N > "$1/began-$RANK"; date +%s.%N > "$1/ended-$RANK"'
 
 @dataclass(frozen=True, kw_only=True)
 class Overhead:
-    """One job's: seconds before its first process and after its last one."""
+    """One job's overhead: seconds before its first process and after its last one."""
 
     before: float
     after: float
 
     @classmethod
     def read(cls, *, asked_at: float, answered_at: float, folder: Path) -> Overhead:
-        """Take the processes' times from what they wrote."""
+        """Return the overhead by the times that the processes wrote."""
         began = min(float(file.read_text()) for file in folder.glob("began-*"))
         ended = max(float(file.read_text()) for file in folder.glob("ended-*"))
         return cls(before=began - asked_at, after=answered_at - ended)
 
 
 class Nowhere:
-    """A sink and a store that keep nothing."""
+    """A sink and a store that discard everything."""
 
     def line(self, line: LogLine) -> None:
-        """Drop it."""
+        """Discard it."""
 
     def notice(self, text: str) -> None:
-        """Drop it."""
+        """Discard it."""
 
     async def room(self) -> None:
         """Return at once."""
 
     def load(self) -> AttemptRecord | None:
-        """Return nothing: every job is a first attempt."""
+        """Return None: every job is a first attempt."""
         return None
 
     def save(self, record: AttemptRecord) -> None:
-        """Drop it."""
+        """Discard it."""
 
 
 def bare(scratch: Path) -> list[Overhead]:
-    """Measure the floor: as many shells as a job has pods, started and waited for by hand."""
+    """Measure the lower bound: as many shells as a job has pods, started and awaited directly."""
     found = []
     for number in range(JOBS):
         folder = scratch / str(number)
@@ -111,7 +111,7 @@ async def _submit_and_follow(root: Path, number: int) -> Overhead:
 
 
 def through_airflow(scratch: Path) -> dict[str, list[Overhead]]:
-    """Measure the operator, from `execute` on and until it returns or its trigger fires."""
+    """Measure the operator, from `execute` until it returns or its trigger fires."""
     out = scratch / "out"
     out.mkdir(parents=True)
     dags = Path(__file__).parent / "dags"
@@ -145,7 +145,7 @@ def _quietly(command: list[str], environment: Mapping[str, str]) -> None:
 
 
 def measured() -> dict[str, list[Overhead]]:
-    """Measure everything; the floor comes first."""
+    """Measure everything; the lower bound comes first."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         floor, core = bare(scratch / "bare"), through_core(scratch / "core")
@@ -159,7 +159,7 @@ def measured() -> dict[str, list[Overhead]]:
 
 
 def page() -> str:
-    """Measure, and return the table with what it says."""
+    """Measure, and return the table with its explanation."""
     found = measured()
     floor = found["bare subprocess"]
     header = ["seconds", "to the first process", "slowest", "x floor", "to the verdict", "slowest", "x floor"]

@@ -1,4 +1,4 @@
-"""Waiting for what nobody announces."""
+"""Waits for conditions by polling."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 async def until(what: str, holds: Callable[[], Awaitable[bool]], *, patience: float, every: float = 0.5) -> None:
-    """Return once it holds.
+    """Return once the condition holds.
 
     Raises:
-        TimeoutError: it did not in time; says what was waited for.
+        TimeoutError: it did not hold in time; the message names it.
     """
     deadline = asyncio.get_running_loop().time() + patience
     while not await holds():

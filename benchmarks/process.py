@@ -1,4 +1,4 @@
-"""A contender as whoever measures sees it: a process that is told what to do, asked what it saw, and looked at."""
+"""A contender as seen by the measuring process: receives commands, returns its observations, and is measured."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 SEARCHED = f"{ROOT / 'tests'}{os.pathsep}{ROOT}"
-"""The PYTHONPATH of contenders."""
+"""PYTHONPATH of contenders."""
 
 NICENESS = -10
-"""Contenders go before the API server, which shares this machine's cores with them: its load must not be their lag."""
+"""Contenders have priority over the API server on the same machine: its load must not add to their lag."""
 
 _LONGEST_LINE = 64 * 1024 * 1024
 _PATIENCE = 120.0
 _IS_QUIET = 0.15
-"""Of a core, over `_QUIET_FOR` seconds: a contender that uses less has finished what it begins with."""
+"""Cores, over `_QUIET_FOR` seconds: a contender that uses less has finished its start."""
 _QUIET_FOR = 7.0
-"""Longer than a trigger of ours waits until it says in its log why its job does not run yet."""
+"""Longer than the delay after which our trigger logs why its job does not run yet."""
 
 _LOOK = 0.1
 
 
 class ContenderFailed(Exception):
-    """A contender ended or did not answer; with what it said last."""
+    """A contender ended or did not respond; the message has its last output."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """How a contender is started.
+    """Command that starts a contender.
 
     Attributes:
         name: for people.
         module: below `benchmarks.contenders`.
-        variant: which of the module's.
+        variant: one of the module's variants.
         python: the interpreter of its environment.
     """
 
@@ -67,15 +67,15 @@ class Contender:
         self._errors = errors
 
     def go(self) -> None:
-        """Let it begin to wait."""
+        """Start waiting."""
         self._say("go")
 
     def watch_its_lag(self) -> None:
-        """Let it look at its event loop from now on."""
+        """Start measuring its event loop's lag."""
         self._say("lag-begin")
 
     async def lag(self) -> list[float]:
-        """Let it stop looking; return how late its loop was at each look, in seconds."""
+        """Stop measuring; return its loop's lag by measurement, in seconds."""
         found: list[float] = (await self._asked("lag-end"))["lag"]
         return found
 
@@ -85,16 +85,16 @@ class Contender:
         return found
 
     async def counts(self) -> dict[str, float]:
-        """Return what it has counted."""
+        """Return its counters."""
         found: dict[str, float] = (await self._asked("tell"))["counts"]
         return found
 
     async def find(self) -> None:
-        """Learn which process is to be measured: a contender may only have started it."""
+        """Read the id of the process to measure: a contender may only have started it."""
         self.pid = (await self._asked("tell"))["pid"]
 
     async def settle(self, patience: float) -> float | None:
-        """Return how many seconds it was busy with beginning; None if it still is when the patience is over."""
+        """Return how many seconds its start took; None if it has not finished within `patience`."""
         loop = asyncio.get_running_loop()
         began_at = busy_at = loop.time()
         looks = [(began_at, meter.cpu_seconds(self.pid))]
@@ -109,10 +109,10 @@ class Contender:
         return None
 
     async def answer(self) -> dict[str, Any]:
-        """Return the next thing that it says.
+        """Return its next message.
 
         Raises:
-            ContenderFailed: it says nothing.
+            ContenderFailed: it sends none.
         """
         if self._process.stdout is None:
             raise AssertionError("its output was asked for")
@@ -137,7 +137,7 @@ class Contender:
 
 @asynccontextmanager
 async def running(kind: Kind, assignment: Assignment, scratch: Path) -> AsyncIterator[Contender]:
-    """Have a contender that has loaded all it needs and waits for its `go`; it is ended afterwards."""
+    """Start a contender that has loaded everything and waits for `go`; it is ended afterwards."""
     file, errors = scratch / "assignment.json", scratch / f"{kind.module}-{kind.variant}.log"
     file.write_text(json.dumps(asdict(assignment)))
     with errors.open("wb") as said:
@@ -166,7 +166,7 @@ async def _started(kind: Kind, assignment: Path, errors: IO[bytes]) -> asyncio.s
 
 
 def put_first(pid: int) -> None:
-    """Let a process that leads a session go before others: niceness, within sessions and between them."""
+    """Raise the priority of a process that leads a session: niceness, within sessions and between them."""
     os.setpriority(os.PRIO_PROCESS, pid, NICENESS)
     between = Path(f"/proc/{pid}/autogroup")
     if between.exists():

@@ -1,4 +1,4 @@
-"""Requests an hour while nothing happens, counted over minutes: few and many jobs at the same time, side by side."""
+"""Counts requests per hour without changes, over minutes: few and many jobs at the same time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BEGIN = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """What a contender asked for while it waited for jobs to which nothing happened."""
+    """Requests of a contender that waited for unchanged jobs."""
 
     contender: str
     size: int
@@ -33,13 +33,13 @@ class Rate:
 
     @property
     def per_hour(self) -> float:
-        """Requests an hour."""
+        """Requests per hour."""
         return self.requests * 3600 / self.seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Count:
-    """Contenders that wait beside each other, and what the server had counted of each when that began."""
+    """Contenders that wait in parallel, and the server's counters at the start."""
 
     kind: Kind
     crowds: Sequence[tuple[Crowd, User]]
@@ -47,7 +47,7 @@ class Count:
     before: Sequence[requests_made.Requests]
 
     async def end(self, *, at_least: float) -> list[Rate]:
-        """Return what each has asked for since, once so many seconds are over."""
+        """Return each one's requests since then, after at least so many seconds."""
         await asyncio.sleep(max(0.0, self.began_at + at_least - time.monotonic()))
         seconds = time.monotonic() - self.began_at
         after = [await requests_made.read(crowd.server, user.counted_as) for crowd, user in self.crowds]
@@ -60,7 +60,7 @@ class Count:
 
 @asynccontextmanager
 async def counting(kind: Kind, crowds: Sequence[tuple[Crowd, User]], scratch: Path) -> AsyncIterator[Count]:
-    """Let one contender for each crowd wait meanwhile."""
+    """Run one waiting contender per crowd inside the block."""
     async with AsyncExitStack() as stack:
         for number, (crowd, user) in enumerate(crowds):
             folder = _folder(scratch, number)

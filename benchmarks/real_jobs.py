@@ -1,4 +1,4 @@
-"""Jobs whose rank 0 really runs, as a container of the cluster's node, and prints lines."""
+"""Jobs whose rank 0 really runs, as a container on the cluster's node, and prints lines."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 IMAGE = "docker.io/library/alpine:3.10"
 TEXT = "line %07d of a log of a training program, epoch 3 step 1000 loss 0.123"
-"""What is printed and logged, by every contender; 75 characters."""
+"""Line that every contender prints and logs; 75 characters."""
 
 FIRST = 1_000_000
 _PATIENCE = 120.0
 
 
 def all_at_once(lines: int) -> str:
-    """Return the program that prints so many lines as fast as it can, and then does nothing."""
+    """Return a program that prints so many lines as fast as it can, and then sleeps."""
     return f"{_printed(FIRST, FIRST + lines - 1)}; echo all printed; sleep 36000"
 
 
 def steadily(lines_a_second: int) -> str:
-    """Return the program that prints about so many lines a second without end."""
+    """Return a program that prints about so many lines per second without end."""
     if lines_a_second == 1:
         return f"while true; do {_printed(FIRST, FIRST)}; sleep 1; done"
     return f"while true; do {_printed(FIRST, FIRST + lines_a_second // 5 - 1)}; sleep 0.2; done"

@@ -1,4 +1,4 @@
-"""What was measured, as a page: tables in Markdown, how it was measured, and what each column means."""
+"""Writes the results as a page: tables in Markdown, the method, and the meaning of each column."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def page(results: Results, *, most: int, machine: Mapping[str, str]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a table that can be read as text too."""
+    """Write a table that is also readable as text."""
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:
@@ -225,7 +225,7 @@ def _lag(late: Sequence[float]) -> str:
 
 
 def figures(results: Results) -> dict[str, dict[str, list[tuple[float, float]]]]:
-    """Return what the plot shows: title → contender → points."""
+    """Return the plot's data: title → contender → points."""
     read: dict[str, Callable[[Waited], float]] = {
         "memory per waiting job, KB": lambda each: each.held / each.size / 1e3,
         "CPU while jobs change, % of a core": lambda each: 100 * each.busy_cpu,

@@ -1,9 +1,8 @@
-"""How many requests one user has made, as the API server counts them.
+"""Counts one user's requests by the API server's metrics.
 
-The server counts per flow schema (API Priority and Fairness), so each contender gets one that matches its service
-account alone and leads to the priority level that service accounts have anyway: nothing is slower or faster for it.
-Requests that read a log are no part of that; the server counts them by resource, whoever asks: those that have ended
-in one metric, those that are still open in another.
+The server counts per flow schema (API Priority and Fairness), so each contender gets one that matches only its service
+account and leads to the default priority level of service accounts: it changes no speed. Log requests are not included;
+the server counts them by resource for all users: finished ones in one metric, open ones in another.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _RULE = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": [
 
 @dataclass(frozen=True, kw_only=True)
 class Requests:
-    """What a server has counted so far: what one user has asked for, and who has read logs, whoever that was."""
+    """Counters of a server: one user's requests, and the log requests of all users."""
 
     of_user: float
     logs: float
@@ -37,7 +36,7 @@ class Requests:
 
 @asynccontextmanager
 async def counted(server: ApiServer, namespace: str, account: str) -> AsyncIterator[str]:
-    """Have the requests of a service account counted apart; gives the name they are counted under."""
+    """Count a service account's requests separately; yields the name of the counter."""
     name = f"{namespace}-{account}"
     subject = {"kind": "ServiceAccount", "serviceAccount": {"namespace": namespace, "name": account}}
     schema = {
@@ -59,7 +58,7 @@ async def counted(server: ApiServer, namespace: str, account: str) -> AsyncItera
 
 
 async def read(server: ApiServer, name: str) -> Requests:
-    """Return what the server has counted under a name since that began."""
+    """Return the counters under a name since they began."""
     page = await server.text("/metrics")
     return Requests(
         of_user=meter.total(page, "apiserver_flowcontrol_dispatched_requests_total", flow_schema=name),

@@ -1,4 +1,4 @@
-"""What one run has measured, and the figures that are read from it."""
+"""Results of one run, and the figures derived from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OUR_LOG = "PyTorchJobTrigger"
 
 @dataclass(kw_only=True)
 class Results:
-    """Everything of one run."""
+    """All results of one run."""
 
     waited: list[Waited] = field(default_factory=list)
     rates: list[Rate] = field(default_factory=list)
@@ -32,14 +32,14 @@ class Results:
     overhead: str = ""
 
     def of(self, contender: str, size: int) -> Waited | None:
-        """Return what was measured of one at one size."""
+        """Return the measurement of one contender at one size."""
         found = (each for each in self.waited if each.contender == contender and each.size == size)
         return next(found, None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """One number to reach, and what was reached; nan where it was not measured."""
+    """One target and its measurement; nan if it was not measured."""
 
     what: str
     must: float
@@ -50,7 +50,7 @@ class Target:
 
     @property
     def verdict(self) -> str:
-        """Say which of the two was reached."""
+        """Return which of the two limits was reached."""
         if math.isnan(self.reached):
             return "not measured"
         for word, limit in (("aim", self.aim), ("must", self.must)):
@@ -60,7 +60,7 @@ class Target:
 
 
 def targets(results: Results, most: int) -> list[Target]:
-    """Compare what was measured with what had to be reached; `most` is the largest size of the run."""
+    """Compare the measurements with the targets; `most` is the largest size of the run."""
     nan = math.nan
     asked = [each.per_hour for each in sorted(results.rates, key=lambda each: each.size)] or [nan]
     ours, floor = results.of(TRIGGER.kind.name, most), results.of(PARSED_WATCH.kind.name, most)

@@ -1,4 +1,4 @@
-"""One run through all sections, on one cluster, in namespaces of its own."""
+"""Runs all sections on one cluster, in separate namespaces."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 SECTIONS = ("waiting", "logs", "following", "rates", "stress")
 LINES = 80_000
-"""Of the log that everybody writes: 9 MB as the kubelet keeps them, below its rotation."""
+"""Lines of the log that all contenders write: 9 MB in the kubelet's files, below its rotation."""
 
 FOLLOWED = 20
 TALKERS = 4
 TALK = 2_500
-"""Lines a second that each of them prints: together more than Airflow's logger is given."""
+"""Lines per second of each job: together more than the limit of Airflow's logger."""
 
 FOLLOWERS = (
     TRIGGER,
@@ -47,9 +47,9 @@ class Run:
     """One run.
 
     Attributes:
-        sizes: how many jobs wait, in ascending order.
-        quick: whether looks are short.
-        tell: says what is done now.
+        sizes: numbers of waiting jobs, in ascending order.
+        quick: whether measurements are short.
+        tell: receives progress messages.
     """
 
     cluster: Cluster
@@ -60,7 +60,10 @@ class Run:
     results: Results = field(default_factory=Results)
 
     async def through(self, sections: Sequence[str]) -> Results:
-        """Measure these sections. Those who only wait to be counted do so beside the others: they use nothing."""
+        """Measure these sections.
+
+        Contenders that only wait to be counted run next to the others: they use no resources.
+        """
         async with reached(self.cluster.layout.kubeconfig) as server, AsyncExitStack() as stack:
             if {"rates", "stress"} & set(sections):
                 few = await stack.enter_async_context(self._crowd(server, "jobs", min(100, self.sizes[-1])))
@@ -157,7 +160,7 @@ class Run:
             plan = self._plan(len(crowd.objects))
             self.results.stressed = await stress(crowd, talking, user, plan, self.scratch / "stress")
 
-    # --- what they share
+    # --- shared parts
 
     def _plan(self, size: int, *, has_endings: bool = True) -> Plan:
         seconds = 10.0 if size >= 1000 else 5.0

@@ -1,6 +1,6 @@
-"""The worst quarter of a minute: many jobs wait, a tenth of them end, and some print as fast as the log takes it.
+"""Measures the worst quarter of a minute: many jobs wait, a tenth of them end, and some print at the log's full speed.
 
-It happens in Airflow's own triggerer (`bare_triggerer`); one more trigger looks how late the loop is that all share.
+It runs in Airflow's own triggerer (`bare_triggerer`); one more trigger measures the shared loop's lag.
 """
 
 from __future__ import annotations
@@ -26,20 +26,23 @@ if TYPE_CHECKING:
 
 _BEGIN = 600.0
 _REST = 60.0
-"""Seconds between the last trigger's start and the first ending: each says in its log what its job waits for, and ten
-thousand such sentences take ten seconds of the ceiling that those share who print."""
+"""Seconds between the last trigger's start and the first ending.
+
+Each trigger logs what its job waits for, and ten thousand such notices use ten seconds of the limit that the printing
+jobs share.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stressed:
-    """What was seen of it.
+    """Measurements of the stress.
 
     Attributes:
         begin: seconds until every trigger ran.
-        late_before: how late the loop was while only lines came, look by look.
+        late_before: the loop's lag with log lines only, by measurement.
         late: the same while jobs ended.
-        fired: of the endings, how many triggers had fired at the end.
-        lines: a second, into the logs of the jobs that print, while jobs ended.
+        fired: the number of triggers of ended jobs that had fired at the end.
+        lines: lines per second in the logs of the printing jobs, while jobs ended.
         cpu: cores that the runner used meanwhile.
         memory: PSS of supervisor and runner before, in bytes.
     """
@@ -57,7 +60,7 @@ class Stressed:
 
 
 async def stress(crowd: Crowd, talkers: Sequence[Submission], user: User, plan: Plan, scratch: Path) -> Stressed:
-    """Let it happen once; afterwards the crowd is as before."""
+    """Run the stress once, and restore the crowd afterwards."""
     lag = scratch / "lag"
     waiting = [Submission.of(job) for job in crowd.objects]
     orders = [live_logs.our_trigger(each, user, f"{each.ref.name}.log") for each in (*talkers, *waiting)]
@@ -73,7 +76,7 @@ async def stress(crowd: Crowd, talkers: Sequence[Submission], user: User, plan: 
         before = sum(live_logs.lines_in(each) for each in logs)
         began, used = time.time(), meter.cpu_seconds(run.runner)
         await paced(chosen, plan.ending, crowd.finish)
-        await asyncio.sleep(plan.ending / 2)  # their conclusions are part of it
+        await asyncio.sleep(plan.ending / 2)  # includes their conclusions
         ended, seconds = time.time(), time.time() - began
         lines = sum(live_logs.lines_in(each) for each in logs) - before
         cpu = (meter.cpu_seconds(run.runner) - used) / seconds
@@ -94,7 +97,7 @@ async def stress(crowd: Crowd, talkers: Sequence[Submission], user: User, plan: 
 
 
 async def _all_run(run: TriggererRun, number: int) -> None:
-    """Return once every trigger has begun: the runner says so in each one's log."""
+    """Return once every trigger has begun, which the runner writes to each one's log."""
 
     async def have_logs() -> bool:
         return run.logs.exists() and sum(1 for _ in run.logs.iterdir()) > number

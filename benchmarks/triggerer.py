@@ -1,9 +1,9 @@
-"""Ten thousand deferred tasks in one real triggerer: is it well, what does it cost, do those that end resume whole?
+"""Measures one real triggerer with ten thousand deferred tasks: its health, its cost, and whether logs are complete.
 
 Run by `make bench-triggerer`. Airflow's own components on PostgreSQL, real PyTorchJobs on the tests' cluster; the task
-instances are written into the database as deferred, by Airflow's own models. After the wait some of the jobs are let
-go: their pods print numbered lines, real workers conclude the tasks, and the logs are read over REST. It prints a
-table; the exit code is 0 only if the triggerer was healthy at every look and every log whole.
+instances are written into the database as deferred, by Airflow's own models. After the wait some jobs are resumed:
+their pods print numbered lines, real workers conclude the tasks, and the logs are read over REST. It prints a table;
+the exit code is 0 only if the triggerer was always healthy and every log complete.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SPARE_FILES = 500
-"""Descriptors that a triggerer wants besides one for the log file of each trigger."""
+"""Descriptors that a triggerer needs in addition to one per trigger for its log file."""
 
 
 def main() -> int:
-    """Measure, print, and return 0 if all was well."""
+    """Measure, print, and return 0 if everything was healthy and complete."""
     arguments = parsed()
     raise_file_limit(arguments.jobs + SPARE_FILES)
     tell = Progress()
@@ -55,7 +55,7 @@ def parsed() -> argparse.Namespace:
 
 
 def raise_file_limit(wanted: int) -> None:
-    """Let Airflow, our child, open so many files at once."""
+    """Raise the limit of open files for Airflow, our child."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and most < wanted:
         raise SystemExit(f"`ulimit -n` is {most} at most here; {wanted} are needed")
@@ -65,7 +65,7 @@ def raise_file_limit(wanted: int) -> None:
 def measure(
     at: Scene, arguments: argparse.Namespace, tell: Callable[[str], None]
 ) -> tuple[Sequence[Phase], Sequence[str]]:
-    """Return the phases of the triggerer's life, and the runs that were not concluded with a whole log."""
+    """Return the phases of the triggerer's life, and the runs that were not concluded with a complete log."""
     idle = Phase(name="no trigger", looks=[Look.at_triggerer(at.stack)])
     at.stack["triggerer"].stop()
     tell(f"creating {arguments.jobs} jobs")
@@ -85,14 +85,14 @@ def measure(
 
 
 def start(at: Scene, triggers: int) -> Phase:
-    """Start the triggerer and return once it runs them all: it has a log file open for each."""
+    """Start the triggerer and return once it runs all triggers: it has a log file open for each."""
     at.stack["triggerer"].start()
     at.stack.wait_healthy(["triggerer"])
     return Phase.watched("start-up", at.stack, lambda look: look.parent.files >= triggers)
 
 
 def print_table(phases: Sequence[Phase], jobs: int) -> None:
-    """Print what each phase has cost; memory per job is what came on top of a triggerer without triggers."""
+    """Print each phase's cost; memory per job is the increase over a triggerer without triggers."""
     table = Table(title=f"one triggerer, {jobs} deferred tasks", title_justify="left", box=None)
     for column in ("", "s", "core %", "RSS MB", "KB/job", "files", "blocked", "worst s", "heartbeat s"):
         table.add_column(column, justify="right" if column else "left")

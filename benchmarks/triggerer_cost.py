@@ -1,4 +1,4 @@
-"""What a triggerer costs and whether it is well: looks at its two processes, its log, and Airflow's own check of it."""
+"""Samples a triggerer's cost and health: its two processes, its log, and Airflow's own health check."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BLOCKED = re.compile(r"async thread was blocked for ([\d.]+) seconds")
 INTERVAL = 5.0
-"""Seconds between two looks."""
+"""Seconds between two samples."""
 
 PATIENCE = 1800.0
 ANSWER_PATIENCE = 120.0
@@ -26,7 +26,7 @@ ANSWER_PATIENCE = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One process: seconds of CPU so far, bytes in memory now, those of them that are its own, and open files."""
+    """One process: CPU seconds so far, resident bytes, private bytes, and open files."""
 
     cpu: float
     resident: int
@@ -35,20 +35,20 @@ class Process:
 
     @classmethod
     def of(cls, process: psutil.Process) -> Process:
-        """Read it."""
+        """Read the process."""
         times, memory = process.cpu_times(), process.memory_full_info()
         return cls(cpu=times.user + times.system, resident=memory.rss, unique=memory.uss, files=process.num_fds())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """A look at the triggerer.
+    """A sample of the triggerer.
 
     Attributes:
         at: epoch seconds.
-        status: what `/api/v2/monitor/health` says of it.
+        status: its status in `/api/v2/monitor/health`.
         age: seconds since its last heartbeat.
-        blocked: the seconds of each time that its loop stood still, as Airflow has warned so far.
+        blocked: seconds of each blocking of its loop that Airflow has logged so far.
         parent: the process that reads the database and writes the logs.
         runner: the process whose loop all triggers share.
     """
@@ -62,7 +62,7 @@ class Look:
 
     @classmethod
     def at_triggerer(cls, stack: Stack) -> Look:
-        """Look now.
+        """Return a sample.
 
         Raises:
             StackFailed: a component has ended.
@@ -82,7 +82,7 @@ class Look:
 
 
 def _answer(stack: Stack) -> Mapping[str, Health]:
-    """Return what the API server says of all components; a busy one is asked again."""
+    """Return the API server's health response; retry if it is busy."""
     began = time.monotonic()
     while (health := stack.api.health()) is None:
         if time.monotonic() - began > ANSWER_PATIENCE:
@@ -92,17 +92,17 @@ def _answer(stack: Stack) -> Mapping[str, Health]:
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A stretch of the triggerer's life, by the looks at it."""
+    """A phase of the triggerer's life, and its samples."""
 
     name: str
     looks: Sequence[Look]
 
     @classmethod
     def watched(cls, name: str, stack: Stack, is_over: Callable[[Look], bool]) -> Phase:
-        """Look again and again until it is over.
+        """Sample repeatedly until the phase is over.
 
         Raises:
-            TimeoutError: it never was.
+            TimeoutError: it did not end in time.
         """
         looks = [Look.at_triggerer(stack)]
         while not is_over(looks[-1]):
@@ -114,30 +114,30 @@ class Phase:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Duration of the phase."""
         return self.looks[-1].at - self.looks[0].at
 
     @property
     def ailments(self) -> Counter[str]:
-        """What Airflow said at looks at which it did not say that the triggerer is healthy."""
+        """Airflow's status in the samples in which the triggerer was not healthy."""
         return Counter(look.status for look in self.looks if look.status != "healthy")
 
     @property
     def oldest_heartbeat(self) -> float:
-        """The age of the oldest heartbeat that was seen, in seconds."""
+        """Maximum age of a heartbeat in the samples, in seconds."""
         return max(look.age for look in self.looks)
 
     @property
     def blocked(self) -> Sequence[float]:
-        """How long the loop stood still each time that Airflow warned of."""
+        """Seconds of each blocking of the loop that Airflow logged."""
         return self.looks[-1].blocked[len(self.looks[0].blocked) :]
 
     @property
     def last(self) -> Look:
-        """The last look."""
+        """The last sample."""
         return self.looks[-1]
 
     def share_of_a_core(self, process: str) -> float:
-        """Return what `parent` or `runner` used of one core."""
+        """Return the share of one core that `parent` or `runner` used."""
         before, after = (getattr(look, process) for look in (self.looks[0], self.looks[-1]))
         return (after.cpu - before.cpu) / max(self.seconds, 0.001)

@@ -1,4 +1,4 @@
-"""`bare_triggerer` as whoever measures sees it: two processes, the log file of each trigger, and the events."""
+"""`bare_triggerer` as seen by the measuring process: two processes, the log file of each trigger, and the events."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ LARGEST_EVENT = 64 * 1024 * 1024
 
 @dataclass
 class TriggererRun:
-    """A triggerer that runs.
+    """A running triggerer.
 
     Attributes:
         logs: the folder of the triggers' logs.
         parent: the supervisor's process id.
-        runner: that of the process whose loop runs the triggers.
-        events: what has been fired, or has failed, by the trigger's number, which counts from 1.
+        runner: process id of the runner, whose loop runs the triggers.
+        events: the fired events or failures by the trigger's number, which counts from 1.
     """
 
     logs: Path
@@ -41,14 +41,14 @@ class TriggererRun:
 
     @property
     def cpu_seconds(self) -> tuple[float, float]:
-        """The seconds that supervisor and runner have computed."""
+        """CPU seconds of supervisor and runner."""
         return meter.cpu_seconds(self.parent), meter.cpu_seconds(self.runner)
 
     async def event(self, number: int, patience: float) -> Any:
-        """Return what a trigger fired, once it has.
+        """Return a trigger's event, once it has fired.
 
         Raises:
-            TimeoutError: it has not.
+            TimeoutError: it has not fired in time.
         """
 
         async def has_fired() -> bool:
@@ -58,7 +58,7 @@ class TriggererRun:
         return self.events[number]
 
     async def hear(self, said: asyncio.StreamReader) -> None:
-        """Take in what the triggerer says until it ends."""
+        """Read the triggerer's output until it ends."""
         async for line in said:
             if not line.startswith(b"{"):
                 continue
@@ -70,13 +70,13 @@ class TriggererRun:
 
 
 def ordered(classpath: str, log: str, **kwargs: Any) -> dict[str, Any]:
-    """Say one trigger of an order."""
+    """Return one trigger's part of an order."""
     return {"classpath": classpath, "kwargs": kwargs, "log": log}
 
 
 @asynccontextmanager
 async def triggerer(order: Sequence[dict[str, Any]], scratch: Path) -> AsyncIterator[TriggererRun]:
-    """Have a triggerer with these triggers; it is ended afterwards."""
+    """Start a triggerer with these triggers; it is ended afterwards."""
     file = _written(order, scratch)
     with (scratch / "bare-triggerer.log").open("wb") as errors:
         process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""Where the triggerer is measured: Airflow on PostgreSQL, jobs on the tests' cluster, tasks deferred already."""
+"""Setup of the triggerer's measurement: Airflow on PostgreSQL, jobs on the tests' cluster, already deferred tasks."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Scene:
 
     Attributes:
         stack: Airflow.
-        administrator: the kubeconfig of the cluster's administrator, who makes the jobs and lets them go.
-        namespace: of the jobs.
+        administrator: kubeconfig of the cluster's administrator, who creates and resumes the jobs.
+        namespace: the jobs' namespace.
     """
 
     stack: Stack
@@ -60,7 +60,7 @@ class Scene:
         return int(found["total_entries"])
 
     def make_jobs(self, count: int, ending: int) -> list[Manifest]:
-        """Create the jobs, all suspended; the training operator runs the first `ending` once they are let go."""
+        """Create the jobs, all suspended; the training operator runs the first `ending` once they are resumed."""
 
         async def create() -> list[Manifest]:
             manifests = [_manifest(self.namespace, number, runs=number < ending) for number in range(count)]
@@ -70,7 +70,7 @@ class Scene:
         return asyncio.run(create())
 
     def write_task_instances(self, jobs: Sequence[Manifest]) -> None:
-        """Have a deferred task instance for each job."""
+        """Create a deferred task instance for each job."""
         submissions = [Submission.of(job, adopted=False).to_dict() for job in jobs]
         argv = [sys.executable, str(HERE / "deferred.py")]
         done = subprocess.run(
@@ -80,7 +80,7 @@ class Scene:
             raise SystemExit(f"the task instances could not be written:\n{done.stderr[-5000:]}")
 
     def let_go(self, jobs: Sequence[Manifest]) -> None:
-        """End the suspension of these jobs."""
+        """Resume these jobs."""
 
         async def resume() -> None:
             async with apiserver.reached(self.administrator) as server:
@@ -89,7 +89,7 @@ class Scene:
         asyncio.run(resume())
 
     def incomplete_logs(self, jobs: Sequence[Manifest]) -> list[str]:
-        """Return the runs that did not succeed, or whose log over REST has not every line of rank 0 exactly once."""
+        """Return the runs that did not succeed, or whose log over REST lacks or repeats lines of rank 0."""
         return [name for name in (job["metadata"]["name"] for job in jobs) if not self._is_whole(name)]
 
     def _is_whole(self, run_id: str) -> bool:
@@ -119,7 +119,7 @@ async def _let_go(server: apiserver.ApiServer, job: Manifest) -> None:
 
 @contextlib.contextmanager
 def scene(tell: Callable[[str], None], *, capacity: int, per_loop: int) -> Iterator[Scene]:
-    """Have cluster, database and Airflow; all of it is gone afterwards, unless the cluster was up before."""
+    """Start cluster, database and Airflow; all are stopped afterwards, unless the cluster was up before."""
     cluster = Cluster.of(Layout.of(os.environ))
     with contextlib.ExitStack() as held:
         held.enter_context(cluster.borrowed(tell))

@@ -1,10 +1,10 @@
-"""What it costs to wait for many jobs, and how soon their end is known: each contender in the same four phases.
+"""Measures the cost of waiting for many jobs, and the delay of their endings: each contender in the same four phases.
 
-1. It begins: how long it is busy, how much memory that takes, what remains per job, how late its loop is meanwhile.
-2. Nothing happens: requests and CPU.
-3. Jobs change in ways that mean nothing, a fixed number of times a second: CPU.
-4. Jobs end, one after the other: how late its loop is, and when it knows of each ending - since the change was sent,
-   and since a bare watch, which parses nothing and runs in a process of its own, has seen it.
+1. Start: its duration, its memory, the memory that remains per job, the loop's lag meanwhile.
+2. No changes: requests and CPU.
+3. Irrelevant changes, a fixed number of times per second: CPU.
+4. Jobs end, one after the other: the loop's lag, and the delay of each ending - since the change was sent, and since a
+  bare watch, which parses nothing and runs in a process of its own, has received it.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ REFERENCE = Kind(name="bare watch, nothing parsed", module="floors", variant="ra
 
 _BEGIN = 90.0
 _LATEST = 20.0
-"""Seconds after the last ending that a contender may take to know of it; after that it is missing."""
+"""Seconds after the last ending after which an unknown ending counts as missed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How long each phase lasts, and how much happens in it.
+    """Durations of the phases, and their changes.
 
     Attributes:
-        settle: seconds that beginning may take.
-        quiet: seconds in which nothing happens.
-        busy: seconds in which jobs change.
-        changes: how many of them a second.
+        settle: maximum seconds of the start.
+        quiet: seconds without changes.
+        busy: seconds with irrelevant changes.
+        changes: irrelevant changes per second.
         endings: how many jobs end.
         ending: the seconds in which they do.
     """
@@ -60,15 +60,15 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Crowd:
-    """The objects that are waited for: jobs, or pods where a contender waits for those.
+    """The objects to wait for: jobs, or pods for contenders that wait for those.
 
     Attributes:
         resource: their plural, for kubectl.
-        path: of their collection.
+        path: path of their collection.
         objects: as the server returned them.
-        touch: changes one in a way that means nothing.
-        finish: lets one succeed.
-        revive: takes that back.
+        touch: changes an irrelevant part of one.
+        finish: makes one succeed.
+        revive: reverts that.
     """
 
     server: ApiServer
@@ -83,7 +83,7 @@ class Crowd:
 
 @dataclass(frozen=True, kw_only=True)
 class User:
-    """Who a contender is to the server: its kubeconfig, and the name its requests are counted under."""
+    """A contender's identity on the server: its kubeconfig, and the name under which its requests are counted."""
 
     kubeconfig: Path
     counted_as: str
@@ -91,21 +91,21 @@ class User:
 
 @dataclass(frozen=True, kw_only=True)
 class Waited:
-    """What was measured of one contender. Times in seconds, memory in bytes; nan where nothing could be measured.
+    """Measurements of one contender. Times in seconds, memory in bytes; nan if nothing could be measured.
 
     Attributes:
-        begin: it was busy that long with beginning; nan: it never came to rest.
-        begin_peak: the most memory meanwhile, over what the loaded process had.
-        held: what the process held afterwards, over the same.
-        connections: open then.
-        begin_requests: made until then.
-        quiet_requests: made while nothing happened.
-        quiet_cpu: cores used while nothing happened.
-        busy_cpu: cores used while jobs changed.
-        begin_lag: how late its loop was while it began.
-        end_lag: how late its loop was while jobs ended.
-        since_sent: each ending, since its change was sent.
-        since_seen: each ending, since the bare watch saw it.
+        begin: duration of its start; nan: it never finished.
+        begin_peak: peak memory meanwhile, minus that of the loaded process.
+        held: memory afterwards, minus the same.
+        connections: open ones then.
+        begin_requests: requests until then.
+        quiet_requests: requests without changes.
+        quiet_cpu: cores used without changes.
+        busy_cpu: cores used with irrelevant changes.
+        begin_lag: the loop's lag during the start.
+        end_lag: the loop's lag while jobs ended.
+        since_sent: delay of each ending, since its change was sent.
+        since_seen: delay of each ending, since the bare watch received it.
         missed: endings that it did not know in time.
     """
 
@@ -128,7 +128,7 @@ class Waited:
 
 
 def assignment(crowd: Crowd, user: User, **options: Any) -> Assignment:
-    """Say what a contender waits for."""
+    """Return a contender's assignment."""
     jobs = crowd.objects if crowd.resource == "pytorchjobs" else ()
     return Assignment(
         kubeconfig=str(user.kubeconfig),
@@ -141,7 +141,7 @@ def assignment(crowd: Crowd, user: User, **options: Any) -> Assignment:
 
 @asynccontextmanager
 async def referee(crowd: Crowd, user: User, scratch: Path) -> AsyncIterator[Contender]:
-    """Have the bare watch that every contender's view of an ending is compared with."""
+    """Run the bare watch, the reference for every contender's endings."""
     async with running(REFERENCE, assignment(crowd, user), scratch) as reference:
         reference.go()
         await reference.settle(_BEGIN)
@@ -151,7 +151,7 @@ async def referee(crowd: Crowd, user: User, scratch: Path) -> AsyncIterator[Cont
 async def measure(
     kind: Kind, crowd: Crowd, user: User, plan: Plan, *, reference: Contender, scratch: Path, **options: Any
 ) -> Waited:
-    """Measure one contender through all phases; afterwards the crowd is as before."""
+    """Measure one contender through all phases, and restore the crowd afterwards."""
     async with running(kind, assignment(crowd, user, **options), scratch) as contender:
         counted = [await requests_made.read(crowd.server, user.counted_as)]
         loaded = meter.memory(contender.pid)
@@ -193,7 +193,7 @@ async def _cores(contender: Contender, meanwhile: Awaitable[None]) -> float:
 
 
 async def _change(crowd: Crowd, plan: Plan) -> None:
-    """Change one job after the other, in step with the clock."""
+    """Change one job after the other, on a fixed schedule."""
     number = int(plan.busy * plan.changes)
     chosen = [crowd.objects[index % len(crowd.objects)] for index in range(number)]
     await paced(chosen, plan.busy, lambda each: crowd.touch(each, str(time.time())))
@@ -221,21 +221,21 @@ async def _endings(contender: Contender, crowd: Crowd, plan: Plan, reference: Co
 
 
 def since_seen(known: Mapping[str, float], seen: Mapping[str, float], sent: Mapping[str, float]) -> list[float]:
-    """Return how long after the bare watch each ending was known; what that saw before it was sent is an earlier one.
+    """Return each ending's delay after the bare watch; an event that it received before the sending is an earlier one.
 
-    Its one connection may end in the middle of a run: then there is nothing to compare with.
+    Its one connection may end in the middle of a run: then there is no reference.
     """
     return [at - seen[name] for name, at in known.items() if sent.get(name, math.inf) <= seen.get(name, -math.inf)]
 
 
 def spread(objects: Sequence[Manifest], number: int) -> Sequence[Manifest]:
-    """Choose that many, evenly over all."""
+    """Return that many objects, evenly distributed."""
     step = max(1, len(objects) // max(1, number))
     return objects[::step][:number]
 
 
 async def _known(contender: Contender, number: int) -> dict[str, float]:
-    """Return the endings that it knows of, once it knows of all or the patience is over."""
+    """Return the endings that it knows of, once it knows all or the time is up."""
     deadline = time.monotonic() + _LATEST
     while True:
         known = await contender.endings()

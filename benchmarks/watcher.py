@@ -1,8 +1,8 @@
-"""A watcher over ten thousand files that are there already: what the first look and all later ones cost.
+"""Measures a watcher over ten thousand existing files: the first listing and all later ones.
 
-Run by `make bench-watcher`, on a directory and on a real S3 server, each watcher in a process of its own, beside what
-somebody would take instead. It prints tables, and writes them into docs/data-arrival.md if told to; the exit code is 0
-only if our watcher never held up its loop for 200 ms, not counting runs of Python's garbage collector.
+Run by `make bench-watcher`, on a directory and on a real S3 server, each watcher in a process of its own, next to the
+usual alternatives. It prints tables, and writes them into docs/data-arrival.md with an option; the exit code is 0 only
+if our watcher never blocked its loop for 200 ms, not counting runs of Python's garbage collector.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One watcher over one source."""
+    """Measurement of one watcher on one source."""
 
     name: str
     cost: Cost
@@ -58,7 +58,7 @@ class Measured:
 
 
 def main() -> int:
-    """Measure, print, and return 0 if our watcher never held up its loop."""
+    """Measure, print, and return 0 if our watcher never blocked its loop."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.watcher", description=__doc__)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--looks", type=int, default=20)
@@ -98,14 +98,14 @@ def main() -> int:
 
 @contextlib.contextmanager
 def store(tell: Callable[[str], None]) -> Iterator[tuple[s3_server.S3Server, faulty_s3.FaultyS3]]:
-    """Have a real S3 server, and a gateway before it that counts."""
+    """Start a real S3 server behind a gateway that counts requests."""
     with s3_server.running(tell) as server, faulty_s3.before(server) as gateway:
         server.files.mkdir(BUCKET)
         yield server, gateway
 
 
 def fill(files: int, directory: Path, server: s3_server.S3Server, tell: Callable[[str], None]) -> None:
-    """Write as many files into both, the markers besides."""
+    """Write as many files into both, plus the markers."""
     tell(f"writing {files:,} files and as many objects")
     content = b"x" * 100
     for batch in range(files // IN_A_BATCH):
@@ -120,7 +120,7 @@ def fill(files: int, directory: Path, server: s3_server.S3Server, tell: Callable
 
 @dataclass(frozen=True)
 class Bench:
-    """What all watchers are measured on."""
+    """Setup shared by all watchers."""
 
     files: int
     looks: int
@@ -129,7 +129,7 @@ class Bench:
     tell: Callable[[str], None]
 
     def measured(self, name: str, source: str) -> Measured:
-        """Run one watcher; on a bucket a second time, for a few looks through the gateway that counts."""
+        """Run one watcher; on a bucket a second time, for a few listings through the counting gateway."""
         self.tell(f"{NAMES[name]} on {source}")
         batches = self.files if source.endswith("#files") else self.files // IN_A_BATCH
         cost = ran(name, source, batches, self.looks, self.server.connection())
@@ -160,7 +160,7 @@ def page(found: dict[str, Sequence[Measured]], looks: int) -> str:
 
 
 def machine(looks: int) -> str:
-    """Say what it was measured on, and with which versions."""
+    """Return the machine and the versions of the measurement."""
     memory = psutil.virtual_memory().total / 2**30
     server = module_version(S3_SERVER.folder / "go.mod", "github.com/versity/versitygw")
     versions = ", ".join(f"{name} {version(name)}" for name in ("apache-airflow", "s3fs", "aiobotocore"))
@@ -179,7 +179,7 @@ HEADER = (
 
 
 def row(each: Measured) -> list[str]:
-    """Return one line of a table; an hour has 60 looks at the default of 60 s."""
+    """Return one line of a table; an hour has 60 listings at the default of 60 s."""
     cost = each.cost
     return [
         NAMES[each.name],

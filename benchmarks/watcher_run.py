@@ -1,7 +1,7 @@
-"""One watcher in one event loop: run by `benchmarks.watcher`, it says as JSON what it cost.
+"""Runs one watcher in one event loop for `benchmarks.watcher`, and prints its cost as JSON.
 
-The peers are what somebody would take instead: a loop over fsspec's `find` in a thread, Airflow's FileTrigger, and a
-stand-in for what the amazon provider's S3 triggers do (their listing, on the triggerer's loop).
+The alternatives are the usual ones: a loop over fsspec's `find` in a thread, Airflow's FileTrigger, and a stand-in for
+the amazon provider's S3 triggers (their listing, on the triggerer's loop).
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ IDLE = 3.0
 
 @dataclass
 class Cost:
-    """What it took.
+    """Cost of one watcher.
 
     Attributes:
-        first: seconds until the first listing was there.
-        announced: seconds until everything that was there was announced; nan for those that announce nothing.
-        first_cpu: seconds of CPU for that.
+        first: seconds until the first listing.
+        announced: seconds until all existing batches were announced; nan for watchers that announce nothing.
+        first_cpu: CPU seconds for that.
         first_lag: the loop's worst lag meanwhile.
-        first_own_lag: the same without the time in which Python's garbage collector ran: it goes through all that the
-            process has, whoever has made it run, and nothing else runs meanwhile.
-        looks: how many looks followed.
-        all_looks: those before them included.
-        look_cpu: seconds of CPU for each of them.
+        first_own_lag: the same without runs of Python's garbage collector: it scans the whole process, whoever
+            triggered it, and blocks everything else.
+        looks: number of later listings.
+        all_looks: with those before them.
+        look_cpu: CPU seconds of each later listing.
         look_lag: the loop's worst lag meanwhile.
         look_own_lag: the same without the garbage collector.
-        memory: bytes more than before the first look.
-        peak: the most that it ever was.
+        memory: increase in bytes since before the first listing.
+        peak: peak memory in bytes.
         kept: characters of the watermark in Airflow's database.
     """
 
@@ -71,13 +71,13 @@ class Cost:
 
 @dataclass
 class Collector:
-    """For how long Python's garbage collector has run, whichever thread has made it run."""
+    """Measures the run time of Python's garbage collector, in all threads."""
 
     ended: float = 0.0
     began: float | None = None
 
     def __call__(self, phase: str, _: dict[str, int]) -> None:
-        """Be told by it that it begins or has ended."""
+        """Record that the collector begins or has ended."""
         if phase == "start":
             self.began = time.perf_counter()
         else:
@@ -85,20 +85,20 @@ class Collector:
 
     @property
     def seconds(self) -> float:
-        """Until now: another thread may be awake before the one that collected has said that it has ended."""
+        """Return the seconds until now: another thread may run before the collecting one has reported its end."""
         return self.ended + (time.perf_counter() - self.began if self.began is not None else 0.0)
 
 
 @dataclass
 class Lag:
-    """How much later than asked a sleep ends, at worst, since it was read last: in all, and without the collector."""
+    """Worst delay of a sleep since the last reading: in total, and without the collector."""
 
     collector: Collector = field(default_factory=Collector)
     worst: float = 0.0
     own: float = 0.0
 
     async def run(self) -> None:
-        """Measure for ever."""
+        """Measure forever."""
         gc.callbacks.append(self.collector)
         while True:
             began, collected = time.perf_counter(), self.collector.seconds
@@ -108,14 +108,14 @@ class Lag:
             self.own = max(self.own, late - (self.collector.seconds - collected))
 
     def read(self) -> tuple[float, float]:
-        """Return both and begin anew."""
+        """Return both and reset them."""
         found, self.worst, self.own = (self.worst, self.own), 0.0, 0.0
         return found
 
 
 @dataclass
 class Counted:
-    """How many looks were made, and when the first was over."""
+    """Number of listings, and the time when the first was complete."""
 
     looks: int = 0
     first_at: float = 0.0
@@ -123,7 +123,7 @@ class Counted:
     store: StandInStore = field(default_factory=StandInStore)
 
     def looked(self) -> None:
-        """Count one."""
+        """Count one listing."""
         self.looks += 1
         self.first_at = self.first_at or time.perf_counter()
 
@@ -156,7 +156,7 @@ async def ours(source: str, counted: Counted) -> None:
 
 
 async def find_in_a_thread(source: str, counted: Counted) -> None:
-    """Ask fsspec for everything, every second, and keep what is known in a dict."""
+    """List everything with fsspec, every second, and store the known files in a dict."""
     store = stores.Source(address=source.removesuffix("#files"), conn_id="store" if source.startswith("s3:") else None)
     options = stores._s3_options("store") if source.startswith("s3:") else {}
     files = import_module("fsspec").filesystem(store.scheme or "file", **options)
@@ -170,7 +170,7 @@ async def find_in_a_thread(source: str, counted: Counted) -> None:
 
 
 async def file_trigger(source: str, counted: Counted) -> None:
-    """Have Airflow's own FileTrigger wait for a file that does not come."""
+    """Run Airflow's own FileTrigger for a file that never arrives."""
     trigger = FileTrigger(filepath=f"{source.removesuffix('#files')}/*/_NEVER", poke_interval=1.0)
     real = asyncio.sleep
 
@@ -212,14 +212,14 @@ CONTENDERS: dict[str, Callable[[str, Counted], Any]] = {
 
 
 async def measure(name: str, source: str, *, batches: int, looks: int) -> Cost:
-    """Run one and return what it cost."""
+    """Run one watcher and return its cost."""
     cost, counted, lag, pid = Cost(), Counted(), Lag(), os.getpid()
     async with running(lag.run()):
         idle = meter.cpu_seconds(pid)
         await asyncio.sleep(IDLE)
         per_second = (meter.cpu_seconds(pid) - idle) / IDLE
         gc.collect()
-        await asyncio.sleep(2 * TICK)  # so that what this has held up is no lag of the watcher's
+        await asyncio.sleep(2 * TICK)  # so that blocking by the setup does not count as the watcher's lag
         lag.read()
         before, began, cpu = meter.memory(pid).pss, time.perf_counter(), meter.cpu_seconds(pid)
         meter.forget_peak(pid)
@@ -245,14 +245,14 @@ async def measure(name: str, source: str, *, batches: int, looks: int) -> Cost:
 
 
 async def until(happened: Callable[[], bool]) -> None:
-    """Return once it has."""
-    while not happened():  # noqa: ASYNC110 - what is waited for knows no events
+    """Return once the condition holds."""
+    while not happened():  # noqa: ASYNC110 - the condition has no event
         await asyncio.sleep(TICK)
 
 
 @contextlib.asynccontextmanager
 async def running(coroutine: Any) -> AsyncIterator[None]:
-    """Have this run meanwhile; what it raises is raised."""
+    """Run the coroutine inside the block; its exceptions are raised."""
     task = asyncio.ensure_future(coroutine)
     try:
         yield
@@ -265,7 +265,7 @@ async def running(coroutine: Any) -> AsyncIterator[None]:
 
 
 def main() -> None:
-    """Measure what the command line says and print it."""
+    """Measure as the command line says, and print the cost."""
     name, source, batches, looks = sys.argv[1:]
     cost = asyncio.run(measure(name, source, batches=int(batches), looks=int(looks)))
     sys.stdout.write(f"\n{json.dumps(asdict(cost))}\n")

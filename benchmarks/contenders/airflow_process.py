@@ -1,4 +1,4 @@
-"""What Airflow does to a process and its tasks before triggers run in it, and triggers that do next to nothing."""
+"""Airflow's setup of a process and its tasks for triggers, and minimal triggers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class IdleTrigger(bases.BaseTrigger):
     """Waits and does nothing."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return nothing that anybody reads: it never leaves its process."""
+        """Return a placeholder: it never leaves its process."""
         return "", {}
 
     async def run(self) -> AsyncIterator[bases.TriggerEvent]:
@@ -32,7 +32,7 @@ class IdleTrigger(bases.BaseTrigger):
 
 
 class LinesTrigger(bases.BaseTrigger):
-    """Gives lines to Airflow's logger, one record each, and lets the loop go on in between."""
+    """Writes lines to Airflow's logger, one record each, and yields to the loop in between."""
 
     def __init__(self, *, lines: int, text: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -44,7 +44,7 @@ class LinesTrigger(bases.BaseTrigger):
         return f"{__name__}.LinesTrigger", {"lines": self.lines, "text": self.text}
 
     async def run(self) -> AsyncIterator[bases.TriggerEvent]:
-        """Log, as somebody would who follows a pod's log."""
+        """Log lines like a trigger that follows a pod's log."""
         for number in range(self.lines):
             self.log.info("%s", self.text % number)
             await asyncio.sleep(0)
@@ -52,7 +52,7 @@ class LinesTrigger(bases.BaseTrigger):
 
 
 class LagTrigger(bases.BaseTrigger):
-    """Looks how late the loop is that it shares with all triggers of a runner, and writes that to a file."""
+    """Measures the lag of the loop that it shares with all triggers of a runner, and writes it to a file."""
 
     def __init__(self, *, file: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -63,7 +63,7 @@ class LagTrigger(bases.BaseTrigger):
         return f"{__name__}.LagTrigger", {"file": self.file}
 
     async def run(self) -> AsyncIterator[bases.TriggerEvent]:
-        """Add what was seen to the file, a look a line, once a second until nobody wants it any more."""
+        """Append the measurements to the file, one per line, once a second until it is cancelled."""
         lag = LoopLag()
         with open(self.file, "w", buffering=1) as file:  # noqa: ASYNC230, PTH123 - a hundred short lines a second
             while True:
@@ -75,7 +75,7 @@ class LagTrigger(bases.BaseTrigger):
 
 
 async def be_a_trigger(number: int) -> None:
-    """Do to the current task what the runner does to each trigger's: a portal for synchronous calls, a log context."""
+    """Set up the current task as the runner does for each trigger: a portal for synchronous calls, a log context."""
     await greenback.ensure_portal()
     bind_contextvars(
         trigger_id=number,
@@ -101,7 +101,7 @@ async def idle(assignment: Assignment, ears: Ears) -> None:
 
 
 def log_as_a_triggerer_does() -> None:
-    """Send log records the way that a triggerer's runner does, as JSON over a file descriptor; here to nobody."""
+    """Send log records like a triggerer's runner, as JSON over a file descriptor; here without a reader."""
     reset_logging()
     nobody = os.fdopen(os.open(os.devnull, os.O_WRONLY), "wb", buffering=0)
     configure_logging(json_output=True, output=nobody, sending_to_supervisor=True)

@@ -1,4 +1,4 @@
-"""The least that waiting can cost: one watch, whose events are parsed or not even that, and `kubectl get --watch`."""
+"""Lower bounds of the cost of waiting: one watch, with and without parsing its events, and `kubectl get --watch`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OVER = re.compile(rb'"type":"(?:Succeeded|Failed)"|"phase":"(?:Succeeded|Failed
 
 
 async def raw(assignment: Assignment, ears: Ears) -> None:
-    """Watch, and look for two words in each line; nothing is parsed or kept."""
+    """Watch, and search for two words in each line, without parsing or storing."""
     async with reached(Path(assignment.kubeconfig)) as server:
         version, _ = await _listed(server, assignment)
         async for line in _lines(server, assignment, version):
@@ -29,7 +29,7 @@ async def raw(assignment: Assignment, ears: Ears) -> None:
 
 
 async def parsed(assignment: Assignment, ears: Ears) -> None:
-    """Watch, parse each event, keep every object; what every waiter that shares a watch does at least."""
+    """Watch, parse each event, store every object: the minimum of every waiter that shares a watch."""
     async with reached(Path(assignment.kubeconfig)) as server:
         version, items = await _listed(server, assignment)
         present = {each["metadata"]["uid"]: each for each in items}
@@ -41,7 +41,7 @@ async def parsed(assignment: Assignment, ears: Ears) -> None:
 
 
 async def kubectl(assignment: Assignment, ears: Ears) -> None:
-    """Run kubectl, read its table; the process that is measured is kubectl's."""
+    """Run kubectl and read its table; the measured process is kubectl's."""
     words = ("get", assignment.options["resource"], "--namespace", assignment.namespace, "--watch", "--no-headers")
     process = await asyncio.create_subprocess_exec(
         assignment.options["kubectl"], "--kubeconfig", assignment.kubeconfig, *words, stdout=asyncio.subprocess.PIPE
@@ -74,5 +74,5 @@ async def _lines(server: ApiServer, assignment: Assignment, version: str) -> Asy
 
 
 def main() -> None:
-    """Serve as the one that the command line names."""
+    """Serve as the contender on the command line."""
     serve({"raw": raw, "parsed": parsed, "kubectl": kubectl}[sys.argv[3]])

@@ -1,7 +1,6 @@
-"""How the kubeflow SDK waits for a PyTorchJob: `TrainingClient.wait_for_job_conditions`, a thread for each job.
+"""Wait for PyTorchJobs with the kubeflow SDK: `TrainingClient.wait_for_job_conditions`, one thread per job.
 
-The call is synchronous. Whoever waits for many jobs with it has a thread or a process for each; a thread is the
-cheaper of the two.
+The call is synchronous: waiting for many jobs takes a thread or a process for each; threads are cheaper.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _LONGER_THAN_ANY_BENCHMARK = 24 * 3600
 
 
 async def threads(assignment: Assignment, ears: Ears) -> None:
-    """Wait in threads that share one client, at the interval that the SDK has by default."""
+    """Wait in threads that share one client, at the SDK's default interval."""
     client = TrainingClient(config_file=assignment.kubeconfig, namespace=assignment.namespace, job_kind="PyTorchJob")
 
     def wait(name: str) -> None:
@@ -31,5 +30,5 @@ async def threads(assignment: Assignment, ears: Ears) -> None:
 
 
 def main() -> None:
-    """Serve with it."""
+    """Serve as this contender."""
     serve(threads)

@@ -1,4 +1,4 @@
-"""Ours, as users have it (`PyTorchJobTrigger.run()`, all in one event loop) and the core alone (`Backend.watch`)."""
+"""Our implementation: the trigger (`PyTorchJobTrigger.run()`, all in one event loop), and the core (`Backend.watch`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def triggers(assignment: Assignment, ears: Ears) -> None:
 
 async def _trigger(number: int, submission: dict[str, Any], assignment: Assignment, ears: Ears) -> None:
     from benchmarks.contenders.airflow_process import be_a_trigger  # noqa: PLC0415 - the core alone needs no Airflow
-    from ptjob_provider.airflow.triggers import PyTorchJobTrigger  # noqa: PLC0415 - the same
+    from ptjob_provider.airflow.triggers import PyTorchJobTrigger  # noqa: PLC0415 - likewise
 
     await be_a_trigger(number)
     trigger = PyTorchJobTrigger(
@@ -43,7 +43,7 @@ async def _trigger(number: int, submission: dict[str, Any], assignment: Assignme
 
 
 async def core(assignment: Assignment, ears: Ears) -> None:
-    """Watch each job through the port; all of them share one back-end, as triggers of one cluster share its client."""
+    """Watch each job through the port; all share one back-end, as triggers of one cluster share its client."""
     backend = KubernetesBackend(ClusterConfig(kube_config_path=assignment.kubeconfig))
     refs = [JobRef.from_dict(each["ref"]) for each in assignment.submissions]
     await asyncio.gather(*(_watched(backend, ref, ears) for ref in refs))
@@ -56,16 +56,16 @@ async def _watched(backend: Backend, ref: JobRef, ears: Ears) -> None:
             if observation.job is None or pytorchjob.read_status(observation.job).phase.is_terminal:
                 ears.ended(ref.name)
                 return
-            del observation  # as the follower does: nobody keeps what was seen last
+            del observation  # like the follower: no reference to the last observation remains
 
 
 def main() -> None:
-    """Serve as the one that the command line names."""
+    """Serve as the contender on the command line."""
     if sys.argv[3] == "core":
         serve(core)
         return
     os.environ["AIRFLOW__PTJOB__BACKEND"] = "kubernetes"
-    import_module("ptjob_provider.airflow.hooks")  # the first trigger would load it, once for all
+    import_module("ptjob_provider.airflow.hooks")  # the first trigger would import it, once for all
     from benchmarks.contenders import airflow_process  # noqa: PLC0415 - it loads Airflow
 
     airflow_process.log_as_a_triggerer_does()

@@ -1,4 +1,4 @@
-"""How KubernetesPodOperator waits when it is deferred, and with it SparkKubernetesOperator: KubernetesPodTrigger."""
+"""Wait with KubernetesPodTrigger, as a deferred KubernetesPodOperator and SparkKubernetesOperator do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.contenders import airflow_process
 
 
 async def triggers(assignment: Assignment, ears: Ears) -> None:
-    """Run a trigger for each pod, made as the operator makes it with its defaults."""
+    """Run a trigger for each pod, with the operator's defaults."""
     access = yaml.safe_load(await asyncio.to_thread(Path(assignment.kubeconfig).read_text))
     names = enumerate(assignment.names)
     await asyncio.gather(*(_trigger(number, name, access, assignment, ears) for number, name in names))

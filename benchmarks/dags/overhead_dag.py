@@ -1,4 +1,4 @@
-"""Jobs that do nothing, each followed in the worker and each in the trigger; what is timed is written to a folder.
+"""Jobs that do nothing, each followed in the worker and in the trigger; their times are written to a folder.
 
 Run by `overhead.py` through `dag.test()`, which runs triggers in its own process.
 """
@@ -27,15 +27,15 @@ PROGRAM = os.environ["OVERHEAD_PROGRAM"]
 
 
 def write_down(job: str, what: str) -> None:
-    """Keep the time under the job's name."""
+    """Write the time under the job's name."""
     (OUT / f"{job}.{what}").write_text(json.dumps(time.time()))
 
 
 class TimedTrigger(PyTorchJobTrigger):
-    """Writes down when the event is there."""
+    """Records when the event is there."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Name this class."""
+        """Return this class's name."""
         return f"{__name__}.TimedTrigger", super().serialize()[1]
 
     async def run(self) -> AsyncIterator[Any]:
@@ -46,7 +46,7 @@ class TimedTrigger(PyTorchJobTrigger):
 
 
 class TimedOperator(PyTorchJobOperator):
-    """Writes down when `execute` begins and, if it waits itself, when it returns."""
+    """Records when `execute` begins and, if it waits itself, when it returns."""
 
     def execute(self, context: Any) -> Any:
         """Submit the job and wait for it."""
@@ -56,12 +56,12 @@ class TimedOperator(PyTorchJobOperator):
         return result
 
     def defer(self, *, trigger: Any, **how: Any) -> Any:
-        """Wait with the timed trigger."""
+        """Defer with the timed trigger."""
         super().defer(trigger=TimedTrigger(**trigger.serialize()[1]), **how)
 
 
 def job(mode: str, number: int, *, deferrable: bool) -> TimedOperator:
-    """Return one task; its job's claim has its name, so that the times of its processes are found again."""
+    """Return one task; its job's claim has the task's name, which identifies the times of its processes."""
     name = f"{mode}-{number}"
     return TimedOperator(
         task_id=name,

@@ -1,4 +1,4 @@
-"""The DAG whose task instances are written into the database as deferred; only their resumption ever runs."""
+"""DAG whose task instances are written into the database as deferred; only their resumption ever runs."""
 
 from __future__ import annotations
 
