@@ -52,7 +52,7 @@ class Ears:
         self.measured_pid = os.getpid()
 
     def ended(self, name: str) -> None:
-        """Record that the contender knows now that this one has ended; again, if it had been revived."""
+        """Record that the contender has learned of this ending; again, if the object was revived."""
         self.endings[name] = time.time()
 
     def count(self, what: str, amount: float = 1) -> None:

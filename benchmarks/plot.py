@@ -2,7 +2,7 @@
 
     python -m benchmarks.plot FIGURES.json TARGET.svg
 
-It runs where matplotlib is, which is not beside Airflow, and so imports nothing of the benchmark.
+It imports nothing of the benchmark, because the environment with matplotlib has no Airflow.
 """
 
 from __future__ import annotations

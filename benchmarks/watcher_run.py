@@ -41,8 +41,8 @@ class Cost:
         announced: seconds until all existing batches were announced; nan for watchers that announce nothing.
         first_cpu: CPU seconds for that.
         first_lag: the loop's worst lag meanwhile.
-        first_own_lag: the same without runs of Python's garbage collector: it scans the whole process, whoever
-            triggered it, and blocks everything else.
+        first_own_lag: the same without runs of Python's garbage collector: it scans the whole process and blocks
+            everything else.
         looks: number of later listings.
         all_looks: with those before them.
         look_cpu: CPU seconds of each later listing.

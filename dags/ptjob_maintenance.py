@@ -1,8 +1,8 @@
-"""Delete orphaned training jobs: no task waits for them any more.
+"""Stop orphaned training jobs: no task waits for them any more.
 
 A worker that is killed on its task's last try, or a task that is marked while no triggerer runs, leaves its job running
 with its GPUs, because Airflow has no object in the cluster that could own the job. Every hour, this DAG finds jobs of
-this Airflow whose task has ended or is gone, logs each with its owner, and deletes it. Data on its claims stays. Jobs
+this Airflow whose task has ended or is gone, logs each with its owner, and stops it. Data on its claims stays. Jobs
 of other Airflows and jobs that their task only submitted (`wait_for_completion=False`) are kept; so are, for `[ptjob]
 orphan_grace`, jobs that their task's last try could not follow because the API server refused it. If the database seems
 to be a copy of another Airflow's, the task fails without checking any job; its error says what to do.
@@ -37,7 +37,7 @@ with DAG(
 
     @task
     def stop_orphans() -> list[dict[str, Any]]:
-        """Delete orphaned jobs, and list them in the task's log and its XCom."""
+        """Stop orphaned jobs, and list them in the task's log and its XCom."""
         from ptjob_provider.airflow import maintenance  # noqa: PLC0415 - not needed while the file is parsed
 
         params = get_current_context()["params"]

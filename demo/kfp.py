@@ -50,7 +50,7 @@ def run(name: str, folder: Folder, console: Console) -> int:
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        assert process.stdout is not None  # noqa: S101 - it was asked for
+        assert process.stdout is not None  # noqa: S101 - it is piped
         for line in without_inputs(process.stdout):
             console.print(line, markup=False, soft_wrap=True)
         return process.wait()

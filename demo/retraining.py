@@ -142,7 +142,7 @@ class Trainings:
         raise TimeoutError(f"no run trains {ARRIVAL_TIMEOUT} s after data arrived\n{self.stack['triggerer'].tail()}")
 
     def _trains(self, run_id: str) -> bool:
-        """Return whether a run has reserved batches; log that a run without any is skipped."""
+        """Return whether a run has reserved batches; print that a run without any is skipped."""
         state = self.stack.api.task(DAG_ID, run_id, "claim")["state"]
         if state == "skipped":
             self._skipped.add(run_id)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Makes this project's virtual environments, or brings them up to date; a second run does nothing.
 #
-#   scripts/environment.sh airflow       .venv       what `make demo` and most tests use
-#   scripts/environment.sh kfp           .venv-kfp   Kubeflow Pipelines and its pins, and what `make demo-kfp` trains with
-#   scripts/environment.sh kfp-oldest    .venv-kfp-oldest   the oldest Kubeflow Pipelines that is supported
-#   scripts/environment.sh bench         .venv-bench what `make bench` measures beside us, and what draws its plot
+#   scripts/environment.sh airflow       .venv       for `make demo` and most tests
+#   scripts/environment.sh kfp           .venv-kfp   Kubeflow Pipelines with its pins, and PyTorch for `make demo-kfp`
+#   scripts/environment.sh kfp-oldest    .venv-kfp-oldest   the oldest supported Kubeflow Pipelines
+#   scripts/environment.sh bench         .venv-bench the other contenders of `make bench`, and its plot
 #   scripts/environment.sh wheel CONSTRAINTS FOLDER REQUIREMENT...   a fresh environment for a test of the built wheel
 #   scripts/environment.sh constraints   compile constraints/*.txt anew from pyproject.toml
 #
@@ -25,7 +25,7 @@ die() {
   exit 1
 }
 
-# What pip was told about certificates and registries holds for uv, which does not read pip's configuration.
+# Pass pip's certificates and registries to uv, which does not read pip's configuration.
 adopt_pip_settings() {
   pip_setting() { "$PYTHON" -m pip config get "global.$1" 2>/dev/null || true; }
   local index="${PIP_INDEX_URL:-$(pip_setting index-url)}" extra="${PIP_EXTRA_INDEX_URL:-$(pip_setting extra-index-url)}"
@@ -47,10 +47,10 @@ install_uv() {
   "$PYTHON" -m venv "$fresh" || die "'$PYTHON -m venv' does not work; on Debian: apt-get install python3-venv"
   "$fresh/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION"
   rm -rf "$CACHE/uv-$UV_VERSION"
-  mv "$fresh" "$CACHE/uv-$UV_VERSION" # uv is one program; it does not mind that its folder was renamed
+  mv "$fresh" "$CACHE/uv-$UV_VERSION" # uv is one program, so its folder can be renamed
 }
 
-# A terminal gets uv's progress bars; a log file does not get the list of two hundred packages.
+# Show uv's progress bars at a terminal, and keep the list of two hundred packages out of a log file.
 quietly() {
   if [[ -t 2 ]]; then "$@"; else "$@" 2>&1 | sed '/^ [+~-] /d' >&2; fi
 }
@@ -69,7 +69,7 @@ environment() {
   install_uv
   say "── $folder: ${extras:+$extras, }$*"
   [[ $extras != *demo* ]] || say "   the first time some gigabytes are downloaded: PyTorch brings its CUDA libraries"
-  # One that is in use is brought up to date in place; only another Python needs a new one.
+  # An existing environment is updated in place; only another Python needs a new one.
   [[ "$("$folder/bin/python" --version 2>/dev/null)" == "$("$PYTHON" --version)" ]] ||
     "$UV" venv --quiet --clear --python "$PYTHON" "$folder"
   quietly "$UV" pip install --python "$folder/bin/python" --constraints "$constraints" \
@@ -90,7 +90,7 @@ compile() {
   say "── $target: $(grep -c == "$target") packages"
 }
 
-# What pyproject.toml names as the oldest kfp.
+# The oldest kfp in pyproject.toml.
 oldest_kfp() { sed -nE 's/^  "(kfp[a-z-]*)>=([0-9.]+).*/\1==\2/p' pyproject.toml; }
 
 # wheel CONSTRAINTS FOLDER REQUIREMENT...: everything is in uv's cache when the environment of these constraints has been

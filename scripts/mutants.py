@@ -43,7 +43,7 @@ TIMEOUT = 240.0
 """Seconds for one gate test; a fault that makes it hang is not caught."""
 
 HAS_KFP = importlib.util.find_spec("kfp") is not None
-"""Whether this is the environment of pipelines, which runs their gate tests; Airflow's environment runs all others."""
+"""True in the environment of pipelines, which runs their gate tests; Airflow's environment runs all others."""
 
 FORKS = multiprocessing.get_context("forkserver")
 """Forks each run from a process that has already imported slow modules."""

@@ -1,4 +1,4 @@
-"""Our implementation: the trigger (`PyTorchJobTrigger.run()`, all in one event loop), and the core (`Backend.watch`)."""
+"""Our implementation: the trigger (`PyTorchJobTrigger.run()`, all in one event loop) and the core (`Backend.watch`)."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def _standing(claim: OpenClaim) -> Standing:
 
 
 def _own_standing(claim: OpenClaim) -> Standing:
-    """Return whether this very run has trained on the batches it reserved; it is active, so none of them is free."""
+    """Return the standing of this run's own reservation; the run is active, so none of its batches is free."""
     return standing_of(_training_states(claim.claimant), is_going=True, reported=claim.reported)
 
 

@@ -1,4 +1,4 @@
-"""The maintenance DAG's work: find orphaned jobs, delete them, and log each one's owner."""
+"""The maintenance DAG's work: find orphaned jobs, stop them, and log each one's owner."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def stop_orphans(
     dry_run: bool = False,
     kubernetes_conn_id: str = DEFAULT_CONN_ID,
 ) -> list[dict[str, Any]]:
-    """Delete the orphaned jobs of this installation, log each, and return the result.
+    """Stop the orphaned jobs of this installation, log each, and return the result.
 
-    Call it in a task. A job that cannot be checked or deleted is logged, and the next one follows.
+    Call it in a task. A job that cannot be checked or stopped is logged, and the next one follows.
 
     Args:
         namespaces: where to look.
         grace: minimum age in seconds; younger jobs are kept.
         orphan_grace: seconds to keep jobs that could no longer be followed. None: `[ptjob] orphan_grace`.
-        dry_run: delete nothing, only report.
+        dry_run: stop nothing, only report.
         kubernetes_conn_id: connection to the cluster; the local back-end ignores it.
 
     Raises:

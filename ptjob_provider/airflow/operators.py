@@ -64,7 +64,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     `usage` after a failure; see `outcome` and docs/airflow.md.
 
     Every field of `core.spec.TrainingJob` is a parameter and a template field with the meaning documented there. Use
-    typed fields, a `manifest` (map, YAML text, or the path of a .yaml file beside the DAG), or both. Objects of the
+    typed fields, a `manifest` (map, YAML text, or the path of a .yaml file next to the DAG), or both. Objects of the
     Kubernetes client are accepted wherever the API has a map. KubernetesPodOperator's names are accepted, too: `cmds`,
     `arguments`, `env_vars`, `secrets`, `configmaps` and the others in `pod_operator.ALIASES`.
 

@@ -134,7 +134,7 @@ class Access:
         )
 
     def _on_cluster(self, hook: PyTorchJobHook, settings: Settings) -> Place:
-        """Record the missing default connection, which the next process must then not use either."""
+        """Return the place; a missing default connection becomes None in `access`, so the next process uses none."""
         return Place(
             backend=hook.cluster_backend(),
             namespace=hook.default_namespace(),

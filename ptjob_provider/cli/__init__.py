@@ -126,7 +126,7 @@ class _PrintableFormatter(logging.Formatter):
 
 
 def _tell(level: str) -> None:
-    """Log to stderr: everything from this level on, or by Python's default warnings and errors."""
+    """Log to stderr: from `debug` or `info` on if set, else Python's default, warnings and errors."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_PrintableFormatter())
     if level.lower() in {"debug", "info"}:

@@ -1,4 +1,4 @@
-"""Implements `ptjob orphans`: lists running jobs, asks Airflow whether their tasks wait, deletes the others."""
+"""Implements `ptjob orphans`: lists running jobs, checks in Airflow whether their tasks wait, stops the others."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def show_live(place: Place, *, older_than: timedelta, output: str | None) -> Non
 def show_orphans(
     place: Place, waiters: AirflowTasks, *, name: str, older_than: timedelta, delete: bool, output: str | None
 ) -> None:
-    """Print the orphaned jobs, and delete each before if requested.
+    """Print the orphaned jobs, each stopped before if requested.
 
     Raises:
-        Refused: the jobs' installation is unknown, or some jobs could not be checked or deleted; they are printed with
+        Refused: the jobs' installation is unknown, or some jobs could not be checked or stopped; they are printed with
             the reason.
     """
     instance = run(_instance(waiters, name, delete=delete))

@@ -55,7 +55,7 @@ def mount_claim(task: dsl.PipelineTask, claim: Any) -> dsl.PipelineTask:
 
 
 def _claim(train: dsl.PipelineTask) -> Any:
-    """Return the name of the claim, or the step's output with the name if it is unknown until then."""
+    """Return the name of the claim, or the step's output for it if it is unknown when the pipeline is compiled."""
     try:
         return claim_of_model(train.inputs)
     except InvalidSpec:
