@@ -31,7 +31,7 @@ followers."""
 
 
 class ApiErrors:
-    """The refusals of requests about one job.
+    """Retry policy for requests about one job.
 
     Args:
         job: namespace and name of the job.

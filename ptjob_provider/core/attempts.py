@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRecord:
-    """What is remembered of the last attempt, outside the process; written before the job is created.
+    """Stored state of the last attempt, written before the job is created.
 
     Attributes:
         attempt: 1 for the first job of a task instance.
@@ -57,9 +57,7 @@ class AttemptRecord:
 
 
 class AttemptStore(Protocol):
-    """Persistent store of the attempt record: Airflow's task_state_store, or the traces that a pipeline step resumes
-    from.
-    """
+    """Persistent store of the attempt record, such as Airflow's task_state_store."""
 
     def load(self) -> AttemptRecord | None:
         """Return the last saved record; None if there is none, or no store."""

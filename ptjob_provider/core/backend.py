@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """The world of one job at one moment, in the wire's words; never a verdict.
+    """One job's objects at one moment, as wire dicts, without interpretation.
 
     Attributes:
         job: the job's object with its status; None when it has been deleted, or replaced by one with another uid.
@@ -110,8 +110,9 @@ class Backend(Protocol):
         """
 
     async def patch(self, ref: JobRef, change: Manifest) -> None:
-        """Apply a JSON merge patch (RFC 7386) to the object: annotations, `runPolicy.cleanPodPolicy`,
-        `runPolicy.suspend`.
+        """Apply a JSON merge patch (RFC 7386) to the object.
+
+        Callers change annotations, `runPolicy.cleanPodPolicy` and `runPolicy.suspend`.
 
         Raises:
             JobNotFound: the object is gone, or its uid differs.

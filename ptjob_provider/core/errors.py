@@ -111,7 +111,7 @@ class OutputsNotVerified(PTJobError):
 
 
 class ClusterError(PTJobError):
-    """The API server refused or failed a request.
+    """The API server rejected a request, or failed to serve it.
 
     Attributes:
         code: the HTTP status; 0 for none.

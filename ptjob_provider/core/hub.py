@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Where news comes from, for as long as it runs."""
+    """A source of changes while it runs."""
 
     async def run(self) -> None:
-        """Keep all mailboxes up to date until cancelled; raising means that no more news will come."""
+        """Update all mailboxes until cancelled; an exception means that no more changes will come."""
 
     def fail(self, error: BaseException) -> None:
-        """Tell all who wait that no more news will come."""
+        """Report to all waiters that no more changes will come."""
 
 
 S = TypeVar("S", bound=Source)
 
 
 class Mailbox:
-    """Says that there is news; the state itself is its owner's."""
+    """Signals changes; the state itself belongs to the mailbox's owner."""
 
     __slots__ = ("_changed", "error", "refused", "version")
 
@@ -43,17 +43,17 @@ class Mailbox:
         self._changed: asyncio.Event | None = None
 
     def ring(self) -> None:
-        """Say that something has changed."""
+        """Signal a change."""
         self.version += 1
         self._wake()
 
     def fail(self, error: BaseException) -> None:
-        """Have it raised in everybody who waits, now and later."""
+        """Raise the error in all present and future waiters."""
         self.error = error
         self.ring()
 
     def refuse(self, error: BaseException | None) -> None:
-        """Have it raised in everybody who waits, as long as there is no news because of it; None: news comes again."""
+        """Raise the error in all waiters until the next change; None: updates have resumed."""
         self.refused = error
         self._wake()
 
@@ -62,11 +62,11 @@ class Mailbox:
             self._changed.set()
 
     async def until(self, holds: Callable[[], bool], *, though_refused: bool = False) -> None:
-        """Return when it holds, or raise what the source failed with, or what keeps news away unless that is borne."""
+        """Wait for the condition; raise the source's failure, or the reason for missing updates unless tolerated."""
         while not holds():
             error = self.error or (None if though_refused else self.refused)
             if error is not None:
-                raise error.with_traceback(None)  # it may be raised many times: each would add its frames
+                raise error.with_traceback(None)  # raised many times: each raise would add its frames
             self._changed = self._changed or asyncio.Event()
             self._changed.clear()
             await self._changed.wait()
@@ -74,12 +74,12 @@ class Mailbox:
 
 @asynccontextmanager
 async def joined(key: Hashable, make: Callable[[], S], *, linger: float = 0.0) -> AsyncIterator[S]:
-    """Give the source of this key; everybody on this loop who gives the same key gets the same one.
+    """Subscribe to the source of this key; all subscribers on this loop share one source per key.
 
     Args:
-        key: what the source is about.
-        make: makes it, if it is not open.
-        linger: seconds that it is kept open for the next one after the last; without, it has ended afterwards.
+        key: identifies the source.
+        make: creates the source if it is not open.
+        linger: seconds that it stays open after the last subscriber; without it, the source has ended on return.
     """
     opened = _opened()
     shared: _Shared[S] = opened.get(key) or opened.setdefault(key, _Shared(key, make()))
@@ -93,7 +93,7 @@ async def joined(key: Hashable, make: Callable[[], S], *, linger: float = 0.0) -
 
 
 def open_keys() -> tuple[Hashable, ...]:
-    """Return what the sources are about that somebody on this loop waits on, or has until a moment ago."""
+    """Return the keys of the sources that are open on this loop, including lingering ones."""
     return tuple(_opened())
 
 
@@ -104,7 +104,7 @@ def opened(key: Hashable) -> Source | None:
 
 
 class _Shared(Generic[S]):
-    """A source with its users."""
+    """A source and its subscriber count."""
 
     def __init__(self, key: Hashable, source: S) -> None:
         self.source = source
@@ -117,7 +117,7 @@ class _Shared(Generic[S]):
     async def _run(self) -> None:
         try:
             await self.source.run()
-        except Exception as error:  # noqa: BLE001 - raised again in whoever waits: nobody else would hear of it
+        except Exception as error:  # noqa: BLE001 - raised again in the waiters, who would not learn of it otherwise
             self._close()
             self.source.fail(error)
         finally:
@@ -125,7 +125,7 @@ class _Shared(Generic[S]):
 
     async def leave(self, linger: float) -> None:
         if self._ending is not None:
-            self._ending.cancel()  # it counts from one who left before
+            self._ending.cancel()  # scheduled by an earlier last subscriber
         if linger:
             self._ending = asyncio.get_running_loop().call_later(linger, self._end_unless_used)
         else:
@@ -144,7 +144,7 @@ class _Shared(Generic[S]):
 
 
 _sources: OnePerLoop[dict[Hashable, _Shared[Any]]] = OnePerLoop(dict)
-"""The open sources of each loop: the one state of the module."""
+"""Open sources of each loop: the only module state."""
 
 
 def _opened() -> dict[Hashable, _Shared[Any]]:
