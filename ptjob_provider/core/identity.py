@@ -1,8 +1,8 @@
-"""Who a job is: its reference, its owner, its attempt, and the name, labels and annotations that follow from them.
+"""Job identity: reference, owner and attempt, and the name, labels and annotations derived from them.
 
-An object's name is derived, never drawn: the same attempt of the same task always has the same name, so that a create
-can be repeated and a 409 proved to be ours. It stays within 49 characters: services add `-worker-NNN` and must stay
-within 63 (training-operator #1101), and Arena refuses longer names.
+Object names are derived, never random: the same attempt of the same task always has the same name, so a create can be
+repeated and a 409 proved to be ours. Names stay within 49 characters: services add `-worker-NNN` and must stay within
+63 (training-operator #1101), and Arena refuses longer names.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Manifest = dict[str, Any]
-"""A Kubernetes object as the wire has it: camelCase keys, JSON values."""
+"""A Kubernetes object as on the wire: camelCase keys, JSON values."""
 
 Reference = dict[str, str | bool]
 """A meta/v1 OwnerReference."""
 
 PREFIX = "ptjob-provider"
-"""Prefix of the labels and annotations that are ours."""
+"""Prefix of this package's labels and annotations."""
 
 MANAGED_LABEL = f"{PREFIX}/managed"
 ATTEMPT_LABEL = f"{PREFIX}/attempt"
@@ -38,7 +38,7 @@ OUTPUTS_ANNOTATION = f"{PREFIX}/outputs"
 RECORD_ANNOTATION = f"{PREFIX}/record"
 OVERDUE_ANNOTATION = f"{PREFIX}/overdue"
 UNFOLLOWED_ANNOTATION = f"{PREFIX}/unfollowed-since"
-"""RFC 3339; when the last try gave up following a job that runs on."""
+"""RFC 3339 time at which the last try gave up following a job that runs on."""
 REPORT_ANNOTATION = f"{PREFIX}/report"
 DIAGNOSIS_ANNOTATION = f"{PREFIX}/diagnosis"
 USAGE_ANNOTATION = f"{PREFIX}/usage"
@@ -48,8 +48,8 @@ TRY_LABEL = f"{PREFIX}/try-of"
 
 MAX_NAME = 49
 _HASH_LENGTH = 12
-"""48 bits: of 70,000 jobs of one stem two have the same name with a chance of one to 100,000; then one of them is the
-next attempt."""
+"""48 bits: with 70,000 jobs of one stem, two share a name with a probability of 1 in 100,000; then the later job takes
+its next attempt."""
 
 SHORTEST_NAME = _HASH_LENGTH + 2
 """One readable letter, a dash and the hash."""
@@ -60,7 +60,7 @@ _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 @dataclass(frozen=True, kw_only=True)
 class JobRef:
-    """Which object a job is. The uid decides: another object of the same name is somebody else's job."""
+    """Reference to one job object. The uid decides: an object of the same name with another uid is another job."""
 
     kind: str
     namespace: str
@@ -81,25 +81,25 @@ class JobRef:
 
     @classmethod
     def of(cls, obj: Mapping[str, Any]) -> Self:
-        """Take the reference from an object as the API server returned it."""
+        """Build the reference from an object of the API server."""
         meta = obj["metadata"]
         return cls(kind=obj["kind"], namespace=meta["namespace"], name=meta["name"], uid=meta["uid"])
 
 
 @dataclass(frozen=True)
 class Instance:
-    """An installation of an orchestrator, as its jobs name it.
+    """An orchestrator's installation, as its jobs name it.
 
     Attributes:
-        name: on its new jobs.
-        aliases: on its other ones, if there are any: two processes may have made an id each at the same moment.
+        name: used on its new jobs.
+        aliases: names on its other jobs: two processes may have created an id each at the same moment.
     """
 
     name: str
     aliases: frozenset[str] = frozenset()
 
     def has(self, name: str) -> bool:
-        """Tell whether a job with this name is one of the installation's; no operator, which a text would have too."""
+        """Return whether a job with this name belongs to the installation; "in" would accept substrings."""
         return name == self.name or name in self.aliases
 
     def __str__(self) -> str:
@@ -108,14 +108,15 @@ class Instance:
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """Who asked for a job: an installation of an orchestrator and its ids for the task instance or step.
+    """Owner of a job: an installation of an orchestrator and its ids for the task instance or step.
 
     Attributes:
-        instance: tells two installations apart that share a namespace.
+        instance: distinguishes installations that share a namespace.
         aliases: of the installation, see `Instance`.
         ids: for Airflow dag_id, task_id, run_id, map_index; part of the object's name.
-        labels: more ids that are told on the object and its pods but do not name it, such as try_number.
-        reference: to an object of the job's namespace whose end removes the job; None: nothing in the cluster owns it.
+        labels: further ids on the object and its pods, such as try_number; not part of the name.
+        reference: owner reference to an object in the job's namespace whose deletion deletes the job; None for no
+            owner.
     """
 
     instance: str
@@ -126,13 +127,15 @@ class Owner:
 
 
 def object_name(stem: str, owner: Owner, attempt: int, *, longest: int = MAX_NAME) -> str:
-    """Name one attempt: the readable stem, then a hash over instance, ids and attempt; at most 49 characters.
+    """Return the object name of one attempt: a readable stem, then a hash over instance, ids and attempt.
+
+    At most 49 characters.
 
     Args:
         stem: the readable beginning.
-        owner: whose it is.
+        owner: the job's owner.
         attempt: 1 for the first.
-        longest: where a kind's pods need shorter names than that; at least SHORTEST_NAME.
+        longest: maximum length, for kinds whose pods need shorter names; at least SHORTEST_NAME.
 
     Raises:
         InvalidSpec: the stem cannot begin a DNS-1035 label (the webhook's rule for PyTorchJob).
@@ -144,7 +147,7 @@ def object_name(stem: str, owner: Owner, attempt: int, *, longest: int = MAX_NAM
 
 
 def stem_of(task: str) -> str:
-    """Make a task's name the beginning of an object's name."""
+    """Return the stem of an object name for a task's name."""
     safe = re.sub(r"[^a-z0-9]+", "-", task.lower()).strip("-")
     return safe if safe[:1].isalpha() else f"job-{safe}".rstrip("-")
 
@@ -164,10 +167,10 @@ def check_name(name: str, *, field: str = "name", max_length: int = 63) -> str:
 
 
 def owner_labels(name: str, owner: Owner, attempt: int) -> dict[str, str]:
-    """Return the labels of a job and its pods: ours, KubernetesPodOperator's, and those that people select by.
+    """Return the labels of a job and its pods: ours, KubernetesPodOperator's, and those used in common selectors.
 
-    `app` and `release` are what Arena looks for, on the job and on its pods; `pytorch_job_name` is what guides to the
-    PyTorch operator select pods by, which no operator sets any more.
+    Arena selects jobs and pods by `app` and `release`. Guides to the PyTorch operator select pods by
+    `pytorch_job_name`, which current operators no longer set.
     """
     ids = {key: label_value(value) for key, value in {**owner.ids, **owner.labels}.items()}
     ours = {MANAGED_LABEL: "true", ATTEMPT_LABEL: str(attempt)}
@@ -175,12 +178,12 @@ def owner_labels(name: str, owner: Owner, attempt: int) -> dict[str, str]:
 
 
 def owner_selector(owner: Owner) -> dict[str, str]:
-    """Return labels that all jobs of an owner carry, and their pods."""
+    """Return the labels common to all jobs and pods of an owner."""
     return {MANAGED_LABEL: "true", **{name: label_value(value) for name, value in owner.ids.items()}}
 
 
 def owner_key(owner: Owner) -> str:
-    """Return a label's value that tells an owner from all others."""
+    """Return a label value unique to the owner."""
     identity = json.dumps([owner.instance, sorted(owner.ids.items())], separators=(",", ":"))
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
@@ -191,7 +194,7 @@ def owner_annotation(owner: Owner, attempt: int) -> str:
 
 
 def owner_in(obj: Mapping[str, Any]) -> Owner:
-    """Return whom an object says that it was created for; nobody, if it does not say or cannot be understood."""
+    """Return the owner recorded on an object; an empty owner if it has none or is unreadable."""
     meta = obj["metadata"]
     text = (meta.get("annotations") or {}).get(OWNER_ANNOTATION)
     try:
@@ -205,7 +208,7 @@ def owner_in(obj: Mapping[str, Any]) -> Owner:
 
 
 def unfollowed_since(obj: Mapping[str, Any]) -> datetime | None:
-    """Return when the last try gave up following a job that ran on; None if none did."""
+    """Return the time at which the last try gave up following a running job; None if none did."""
     text = (obj["metadata"].get("annotations") or {}).get(UNFOLLOWED_ANNOTATION, "")
     try:
         found = datetime.fromisoformat(text)
@@ -215,21 +218,21 @@ def unfollowed_since(obj: Mapping[str, Any]) -> datetime | None:
 
 
 def is_owned_by(obj: Mapping[str, Any], owner: Owner) -> bool:
-    """Whether an object was created for this owner, in whichever attempt."""
+    """Return whether an object was created for this owner, in any attempt."""
     claimed = owner_in(obj)
     return Instance(owner.instance, owner.aliases).has(claimed.instance) and claimed.ids == dict(owner.ids)
 
 
 def attempt_of(obj: Mapping[str, Any]) -> int:
-    """Return the attempt that an object of ours was created for; 1 for an object that carries none."""
+    """Return the attempt recorded on one of our objects; 1 if it has none."""
     label = (obj["metadata"].get("labels") or {}).get(ATTEMPT_LABEL, "1")
     return int(label) if label.isdecimal() else 1
 
 
 def label_value(value: str) -> str:
-    """Make any text a valid label value; a text that had to be changed ends in a hash of the whole.
+    """Convert any text to a valid label value; a changed text ends in a hash of the original.
 
-    The rule is KubernetesPodOperator's, so that one selector finds its pods and ours.
+    Follows KubernetesPodOperator's rule, so that one selector finds its pods and ours.
     """
     safe = re.sub(r"^[^a-zA-Z0-9]*|[^a-zA-Z0-9_\-.]|[^a-zA-Z0-9]*$", "", value)
     if safe == value and len(safe) <= _MAX_LABEL:
@@ -239,6 +242,6 @@ def label_value(value: str) -> str:
 
 
 def spec_hash(manifest: Mapping[str, Any]) -> str:
-    """Hash what was asked for; key order does not matter. Called before names, labels and attempt are put in."""
+    """Hash the requested specification, independent of key order, before names, labels and attempt are added."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

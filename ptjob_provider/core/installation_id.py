@@ -1,8 +1,8 @@
-"""Read the ids of an Airflow installation from its Variables: one Variable for each id, and usually one id.
+"""Read the ids of an Airflow installation from its Variables: one Variable per id, and usually one id.
 
-The key has the id, so that all ids can be listed at once; two workers that make one at the same moment leave two, and
-both are the installation's for ever. The value says where the id was made: it is another place where the database has
-been copied, or where the installation has moved.
+The id is part of the key, so that all ids can be listed at once; two workers that create one at the same moment leave
+two, and both belong to the installation for ever. The value records where the id was created; it differs where the
+database was copied or the installation has moved.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ NO_ADDRESS = "an Airflow without [api] base_url"
 
 
 def instance_of(keys: Iterable[str]) -> Instance | None:
-    """Return whom the Variables' keys name; None if there is no id among them."""
+    """Return the installation named by the Variables' keys; None if there is no id among them."""
     ids = sorted(key.removeprefix(KEY_PREFIX) for key in keys if key.startswith(KEY_PREFIX))
     return Instance(ids[0], frozenset(ids[1:])) if ids else None
 
 
 def origin_of(base_url: str, execution_api_url: str, namespace: str) -> str:
-    """Return where an installation is, as its workers see it; all that is known tells it from others."""
+    """Return a description of the installation's location, as its workers see it, to compare with others."""
     said = {
         "[api] base_url": base_url,
         "[core] execution_api_server_url": execution_api_url,
@@ -39,16 +39,16 @@ def origin_of(base_url: str, execution_api_url: str, namespace: str) -> str:
 
 
 def names_host(origin: str, host: str) -> bool:
-    """Return whether one of an origin's addresses is on this host."""
+    """Return whether one of an origin's addresses belongs to this host."""
     return any(urlsplit(word.rstrip(",")).hostname == host for word in origin.split())
 
 
 def origin_mismatch(origins: Mapping[str, str], here: str) -> str:
-    """Return why the ids may be another installation's, and what to do, as text; "" if they were made here.
+    """Return why the ids may belong to another installation and what to do; "" if they were created here.
 
     Args:
-        origins: each id's Variable: its key, and what it says about where it was made.
-        here: what it would say here.
+        origins: the Variable's key and recorded origin, for each id.
+        here: the origin that an id would record here.
     """
     others = {key: origin for key, origin in origins.items() if origin != here}
     if not others:

@@ -1,6 +1,6 @@
-"""What is known of a job that is followed: taken from one look after the other, with what is new in it for people.
+"""Progress of a followed job: accumulates observations and reports what is new for people.
 
-Pure. When to look, and what ends the following, the runner decides.
+Pure. The runner decides when to observe and when following ends.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from ptjob_provider.core.submission import Submission
 
 _TRIES = 2
-"""How often the log of one run is asked for: it may not be served while its container is being started again."""
+"""Tries to read the log of one run: it may be unavailable while its container restarts."""
 
 _AT_ONCE = 8
-"""Of how many runs the log is asked for in one look: the cause of a failure is among the first that ended."""
+"""Runs whose log is read per observation: the cause of a failure is among the first that ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class News:
-    """What one look has added.
+    """Changes found by one observation.
 
     Attributes:
         sentences: for people, about the job.
-        has_ends: whether containers have ended since the look before.
+        has_ends: containers have ended since the previous observation.
     """
 
     sentences: tuple[str, ...] = ()
@@ -43,19 +43,19 @@ class News:
 
 @dataclass(kw_only=True, slots=True)
 class Known:
-    """One job, as far as it has been seen; ten thousand may wait in one process.
+    """Accumulated state of one followed job; kept small, since one process may follow ten thousand.
 
     Attributes:
-        submission: which job; with the replicas that it had when it was last seen.
-        mask: takes known secrets out of what programs said.
-        record: its story so far; None before the first look.
-        status: as of the last look.
-        noted: why it failed, if that has been written on it.
-        used: what its replicas used so far.
-        deleted: it has gone.
-        runs: whether a replica ran at the last look; `record.running` keeps what ran until the job's end.
-        due: when its own deadline is over; None if it has none, has not started or has ended.
-        waiting: what it waits for.
+        submission: the job, with the replicas of the last observation.
+        mask: removes known secrets from the output of programs.
+        record: the pod history so far; None before the first observation.
+        status: as of the last observation.
+        noted: the diagnosis written on the job, if any.
+        used: the replicas' usage so far.
+        deleted: the job has been deleted.
+        runs: a replica ran at the last observation; `record.running` keeps what ran until the job's end.
+        due: end of the job's own deadline; None if it has none, has not started or has ended.
+        waiting: the reason for waiting.
     """
 
     submission: Submission
@@ -78,23 +78,23 @@ class Known:
 
     @property
     def story(self) -> recorder.Record:
-        """The record; an empty one before the first look."""
+        """Return the record; an empty one before the first observation."""
         return self.record or recorder.Record()
 
     @property
     def has_begun(self) -> bool:
-        """Whether any pod may have run; a job that was suspended to its end has no log."""
+        """Return whether any pod may have run; a job that was suspended to its end has no log."""
         return self.status.started_at is not None or bool(self.story.placed)
 
     @property
     def has_log(self) -> bool:
-        """Whether rank 0 has begun to run."""
+        """Return whether rank 0 has started to run."""
         rank0, story = self.submission.rank0, self.story
         ended = (end.replica for end in story.terminations)
         return rank0 in story.running or rank0 in story.finished or rank0 in ended
 
     def take(self, seen: Observation, *, now: datetime) -> News:
-        """Know what is seen, and return what is new."""
+        """Add an observation, and return what is new."""
         if seen.job is None:
             self.deleted, self.runs = True, False
             return News()
@@ -111,18 +111,18 @@ class Known:
         self.waiting.see(diagnoses.waiting_reason(after, status, replicas=replicas, rank0=self.submission.rank0), now)
         has_ends = after.terminations != before.terminations
         self.runs = bool(after.running)
-        if status.phase.is_terminal:  # what ran until then; the operator stops it at the same moment
+        if status.phase.is_terminal:  # these ran until the end; the operator stops them at the same moment
             after = replace(after, running=before.running or after.running)
         self.record, self.status = after, status
         return News(sentences=sentences, has_ends=has_ends)
 
     def silent(self) -> tuple[recorder.Termination, ...]:
-        """Return the failed runs of which the log should be read now: their pods hold none of it, and may go."""
+        """Return the failed runs whose log should be read now: the pods' status lacks it, the pods may go soon."""
         ends = () if self.deleted else self.story.silent_ends()
         return tuple(end for end in ends if self._asked.get(end.key, 0) < _TRIES)[:_AT_ONCE]
 
     def hear(self, asked: Sequence[recorder.Termination], messages: Sequence[str]) -> tuple[str, ...]:
-        """Take the last lines of the runs that were asked for, masked, "" for none; return what is new for people."""
+        """Add the masked last lines of the requested runs, "" for none; return what is new for people."""
         for end in asked:
             self._asked[end.key] = self._asked.get(end.key, 0) + 1
         self.record = self.story.with_messages({end.key: text for end, text in zip(asked, messages, strict=True)})
@@ -140,10 +140,10 @@ class Known:
         new, silent = after.new_terminations_since(before), {end.key for end in after.silent_ends()}
         self._untold |= silent & {end.key for end in new}
         yield from self._words((end for end in new if end.key not in silent), status)
-        if status.phase not in {self.status.phase, JobPhase.SUSPENDED}:  # which says why, a moment later
+        if status.phase not in {self.status.phase, JobPhase.SUSPENDED}:  # its reason follows, a moment later
             yield f"{ref} is {status.phase.value}" + (f": {status.message}" if status.message else "")
 
     def _masked(self, record: recorder.Record) -> recorder.Record:
-        """Mask what programs said last, before anything is shortened: half of a secret is not recognised any more."""
+        """Mask termination messages before they are shortened: a truncated secret is no longer recognised."""
         ends = tuple(replace(end, message=self.mask(end.message)) for end in record.terminations)
         return replace(record, terminations=ends)

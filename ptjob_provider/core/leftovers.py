@@ -1,4 +1,4 @@
-"""What still runs of a job when following it ends: stopped or deleted, however long the server is away meanwhile."""
+"""Stop or delete what still runs when following a job ends, and retry for as long as the server is unavailable."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 async def delete(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:
-    """Delete a job that would not end by itself, and say so."""
+    """Delete a job that would not end by itself, and log it."""
     await errors.answer(lambda: backend.delete(ref))
     sink.notice(f"{ref} was deleted: it would not have ended by itself; nothing of it is kept but what is told here")
 
 
 def leave(ref: JobRef, sink: Sink) -> None:
-    """Say that a job is left as it is though it cannot get on, and how to look at it and to delete it."""
+    """Log that a stuck job is left in place, and how to inspect and delete it."""
     sink.notice(f"{ref} is still there: ptjob get {ref.name}; delete it: ptjob delete {ref.name}")
 
 
 async def stop(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:
-    """Stop what still runs of a job that has ended, and say so; of some kinds nothing ever does."""
+    """Stop the replicas that outlive an ended job, and log it; some kinds leave none."""
     change = kinds.named(ref.kind).STOP_RUNNING_PODS
     if change is None or await are_gone(backend, ref, errors):
         return
@@ -39,5 +39,5 @@ async def stop(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> 
 
 
 async def are_gone(backend: Backend, ref: JobRef, errors: ApiErrors) -> bool:
-    """Whether nothing of the job runs any more."""
+    """Return whether nothing of the job runs any more."""
     return await errors.answer(lambda: backend.pods_gone(ref))

@@ -1,8 +1,8 @@
-"""Bytes → lines; a line's place in its container's log; what of a log is new.
+"""Split logs into lines, give each line a cursor, and drop lines that were read before.
 
-Pure: it opens no file and no stream. A line's place is its timestamp, and its ordinal where several lines have the
-same one, so that a reader may fetch an overlap again (the kubelet serves whole seconds) and drop exactly what it had.
-Nothing that a source delivers is lost to that: where a node's clock was set back, lines may come twice instead.
+Pure: opens no file or stream. A cursor is a line's timestamp, with an ordinal for lines of the same timestamp, so that
+a reader can fetch an overlap again (the kubelet serves whole seconds) and drop exactly the lines that it had. No
+delivered line is lost; where a node's clock was set back, lines may be repeated instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 MAX_PIECE = 64 * 1024
-"""Characters that one piece of a line has at most; longer lines come in several pieces."""
+"""Maximum characters of a piece; longer lines are split into several pieces."""
 
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _RECORD = re.compile(rb"(\S+) (stdout|stderr) ([^ ]+)(?: (.*))?", re.DOTALL)
@@ -31,14 +31,14 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogCursor:
-    """The place of one line (or piece of a long line): everything up to and including it has been read.
+    """Position of one line (or piece of a long line): everything up to and including it has been read.
 
     Attributes:
-        pod_uid: another pod is another log, even under the same name.
+        pod_uid: the pod's uid: another pod of the same name has another log.
         container: its name in the pod.
-        restart_count: how often the container had been restarted when it wrote the line.
-        timestamp: RFC 3339 with up to nine fractional digits, as the log has it.
-        ordinal: counts the lines and pieces that came with that timestamp, from 0.
+        restart_count: the container's restarts before it wrote the line.
+        timestamp: RFC 3339 with up to nine fractional digits, as in the log.
+        ordinal: index among the lines and pieces of that timestamp, from 0.
     """
 
     pod_uid: str
@@ -59,13 +59,13 @@ class LogCursor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
-    """One line of a container's log, or one piece of a line that is longer than MAX_PIECE.
+    """One line of a container's log, or one piece of a line longer than MAX_PIECE.
 
     Attributes:
         text: without its line end; never longer than MAX_PIECE.
-        timestamp: when the container wrote the line's beginning.
-        cursor: its place; for a notice, the place that it stands behind.
-        continues: the next line of this log goes on where this text ends, without a line end between them.
+        timestamp: of the line's beginning.
+        cursor: its position; for a notice, the position of the line before it.
+        continues: the next line of this log continues this text without a line end.
         notice: a sentence of ours about the log, not a line of the program.
     """
 
@@ -86,7 +86,7 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StampedPiece:
-    """A piece and the timestamp that its line came with."""
+    """A piece with the timestamp of its line."""
 
     timestamp: str
     text: str
@@ -95,7 +95,7 @@ class StampedPiece:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CriRecord:
-    """One record of a log file in the kubelet's format; a partial one's line goes on in the stream's next record."""
+    """One record of a log file in the kubelet's format; a partial record continues in the stream's next record."""
 
     timestamp: str
     stream: str
@@ -104,10 +104,10 @@ class CriRecord:
 
 
 class LineSplitter:
-    r"""Cuts a stream of bytes into lines, however the stream is chunked.
+    r"""Splits a stream of bytes into lines, independent of its chunking.
 
-    A `\n` ends a line and one `\r` at a line's end is dropped; no other character ends a line. Bytes that are not UTF-8
-    become U+FFFD. Holds at most one piece and the chunk that it was given.
+    A `\n` ends a line and one `\r` before it is dropped; no other character ends a line. Bytes that are not UTF-8
+    become U+FFFD. Buffers at most one piece and the current chunk.
     """
 
     def __init__(self, max_piece: int = MAX_PIECE) -> None:
@@ -116,15 +116,15 @@ class LineSplitter:
         self._pending = ""
 
     def feed(self, chunk: bytes) -> list[Piece]:
-        """Return the lines that this chunk finishes, and of an unfinished long line the pieces that are certain."""
+        """Return the lines that this chunk completes, and the complete pieces of an unfinished long line."""
         *lines, self._pending = (self._pending + self._decoder.decode(chunk)).split("\n")
         pieces = [piece for line in lines for piece in self._cut(line)]
         return pieces + self._take_certain()
 
     def finish(self) -> list[Piece]:
-        """Return what is left of a line without an end; afterwards the splitter is as new.
+        """Return the remaining text without a line end, and reset the splitter.
 
-        Only for a stream that has really ended: a line that is still being written would be counted as a whole one.
+        Only for a stream that has really ended: an unfinished line would count as a whole one.
         """
         rest = self._pending + self._decoder.decode(b"", final=True)
         self._pending = ""
@@ -138,20 +138,20 @@ class LineSplitter:
 
     def _take_certain(self) -> list[Piece]:
         size = self._max_piece
-        text = self._pending.removesuffix("\r")  # it may turn out to belong to the line's end
+        text = self._pending.removesuffix("\r")  # it may belong to the line's end
         certain = max(len(text) - 1, 0) // size * size
         self._pending = self._pending[certain:]
         return [Piece(text=text[start : start + size], continues=True) for start in range(0, certain, size)]
 
 
 class CriReader:
-    """Reads a log file in the kubelet's format, however it is chunked, into pieces with timestamps.
+    """Splits a log file in the kubelet's format into pieces with timestamps, independent of its chunking.
 
-    Partial records of a stream are joined; stdout and stderr do not cut into each other's lines. A piece has the
-    timestamp of the record that its line began in or, when the other stream wrote in between, of the first one after
-    that, so that timestamps go back only where the writer's clock did. A record that is none (its writer died halfway)
-    becomes a line with the timestamp before it. Holds one record, whose length the file's writer bounds, and a piece
-    for each stream.
+    Joins the partial records of a stream; stdout and stderr do not split each other's lines. A piece has the timestamp
+    of the record in which its line began or, if the other stream wrote in between, of the first record after that, so
+    that timestamps go back only where the writer's clock did. A malformed record (its writer died halfway) becomes a
+    line with the previous timestamp. Buffers one record, whose length the file's writer bounds, and one piece per
+    stream.
     """
 
     def __init__(self, max_piece: int = MAX_PIECE) -> None:
@@ -163,12 +163,12 @@ class CriReader:
         self._seen = _EPOCH_TEXT
 
     def feed(self, chunk: bytes) -> list[StampedPiece]:
-        """Return the lines, and the pieces of long lines, that this chunk finishes."""
+        """Return the lines, and the pieces of long lines, that this chunk completes."""
         *records, self._rest = (self._rest + chunk).split(b"\n")
         return [piece for record in records for piece in self._read(record)]
 
     def finish(self) -> list[StampedPiece]:
-        """Return what the container left without a line end; only for a container that has ended."""
+        """Return the container's remaining text without a line end; only for a container that has ended."""
         rest, self._rest = self._rest, b""
         pieces = self._read(rest) if rest else []
         left = [piece for splitter in self._splitters.values() for piece in splitter.finish()]
@@ -186,18 +186,18 @@ class CriReader:
 
 
 class LineCounter:
-    """Gives every line of one run of a container its cursor, and drops the lines that are not after `since`.
+    """Assigns cursors to the lines of one run of a container, and drops the lines up to `since`.
 
-    The lines must begin at or before the first one that has the timestamp of `since`. What is dropped ends with the
-    line of `since`: what stands before it in the log had been read, and what comes behind it is new, whatever their
-    timestamps say (two streams that are written at once are a few microseconds out of order). Where that line does not
-    come, the first one with a later timestamp is new. A cursor of another pod or container drops nothing; one of a
-    later run of the container drops everything.
+    The input must begin at or before the first line with the timestamp of `since`. Dropping ends with the line of
+    `since`: lines before it in the log had been read and lines after it are new, regardless of timestamps (two streams
+    written at once are a few microseconds out of order). If that line does not appear, the first line with a later
+    timestamp is new. A cursor of another pod or container drops nothing; one of a later run of the container drops
+    everything.
 
     Attributes:
-        has_reached: whether the line of `since` has come (True), or a later one without it (False): what was between
-            those two is not there any more. None as long as neither came.
-        is_unsteady: whether the writer's clock was set back by a second or more.
+        has_reached: True once the line of `since` appeared; False once a later one appeared without it, because the
+            lines in between are gone; None before either.
+        is_unsteady: the writer's clock was set back by a second or more.
     """
 
     def __init__(self, *, pod_uid: str, container: str, restart_count: int, since: LogCursor | None = None) -> None:
@@ -210,7 +210,7 @@ class LineCounter:
         self.is_unsteady = False
 
     def lines(self, pieces: Iterable[StampedPiece]) -> Iterator[LogLine]:
-        """Yield those of the next pieces that are new, with their cursors."""
+        """Yield the new ones of the next pieces, with their cursors."""
         found = list(pieces)
         places = [self._count(piece.timestamp) for piece in found]
         for number in range(self._number_of_read(places), len(found)):
@@ -227,7 +227,7 @@ class LineCounter:
         return self._place
 
     def _number_of_read(self, places: list[tuple[int, int]]) -> int:
-        """Return how many of these places had been read; the new ones are the rest."""
+        """Return how many of these positions had been read before; the rest are new."""
         if self._since is None:
             return 0
         if self._since.restart_count > self._restart_count:
@@ -252,10 +252,10 @@ class LineCounter:
 
 
 def parse_cri(line: bytes) -> CriRecord:
-    """Read one record, `<RFC3339nano> stdout|stderr F|P text`, without its line end.
+    """Parse one record, `<RFC3339nano> stdout|stderr F|P text`, without its line end.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the record is malformed.
     """
     match = _RECORD.fullmatch(line)
     if match is None:
@@ -267,7 +267,7 @@ def parse_cri(line: bytes) -> CriRecord:
 
 
 def nanoseconds(timestamp: str) -> int:
-    """Return the RFC 3339 instant as nanoseconds since 1970: comparable whatever its fractional digits and offset are.
+    """Return the RFC 3339 instant as nanoseconds since 1970, comparable across fractional digits and offsets.
 
     Raises:
         ValueError: it is not an instant.
@@ -281,7 +281,7 @@ def nanoseconds(timestamp: str) -> int:
 
 
 def _first(places: list[tuple[int, int]], *, after: tuple[int, int]) -> int:
-    """Return the number of the first place after this one; the number of places if there is none."""
+    """Return the index of the first position after this one; the number of positions if there is none."""
     return next((number for number, place in enumerate(places) if place > after), len(places))
 
 

@@ -1,4 +1,4 @@
-"""A job by its name alone, whatever kind it is of: names are all that people and sensors know."""
+"""Find jobs by name alone, of any kind: people and sensors know only the name."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 
 async def find_job(backend: Backend, namespace: str, name: str, *, kind: str | None = None) -> Manifest:
-    """Return the job of this name: of the kind, or of the first kind that has one.
+    """Return the job of this name: of the given kind, or of the first kind that has one.
 
     Raises:
-        JobNotFound: there is none; the text says which kinds were looked for, and which may not be looked at.
-        PermissionDenied: of the one kind that is asked for, or of every kind that is served.
-        InvalidSpec: no such kind is known here.
+        JobNotFound: no job has the name; the text lists the kinds searched and the forbidden ones.
+        PermissionDenied: for the requested kind, or for every served kind.
+        InvalidSpec: the kind is unknown.
     """
     if kind is not None:
         return await backend.get(kinds.named(kind).KIND, namespace, name)
@@ -52,11 +52,11 @@ async def find_job(backend: Backend, namespace: str, name: str, *, kind: str | N
 async def list_jobs(
     backend: Backend, namespace: str, labels: Mapping[str, str], *, kind: str | None = None
 ) -> list[Manifest]:
-    """Return the jobs that carry all these labels, of the kind or of all kinds, oldest first.
+    """Return the jobs with all these labels, of the kind or of all kinds, oldest first.
 
     Raises:
-        PermissionDenied: of the one kind that is asked for, or of every kind; one that may be listed is enough.
-        InvalidSpec: no such kind is known here.
+        PermissionDenied: for the requested kind, or for every kind; one readable kind is enough.
+        InvalidSpec: the kind is unknown.
     """
     if kind is not None:
         return list(await backend.list(kinds.named(kind).KIND, namespace, labels))

@@ -1,8 +1,8 @@
-"""Reads a user's manifest - a file, its text or a map - as kubectl reads it, and refuses what could only hurt.
+"""Read a user's manifest (a file, its text or a map) as kubectl reads it, and reject dangerous input.
 
-YAML is read as Kubernetes reads it where that differs from Python's habits: an instant stays a text, and so does
-`12:30`. Anchors and merge keys are welcome; a document that grows out of them beyond any real job is not. What a
-manifest must say to be a job of its kind is decided in `kinds`.
+YAML is read as Kubernetes reads it where that differs from Python: an instant stays a text, and so does `12:30`.
+Anchors and merge keys are supported; a document that expands beyond any real job is rejected. `kinds` validates the
+manifest of each kind.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ KINDS = {
     "TrainJob": "trainer.kubeflow.org/v1alpha1",
     "PyTorchTrainingJob": "batch.tensorstack.dev/v1beta1",
 }
-"""The kinds that can be submitted, with their apiVersion."""
+"""Kinds that can be submitted, with their apiVersion."""
 
 MAX_BYTES = 512 * 1024
-"""A job's object must stay below etcd's 1.5 MB with its status; real manifests are a hundredth of this."""
+"""Maximum bytes: the object with its status must stay below etcd's 1.5 MB; real manifests are a hundredth of this."""
 MAX_VALUES = 50_000
-"""Values after anchors are expanded."""
+"""Maximum number of values after expanding anchors."""
 MAX_DEPTH = 60
 
 _LINE = 100_000
-"""Texts are not folded: a folded one cannot be copied."""
+"""Unlimited: a folded text cannot be copied."""
 _UNMISTAKABLE = re.compile(
     r"(?!(?:[yn]|yes|no|on|off|true|false|null)$)[A-Za-z/](?:[-A-Za-z0-9_./ ]|:(?=\S))*", re.IGNORECASE
 )
@@ -44,17 +44,15 @@ _FILE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def load_manifest(source: Mapping[str, Any] | str | PathLike[str]) -> Manifest:
-    """Return the manifest as plain, unshared JSON values; the source is left alone.
+    """Return the manifest as plain, unshared JSON values; the source is not modified.
 
     Args:
-        source: a map; a path object; or a text, which is a path if it is one line that ends in .yaml, .yml or .json,
-        and
-            the manifest itself otherwise.
+        source: a map; a path object; or a text: a path if it is one line ending in .yaml, .yml or .json, else the
+            manifest itself.
 
     Raises:
-        InvalidSpec: no such file, not one YAML document, a key twice, too large or too deep, a value that JSON cannot
-        hold, or
-            another kind than `KINDS`.
+        InvalidSpec: no such file, not exactly one YAML document, a duplicate key, too large or too deep, a value that
+            JSON cannot represent, or a kind that is not in `KINDS`.
     """
     found = load_object(source, field=FIELD)
     _check_kind(found)
@@ -62,7 +60,7 @@ def load_manifest(source: Mapping[str, Any] | str | PathLike[str]) -> Manifest:
 
 
 def load_object(source: object, *, field: str) -> Manifest:
-    """Return an object of any kind in the same way; the errors begin with the field's name."""
+    """Return an object of any kind in the same way; errors begin with the field's name."""
     found = source if isinstance(source, Mapping) else _parse(_text(source, field), field)
     plain = _plain(found, field, _Budget(field))
     if not isinstance(plain, dict):
@@ -73,7 +71,7 @@ def load_object(source: object, *, field: str) -> Manifest:
 
 
 def dump_manifest(manifest: Mapping[str, Any]) -> str:
-    """Return the manifest as YAML, in its own order, that kubectl and `load_manifest` read as the same values."""
+    """Return the manifest as YAML, in its own order; kubectl and `load_manifest` read the same values from it."""
     text: str = yaml.dump(dict(manifest), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_LINE)
     return text
 
@@ -121,7 +119,7 @@ def _parse(text: str, field: str) -> Any:
 
 
 def yaml_problem(error: Exception) -> str:
-    """Return what a reader of YAML complains about and in which line, without the text around it."""
+    """Return a YAML error's message and line, without the surrounding text."""
     mark = getattr(error, "problem_mark", None)
     words = [getattr(error, name, None) for name in ("context", "problem")]
     text = ", ".join(word for word in words if word) or str(error)
@@ -129,7 +127,7 @@ def yaml_problem(error: Exception) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader with Kubernetes' idea of scalars, a limit on depth, and no key twice."""
+    """Safe loader with Kubernetes' scalar rules, a depth limit and no duplicate keys."""
 
     def __init__(self, text: str, field: str) -> None:
         super().__init__(text)
@@ -178,12 +176,12 @@ def _check_keys(node: yaml.MappingNode, field: str) -> None:
 
 
 def _check_size(root: yaml.Node, field: str) -> None:
-    """Count values as if every alias were written out, without writing any out."""
+    """Count the values as if every alias were expanded, without expanding any."""
     sizes: dict[int, int] = {}
 
     def size(node: yaml.Node) -> int:
         if id(node) not in sizes:
-            sizes[id(node)] = MAX_VALUES + 1  # what a node that contains itself would reach
+            sizes[id(node)] = MAX_VALUES + 1  # the count that a node containing itself would reach
             sizes[id(node)] = 1 + sum(size(child) for child in _children(node))
         return sizes[id(node)]
 
@@ -198,7 +196,7 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 
 class _Budget:
-    """How many values may still be read."""
+    """Number of values that may still be read."""
 
     def __init__(self, field: str) -> None:
         self.field = field
@@ -230,7 +228,7 @@ def _key(key: object, path: str) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes no anchors, long texts as blocks, and quotes what some YAML reader takes for something else."""
+    """Writes no anchors, long texts as blocks, and quotes whatever some YAML reader would misinterpret."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature is PyYAML's
         return True

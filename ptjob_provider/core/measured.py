@@ -1,7 +1,6 @@
-"""Peaks of what replicas used while somebody looked, and all that they have written. Pure.
+"""Measured peak usage of replicas, and bytes written. Pure.
 
-Who measures, and how often, is a back-end's business. A peak between two looks is not seen, so every figure is at least
-what it says.
+The back-end decides how usage is sampled. Peaks between two samples are missed, so every figure is a lower bound.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 _MOST = 64
-"""How many replicas a result tells of: it is a row of somebody's database, and an annotation."""
+"""Maximum replicas in a result, which is stored in a database row and an annotation."""
 
 N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """What one replica was seen to use so far; None where nobody measures it.
+    """Usage of one replica so far; None where it is not measured.
 
     Attributes:
-        peak_cpu: the most cores at once.
-        peak_memory: the most bytes at once.
-        disk: bytes written; on one machine only.
-        samples: how many looks that rests on.
+        peak_cpu: maximum cores.
+        peak_memory: maximum bytes.
+        disk: bytes written; local back-end only.
+        samples: number of samples.
     """
 
     peak_cpu: float | None = None
@@ -41,14 +40,14 @@ class Use:
     samples: int = 0
 
     def seen(self, measured: Mapping[str, Any]) -> Use:
-        """Add a look at the same pod: `cpu`, `memory` and `disk`, as far as they are known."""
+        """Add a sample of the same pod: `cpu`, `memory` and `disk`, as far as known."""
         now = Use(
             peak_cpu=measured.get("cpu"), peak_memory=measured.get("memory"), disk=measured.get("disk"), samples=1
         )
         return replace(self.also(now), samples=self.samples + 1)
 
     def also(self, other: Use) -> Use:
-        """Add what somebody else saw of the same pod: what is written only grows."""
+        """Merge another observer's usage of the same pod: bytes written only grow."""
         return Use(
             peak_cpu=_most(self.peak_cpu, other.peak_cpu),
             peak_memory=_most(self.peak_memory, other.peak_memory),
@@ -57,7 +56,7 @@ class Use:
         )
 
     def then(self, other: Use) -> Use:
-        """Add what the next pod of the replica used: what both have written counts together."""
+        """Add the usage of the replica's next pod: bytes written are summed."""
         samples = self.samples + other.samples
         return replace(self.also(other), disk=_sum(self.disk, other.disk), samples=samples)
 
@@ -67,7 +66,7 @@ class Use:
 
 
 def of_pods(pods: Iterable[tuple[str, Use]]) -> dict[str, Use]:
-    """Return what each replica used, from what each of its pods did."""
+    """Return the usage of each replica from the usage of its pods."""
     found: dict[str, Use] = {}
     for replica, use in pods:
         found[replica] = found[replica].then(use) if replica in found else use
@@ -75,14 +74,14 @@ def of_pods(pods: Iterable[tuple[str, Use]]) -> dict[str, Use]:
 
 
 def together(one: Mapping[str, Use], other: Mapping[str, Use]) -> dict[str, Use]:
-    """Return what two who looked at the same replicas saw."""
+    """Merge the usage that two observers measured of the same replicas."""
     return {name: one.get(name, Use()).also(other.get(name, Use())) for name in {**one, **other}}
 
 
 def shown(uses: Mapping[str, Use], *, rank0: str) -> dict[str, Any] | None:
-    """Return {replicas: {name: fields of a Use}, left_out} as plain JSON; None if nobody has measured anything.
+    """Return {replicas: {name: fields of a Use}, left_out} as plain JSON; None without measurements.
 
-    Of many replicas, rank 0 and those with the most memory are told of; `left_out` says how many are not.
+    For many replicas, includes rank 0 and those with the most memory; `left_out` counts the others.
     """
     known = [name for name, use in uses.items() if use.samples]
     if not known:
@@ -93,13 +92,13 @@ def shown(uses: Mapping[str, Use], *, rank0: str) -> dict[str, Any] | None:
 
 
 def to_text(uses: Mapping[str, Use], *, rank0: str) -> str:
-    """Return what is noted on a job for whoever reads it later; "" if nobody has measured anything."""
+    """Return the text of the usage annotation; "" without measurements."""
     found = shown(uses, rank0=rank0)
     return json.dumps(found["replicas"], separators=(",", ":")) if found else ""
 
 
 def stored_in(job: Manifest) -> dict[str, Use]:
-    """Return what is noted on a job; nothing if that cannot be read."""
+    """Parse the usage annotation of a job; empty if it is missing or unreadable."""
     text = (job["metadata"].get("annotations") or {}).get(USAGE_ANNOTATION) or "{}"
     try:
         return {str(name): Use(**known_fields(Use, fields)) for name, fields in json.loads(text).items()}

@@ -1,6 +1,6 @@
-"""What an installation says about running jobs, read from options that are texts, wherever an adapter keeps them.
+"""Read an installation's options for running jobs from texts, independent of where the adapter stores them.
 
-Importing it loads no back-end; what a function here is asked for, it loads.
+Importing this module loads no back-end; its functions load what they need.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ BACKENDS = ("kubernetes", "local")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options, as an adapter has them.
+    """An adapter's options.
 
     Attributes:
-        text: returns an option's text by its name; "" where nothing is said and there is no default.
-        title: returns an option as a person writes it, for errors.
+        text: returns an option's text by name; "" if it is unset and has no default.
+        title: returns an option's name as users write it, for errors.
     """
 
     text: Callable[[str], str]
@@ -45,7 +45,7 @@ class Options:
         """Return one of BACKENDS.
 
         Raises:
-            InvalidSpec: it is another word.
+            InvalidSpec: unknown back-end.
         """
         word = self.text("backend").lower()
         if word not in BACKENDS:
@@ -53,20 +53,20 @@ class Options:
         return word
 
     def job_template(self) -> TrainingJob | None:
-        """Return what is put under every job; None if nothing is.
+        """Return the template for every job; None if there is none.
 
         Raises:
-            InvalidSpec: it cannot be read, or has a field that only one job can have.
+            InvalidSpec: it is unreadable, or has a field that is specific to one job.
         """
         if not self.text("job_template"):
             return None
         return read_template(self._document("job_template"), field=self.title("job_template"))
 
     def probe(self) -> ProbeOptions:
-        """Return how outputs are looked at inside a cluster.
+        """Return the settings of the output probe inside a cluster.
 
         Raises:
-            InvalidSpec: the time limit is no number of seconds above 0.
+            InvalidSpec: the time limit is not a number of seconds above 0.
         """
         from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions  # noqa: PLC0415 - only where jobs run there
 
@@ -77,7 +77,7 @@ class Options:
         return ProbeOptions(image=self.text("probe_image"), image_prefix=self.text("image_prefix"), timeout=timeout)
 
     def usage_interval(self) -> float:
-        """Return the seconds between two looks at what a cluster's jobs use; 0: nobody looks.
+        """Return the seconds between two usage samples in a cluster; 0 disables sampling.
 
         Raises:
             InvalidSpec: it is neither 0 nor a number of seconds.
@@ -93,7 +93,7 @@ class Options:
         return self._seconds("api_error_timeout", "seconds, 0 or more")
 
     def orphan_grace(self) -> timedelta:
-        """Return how long the orphan search leaves a job alone that could not be followed any more.
+        """Return how long the orphan search spares a job that could not be followed any more.
 
         Raises:
             InvalidSpec: it is neither 0 nor a number of seconds.
@@ -101,23 +101,23 @@ class Options:
         return timedelta(seconds=self._seconds("orphan_grace", "seconds, 0 or more"))
 
     def sync_image(self) -> str:
-        """Return what fetches the code of jobs that name no image for it."""
+        """Return the default image of the sync container."""
         return with_prefix(self.text("image_prefix"), self.text("sync_image") or SYNC_IMAGE)
 
     def tensorboard_image(self) -> str:
-        """Return what runs the TensorBoard of jobs that name no image for it; "" for their own image."""
+        """Return the default image of TensorBoard; "" for the job's own image."""
         image = self.text("tensorboard_image")
         return with_prefix(self.text("image_prefix"), image) if image else ""
 
     def local(self, *, default_root: Path, environ: Mapping[str, str]) -> LocalConfig:
-        """Return how jobs run on this machine.
+        """Return the configuration of the local back-end.
 
         Args:
-            default_root: where they live if no option says it.
+            default_root: directory of local jobs if no option sets it.
             environ: of this process; jobs inherit paths and the language from it.
 
         Raises:
-            InvalidSpec: an option cannot be understood; the text names it.
+            InvalidSpec: an option is invalid; the text names it.
         """
         from ptjob_provider.core.local import LocalConfig, base_environment  # noqa: PLC0415 - only for local jobs
 
@@ -160,7 +160,7 @@ class Options:
         return {table: {key: str(value) for key, value in entries.items()} for table, entries in tables.items()}
 
     def _document(self, name: str) -> Mapping[str, Any]:
-        """Read JSON, or a JSON or YAML file. Its values may be secret: no error repeats them."""
+        """Read JSON, or a JSON or YAML file. Its values may be secret: errors do not repeat them."""
         text = self.text(name) or "{}"
         try:
             found = json.loads(text) if text.startswith("{") else yaml.safe_load(Path(text).expanduser().read_text())

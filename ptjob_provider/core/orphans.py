@@ -1,18 +1,18 @@
-"""Nobody's jobs: what runs on for a task of Airflow that does not wait for it any more.
+"""Find orphaned jobs: jobs that still run although no Airflow task waits for them.
 
-Airflow has no object in the cluster that could own a job. A worker that is killed on its last try, or a task that is
-marked while no triggerer runs, leaves its job behind; whoever looks later finds it here:
+Airflow has no object in the cluster that could own a job. A worker killed on its last try, or a task marked while no
+triggerer runs, leaves its job behind. The search classifies each job:
 
     the task instance waits    a later job of the same task    the job is
     -----------------------    ----------------------------    ---------------------------------------
-    yes                        no                              waited for
-    yes                        yes                             nobody's: its task follows the later one
-    no, or it is gone          -                               nobody's
-    no answer                  -                               left alone, and told as such
+    yes                        no                              followed
+    yes                        yes                             orphaned: its task follows the later one
+    no, or it is gone          -                               orphaned
+    no answer                  -                               kept, and reported as unknown
 
-Left alone as well: jobs of another installation, of no task of Airflow, younger than the grace, and what their creator
-wants to go on (`LeaveRunning`). One whose last try could not follow it any more, so that nothing is known to be wrong
-with it, is left alone for a longer grace. Of a job that has ended only the replicas that still run are stopped.
+Also kept: jobs of another installation, of no Airflow task, younger than the grace, or left running on request
+(`LeaveRunning`). A job whose last try could no longer follow it, and which may be healthy, gets a longer grace. Of an
+ended job only the replicas that still run are stopped.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from ptjob_provider.core.status import JobPhase
 
 GRACE = timedelta(minutes=10)
-"""A job may exist for a moment before Airflow's API says that its task waits."""
+"""Default minimum age: a job may exist for a moment before Airflow's API reports its task as running."""
 
 UNFOLLOWED_GRACE = timedelta(days=1)
-"""A job that could not be followed any more goes on for so long, unless an installation says otherwise."""
+"""Default grace of a job that could not be followed any more."""
 
 WAITING_STATES = frozenset(
     {"running", "deferred", "queued", "scheduled", "up_for_retry", "up_for_reschedule", "restarting"}
 )
-"""Airflow's states of a task instance that follows its job, or whose next try will."""
+"""Airflow states of a task instance that follows its job, or whose next try will."""
 
 LEAVE_RUNNING_ANNOTATION = f"{PREFIX}/leave-running"
 
@@ -51,26 +51,26 @@ _AIRFLOW_IDS = {"dag_id", "task_id", "run_id"}
 
 
 class LeaveRunning(StrEnum):
-    """What may go on without anybody who waits, because the job's creator said so."""
+    """Parts of a job that its creator lets run without a follower."""
 
     JOB = "job"
-    """The job: its task only submits it."""
+    """The whole job: its task only submits it."""
     PODS = "pods"
-    """Replicas that the job's end leaves running."""
+    """Replicas that run on after the job's end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveJob:
-    """A job that has not ended, or of which replicas run on.
+    """An unfinished job, or a finished one with running replicas.
 
     Attributes:
-        ref: which object.
-        instance: the installation that created it, "" if it does not say.
+        ref: the job.
+        instance: the installation that created it; "" if unknown.
         owner: the ids that it was created for.
-        phase: what its object says.
-        created_at: when.
+        phase: the object's phase.
+        created_at: its creation time.
         leave_running: one of `LeaveRunning`, or "".
-        unfollowed_since: when the last try gave up following it; None if none did.
+        unfollowed_since: the time at which the last try gave up following it; None if none did.
     """
 
     ref: JobRef
@@ -83,7 +83,7 @@ class LiveJob:
 
     @classmethod
     def of(cls, job: Manifest) -> LiveJob:
-        """Read it from the object."""
+        """Build it from the object."""
         meta, owner = job["metadata"], owner_in(job)
         return cls(
             ref=JobRef.of(job),
@@ -102,24 +102,24 @@ class LiveJob:
 
     @property
     def is_left_by_wish(self) -> bool:
-        """Whether its creator wants that to go on which runs of it."""
+        """Return whether the creator lets run what still runs of the job."""
         return self.leave_running == (LeaveRunning.PODS if self.phase.is_terminal else LeaveRunning.JOB)
 
     def is_followed_by(self, other: LiveJob) -> bool:
-        """Whether the other is a later job of the same task."""
+        """Return whether the other is a later job of the same task."""
         same = (self.instance, self.owner) == (other.instance, other.owner)
         return same and self.created_at < other.created_at
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A job that nobody waits for, or of which nobody could say.
+    """An orphaned job, or one whose task's state is unknown.
 
     Attributes:
-        job: which.
-        why: why nobody waits; "" if that is not known.
-        stopped: whether it was stopped here.
-        error: what stood in the way of asking or of stopping.
+        job: the job.
+        why: reason why nothing waits for it; "" if unknown.
+        stopped: it was stopped by this search.
+        error: error of the query or of the stop.
     """
 
     job: LiveJob
@@ -133,10 +133,10 @@ class Finding:
 
 
 class Waiters(Protocol):
-    """Who knows which tasks wait: an Airflow."""
+    """Source of task instance states: an Airflow."""
 
     async def state(self, owner: Mapping[str, str]) -> str | None:
-        """Return the state of the task instance with these ids; None if it, or its run, is gone.
+        """Return the state of the task instance with these ids; None if it or its run no longer exists.
 
         Raises:
             ClusterError: there was no answer.
@@ -144,14 +144,14 @@ class Waiters(Protocol):
 
 
 def marked(job: TrainingJob, leave: LeaveRunning | None) -> TrainingJob:
-    """Return the job with what is to go on without anybody who waits written on its object."""
+    """Return the job annotated with what may run without a follower."""
     if leave is None:
         return job
     return replace(job, annotations={**(job.annotations or {}), LEAVE_RUNNING_ANNOTATION: leave.value})
 
 
 async def live_jobs(backend: Backend, namespace: str) -> list[LiveJob]:
-    """Return the jobs of the namespace that an orchestrator created and that use something, oldest first."""
+    """Return the jobs of the namespace that an orchestrator created and that use resources, oldest first."""
     found = await list_jobs(backend, namespace, {MANAGED_LABEL: "true"})
     return [LiveJob.of(job) for job in found if await _uses_something(backend, job)]
 
@@ -164,7 +164,7 @@ def suspects(
     now: datetime,
     unfollowed_grace: timedelta = UNFOLLOWED_GRACE,
 ) -> list[LiveJob]:
-    """Return the jobs of this installation's tasks that are old enough to ask about."""
+    """Return the jobs of this installation's tasks that are old enough to check."""
     return [
         job
         for job in jobs
@@ -177,12 +177,12 @@ def suspects(
 
 
 def reason(job: LiveJob, state: str | None, jobs: Sequence[LiveJob]) -> str:
-    """Say why nobody waits for the job; "" if somebody does.
+    """Return why nothing waits for the job; "" if its task does.
 
     Args:
-        job: which.
-        state: of its task instance, None if that is gone.
-        jobs: all that are live.
+        job: the job.
+        state: of its task instance; None if that no longer exists.
+        jobs: all live jobs.
     """
     if state is None:
         return "its task instance is gone"
@@ -203,9 +203,9 @@ async def sweep(
     stop: bool = False,
     now: datetime | None = None,
 ) -> AsyncIterator[Finding]:
-    """Yield nobody's jobs of one namespace, each stopped before it is told if `stop` says so.
+    """Yield the orphaned jobs of one namespace; with `stop`, each is stopped first.
 
-    What goes wrong with one job is told with it, and the next one is looked at.
+    An error with one job is reported in its finding, and the search continues.
     """
     jobs = await live_jobs(backend, namespace)
     now = now or datetime.now(UTC)
@@ -216,7 +216,7 @@ async def sweep(
 
 
 async def _uses_something(backend: Backend, job: Manifest) -> bool:
-    """Whether the job has not ended, or its end left replicas running; a policy other than None stops them."""
+    """Return whether the job is unfinished, or replicas run on after its end; a policy other than None stops them."""
     if job["metadata"].get("deletionTimestamp"):
         return False
     if not kinds.read_status(job).phase.is_terminal:

@@ -1,7 +1,7 @@
-"""Where a job's outputs are, what was found there, and whether that is what the job promised.
+"""Resolve a job's declared outputs, and verify what was found there.
 
-Pure: `pvc://` addresses and container paths are resolved by text alone; the looking is done by `probe`, through a
-back-end. A declared output counts when it exists, is not empty and is not older than the job's first attempt.
+Pure: `pvc://` addresses and container paths are resolved as text; `probe` does the inspection, through a back-end. A
+declared output is valid if it exists, is not empty and is not older than the job's first attempt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SCHEME = "pvc://"
 _MAX_REPORT = 64 * 1024
 CLOCK_SKEW = timedelta(minutes=2)
-"""How far a storage's clock may be behind; it is not trusted further."""
+"""Tolerated lag of a storage's clock."""
 
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MAX_CLAIM = 253
@@ -36,17 +36,17 @@ _ADDRESS_RULE = f"{_ROOT_RULE} and names something below the claim's root"
 
 @dataclass(frozen=True, kw_only=True)
 class PvcAddress:
-    """A place on a claim; the path is relative, without empty, `.` or `..` parts; "" is the root, where that may be."""
+    """A path on a claim; relative, without empty, `.` or `..` parts; "" is the root, where allowed."""
 
     claim: str
     path: str
 
     @classmethod
     def parse(cls, text: str, *, field: str = "address", or_root: bool = False) -> Self:
-        """Read `pvc://claim/path`; with `or_root` the path may be none.
+        """Parse `pvc://claim/path`; `or_root` allows an empty path.
 
         Raises:
-            InvalidSpec: it has no claim, no path, a `..`, or a claim that cannot be one's name.
+            InvalidSpec: the claim is missing or its name invalid, or the path is missing or contains `..`.
         """
         claim, _, path = text.removeprefix(SCHEME).partition("/")
         if not text.startswith(SCHEME) or not is_claim_name(claim):
@@ -55,15 +55,15 @@ class PvcAddress:
 
     @property
     def uri(self) -> str:
-        """The address as text."""
+        """Return the address as text."""
         return f"{SCHEME}{self.claim}/{self.path}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A claim, or the directory `sub_path` of it, as one container sees it.
+    """A claim, or its directory `sub_path`, mounted into a container.
 
-    A mount of anything else has the claim "": it hides what a claim has below its path.
+    A mount of anything else has the claim "": it hides files of a claim below its path.
     """
 
     claim: str
@@ -97,7 +97,7 @@ class ResolvedOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedOutputs:
-    """A job's declared outputs; None where one was not declared. Checkpoints are told to the code, not verified."""
+    """A job's declared outputs; None where one was not declared. Checkpoints are passed to the code, not verified."""
 
     model: ResolvedOutput | None = None
     tfevents: ResolvedOutput | None = None
@@ -116,19 +116,19 @@ class ResolvedOutputs:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputFacts:
-    """What was found at one output's place; the fields are those of `probe`'s report.
+    """Facts about one output; the fields of `probe`'s report.
 
     Attributes:
-        exists: something is there that could be looked at.
+        exists: there is something that could be inspected.
         is_dir: it is a directory.
-        files: how many files count: the file itself, or the files below a directory; of tfevents only event files.
-        bytes: their size together.
-        sha256: of a model's content, or of a directory's as `probe` says; "" where it could not be read.
-        modified_at: the newest modification of those files, in seconds since 1970; 0 if nothing is there.
+        files: number of files: the file itself, or the files below a directory; of tfevents only event files.
+        bytes: their total size.
+        sha256: of a model's content, or of a directory's as described in `probe`; "" if unreadable.
+        modified_at: the latest modification of those files, in seconds since 1970; 0 without files.
         last_step: the greatest step of a scalar; None without scalars.
-        scalars: the last value of each tag; NaN, Infinity and -Infinity are these texts, which `float()` reads.
-        curves: points of each scalar as [step, value], by step; only if they were asked for.
-        problem: what stood in the way of looking; "" if nothing did.
+        scalars: the last value of each tag; NaN, Infinity and -Infinity are texts that `float()` reads.
+        curves: points of each scalar as [step, value], by step; only on request.
+        problem: what prevented the inspection; "" for nothing.
     """
 
     exists: bool
@@ -154,7 +154,7 @@ class OutputFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputReport:
-    """What was found at the outputs' places; None for one that nobody looked at."""
+    """Facts about the declared outputs; None for an output that was not inspected."""
 
     model: OutputFacts | None = None
     tfevents: OutputFacts | None = None
@@ -165,13 +165,13 @@ class OutputReport:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Read what `probe` wrote, or rebuild what `to_dict` returned."""
+        """Parse `probe`'s report, or rebuild what `to_dict` returned."""
         known = known_fields(cls, fields)
         return cls(**{name: value and OutputFacts.from_dict(value) for name, value in known.items()})
 
 
 def report_text(report: OutputReport) -> str:
-    """Write the report for an annotation, which holds little: no curves, and no scalars if they are many hundreds."""
+    """Return the report for an annotation: without curves, and without scalars if there are many hundreds."""
     if report.tfevents is not None:
         report = replace(report, tfevents=replace(report.tfevents, curves={}))
     text = json.dumps(report.to_dict(), separators=(",", ":"))
@@ -181,7 +181,7 @@ def report_text(report: OutputReport) -> str:
 
 
 def read_report(text: str) -> OutputReport | None:
-    """Rebuild what `report_text` wrote; None for a text that is not one."""
+    """Rebuild what `report_text` wrote; None if the text is invalid."""
     try:
         return OutputReport.from_dict(json.loads(text))
     except (ValueError, TypeError, AttributeError):
@@ -189,7 +189,7 @@ def read_report(text: str) -> OutputReport | None:
 
 
 class OutputCause(StrEnum):
-    """What is wrong with an output that fails its job."""
+    """Defect of an output that fails its job."""
 
     MISSING = "missing"
     EMPTY = "empty"
@@ -205,7 +205,7 @@ _ADVICE = {
 
 @dataclass(frozen=True, kw_only=True)
 class OutputProblem:
-    """Why an output does not count: what was found, and what to do next. `output` is its field, model or tfevents."""
+    """Defect of an output: the finding and its resolution. `output` is the field, model or tfevents."""
 
     output: str
     cause: OutputCause
@@ -214,19 +214,19 @@ class OutputProblem:
 
     @property
     def text(self) -> str:
-        """Both, as one line."""
+        """Return both, as one line."""
         return f"{self.summary}; {self.resolution}"
 
 
 def is_claim_name(text: str) -> bool:
-    """Whether a PersistentVolumeClaim can have this name (DNS-1123 subdomain)."""
+    """Return whether the text is a valid PersistentVolumeClaim name (DNS-1123 subdomain)."""
     return len(text) <= _MAX_CLAIM and _CLAIM.fullmatch(text) is not None
 
 
 def mount_for(address: PvcAddress, mounts: Sequence[Mount]) -> Mount | None:
     """Return the mount through which code can write the address, else a read-only one that shows it, else None.
 
-    A mount whose part of the claim is hidden below another mount does not show it.
+    A mount that is hidden at that path by another mount does not count.
     """
     showing = [mount for mount in mounts if _shows(mount, address, mounts)]
     showing.sort(key=lambda mount: (mount.read_only, -len(_clean(mount.sub_path))))
@@ -236,17 +236,17 @@ def mount_for(address: PvcAddress, mounts: Sequence[Mount]) -> Mount | None:
 def resolve(
     text: str, *, field: str, mounts: Sequence[Mount], working_dir: str | None, reads: bool = False
 ) -> ResolvedOutput:
-    """Find a declared output in a claim and in the container.
+    """Resolve a declared output in a claim and in the container.
 
     Args:
         text: `pvc://claim/path`, or the path as the training code sees it, absolute or relative to working_dir.
-        field: the name to blame in an error.
-        mounts: those of the container that runs the training code on rank 0.
-        working_dir: the container's; None where only the image knows it.
-        reads: it is only looked at: it may be a claim's root, and on a claim that cannot be written.
+        field: the field's name for errors.
+        mounts: of the container that runs the training code on rank 0.
+        working_dir: of that container; None if only the image defines it.
+        reads: the output is only read: a claim's root and a read-only claim are allowed.
 
     Raises:
-        InvalidSpec: it is on no claim that the container mounts, or on one that it may not write.
+        InvalidSpec: it is on no claim that the container mounts, or on a read-only one.
     """
     if text.startswith(SCHEME):
         address = PvcAddress.parse(text, field=field, or_root=reads)
@@ -260,25 +260,25 @@ def resolve(
 
 
 def problems(report: OutputReport, outputs: ResolvedOutputs, *, not_before: datetime) -> tuple[OutputProblem, ...]:
-    """Return why declared outputs do not count; empty if all do.
+    """Return the defects of the declared outputs; empty if all are valid.
 
     Args:
-        report: what was found.
-        outputs: what the job was told to write.
-        not_before: when the job's first attempt was created; an output two minutes older than that is another's.
+        report: the inspection's report.
+        outputs: the declared outputs.
+        not_before: creation of the job's first attempt; an output more than two minutes older is rejected.
 
     Raises:
-        OutputsNotVerified: the report says nothing about a declared output.
+        OutputsNotVerified: the report lacks a declared output.
     """
     found = (_problem(*declared, oldest=not_before - CLOCK_SKEW) for declared in _declared(report, outputs))
     return tuple(problem for problem in found if problem)
 
 
 def notes(report: OutputReport, outputs: ResolvedOutputs) -> tuple[str, ...]:
-    """Return what is worth a word about outputs, but fails no job: no scalars, parts that could not be read.
+    """Return remarks on outputs that fail no job: no scalars, unreadable parts.
 
     Raises:
-        OutputsNotVerified: the report says nothing about a declared output.
+        OutputsNotVerified: the report lacks a declared output.
     """
     return tuple(note for declared in _declared(report, outputs) for note in _notes(*declared))
 
@@ -307,7 +307,7 @@ def _normal(path: str) -> str:
 
 
 def _below(path: str, directory: str) -> str | None:
-    """Return the path relative to the directory; None if it is not in it."""
+    """Return the path relative to the directory; None if it is outside."""
     if path == directory or directory in {"", "/"}:
         return path.removeprefix(directory).lstrip("/")
     return path.removeprefix(f"{directory}/") if path.startswith(f"{directory}/") else None

@@ -1,7 +1,7 @@
-"""Looks at a job's outputs where they lie and says what is there; what that means is decided in `outputs`.
+"""Inspect a job's outputs in place and report the facts; `outputs` judges them.
 
-One file, the standard library only, Python 3.6 or newer: it runs in the job's own image, as `python probe.py
-< request.json > report.json`, and the local back-end imports it. So it imports nothing of this package:
+One file, the standard library only, Python 3.6 or newer: it runs in the job's own image, as `python probe.py <
+request.json > report.json`, and the local back-end imports it. So it imports nothing of this package:
 
     request  {"model": path or null, "tfevents": path or null, "roots": {"model": directory, "tfevents": directory},
               "since": seconds since 1970 or null, "curves": whether curves are wanted}
@@ -18,7 +18,7 @@ its path. Files that were not modified since `since` are earlier trainings' and 
 for are the texts NaN, Infinity and -Infinity. At most MAX_TAGS tags are reported, the first by name. Curves are lists
 of [step, value] of the first MAX_CURVES tags, thinned out evenly to MAX_POINTS points, of which the last one is there.
 """
-# Paths are bytes, as a file's name need not be text; pathlib has no such paths.
+# Paths are bytes: a file name need not be text, and pathlib supports text only.
 # ruff: noqa: PTH114, PTH116, PTH118, PTH119, PTH120, PTH123
 
 import errno
@@ -44,16 +44,16 @@ _CHUNK = 1024 * 1024
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _RECORD_HEAD = struct.Struct("<QI")
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
-_TENSORS = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}  # DataType: its layout, its field
+_TENSORS = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}  # DataType: layout, field
 _INTEGERS = ("<i", "<q")
 
 
 def inspect(request: "dict[str, Any]") -> "dict[str, Any]":
-    """Return the report on a request; parts that cannot be read are named in it.
+    """Return the report for a request; unreadable parts are named in it.
 
     Raises:
-        OSError: a root, or the way to an output, cannot be looked at.
-        ValueError: the request is none.
+        OSError: a root, or the path to an output, cannot be read.
+        ValueError: the request is malformed.
     """
     events = _Events(request.get("since") or 0.0, with_curves=bool(request.get("curves")))
     readers = {"model": _Model(), "tfevents": events}  # type: dict[str, _Model | _Events]
@@ -64,7 +64,7 @@ def inspect(request: "dict[str, Any]") -> "dict[str, Any]":
 
 
 class _Troubles:
-    """What stood in the way of looking: the first few, and how many more there were."""
+    """Problems of the inspection: the first few, and the number of further ones."""
 
     def __init__(self) -> None:
         self._texts, self._more = [], 0  # type: list[str], int
@@ -80,7 +80,7 @@ class _Troubles:
 
 
 class _Model:
-    """Takes the digest of a model's file or files."""
+    """Digests the file or files of a model."""
 
     def __init__(self) -> None:
         self._only, self._whole, self._list = "", True, hashlib.sha256()
@@ -103,7 +103,7 @@ class _Model:
 
 
 class _Curve:
-    """The points of one scalar: every one until they are too many, then every second one, every fourth one."""
+    """The points of one scalar, thinned out to every second, fourth, ... one as their number grows."""
 
     def __init__(self) -> None:
         self._points, self._count, self._stride = [], 0, 1  # type: list[tuple[int, float, float]], int, int
@@ -122,7 +122,7 @@ class _Curve:
 
 
 class _Events:
-    """Takes the last scalars of event files, and their curves if they are wanted."""
+    """Collects the last scalars of event files, and their curves on request."""
 
     def __init__(self, since: float, *, with_curves: bool = False) -> None:
         self._since, self._with_curves = since, with_curves
@@ -207,7 +207,7 @@ def _facts(**found: "Any") -> "dict[str, Any]":
 
 
 def _files(top: bytes, reader: "_Model | _Events", troubles: _Troubles) -> "Iterator[tuple[bytes, bytes]]":
-    """Yield the files below a directory, by name; one directory's names are in memory at a time."""
+    """Yield the files below a directory, by name; holds the names of one directory at a time in memory."""
     waiting = [b""]
     while waiting:
         name = waiting.pop()
@@ -244,11 +244,11 @@ def _is_inside(path: bytes, root: bytes) -> bool:
 def _bytes(path: str) -> bytes:
     if not path.startswith("/"):
         raise ValueError(f"not an absolute path: {path!r}")
-    return path.encode("utf-8", "surrogateescape")  # whatever the image's locale is
+    return path.encode("utf-8", "surrogateescape")  # independent of the image's locale
 
 
 def _text(name: bytes) -> str:
-    return name.decode("utf-8", "replace").replace("\0", "\ufffd")  # which every database takes
+    return name.decode("utf-8", "replace").replace("\0", "\ufffd")  # accepted by every database
 
 
 def _json_number(value: float) -> "float | str":
@@ -258,13 +258,13 @@ def _json_number(value: float) -> "float | str":
 
 
 def _records(stream: "IO[bytes]", size: int) -> "Iterator[bytes]":
-    """Yield the records of a TFRecord file; a last one that is not whole was being written, and is none.
+    """Yield the records of a TFRecord file; an incomplete last record is still being written and skipped.
 
-    The check sum of a record's length shows what is no such file. Those of the records are not looked at: the standard
-    library has no crc32c, and in Python it would take longer than everything else.
+    The checksum of a record's length detects other files. Checksums of the data are ignored: the standard library has
+    no crc32c, and in Python it would take longer than everything else.
 
     Raises:
-        ValueError: from a place on it is no TFRecord file.
+        ValueError: the file is no TFRecord file from some offset on.
     """
     while True:
         place = stream.tell()
@@ -303,7 +303,7 @@ _CRC_TABLE = [_crc_entry(byte) for byte in range(256)]
 
 
 def _event(record: bytes) -> "tuple[int, float, list[tuple[bytes, float]]]":
-    """Read an Event: its step, its wall time, its scalars."""
+    """Parse an Event: its step, its wall time, its scalars."""
     step, wall_time, scalars = 0, 0.0, []  # type: ignore[var-annotated]
     for key, value in _fields(record):
         if key == (1, _FIXED64):
@@ -317,7 +317,7 @@ def _event(record: bytes) -> "tuple[int, float, list[tuple[bytes, float]]]":
 
 
 def _scalar(data: bytes) -> "tuple[bytes, float] | None":
-    """Read a Summary.Value: its tag and number; None if it is something else than a scalar."""
+    """Parse a Summary.Value: its tag and number; None if it is no scalar."""
     tag, number, plugin = b"", None, b""
     for key, value in _fields(data):
         if key == (1, _BYTES):
@@ -332,7 +332,7 @@ def _scalar(data: bytes) -> "tuple[bytes, float] | None":
 
 
 def _tensor_number(data: bytes) -> "float | None":
-    """Read a TensorProto that holds one number, without dimensions; None if it holds anything else."""
+    """Parse a TensorProto with a single number and no dimensions; None for anything else."""
     parts = dict(_fields(data))
     layout, field = _TENSORS.get(parts.get((1, _VARINT), 0), ("", 0))
     dimensions = [key for key, _ in _fields(parts.get((2, _BYTES), b"")) if key == (2, _BYTES)]
@@ -345,7 +345,7 @@ def _tensor_number(data: bytes) -> "float | None":
 
 
 def _typed_number(values: "list[Any]", layout: str) -> float:
-    """Read the number that a tensor has in the field of its type: packed or not, absent if it is 0."""
+    """Parse the number in the field of the tensor's type: packed or not, absent if it is 0."""
     value = values[0] if values else 0
     if isinstance(value, bytes) and layout in _INTEGERS:
         value, _ = _varint(value, 0)
@@ -355,15 +355,15 @@ def _typed_number(values: "list[Any]", layout: str) -> float:
 
 
 def _inner(data: bytes, number: int) -> bytes:
-    """Return a message's first field of that number, which is bytes; empty if it has none."""
+    """Return the first bytes field of that number in a message; empty if it has none."""
     return next((value for key, value in _fields(data) if key == (number, _BYTES)), b"")
 
 
 def _fields(data: bytes) -> "Iterator[tuple[tuple[int, int], Any]]":
-    """Yield a protobuf message's fields: (number, wire type), and an int for a varint, else bytes.
+    """Yield the fields of a protobuf message: (number, wire type), and an int for a varint, else bytes.
 
     Raises:
-        ValueError: it is no message.
+        ValueError: the message is malformed.
     """
     place = 0
     while place < len(data):
@@ -381,7 +381,7 @@ def _fields(data: bytes) -> "Iterator[tuple[tuple[int, int], Any]]":
 
 
 def _varint(data: bytes, place: int) -> "tuple[int, int]":
-    """Return the number that begins there, and where the next thing begins."""
+    """Return the varint at this offset, and the offset after it."""
     value = 0
     for index, byte in enumerate(data[place : place + 10]):
         value |= (byte & 0x7F) << 7 * index

@@ -1,4 +1,4 @@
-"""Rank 0's log while its job is followed: from where it was left, into the sink, as fast as the sink takes it."""
+"""Stream rank 0's log into the sink while its job is followed, from the stored cursor, at the sink's pace."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 TAIL_LINES = 200
 TAIL_WIDTH = 500
-"""What is kept of a replica's last lines, for the diagnosis."""
+"""Lines that are kept from the end of a replica's log, for the diagnosis."""
 
 _LAST_WORDS = timedelta(seconds=60)
-"""How long before a run's end its last lines begin: torchrun waits up to 30 s for its other processes after one has
-raised."""
+"""Seconds before a run's end at which its last lines begin: after one process has raised, torchrun waits up to 30 s for
+the others."""
 
 _WHOLE_SECOND = timedelta(seconds=1)
-"""A container's end has whole seconds: it may have written in that second still."""
+"""Container end times have whole seconds: the container may still have written within that second."""
 
 _READING_TIMEOUT = 10.0
-"""Seconds that may be spent on reading them; nothing else of the job is looked at meanwhile."""
+"""Time limit for reading them, in seconds; the job is not observed meanwhile."""
 
 
 class Sink(Protocol):
-    """Where what is seen goes while a job is followed: the task's log."""
+    """Destination of a followed job's output: the task's log."""
 
     def line(self, line: LogLine) -> None:
         """Take one line of rank 0's log."""
@@ -51,22 +51,22 @@ class Sink(Protocol):
         """Take one sentence about the job."""
 
     async def room(self) -> None:
-        """Return when more lines can be taken; whoever reads the log waits meanwhile, and nobody else."""
+        """Wait until more lines can be taken; only the log reader waits."""
 
 
 class Rank0Log:
-    """One reading of rank 0's log.
+    """A reader of rank 0's log.
 
     Args:
-        backend: where the job is.
-        submission: which job.
+        backend: the back-end.
+        submission: the job.
         sink: takes the lines.
-        errors: waits out refusals.
-        start: the last line that a sink has had before, or what finds it once the log is read.
-        mask: takes known secrets out of what is kept.
+        errors: retries refused requests.
+        start: the last line that a sink has received, or a function that looks it up once the log is read.
+        mask: removes known secrets from the kept lines.
 
     Attributes:
-        cursor: the last line that a sink was given, as far as that is known; None if there was none.
+        cursor: the last line passed to a sink, if known; None for none.
     """
 
     def __init__(
@@ -91,17 +91,17 @@ class Rank0Log:
 
     @property
     def tail(self) -> tuple[str, ...]:
-        """The last lines of the last run, masked."""
+        """Return the last lines of the last run, masked."""
         return tuple(self._tail.lines)
 
     def begin(self) -> None:
-        """Read from now on, unless it is being read."""
+        """Start reading unless already reading."""
         self._reading = self._reading or asyncio.create_task(self._read())
 
     async def drain(self, seconds: float) -> None:
-        """Wait for the end of the log as long as lines come; the time counts from where its place is known."""
+        """Wait for the end of the log while lines arrive; the timeout starts once the cursor is known."""
         self.begin()
-        assert self._reading is not None  # noqa: S101 - it has begun
+        assert self._reading is not None  # noqa: S101 - begin() was called
         progresses = True
         while progresses and not self._reading.done():
             before = self._knows_place, self.cursor
@@ -115,7 +115,7 @@ class Rank0Log:
             )
 
     async def end(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._reading is not None:
             self._reading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -138,12 +138,12 @@ class Rank0Log:
 
 
 def run_of(line: LogLine) -> tuple[str, int]:
-    """Return which run of which pod has written a line, as far as that was known when it was read."""
+    """Return the run and pod that wrote a line, as far as known when it was read."""
     return line.cursor.pod_uid, line.cursor.restart_count
 
 
 class Tail:
-    """The last lines of a replica's last run that has written any, masked."""
+    """Last lines of a replica's last run that wrote any, masked."""
 
     def __init__(self, mask: Callable[[str], str]) -> None:
         self._mask = mask
@@ -151,7 +151,7 @@ class Tail:
         self.lines: deque[str] = deque(maxlen=TAIL_LINES)
 
     def take(self, line: LogLine) -> None:
-        """Add a line; those of the run before go with the first one of the next."""
+        """Add a line; the first line of a run discards those of the previous run."""
         if line.notice:
             return
         if run_of(line) != self._run:
@@ -161,7 +161,7 @@ class Tail:
 
 
 async def last_lines(backend: Backend, ref: JobRef, replica: str, *, mask: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the last lines of the last run of any replica, masked, for the diagnosis; as many as can be read."""
+    """Return the last lines of a replica's last run, masked, for the diagnosis; as many as are readable."""
     tail = Tail(mask)
     with contextlib.suppress(PTJobError):
         async for line in backend.logs(ref, replica, follow=False):
@@ -170,10 +170,10 @@ async def last_lines(backend: Backend, ref: JobRef, replica: str, *, mask: Calla
 
 
 async def last_words(backend: Backend, ref: JobRef, end: Termination, *, mask: Callable[[str], str]) -> str:
-    """Return the end of one run's log, masked, as a termination message has it; "" if it cannot be read any more.
+    """Return the end of one run's log, masked, like a termination message; "" if it is no longer readable.
 
-    Not every kind lets its pods leave it in their status, and a node keeps the log of the last run but one only as
-    long as the last one lasts. Lines that came after the run's end are the next run's, taken for this one's.
+    Some kinds do not let pods put it into their status, and a node keeps a previous run's log only as long as the
+    current run lasts. Lines after the run's end belong to the next run and are ignored.
     """
     begin, over = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (end.ended_at - _LAST_WORDS, end.ended_at + _WHOLE_SECOND))
     run, tail = (end.pod_uid, end.restart_count), Tail(mask)
@@ -189,7 +189,7 @@ async def last_words(backend: Backend, ref: JobRef, end: Termination, *, mask: C
                 if run_of(line) != run or nanoseconds(line.timestamp) >= nanoseconds(over):
                     break
                 tail.take(line)
-    except TimeoutError:  # these are not its last ones
+    except TimeoutError:  # these are not its last lines
         return ""
     except PTJobError:
         pass
@@ -199,9 +199,9 @@ async def last_words(backend: Backend, ref: JobRef, end: Termination, *, mask: C
 async def with_last_lines(
     backend: Backend, ref: JobRef, why: Diagnosis | None, *, mask: Callable[[str], str]
 ) -> Diagnosis | None:
-    """Return why a job has to be ended with the last lines of the replica that is named, where it has none yet.
+    """Return the diagnosis with the last lines of its replica, if it lacks them.
 
-    Not every kind lets its pods leave the end of their log in their status; once the job is deleted nobody reads it.
+    Some kinds do not let pods put the end of their log into their status; after the job's deletion it is unreadable.
     """
     if why is None or not why.replica or why.log_tail:
         return why
@@ -209,7 +209,7 @@ async def with_last_lines(
 
 
 async def catch_up(backend: Backend, submission: Submission, *, sink: Sink, cursor: LogCursor | None) -> None:
-    """Hand over the lines after the cursor that are there now; says so if they cannot be read any more."""
+    """Pass the existing lines after the cursor to the sink; log a notice if they are no longer readable."""
     try:
         async for line in backend.logs(submission.ref, submission.rank0, since=cursor, follow=False):
             sink.line(line)

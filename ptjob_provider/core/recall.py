@@ -1,23 +1,23 @@
-"""What is known of a task's earlier attempts, where nothing of the task outlives its process, from what they have left.
+"""Resume a task without a persistent store, from the traces of its earlier attempts in the cluster.
 
-The newest attempt of the owner decides what a try does (each row has a test). Its job tells what became of it; what an
-earlier try has noted tells it where the job is gone.
+The owner's newest attempt decides (each row has a test): its job shows the outcome or, if the job is gone, an earlier
+try's note does.
 
     the newest attempt                          a repeated try         any other try
     -----------------------------------------   --------------------   --------------------
     its job has not ended                       adopts it              adopts it
-    succeeded, outputs in place or not known    verifies them          verifies them
+    succeeded, outputs valid or unknown         verifies them          verifies them
     failed, and a retry may help                the next attempt       the next attempt
-    failed, and a retry cannot help             tells it once more     the next attempt
-    succeeded, its outputs found wanting        tells it once more     the next attempt
-    either of the two, and no try has told it   tells it               tells it
+    failed, and a retry cannot help             reports it again       the next attempt
+    succeeded, its outputs are invalid          reports it again       the next attempt
+    either of the two, not yet reported         reports it             reports it
     its job is gone; noted: a retry may help    the next attempt       the next attempt
-    its job is gone; noted: it cannot help      tells it once more     the next attempt
-    its job is gone; noted: succeeded           hands on its result    the next attempt
-    its job is gone, replicas of it run on      the next attempt, once nothing of them runs
+    its job is gone; noted: it cannot help      reports it again       the next attempt
+    its job is gone; noted: succeeded           delivers its result    the next attempt
+    its job is gone, but replicas still run     the next attempt, once they have ended
 
-A repeated try is one that the orchestrator made by itself, and knows it; any other was asked for by a person, who may
-have corrected something, or takes the place of a try that was lost: then nobody has read yet how the job ended.
+A repeated try is an automatic retry that the orchestrator identifies as one. Any other try was started by a person, who
+may have corrected something, or replaces a lost try, whose outcome nobody has read.
 """
 
 from __future__ import annotations
@@ -49,15 +49,14 @@ if TYPE_CHECKING:
 
 
 TOLD = "told"
-"""Written on a job, as its TRY_ANNOTATION, by a try that is about to tell that it has failed."""
+"""Written on a job, as its TRY_ANNOTATION, by a try that is about to report its failure."""
 
 
 class RecalledAttempts:
-    """An `AttemptStore` that begins with what was left behind and lasts as long as this process.
+    """In-process `AttemptStore` that starts with the state found in the cluster.
 
     Attributes:
-        told: the end that this try has to tell once more, or to hand on: there is no job to read it from, and nothing
-            to be trained.
+        told: the outcome to report again or deliver, where there is no job to read it from and nothing to train.
     """
 
     def __init__(self, record: AttemptRecord | None, *, told: TryNote | None = None) -> None:
@@ -65,11 +64,11 @@ class RecalledAttempts:
         self.told = told
 
     def load(self) -> AttemptRecord | None:
-        """Return what was recalled, or saved since."""
+        """Return the resumed or last saved record."""
         return self._record
 
     def save(self, record: AttemptRecord) -> None:
-        """Keep the record until this process ends; the next one recalls it from the job."""
+        """Keep the record until this process ends; the next process reads it from the job."""
         self._record = record
 
 
@@ -82,16 +81,16 @@ async def recall(
     notes: Sequence[str] = (),
     replicas: Sequence[Manifest] = (),
 ) -> RecalledAttempts:
-    """Look for the owner's jobs and return what they and other traces tell.
+    """Rebuild the attempt record from the owner's jobs and other traces.
 
     Args:
-        backend: where the jobs are.
-        namespace: in which they would be.
-        owner: whose they are.
-        is_repeated: whether nobody asked for this try.
-        notes: what earlier tries have noted, see `TryNote`.
-        replicas: pods of the owner's jobs that have not ended; looked for before this call, so that a job that goes
-            meanwhile is known by them.
+        backend: the back-end.
+        namespace: of the jobs.
+        owner: of the jobs.
+        is_repeated: this try is an automatic retry.
+        notes: of earlier tries, see `TryNote`.
+        replicas: unfinished pods of the owner's jobs; listed before this call, so that they reveal a job that is
+            deleted meanwhile.
 
     Raises:
         ClusterError: the jobs cannot be listed.
@@ -108,14 +107,14 @@ async def recall(
 
 
 def _is_all_that_is_left(note: TryNote, newest: Manifest | None) -> bool:
-    """Whether the attempt that was noted is the newest one, and its job is gone or going."""
+    """Return whether the noted attempt is the newest one, and its job is deleted or being deleted."""
     if newest is None or attempt_of(newest) < note.attempt:
         return True
     return JobRef.of(newest) == note.ref and bool(newest["metadata"].get("deletionTimestamp"))
 
 
 def _running_on(replicas: Sequence[Manifest]) -> AttemptRecord | None:
-    """Return the newest attempt of which something runs although its job is gone: it has to be waited for."""
+    """Return the newest attempt with running replicas but no job: the next attempt waits for them."""
     found = [
         AttemptRecord(
             attempt=attempt_of(pod),
@@ -146,7 +145,7 @@ def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:
 
 
 def _is_settled(job: Manifest) -> bool:
-    """Whether nothing good can come of this job any more."""
+    """Return whether the job has failed for good."""
     phase = kinds.read_status(job).phase
     return phase is JobPhase.FAILED or (phase is JobPhase.SUCCEEDED and _is_wanting(job))
 
@@ -161,7 +160,7 @@ def _retry_may_help(job: Manifest) -> bool:
 
 
 def _is_wanting(job: Manifest) -> bool:
-    """Whether somebody has looked at the job's outputs and found that they do not count."""
+    """Return whether the job's outputs were inspected and found invalid."""
     report = read_report((job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, ""))
     submission = Submission.of(job)
     not_before = parse_instant(submission.first_started_at)

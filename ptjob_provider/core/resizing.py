@@ -1,4 +1,4 @@
-"""How many replicas a job has while it is followed: an elastic one is scaled by a person, or by an autoscaler."""
+"""Track the replica count of a followed job: elastic jobs are scaled by a person or an autoscaler."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, slots=True)
 class Size:
-    """What is known of a job's size.
+    """Last known size of a job.
 
     Attributes:
-        generation: of the object when its replicas were counted; the server counts each change of what is wanted.
+        generation: the object's generation when its replicas were counted; it grows with each change of the spec.
     """
 
     generation: int | None = None
 
     def of(self, job: Manifest, submission: Submission) -> Submission:
-        """Return the submission with the replicas that the job has now, the same object if they are as before.
+        """Return the submission with the job's current replicas; the same object if unchanged.
 
-        Of a job of thousands they are counted seldom, and ten thousand who wait keep no second copy of them.
-
-        Where the object does not say how many, it stays as it is.
+        Replicas are recounted only when the generation changes. If the object gives no count, nothing changes.
         """
         generation = job["metadata"].get("generation")
         if generation == self.generation:

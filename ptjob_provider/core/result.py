@@ -1,4 +1,4 @@
-"""What a finished job comes back as: one JSON-safe value. XCom, pipeline outputs and `ptjob get` are views of it."""
+"""Build the result of a finished job: one JSON-safe value, the source of XCom, pipeline outputs and `ptjob get`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """How long a job waited and ran, in seconds.
+    """Waiting and running times of a job, in seconds.
 
     Attributes:
-        queue_seconds: from the job's creation until the first container of a replica ran; all of it if none ever did.
+        queue_seconds: from the job's creation until a replica's first container ran; all of it if none ever did.
         run_seconds: from then until the job's end.
-        restarts: how often a container was started again.
-        gpu_seconds: GPUs asked for times run_seconds; of an elastic job those of its last size.
-        gpu_seconds_lost: the part of it that containers used which then had to be restarted.
+        restarts: number of container restarts.
+        gpu_seconds: requested GPUs times run_seconds; for an elastic job, those of its last size.
+        gpu_seconds_lost: the part used by containers that had to be restarted.
     """
 
     queue_seconds: float
@@ -46,16 +46,16 @@ def measure(
     gpus_of: Mapping[str, int],
     restarts: int,
 ) -> Usage:
-    """Work out what a job used.
+    """Compute a job's usage.
 
     Args:
         created_at: the object's creation.
-        running_at: when the first container ran; None if none did.
+        running_at: start of the first container; None if none ran.
         finished_at: the job's end.
-        gpus: GPUs of all replicas together.
+        gpus: of all replicas together.
         lost_runs: per replica, the seconds its containers ran before they were restarted.
         gpus_of: GPUs per replica.
-        restarts: how many restarts there were.
+        restarts: number of restarts.
     """
     queued_until = running_at or finished_at
     run_seconds = max(0.0, (finished_at - queued_until).total_seconds())
@@ -86,14 +86,14 @@ def build_result(
 ) -> dict[str, Any]:
     """Return the result as plain JSON values.
 
-    `failed_replicas` is what `diagnosis.failed_replicas` returns: a job that succeeded may have some.
-    `git_revision` is the commit that rank 0 has fetched and trained; None where nobody has told of one.
-    `usage` is what `measured.shown` returns: what the replicas were measured to use; None where nobody measures.
-    `tensorboard_url` is where the TensorBoard beside the job is reached; None where there is none.
+    `failed_replicas` is the value of `diagnosis.failed_replicas`: a successful job may have some. `git_revision` is the
+    commit that rank 0 fetched and trained; None if unknown. `usage` is the value of `measured.shown`: measured usage of
+    the replicas; None without measurements. `tensorboard_url` is the address of the job's TensorBoard; None without
+    one.
 
     `model` is {uri, claim, path, container_path, bytes, sha256} and `tfevents` {uri, claim, path, container_path,
-    last_step, scalars: {tag: value}}, with curves: {tag: [[step, value], …]} if they were asked for; either is None if
-    it was not declared or not found. Instants are RFC 3339 texts.
+    last_step, scalars: {tag: value}}, with curves: {tag: [[step, value], …]} on request; either is None if it was not
+    declared or not found. Instants are RFC 3339 texts.
     """
     fields = status.to_dict()
     return {

@@ -1,7 +1,7 @@
-"""Follow one job to its end: its log, what ends it, and what came out.
+"""Follow one job to its end: stream its log, decide when it ends, verify its outputs.
 
-It decides when to look, never what is seen: what a look adds is in `known`, what a status, a pod or an output means in
-`kinds`, `recorder`, `diagnosis` and `outputs`; here they are put in order.
+This module only sequences: `known` accumulates observations; `kinds`, `recorder`, `diagnosis` and `outputs` interpret
+statuses, pods and outputs.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LONGEST = 600.0
-"""Seconds after which the clock is looked at although nothing changes and nothing is due: it may have been set."""
+"""Maximum seconds between clock checks when nothing changes and nothing is due: the clock may have been set."""
 
 _DRAIN_TIMEOUT = 30.0
-"""Seconds that the end of rank 0's log is waited for after the job's end."""
+"""Seconds to wait for the end of rank 0's log after the job's end."""
 
 _STOPPED_DRAIN_TIMEOUT = 10.0
-"""The same after we deleted the job: the task's own time is over, and its log must not outlast that."""
+"""The same after we deleted the job: the task's own time is over."""
 
 _SETTLE_TIMEOUT = 3.0
-"""Seconds that the other replicas' ends are waited for: the first cause of a failure may be among them, and a replica
-may fail although the job has succeeded."""
+"""Seconds to wait for the other replicas' ends: the first cause of a failure may be among them, and a replica may fail
+although the job has succeeded."""
 
 _SETTLE_INTERVAL = 0.1
 
 _WAKE_INTERVAL = timedelta(seconds=30)
-"""How often the operator is made to look at a job that is past its own deadline."""
+"""Interval for waking the operator for a job past its own deadline."""
 
 _REASON = 200
-"""Characters of why a note could not be written: a server quotes its webhook's whole address."""
+"""Maximum characters of the reason why an annotation failed: a server quotes its webhook's whole address."""
 
 _MOMENT = timedelta(milliseconds=100)
-"""Left to the operator itself to see that a job is past its deadline."""
+"""Time for the operator to notice by itself that a job is past its deadline."""
 
 
 async def follow(
@@ -86,29 +86,29 @@ async def follow(
     api_error_timeout: float = TIMEOUT,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Conclusion:
-    """Wait until the job has ended, and say how; cancelling leaves it as it is.
+    """Follow the job until it has ended, and return its conclusion; cancelling leaves the job unchanged.
 
-    Afterwards nothing of it runs, but for the grace that the replicas of a job have which had to be deleted; or, with
-    `leave_stuck`, for a job that could not get on.
+    On return nothing of the job runs, except replicas of a deleted job within their grace period, or with `leave_stuck`
+    a job that cannot progress.
 
     Args:
-        backend: where the job is.
-        submission: which job.
+        backend: the back-end.
+        submission: the job.
         sink: takes rank 0's lines, each once, and sentences about the job's progress.
-        cursor: the last line that a sink has had before, or what finds it; following goes on after it. It is only
-            looked for when rank 0 has begun to run: most of those who wait have no log yet.
-        deadline: an aware instant at which the job is deleted and the outcome is TIMED_OUT; None waits without end.
-        limits: when a job that cannot get on is given up and deleted.
-        keep_running_pods: leave replicas running that the operator leaves running after the job's end.
+        cursor: the last line that a sink has received, or a function that looks it up; following resumes after it. The
+            lookup waits until rank 0 has started: most followed jobs have no log yet.
+        deadline: an aware instant at which the job is deleted and the outcome is TIMED_OUT; None for no deadline.
+        limits: when a job that cannot progress is given up and deleted.
+        keep_running_pods: keep the replicas that the operator leaves running after the job's end.
         leave_stuck: do not delete a job that is given up; only the deadline does.
-        hands_off: somebody else's job: it is neither changed nor stopped, and its outputs are not looked at.
-        curves: have the points of the scalars in the result, not only their last values.
-        mask: takes known secrets out of what programs said, before that is quoted, shortened or written on the job.
-        api_error_timeout: seconds for which requests about the job may be refused without a break.
+        hands_off: read only: the job is neither changed nor stopped, and its outputs are not inspected.
+        curves: include the points of the scalars in the result, not only their last values.
+        mask: removes known secrets from program output before it is quoted, shortened or written on the job.
+        api_error_timeout: seconds of uninterrupted refusals of requests about the job.
         clock: the wall clock.
 
     Raises:
-        ClusterUnavailable: they were refused for longer; the job is as it was.
+        ClusterUnavailable: requests were refused for longer; the job is unchanged.
     """
     errors = ApiErrors(str(submission.ref), sink.notice, timeout=api_error_timeout)
     follower = _Follower(
@@ -131,13 +131,13 @@ async def follow(
 
 @dataclass(frozen=True, kw_only=True)
 class _End:
-    """Why following ends.
+    """Reason to end following.
 
     Attributes:
-        outcome: for whoever waits.
-        diagnosis: why, where the job has not ended by itself.
-        stop: the job has to be deleted by us.
-        leave: it is given up, and left as it is.
+        outcome: of following.
+        diagnosis: the cause, if the job has not ended by itself.
+        stop: the job must be deleted.
+        leave: the job is given up and left in place.
     """
 
     outcome: Outcome
@@ -148,7 +148,7 @@ class _End:
 
 @dataclass(kw_only=True)
 class _Follower:
-    """One call of `follow`; what it finds out about the job grows in `known`."""
+    """One call of `follow`; accumulates its observations in `known`."""
 
     backend: Backend
     sink: Sink
@@ -176,7 +176,7 @@ class _Follower:
 
     async def run(self) -> Conclusion:
         try:
-            # The watch stays open: what the back-end knows of the job by it need not be asked for at the end.
+            # The watch stays open: its cache answers later questions about the job without requests.
             async with contextlib.aclosing(self.errors.stream(self._watch)) as watch:
                 end = await self._until_end(watch)
                 if end.stop or end.leave:
@@ -192,7 +192,7 @@ class _Follower:
         return self.backend.watch(self.ref)
 
     async def _settle(self, end: _End) -> None:
-        """Have nothing run any more, and all of the log and of the pods' ends told."""
+        """Wait until nothing runs any more, the log is complete and the pods' ends are recorded."""
         if end.leave:
             leftovers.leave(self.ref, self.sink)
             return
@@ -217,7 +217,7 @@ class _Follower:
                 await asyncio.wait({following}, timeout=self._patience())
                 if following.done():
                     await self._take(following.result())
-                    following = None  # with what was seen: ten thousand wait here
+                    following = None  # releases the observation: ten thousand may wait here
                 await self._say_why_it_waits(self.clock())
                 if end := self._end():
                     return end
@@ -237,7 +237,7 @@ class _Follower:
             await self._keep_wait()
 
     def _patience(self) -> float:
-        """Return the seconds until something is due although nothing changes."""
+        """Return the seconds until something is due without a change."""
         if self.known.record is None:
             return _LONGEST
         now = self.clock()
@@ -255,7 +255,7 @@ class _Follower:
             await self._keep_record()
 
     async def _tell(self, seen: Observation) -> bool:
-        """Say what is new, and return whether more is known of containers' ends."""
+        """Log what is new, and return whether containers have ended."""
         news = self.known.take(seen, now=self.clock())
         for text in news.sentences:
             self.sink.notice(text)
@@ -272,14 +272,14 @@ class _Follower:
             await self._annotate_with_use({RECORD_ANNOTATION: recorder.to_text(self.known.story)})
 
     async def _keep_wait(self) -> None:
-        """Have a list tell what a job waits for, where nothing has run that would have the record kept."""
+        """Annotate the reason for waiting for lists, while nothing has run and no record is written."""
         held = diagnoses.held_back(self.known.story)
         if self.known.status.phase is JobPhase.PENDING and held != self.kept_wait:
             self.kept_wait = held
             await self._keep_record()
 
     async def _annotate(self, texts: Mapping[str, str]) -> None:
-        """Write on the job what whoever reads it later needs; one that cannot be written to loses nothing else."""
+        """Write annotations for later readers; if the write fails, only they are lost."""
         try:
             await self.backend.patch(self.ref, {"metadata": {"annotations": texts}})
         except ClusterError as error:
@@ -288,21 +288,21 @@ class _Follower:
             logger.debug("%s: %s: %s", self.ref, ", ".join(texts), error)
 
     async def _annotate_with_use(self, texts: Mapping[str, str]) -> None:
-        """Write it in one request with what was used so far; in none if nothing is known."""
+        """Write them in one request with the usage so far; no request if there is nothing to write."""
         await self._measure()
         used = measured.to_text(self.known.used, rank0=self.submission.rank0)
         if all_texts := {**texts, **({USAGE_ANNOTATION: used} if used else {})}:
             await self._annotate(all_texts)
 
     async def _measure(self) -> None:
-        """Take what the back-end knows while the job is watched; it asks nobody."""
+        """Take the usage that the back-end has measured; makes no request."""
         self.known.used = measured.together(self.known.used, await self.backend.usage(self.ref))
 
     async def _wake_operator(self) -> None:
-        """Change something on a job that is past its activeDeadlineSeconds, so that the operator looks at it.
+        """Change a job that is past its activeDeadlineSeconds, so that the operator reconciles it.
 
-        It means to do so by itself, but puts the job into a queue that nobody reads (training-operator #3358): a job
-        that hangs, so that nothing of it changes, would run on for hours.
+        The operator requeues it by itself, but into a queue that nothing reads (training-operator #3358): a hanging job
+        without any changes would run on for hours.
         """
         now, due = self.clock(), self._wakes_operator_at()
         if due is not None and now >= due:
@@ -320,12 +320,12 @@ class _Follower:
             return self._end_of_gone(self.known.story, self.clock())
         if phase.is_terminal:
             return _End(outcome=Outcome.SUCCEEDED if phase is JobPhase.SUCCEEDED else Outcome.FAILED)
-        if self.hands_off or not has_been_seen:  # whoever has not seen the job does not know that it has not ended
+        if self.hands_off or not has_been_seen:  # a job that was never observed may have ended
             return None
         return self._end_by_us(self.known.story, self.clock())
 
     def _end_of_gone(self, record: recorder.Record, now: datetime) -> _End:
-        """After the deadline it was most likely a follower of ours that deleted it, and came no further."""
+        """Return the end of a deleted job: after the deadline, most likely deleted by an earlier follower."""
         ranks = self.submission.ranks
         if self.deadline is not None and now >= self.deadline and not self.hands_off:
             return _End(outcome=Outcome.TIMED_OUT, diagnosis=diagnoses.timed_out(record, ranks=ranks, is_gone=True))
@@ -360,7 +360,7 @@ class _Follower:
         return Conclusion(outcome=Outcome.SUCCEEDED, status=status, result=result, cursor=self.log.cursor)
 
     async def _look_again(self) -> None:
-        """See how the other replicas ended: the one whose end was seen first may only have followed the real cause."""
+        """Observe how the other replicas ended: the first observed end may be a consequence of the real cause."""
         waited = 0.0
         while waited < _SETTLE_TIMEOUT and not await leftovers.are_gone(self.backend, self.ref, self.errors):
             await asyncio.sleep(_SETTLE_INTERVAL)
@@ -374,7 +374,7 @@ class _Follower:
                 await self._take(replace(seen, events=[*seen.events, *told]))
 
     async def _hear_of_others(self) -> None:
-        """See how replicas end that ran when rank 0 had ended, which alone decides: one may fail just after it."""
+        """Observe replicas that still ran when rank 0 ended, which alone decides: one may fail just after it."""
         before = self.known.story
         with contextlib.suppress(TimeoutError):
             async with (
@@ -387,10 +387,10 @@ class _Follower:
                         break
         ranks, story = self.submission.ranks, self.known.story
         if diagnoses.failed_replicas(story, ranks=ranks) != diagnoses.failed_replicas(before, ranks=ranks):
-            await self._keep_record()  # one that was only stopped is not worth a request
+            await self._keep_record()  # a replica that was only stopped is not worth a request
 
     async def _diagnose_and_note(self) -> Diagnosis:
-        """Say why, once for all: whoever reads the job later has neither its pods nor their logs."""
+        """Diagnose once and annotate the job: later readers have neither its pods nor their logs."""
         if self.known.noted is not None:
             return self.known.noted
         found = self._with_tail(await self._diagnose())
@@ -399,7 +399,7 @@ class _Follower:
         return found
 
     async def _diagnose(self) -> Diagnosis:
-        """Read more of the log that matters than the record holds, if it can be read."""
+        """Read more of the relevant log than the record holds, if readable."""
         tails = {self.submission.rank0: self.log.tail}
         record, ranks = self.known.story, self.submission.ranks
         first = diagnoses.diagnose(record, self.known.status, ranks=ranks, tails=tails)

@@ -1,8 +1,7 @@
-"""What is around jobs where they run: events, nodes, claims, what one may do. For whoever looks; no job needs it.
+"""The inspector port: events, nodes, claims and permissions around jobs, for people who look around.
 
-Two implement it, a cluster and this machine. It is apart from the port of `backend`, which is all that submitting and
-following a job takes: a Role that is enough for that need not be enough for this, and each answer says which verb is
-missing.
+A cluster and this machine implement it. It is separate from the port in `backend`, which is all that submitting and
+following need: a Role that is enough for that may not be enough for this, and each error names the missing verb.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ CLAIM_MODE = "ReadWriteMany"
 
 @dataclass(frozen=True, kw_only=True)
 class NodeUse:
-    """What a node has and what pods have asked for of it; None where nobody counts.
+    """Capacity and requests of a node; None where they are not counted.
 
     Attributes:
         name: of the node.
         address: its internal one.
-        role: such as `control-plane`; "" for one that only works.
-        status: `ready`, or why no pod gets on it.
-        gpus: it has, of whichever kind.
-        gpus_taken: pods have been given.
-        cpu: cores that pods may have.
-        cpu_taken: cores that pods have asked for.
-        memory: bytes that pods may have.
-        memory_taken: bytes that pods have asked for.
+        role: such as `control-plane`; "" for a plain worker.
+        status: `ready`, or the reason why no pod is scheduled to it.
+        gpus: its GPUs of any kind.
+        gpus_taken: assigned to pods.
+        cpu: allocatable cores.
+        cpu_taken: requested cores.
+        memory: allocatable bytes.
+        memory_taken: requested bytes.
     """
 
     name: str
@@ -59,16 +58,16 @@ class NodeUse:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaUse:
-    """What one replica uses now; None where nobody measures it.
+    """Current usage of one replica; None where it is not measured.
 
     Attributes:
         replica: its pod's name.
-        node: where it runs; "" if it has no place.
+        node: its node; "" if not scheduled.
         phase: of its pod; "" if there is none.
-        gpus: it has been given.
+        gpus: assigned GPUs.
         cpu: cores.
         memory: bytes of its working set.
-        disk: bytes that it has written; on one machine only.
+        disk: bytes written; local back-end only.
     """
 
     replica: str
@@ -86,7 +85,7 @@ class ReplicaUse:
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What the replicas of one job use, and what stands in the way of knowing more; "" if nothing does."""
+    """Usage of one job's replicas, and what prevents a complete answer; "" for nothing."""
 
     replicas: Sequence[ReplicaUse]
     unknown: str = ""
@@ -94,13 +93,13 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was looked at.
+    """Result of one check.
 
     Attributes:
-        about: what.
-        is_good: whether it is as jobs need it; None: it could not be seen, or is not needed.
-        said: what was seen.
-        advice: what to do; "" if there is nothing to do.
+        about: its subject.
+        is_good: True if jobs can use it; None: not visible, or not needed.
+        said: the finding.
+        advice: what to do; "" for nothing.
     """
 
     about: str
@@ -114,18 +113,18 @@ class Check:
 
 
 def ignore(_: str) -> None:
-    """Tell nobody."""
+    """Discard the message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileOptions:
-    """How files on a claim are reached inside a cluster.
+    """Settings for access to the files on a claim inside a cluster.
 
     Attributes:
         image: of the pod that mounts it; it has `python3`.
-        user: as whom; None: as the image says.
+        user: its user id; None: the image's.
         timeout: seconds until the pod runs.
-        tell: takes a sentence about what the pod waits for, where that takes longer than a moment.
+        tell: called with the reason for waiting, if the pod takes longer than a moment.
     """
 
     image: str
@@ -136,16 +135,16 @@ class FileOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """A folder of events that somebody wants to look at.
+    """A folder of events to show in TensorBoard.
 
     Attributes:
         namespace: of the claim.
-        plan: which folder, and which image has TensorBoard; the claim "" where nobody knows.
-        job: that has written it, from whose rank 0 a pod takes as whom and where it runs; None: nobody knows.
-        user: as whom, instead; None: as the job, else as the image says.
-        port: of this machine; 0: any that is free.
+        plan: the folder and the image with TensorBoard; the claim is "" if unknown.
+        job: the job that has written it, whose rank 0 sets the user and the node; None if unknown.
+        user: overrides the user id; None: the job's, else the image's.
+        port: of this machine; 0: any free port.
         timeout: seconds until it is shown.
-        tell: takes a sentence about what it waits for, where that takes longer than a moment.
+        tell: called with the reason for waiting, if it takes longer than a moment.
     """
 
     namespace: str
@@ -158,7 +157,7 @@ class Shown:
 
 
 def check_known(what: Shown) -> None:
-    """Pass if anybody knows where the events are.
+    """Check that the location of the events is known.
 
     Raises:
         InvalidSpec: the job has declared none.
@@ -169,29 +168,29 @@ def check_known(what: Shown) -> None:
 
 
 class Site(Protocol):
-    """Where jobs run, as somebody sees it who looks around."""
+    """Interface to the surroundings of jobs."""
 
     async def events(self, ref: JobRef, pods: Sequence[str]) -> Sequence[Manifest]:
-        """Return core/v1 Events about the job and its pods, in no order; as far as they are kept."""
+        """Return the retained core/v1 Events about the job and its pods, in no order."""
 
     def container_log(self, ref: JobRef, pod: str, container: str, *, follow: bool) -> AsyncGenerator[LogLine, None]:
         """Yield the lines of any container of a job's pod, from its beginning; with `follow` until it ends.
 
         Raises:
             JobNotFound: there is no such pod.
-            InvalidSpec: the pod has no such container, or it has not begun.
-            UnsupportedByBackend: nothing of that name runs here.
+            InvalidSpec: the pod has no such container, or it has not started.
+            UnsupportedByBackend: no such container runs on this back-end.
         """
 
     async def nodes(self) -> Sequence[NodeUse]:
-        """Return what each node has and what is taken of it.
+        """Return the capacity and the requests of each node.
 
         Raises:
-            PermissionDenied: that may not be seen; the text names the verb.
+            PermissionDenied: nodes or pods may not be read; the text names the verb.
         """
 
     async def usage(self, job: Manifest) -> Usage:
-        """Return what each replica of a job uses now, as far as somebody measures it."""
+        """Return the current usage of each replica of a job, as far as it is measured."""
 
     async def claims(self, namespace: str) -> Sequence[Manifest]:
         """Return the claims of the namespace, in no order.
@@ -203,54 +202,54 @@ class Site(Protocol):
     async def create_claim(
         self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
     ) -> Sequence[str]:
-        """Have a new claim, and say what of the wishes does not apply; it may bind only when something mounts it.
+        """Create a claim, and return the requests that do not apply; it may stay unbound until it is mounted.
 
         Args:
             namespace: its namespace.
             name: its name.
-            size: how much it can hold; None: CLAIM_SIZE.
-            mode: whether pods of several nodes can mount it; None: CLAIM_MODE.
-            storage_class: what makes the volume; None: the cluster's.
+            size: its capacity; None: CLAIM_SIZE.
+            mode: its access mode; None: CLAIM_MODE.
+            storage_class: its StorageClass; None: the cluster's default.
 
         Raises:
-            JobAlreadyExists: there is one of that name.
+            JobAlreadyExists: the name is taken.
         """
 
     def files(self, namespace: str, claim: str, *, options: FileOptions) -> AbstractAsyncContextManager[ClaimFiles]:
-        """Give the files on a claim; what was needed to reach them goes afterwards.
+        """Open the files on a claim; whatever was created for access is deleted afterwards.
 
         Raises:
-            NotThere: there is no such claim.
-            ClusterError: they cannot be reached; the text says why.
+            NotThere: the claim does not exist.
+            ClusterError: the files are not accessible; the text says why.
         """
 
     async def tensorboard_url(self, ref: JobRef) -> str:
-        """Return where a TensorBoard beside the job is reached of which the job does not tell; "" if none is seen.
+        """Return the address of a job's TensorBoard that the job itself does not name; "" if none is found.
 
-        Arena's is one: its Service is found by its name and labels.
+        Finds Arena's Service by its name and labels.
         """
 
     def tensorboard(self, what: Shown) -> AbstractAsyncContextManager[str]:
-        """Give the address of this machine at which a folder of events is shown; what was started goes afterwards.
+        """Show a folder of events at a local address; whatever was started is stopped afterwards.
 
         Raises:
-            InvalidSpec: there is no such claim, or the port is taken.
+            InvalidSpec: the claim does not exist, or the port is taken.
             UnsupportedByBackend: TensorBoard is not installed.
             ClusterError: it may not be started or reached, or did not run in time; the text says why.
         """
 
     async def checks(self, namespace: str) -> Sequence[Check]:
-        """Return what was looked at of all that jobs of this namespace need, the most important first."""
+        """Check everything that jobs of this namespace need; return the results, the most important first."""
 
 
 class ClaimFiles(Protocol):
     """The files on one claim."""
 
     async def listed(self, path: str) -> Sequence[dict[str, Any]]:
-        """Return name, bytes and the instant of the last change of what is in a folder, or of a file.
+        """Return name, size and modification time of a folder's entries, or of a file.
 
         Raises:
-            InvalidSpec: there is nothing of that name, or it leads out of the claim.
+            InvalidSpec: the path does not exist, or leaves the claim.
         """
 
     async def pack(self, path: str, stream: IO[bytes]) -> None:
@@ -261,8 +260,8 @@ class ClaimFiles(Protocol):
         """
 
     async def unpack(self, stream: IO[bytes], folder: str, name: str) -> None:
-        """Write what an archive holds as `name` into a folder of the claim, which is made.
+        """Extract an archive as `name` into a folder of the claim, which is created.
 
         Raises:
-            InvalidSpec: it leads out of the claim, or is neither file nor folder.
+            InvalidSpec: an entry leaves the claim, or is neither file nor folder.
         """

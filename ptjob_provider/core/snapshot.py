@@ -1,4 +1,4 @@
-"""A job as it is now, for somebody who only looks: nothing is changed and nothing is waited for."""
+"""Read a job's current state for one-off reads; changes nothing and waits for nothing."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ _ARENA_USER = "arena.kubeflow.org/username"
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """Everything that can be said of a job at one moment.
+    """Complete state of a job at one moment.
 
     Attributes:
-        submission: which job, its replicas and its declared outputs.
-        owner: who asked for it, see `owner_of`.
-        instance: the installation that asked for it, "" if it does not say.
-        status: what its object says.
-        priority: which jobs go first, a class or a number; "" if nobody says.
-        pods: its pods as they are now; those of an ended job may be gone.
-        replica_of: returns the name of the replica that one of them is.
-        record: what has been seen of its pods so far.
-        waiting: why it does not run yet, "" if it does.
-        diagnosis: why it failed, None if it has not.
-        report: what was found where the outputs should be; None unless it succeeded and has some.
-        unverified: why they could not be looked at; "" if nothing stood in the way.
-        used: what its replicas were measured to use so far, as far as somebody has told.
-        conditions: those of its object, as they are there.
-        replica_statuses: how many replicas of each role are in which state, as its object says.
-        now: when this was seen.
+        submission: the job, its replicas and its declared outputs.
+        owner: its owner, see `owner_of`.
+        instance: the installation that created it; "" if unknown.
+        status: the object's status.
+        priority: a priority class or a number; "" if unset.
+        pods: its current pods; those of an ended job may be gone.
+        replica_of: returns the replica name of a pod.
+        record: the recorded pod history.
+        waiting: the reason why it does not run yet; "" if it does.
+        diagnosis: the cause of its failure; None if it has not failed.
+        report: facts about its outputs; None unless it succeeded and has some.
+        unverified: what prevented their inspection; "" for nothing.
+        used: measured usage of its replicas, as far as reported.
+        conditions: the object's conditions, unchanged.
+        replica_statuses: replica counts by role and state, from the object.
+        now: time of the snapshot.
     """
 
     submission: Submission
@@ -69,7 +69,7 @@ class Snapshot:
     now: datetime
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the job's result as Airflow's XCom has it, and owner, replicas, conditions, the reason of waiting."""
+        """Return the job's result as in Airflow's XCom, with owner, replicas, conditions and the reason for waiting."""
         result = summarize(
             self.submission,
             status=self.status,
@@ -100,18 +100,18 @@ async def look(
     inspect: bool = True,
     now: datetime | None = None,
 ) -> Snapshot:
-    """Return the job as it is now.
+    """Return the job's current state.
 
     Args:
-        backend: where it is.
+        backend: the back-end.
         namespace: its namespace.
         name: its name.
-        kind: its kind; None: the first that has a job of this name.
-        inspect: look at its outputs where they are if nobody has told what was found there; a cluster starts a pod.
-        now: when this is.
+        kind: its kind; None: the first kind with a job of this name.
+        inspect: inspect its outputs if no report is recorded; in a cluster this starts a pod.
+        now: time of the snapshot.
 
     Raises:
-        JobNotFound: there is none of that name.
+        JobNotFound: no job has that name.
     """
     now = now or datetime.now(UTC)
     job = await find_job(backend, namespace, name, kind=kind)
@@ -156,9 +156,9 @@ async def look(
 
 
 def owner_of(job: Mapping[str, Any]) -> dict[str, str]:
-    """Return the ids that a job was created for, such as Airflow's dag_id and try_number; {} if it carries none.
+    """Return the ids that a job was created for, such as Airflow's dag_id and try_number; {} if it has none.
 
-    Of a job that Arena made, who made it.
+    For a job created by Arena, its user.
     """
     owner = owner_in(job)
     if owner.ids:
@@ -174,7 +174,7 @@ def _replica_statuses(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
 
 
 def _priority_class(pods: Sequence[Manifest]) -> str:
-    """Return the class that pods were given although the job names none: a runtime's, or the cluster's own."""
+    """Return the pods' priority class if the job names none: a runtime's, or the cluster's default."""
     return next((name for pod in pods if (name := (pod.get("spec") or {}).get("priorityClassName"))), "")
 
 
@@ -187,7 +187,7 @@ async def _first(backend: Backend, ref: JobRef) -> Observation:
 
 
 async def _inspect(backend: Backend, submission: Submission) -> tuple[OutputReport | None, str]:
-    """Return what is at the outputs' places, or why that cannot be said."""
+    """Return the facts about the outputs, or why they are unavailable."""
     try:
         return await inspect_outputs(backend, submission), ""
     except OutputsNotVerified as error:

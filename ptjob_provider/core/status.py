@@ -1,4 +1,4 @@
-"""What a job's phase is, whatever kind it is. The one place that knows which phases are the end."""
+"""Job phases, independent of the kind. The only place that defines the terminal phases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class JobPhase(StrEnum):
-    """The phases of a job; the CRDs' own conditions are mapped to them in `kinds`."""
+    """Phases of a job; `kinds` maps the CRDs' conditions to them."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -22,16 +22,16 @@ class JobPhase(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing more will happen to the job by itself."""
+        """Return whether the phase is final."""
         return self in {JobPhase.SUCCEEDED, JobPhase.FAILED}
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """What the job's object says of itself at one moment; instants are aware datetimes in UTC, None where unknown.
+    """A job object's status at one moment; instants are aware datetimes in UTC, None where unknown.
 
-    Two fields are not told with the rest: `time_limit` is the job's own activeDeadlineSeconds, and `is_taken_up` is
-    False while its operator has written no status at all.
+    Two fields are not serialized: `time_limit` is the job's own activeDeadlineSeconds, and `is_taken_up` is False until
+    its operator has written a status.
     """
 
     phase: JobPhase
@@ -58,7 +58,7 @@ class JobStatus:
 
 
 def parse_instant(text: str | None) -> datetime | None:
-    """Read an RFC 3339 instant as the API server writes it (`2026-11-20T10:00:00Z`); None stays None."""
+    """Parse an RFC 3339 instant as the API server writes it (`2026-11-20T10:00:00Z`); None stays None."""
     return datetime.fromisoformat(text) if text else None
 
 

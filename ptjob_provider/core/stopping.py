@@ -1,4 +1,4 @@
-"""Ending a job and waiting until nothing of it runs any more: what has to be done before another may take its place."""
+"""Delete a job and wait until nothing of it runs any more, before another takes its place."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from ptjob_provider.core.backend import Backend
 
 STOP_TIMEOUT = 300.0
-"""Seconds that a new attempt waits for the old one's pods; a pod on a lost node never goes, and a person must know."""
+"""Seconds that a new attempt waits for the old one's pods; pods on a lost node never go, and a person must
+intervene."""
 
 _STOP_INTERVAL = 0.2
 _QUIET = 3.0
-"""Seconds without pods after which an object that somebody's finalizer keeps is taken for stopped, too."""
+"""Seconds without pods after which an object kept by a foreign finalizer also counts as stopped."""
 
 _LONGEST_STOP_INTERVAL = 2.0
 _LOOK_TIMEOUT = 5.0
@@ -55,7 +56,7 @@ async def stop_and_wait(
 
 
 async def _is_removed(backend: Backend, ref: JobRef) -> bool:
-    """Whether the object is gone, too: an operator that was slow to see its deletion makes no pods any more."""
+    """Return whether the object is gone, too: an operator slow to observe the deletion then creates no more pods."""
     try:
         return JobRef.of(await backend.get(ref.kind, ref.namespace, ref.name)) != ref
     except JobNotFound:
@@ -63,7 +64,7 @@ async def _is_removed(backend: Backend, ref: JobRef) -> bool:
 
 
 async def _where(backend: Backend, ref: JobRef) -> str:
-    """Name the pods that are left and their nodes, where the back-end knows of nodes."""
+    """Return the names of the remaining pods and their nodes, where the back-end has nodes."""
     try:
         async with asyncio.timeout(_LOOK_TIMEOUT), contextlib.aclosing(backend.watch(ref)) as watch:
             seen = await anext(watch)

@@ -1,14 +1,14 @@
 """Submit or adopt: the only way to create a job. Afterwards exactly one job of this owner exists and is ours to follow.
 
-What is found decides (each row has a test):
+The store and the object with the name decide (each row has a test):
 
     store          under the name             what happens
     ------------   ------------------------   --------------------------------------------------------------
     nothing        nothing                    attempt 1 is created
     nothing        ours, live                 adopted (a lost store must not train twice)
     nothing        ours, finished             the next attempt is created
-    nothing        ours, of this very try     adopted: it has ended before the answer to its create came
-    nothing        ours, being deleted        waited for until nothing of it runs, then the next attempt is created
+    nothing        ours, of this very try     adopted: it ended before its create was answered
+    nothing        ours, being deleted        after nothing of it runs, the next attempt is created
     nothing        somebody else's            the next attempt is created, under another name
     nothing        somebody else's, and the   JobAlreadyExists that says whose
                    name is given exactly
@@ -23,7 +23,7 @@ What is found decides (each row has a test):
     cleared        whatever                   the same
     uid            that uid, somebody else's  nothing is stopped, the next attempt is created
 
-"Delivered" is an attempt whose success a try has handed on before the task was cleared; see `attempts.is_delivered`.
+"Delivered": a try has delivered the attempt's success before the task was cleared; see `attempts.is_delivered`.
 """
 
 from __future__ import annotations
@@ -74,24 +74,24 @@ logger = logging.getLogger(__name__)
 _STOP_INTERVAL = 0.2
 
 _MOST_NAMES = 5
-"""Names of attempts that may be taken by others before one call gives up: so many are no collision of hashes."""
+"""Maximum attempt names of others that one call skips: more are not a collision of hashes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """A job that exists, and all that another process needs to follow it: JSON-safe, without any secret.
+    """An existing job with all that another process needs to follow it: JSON-safe, without secrets.
 
     Attributes:
-        ref: which object.
+        ref: the job.
         attempt: which attempt of its owner.
-        adopted: the job was there before this try.
-        spec_changed: the adopted job was made from another specification than the one asked for now.
+        adopted: the job existed before this try.
+        spec_changed: the adopted job was created from a different specification than the requested one.
         ranks: pod name → rank, of all replicas.
-        gpus_of: pod name → GPUs asked for.
-        outputs: what the job was told to write, and where.
+        gpus_of: pod name → requested GPUs.
+        outputs: the declared outputs.
         first_started_at: RFC 3339; outputs must not be older.
-        tensorboard_url: where the TensorBoard beside it is reached; "" if there is none, or nobody has looked.
-        instance: the installation that created it, "" if it does not say.
+        tensorboard_url: address of the job's TensorBoard; "" if there is none or it is unknown.
+        instance: the installation that created it; "" if unknown.
     """
 
     ref: JobRef
@@ -107,18 +107,18 @@ class Submission:
 
     @property
     def rank0(self) -> str:
-        """The pod whose log is the job's log."""
+        """Return the pod whose log is the job's log."""
         return min(self.ranks, key=lambda name: self.ranks[name])
 
     @classmethod
     def of(cls, job: Mapping[str, Any], *, adopted: bool = True, spec_hash: str = "", since: str | None = None) -> Self:
-        """Read everything from the job's object, whoever created it.
+        """Build it from the job's object, whoever created that.
 
         Args:
-            job: the object as the back-end returned it.
-            adopted: whether it was there before.
-            spec_hash: of the specification that is asked for now; empty skips the comparison.
-            since: when the first attempt was created; default this job's creation.
+            job: the object from the back-end.
+            adopted: it existed before.
+            spec_hash: of the requested specification; "" skips the comparison.
+            since: creation of the first attempt; default this job's creation.
         """
         meta = job["metadata"]
         declared = (meta.get("annotations") or {}).get(OUTPUTS_ANNOTATION)
@@ -164,15 +164,15 @@ async def ensure_submitted(
     api_error_timeout: float = TIMEOUT,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Submission:
-    """Create the job or adopt the one that is there, as the module's table says; safe to repeat after any failure.
+    """Create the job or adopt the existing one, per the module's table; safe to repeat after any failure.
 
-    The record is saved before the create, so that whoever comes after a kill knows what may exist. A refusal of the
-    create is final; one of a question about a job that may exist is waited out for `api_error_timeout` seconds.
+    The record is saved before the create, so that a later process knows after a kill what may exist. A refused create
+    is final; other refused requests about a job that may exist are retried for `api_error_timeout` seconds.
 
     Raises:
         InvalidSpec, UnsupportedByBackend: nothing was started.
-        JobAlreadyExists: the name, which was given exactly, belongs to somebody else; or those of five attempts do.
-        ClusterUnavailable: no answer, or the old attempt's pods did not go in time; a retry goes on from here.
+        JobAlreadyExists: another owner has the exactly given name, or the names of five attempts.
+        ClusterUnavailable: no answer, or the old attempt's pods were not gone in time; a retry continues from here.
     """
     submitter = _Submitter(
         backend=backend,
@@ -195,15 +195,15 @@ class _Submitter:
     """One call of `ensure_submitted`.
 
     Attributes:
-        record: what the store held when this try began; None if its finished job is nobody's any more.
-        first_started_at: when the first attempt since the last clear was created, once that is known.
-        spec_hash: of the specification that is asked for now; all attempts have the same.
-        kind: that the job is made as.
-        not_made: why it is of none of the kinds before that.
-        intent: tells what this call has created from what was there under the same name.
-        rendered: what was made of the specification, by kind and attempt.
-        taken: how many names were somebody else's.
-        secret_name: the name by which the job that is adopted refers to its Secret.
+        record: the store's record when this try began; None if its finished job is obsolete.
+        first_started_at: creation of the first attempt since the last clear, once known.
+        spec_hash: of the requested specification; the same for all attempts.
+        kind: the kind of the job to create.
+        not_made: why it is not created as an earlier kind.
+        intent: distinguishes this call's objects from existing ones of the same name.
+        rendered: the rendered specification, by kind and attempt.
+        taken: number of names that others have.
+        secret_name: the name of the Secret that the adopted job refers to.
     """
 
     backend: Backend
@@ -227,7 +227,7 @@ class _Submitter:
     secret_name: str = ""
 
     async def run(self) -> Submission:
-        """Have the job, and all that it needs; a try before this one may have come no further than the job itself."""
+        """Create or adopt the job and what it needs; an earlier try may have created only the job itself."""
         submission = await self._submitted()
         rendered = self._render(submission.attempt)
         if submission.adopted and rendered.secret is not None:
@@ -239,7 +239,7 @@ class _Submitter:
 
     async def _submitted(self) -> Submission:
         self.kind = self.job.named_kind or (self.record.kind if self.record else kinds.DEFAULT.KIND)
-        first = self._render(1)  # a wrong specification ends here, before anything is stopped or created
+        first = self._render(1)  # an invalid specification fails here, before anything is stopped or created
         self.spec_hash = first.spec_hash
         plan = attempts.plan(self.record, clear_number=self.clear_number)
         record = self.record
@@ -323,10 +323,10 @@ class _Submitter:
         return await self._start(attempt + 1)
 
     def _pass_over(self, found: Manifest) -> None:
-        """Leave somebody else's job alone, and say so.
+        """Skip another owner's job, and log it.
 
         Raises:
-            JobAlreadyExists: no attempt of this call gets another name.
+            JobAlreadyExists: no further attempt of this call gets another name.
         """
         self.taken += 1
         text = (
@@ -342,7 +342,7 @@ class _Submitter:
         raise JobAlreadyExists(f"{text}; {advice}", code=409, reason="AlreadyExists")
 
     async def _stop(self, ref: JobRef) -> None:
-        """Stop a job; where the next one gets the same name, wait until the name is free."""
+        """Stop a job; if the next one has the same name, wait until the name is free."""
         errors = self._errors(ref.namespace, ref.name)
         await errors.answer(lambda: stop_and_wait(self.backend, ref, sleep=self.sleep), though_away=False)
         waited = 0.0
@@ -381,7 +381,7 @@ class _Submitter:
         )
 
     def _rendered_otherwise(self, attempt: int, error: KindNotServed) -> kinds.Rendered:
-        """Return the job as the next kind; one that names its kind, or a manifest, is of that kind or of none."""
+        """Return the job rendered as the next kind; a job that names its kind, or a manifest, has no other."""
         if self.job.named_kind is not None:
             raise error
         self.not_made.append(str(error))
@@ -404,7 +404,7 @@ class _Submitter:
             return None
 
     async def _get(self, kind: str, namespace: str, name: str) -> Manifest:
-        """Return a job that exists, or may."""
+        """Return a job that exists or may exist."""
         errors = self._errors(namespace, name)
         return await errors.answer(lambda: self.backend.get(kind, namespace, name), though_away=False)
 
@@ -412,7 +412,7 @@ class _Submitter:
         return ApiErrors(f"{namespace}/{name}", logger.warning, timeout=self.api_error_timeout)
 
     def _render(self, attempt: int) -> kinds.Rendered:
-        """Return the job as it is submitted; made once, for an installation's own code may have a part in it."""
+        """Return the rendered job; rendered only once, because an installation's own code may take part."""
         found = self.rendered.get((self.kind, attempt))
         if found is None:
             found = kinds.named(self.kind).render(
@@ -438,9 +438,9 @@ def _whose(found: Manifest) -> str:
 
 
 async def with_tensorboard(backend: Backend, submission: Submission, job: TrainingJob) -> Submission:
-    """Have what a job that is there asks for beside it, and return the submission with where that is reached.
+    """Create the TensorBoard that a job requests, and return the submission with its address.
 
-    Apart from submitting, which it may take longer than: whoever calls it knows the job by then, and can stop it.
+    Separate from submitting, since it may take longer: the caller already knows the job and can stop it.
     """
     if job.tensorboard is None:
         return submission
@@ -448,10 +448,10 @@ async def with_tensorboard(backend: Backend, submission: Submission, job: Traini
 
 
 async def inspect_outputs(backend: Backend, submission: Submission, *, curves: bool = False) -> OutputReport | None:
-    """Look at the outputs that the job was told to write, with curves if they are wanted; None if there are none.
+    """Inspect the declared outputs, with curves on request; None if there are none.
 
     Raises:
-        OutputsNotVerified: they could not be looked at.
+        OutputsNotVerified: they could not be inspected.
     """
     outputs = submission.outputs
     if outputs.model is None and outputs.tfevents is None:
@@ -461,7 +461,7 @@ async def inspect_outputs(backend: Backend, submission: Submission, *, curves: b
 
 
 def deliver_attempt(store: AttemptStore, *, by_try: int) -> None:
-    """Note which try hands on the success of the recorded attempt: after a clear its finished job is history."""
+    """Record which try delivers the success of the recorded attempt: after a clear its finished job is obsolete."""
     record = store.load()
     if record is not None:
         store.save(replace(record, delivered_by=by_try))

@@ -1,6 +1,6 @@
-"""The TensorBoard beside a job, as it is written on the job: what it shows, how it is run, where it is reached.
+"""A job's TensorBoard as annotated on the job: what it shows, how it runs, its address.
 
-Pure. Whoever holds the job's object knows all of it; what runs it is made of `kubernetes.tensorboard_objects`.
+Pure. The job's object holds all of it; `kubernetes.tensorboard_objects` renders it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorBoardPlan:
-    """One job's TensorBoard.
+    """Plan of one job's TensorBoard.
 
     Attributes:
-        claim: that has the events.
+        claim: the claim with the events.
         path: of their folder on it; "" is the claim's root.
-        image: what runs it; "" is the job's own.
+        image: its image; "" is the job's own.
         service_type: `NodePort` or `ClusterIP`.
-        url: where it is reached; "" as long as there is none.
+        url: its address; "" as long as there is none.
     """
 
     claim: str
@@ -36,7 +36,7 @@ class TensorBoardPlan:
 
     @classmethod
     def of(cls, job: Mapping[str, Any]) -> Self | None:
-        """Return what a job's object tells; None if it asks for none, or somebody has changed it beyond reading."""
+        """Parse the plan on a job's object; None if there is none or it is unreadable."""
         text = (job["metadata"].get("annotations") or {}).get(TENSORBOARD_ANNOTATION)
         try:
             return cls(**known_fields(cls, json.loads(text))) if text else None
@@ -45,23 +45,23 @@ class TensorBoardPlan:
 
     @property
     def annotation(self) -> dict[str, str]:
-        """How it is written on the job."""
+        """Return the plan as an annotation."""
         return {TENSORBOARD_ANNOTATION: json.dumps(asdict(self))}
 
     def served_as(self, service_type: str) -> Self:
-        """Return it for others to reach."""
+        """Return the plan with this Service type."""
         return replace(self, service_type=service_type)
 
     def run_by(self, image: str) -> Self:
-        """Return it with another image."""
+        """Return the plan with this image."""
         return replace(self, image=image)
 
     def served_at(self, url: str) -> Self:
-        """Return it as it is reached."""
+        """Return the plan with this address."""
         return replace(self, url=url)
 
 
 def url_of(job: Mapping[str, Any]) -> str:
-    """Return where a job's TensorBoard is reached; "" if there is none."""
+    """Return the address of a job's TensorBoard; "" if there is none."""
     plan = TensorBoardPlan.of(job)
     return plan.url if plan else ""

@@ -1,4 +1,4 @@
-"""What a try leaves behind for the next one where its job may be gone by then: deleted by a person, or by us."""
+"""The note that a try leaves for the next one in case its job is deleted by then, by a person or by us."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TryNote:
-    """How a try's job ended.
+    """Outcome of a try's job.
 
     Attributes:
         ref: the job.
-        attempt: which attempt of its owner it was.
-        first_started_at: RFC 3339; when the first attempt was created.
-        conclusion: how it ended, in a size that an annotation can have: the result without curves, the last lines.
+        attempt: its attempt number.
+        first_started_at: RFC 3339 creation time of the first attempt.
+        conclusion: its conclusion, shortened to the size of an annotation: without curves, with the last lines.
     """
 
     ref: JobRef
@@ -32,7 +32,7 @@ class TryNote:
 
     @classmethod
     def of(cls, submission: Submission, conclusion: Conclusion) -> Self:
-        """Note the end of a try's job."""
+        """Build the note from the end of a try's job."""
         return cls(
             ref=submission.ref,
             attempt=submission.attempt,
@@ -42,13 +42,13 @@ class TryNote:
 
     @property
     def retry_may_help(self) -> bool:
-        """Whether another attempt may come to another end."""
+        """Return whether another attempt may end differently."""
         if self.conclusion.outcome is Outcome.SUCCEEDED:
             return False
         return self.conclusion.diagnosis is None or self.conclusion.diagnosis.retryable
 
     def record(self, *, ended: bool) -> AttemptRecord:
-        """Return the attempt as a store holds it."""
+        """Return the attempt as a store record."""
         return AttemptRecord(
             attempt=self.attempt,
             name=self.ref.name,
@@ -60,14 +60,14 @@ class TryNote:
         )
 
     def to_text(self) -> str:
-        """Return what an annotation keeps."""
+        """Serialize the note for an annotation."""
         parts = {"ref": self.ref.to_dict(), "conclusion": self.conclusion.to_dict()}
         told = {"attempt": self.attempt, "first_started_at": self.first_started_at, **parts}
         return json.dumps(told, separators=(",", ":"))
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """Rebuild what `to_text` returned; None if it cannot be understood."""
+        """Parse the value of `to_text`; None if it is unreadable."""
         try:
             fields = json.loads(text)
             return cls(
@@ -81,7 +81,7 @@ class TryNote:
 
 
 def _shortened(conclusion: Conclusion) -> Conclusion:
-    """Return it without the place in the log, without curves, and without what is told twice."""
+    """Return the conclusion without cursor, curves and duplicate parts."""
     result = dict(conclusion.result or {}) if conclusion.outcome is Outcome.SUCCEEDED else None
     if result and result.get("tfevents"):
         result["tfevents"] = {key: part for key, part in result["tfevents"].items() if key != "curves"}

@@ -1,7 +1,7 @@
-"""Reading what another version of this package has written: into Airflow's database, on a job, into a trigger's row.
+"""Read data written by another version of this package: Airflow's database, job annotations, trigger rows.
 
-While workers and triggerers are upgraded one after the other, and after a downgrade, each reads what the others wrote.
-So a field that is added to anything stored has a default, and one that is not known is passed over.
+During a rolling upgrade, and after a downgrade, versions read each other's data. Every field added to stored data has a
+default, and unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ if TYPE_CHECKING:
 
 
 def known_fields(cls: type[Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was written of the fields that a dataclass has in this version."""
+    """Return the stored values of the fields that this version's dataclass has."""
     names = {each.name for each in fields(cls)}
     return {name: value for name, value in written.items() if name in names}

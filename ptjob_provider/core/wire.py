@@ -1,7 +1,7 @@
-"""Turns objects of a Kubernetes client into the wire's words, whichever client and version they come from.
+"""Convert objects of any Kubernetes client and version to wire dicts.
 
-Such an object says which attributes it has (`openapi_types`) and what they are called on the wire (`attribute_map`); no
-client is imported here.
+Such an object lists its attributes (`openapi_types`) and their wire names (`attribute_map`); no client is imported
+here.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 def is_model(value: object) -> bool:
     """Return whether the value is an object of a Kubernetes client, such as a V1Volume.
 
-    The class decides: an item of a pipeline's loop has an attribute of any name (kfp's `LoopParameterArgument`).
+    Checks the class: an item of a pipeline's loop has an attribute of any name (kfp's `LoopParameterArgument`).
     """
     return hasattr(type(value), "openapi_types") and hasattr(type(value), "attribute_map")
 
 
 def to_wire(value: Any) -> Any:
-    """Return the value with every such object in it as a map of what is set; lists and maps are copied, all else stays.
+    """Return the value with client objects converted to dicts of their set fields; lists and maps are copied.
 
-    An object's instants become RFC 3339 texts.
+    Instants of such an object become RFC 3339 texts.
     """
     if is_model(value):
         return _of_model(value)
@@ -38,7 +38,7 @@ def _of_model(model: Any) -> dict[str, Any]:
 
 
 def _part(value: Any) -> Any:
-    """Return what an attribute holds; lists and maps may hold instants, too."""
+    """Return an attribute's value; lists and maps may hold instants, too."""
     if is_model(value):
         return _of_model(value)
     if isinstance(value, dict):
