@@ -1,7 +1,7 @@
-"""The flight recorder: what was seen of a job's pods, kept after the pods are gone.
+"""Pod history: the recorded state and ends of a job's pods, kept after the pods are deleted.
 
-It decides nothing: pods and events come in as the API server wrote them, a `Record` comes out. What the record means is
-`diagnosis`'s business; where it is stored (an annotation, a file) is the back-end's.
+Takes pods and events as the API server wrote them, and returns a `Record`. `diagnosis` interprets it; the back-end
+stores it (in an annotation, a file).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Folding one look at the world into the record. Looking twice at the same world changes nothing but the clocks."""
+"""Merge one observation into the record. Idempotent except for the clocks."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 _MESSAGE_BYTES = 4096
 """The kubelet's own limit for one termination message."""
 _LASTING = timedelta(minutes=10)
-"""A run of this length clears the kubelet's back-off; failures before and after it are not one loop."""
+"""A run of this length resets the kubelet's back-off; failures before and after it belong to different crash loops."""
 _MAX_NOTICES = 20
 _PASSING = {WaitKind.INIT, WaitKind.SIDECAR, WaitKind.CRASH_LOOP}
-"""Waits that are no reason for another pod not to get on."""
+"""Waits that cannot block another pod."""
 _MAX_REVISIONS = 4
 _DIFFER = "replicas have fetched different commits, as their branch went on meanwhile; name a `revision` with `code`"
 
@@ -61,17 +61,17 @@ def observe(
     replica_named: Callable[[str], str] = str,
     replicas: int = 0,
 ) -> Record:
-    """Return the record with what these pods and events add; terminations of pods that are gone stay.
+    """Return the record updated with these pods and events; terminations of deleted pods are kept.
 
     Args:
-        record: what was seen before; not changed.
-        pods: the job's pods as they are now, terminating ones included.
-        events: core/v1 Events about the job and its pods, as many as the server still has.
-        now: our clock at the time of looking.
-        container: the name of the container that trains; the pod's first one if none is called so.
-        replica_of: returns the name of the replica that a pod is.
-        replica_named: returns the name of the replica that a pod of this name would be.
-        replicas: how many pods the job wants; 0 takes those that are there for all.
+        record: the previous record; not changed.
+        pods: the job's current pods, including terminating ones.
+        events: core/v1 Events about the job and its pods that the server still has.
+        now: our clock at the time of the observation.
+        container: the name of the training container; the pod's first one if none has this name.
+        replica_of: returns the replica name of a pod.
+        replica_named: returns the replica name for a pod name.
+        replicas: the number of pods that the job requests; 0: the existing ones are all.
     """
     before = record
     seen = sorted((read_pod(one, container, replica_of) for one in pods), key=_created)
@@ -103,7 +103,7 @@ def _is_told(record: Record, pod: Pod) -> bool:
 
 
 def _with_present(record: Record, pods: Sequence[Pod]) -> Record:
-    """Say which replicas are placed, leave, run and are finished at this moment."""
+    """Record which replicas are placed, terminating, running and finished now."""
     return replace(
         record,
         placed=tuple(pod.name for pod in pods if pod.is_placed),
@@ -128,7 +128,7 @@ def _said_by_queue(events: Sequence[Manifest]) -> str:
 
 
 def text_of(fields: Mapping[str, Any], name: str) -> str:
-    """Return a text that can be stored as UTF-8 whatever the container wrote."""
+    """Return the container's text in a form that UTF-8 can encode."""
     return str(fields.get(name) or "").encode("utf-8", "replace").decode("utf-8")
 
 
@@ -170,7 +170,7 @@ def _with_terminations(record: Record, pod: Pod, now: datetime) -> Record:
 
 
 def _with_revision(record: Record, pod: Pod) -> Record:
-    """Take up which revision of its code the pod has fetched."""
+    """Record the code revision that the pod has fetched."""
     ends = (one.state("terminated") or {} for one in pod.containers if one.name == code_sync.CONTAINER)
     found = {code_sync.revision_in(text_of(end, "message")) for end in ends} - {""}
     told = {revision: name for name, _, revision in (entry.partition(" ") for entry in record.revisions)}
@@ -182,15 +182,15 @@ def _with_revision(record: Record, pod: Pod) -> Record:
 
 
 def _tells_a_failure(pod: Pod) -> bool:
-    """Whether a container's end explains why the pod failed; an evicted pod or a lost node may leave none."""
+    """Return whether a container's end explains the pod's failure; an evicted pod or a lost node may leave none."""
     return any((one.state("terminated") or {}).get("exitCode") for one in pod.containers)
 
 
 def _ends(record: Record, pod: Pod, container: Container) -> Iterator[Termination]:
-    """Yield the previous end and the present one.
+    """Yield the previous end and the current one.
 
-    The kubelet numbers the previous end one lower than the present run, but with the same number while the container
-    waits for its next start (`convertToAPIContainerStatuses` moves the end to lastState and leaves the count).
+    The kubelet numbers the previous end one lower than the current run, but with the same number while the container
+    waits for its next start (`convertToAPIContainerStatuses` moves the end to lastState and keeps the count).
     """
     count = container.restart_count
     previous = container.last_terminated
@@ -236,9 +236,10 @@ def _pod_end(record: Record, pod: Pod) -> Termination:
 
 
 def _was_stopped(record: Record, pod: Pod, finished_at: datetime | None) -> bool:
-    """Whether the pod's deletion had been asked for when it ended: it was seen leaving before, or ended after that.
+    """Return whether the pod was already being deleted when it ended.
 
-    In the same second: it may as well have been the reason.
+    Either it was observed terminating before, or it ended after the deletion. In the same second, the end may have
+    caused the deletion.
     """
     asked_at = pod.deletion_asked_at
     return asked_at is not None and (pod.uid in record.leaving or finished_at is None or finished_at > asked_at)
@@ -248,7 +249,7 @@ def _with_end(record: Record, end: Termination, now: datetime) -> Record:
     known = {one.key: one for one in record.terminations}
     before = known.get(end.key)
     if before is not None:
-        # A pod-level reason may come after the container's end; a deletion that comes after it changes nothing.
+        # A pod-level reason may follow the container's end; a deletion after it changes nothing.
         known[end.key] = replace(before, disruption=end.disruption or before.disruption)
         return replace(record, terminations=tuple(known.values()))
     if end.container and end.failed:
@@ -266,9 +267,9 @@ def _held_up(
     *,
     replica_named: Callable[[str], str],
 ) -> tuple[Waiting, ...]:
-    """Keep what the other pods waited for when the first init container failed; it may have waited for one of them.
+    """Keep the other pods' waits when the first init container failed, since it may have waited for one of them.
 
-    Whoever looks for the first time then sees what they wait for now, and of those that are gone what events tell.
+    On a first observation, uses their current waits and the events of deleted pods.
     """
     failed = {end.replica: end for end in after.terminations if _gave_up(end)}
     if before.held_up or not failed:
@@ -295,7 +296,7 @@ def _gave_up(end: Termination) -> bool:
 
 
 def _settled(record: Record, end: Termination) -> Record:
-    """Begin the count of a crash loop anew after a run that lasted."""
+    """Restart the count of a crash loop after a run that lasted."""
     if end.started_at is None or end.ended_at - end.started_at < _LASTING:
         return record
     mine = (end.replica, end.container)
@@ -315,7 +316,7 @@ def _last_bytes(text: str, limit: int) -> str:
 
 
 def _with_removals(record: Record, pods: Sequence[Pod], events: Sequence[Manifest], now: datetime) -> Record:
-    """Take up the running pods that are deleted; the operator tells of those that it deletes itself, if a bit later."""
+    """Record running pods that are deleted; the operator's events name its own deletions, sometimes later."""
     if not record.hears_operator and not created_pods(events):
         return record
     known = {one.pod_uid: one for one in record.removals}
@@ -344,7 +345,7 @@ def _ended_after(pod: Pod, asked_at: datetime) -> bool:
 
 
 def _gone(record: Record, pods: Sequence[Pod], now: datetime) -> Iterator[Removal]:
-    """Yield the pods that ran at the last look and are not there any more: deleted without any grace."""
+    """Yield the pods that ran at the last observation and no longer exist: deleted without a grace period."""
     present = {pod.uid for pod in pods}
     uids = {entry.replica: entry.pod_uid for entry in record.restart_counts}
     for name in record.running:
@@ -363,7 +364,7 @@ def _waits(
     replica_named: Callable[[str], str],
     replicas: int,
 ) -> list[tuple[str, str, Wait]]:
-    """Return what each replica waits for, with the uid of its pod, if it has one."""
+    """Return each replica's wait, with the uid of its pod if it has one."""
     waits = [(pod.name, pod.uid, wait) for pod in pods if (wait := wait_of(pod, events))]
     present = {pod.name for pod in pods} | {entry.replica for entry in record.restart_counts}
     complete = len(pods) >= max(replicas, 1)
@@ -378,9 +379,9 @@ def _waiting(record: Record, waits: Sequence[tuple[str, str, Wait]], *, now: dat
 
 
 def _timed(record: Record, name: str, uid: str, wait: Wait, *, now: datetime, blocked: bool) -> Waiting:
-    """Give a wait its clock: when this kind of wait of this pod was first seen.
+    """Set a wait's clock: the first observation of this kind of wait of this pod.
 
-    An init container that runs usually waits for another replica: while that one is held up, its own clock stands at 0.
+    A running init container usually waits for another replica: while that one is blocked, its own clock stands at 0.
     """
     new = Waiting(
         replica=name,
@@ -399,7 +400,7 @@ def _timed(record: Record, name: str, uid: str, wait: Wait, *, now: datetime, bl
 
 def _continued(before: Waiting, new: Waiting) -> Waiting:
     if (before.kind, new.kind) == (WaitKind.PULLING, WaitKind.STARTING):
-        return before  # the event has expired, the kubelet's word is as vague as it was
+        return before  # the event has expired, and the kubelet's reason is still vague
     if before.kind is new.kind and _is_vaguer(new, before):
         return before
     clock = {WaitKind.STARTING, WaitKind.STUCK}
@@ -407,7 +408,7 @@ def _continued(before: Waiting, new: Waiting) -> Waiting:
 
 
 def _is_vaguer(new: Waiting, before: Waiting) -> bool:
-    """The kubelet alternates between the reason and the back-off; one of them is enough for a person."""
+    """Return whether the new reason is vaguer: the kubelet alternates between reason and back-off; one is enough."""
     return before.container == new.container and (before.reason, new.reason) == ("ErrImagePull", "ImagePullBackOff")
 
 
@@ -432,6 +433,6 @@ def _started_at(pod: Pod) -> datetime | None:
 
 
 def _instant(text: str | None) -> datetime | None:
-    """Read an instant; the runtime writes 1970 for the start of a container that it could not start."""
+    """Parse an instant; the runtime writes 1970 as the start of a container that it could not start."""
     instant = parse_instant(text)
     return instant if instant and instant.timestamp() > 0 else None

@@ -1,4 +1,4 @@
-"""What the operator's own events tell of the pods that it made: an hour long, even when the pods are gone."""
+"""Pod creations, deletions and failures from the operator's events, which last an hour, even when the pods are gone."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _END = re.compile(
 
 
 def created_pods(events: Sequence[Manifest]) -> set[str]:
-    """Return the pods that it says it made."""
+    """Return the pods that the operator reports to have created."""
     return _named(events, "SuccessfulCreatePod")
 
 
 def deleted_pods(events: Sequence[Manifest]) -> set[str]:
-    """Return the pods that it says it deleted itself."""
+    """Return the pods that the operator reports to have deleted."""
     return _named(events, "SuccessfulDeletePod")
 
 
 def told_ends(events: Sequence[Manifest], training: str) -> Iterator[Termination]:
-    """Yield the failures of containers that it told of; `training` names the container that trains."""
+    """Yield the container failures that the operator reports; `training` names the training container."""
     for event in sorted(events, key=event_time):
         found = _END.match(event.get("message") or "") if event.get("reason") == "Error" else None
         if found is None:

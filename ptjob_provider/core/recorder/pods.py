@@ -1,4 +1,4 @@
-"""Reading one pod as the API server wrote it: its containers, why it ended, why it does not run."""
+"""Parse one pod as the API server wrote it: its containers, its end, its reason for waiting."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _NO_PROGRAM = re.compile(
 )
 _NODES = re.compile(r"\d+/\d+ nodes are available: .*?\.(?=\s|$)")
 _NOT_MADE = {"FailedCreatePod", "FailedCreate"}
-"""Of a pod that training-operator, or the batch Job under a TrainJob, could not make."""
+"""Event reasons for pods that training-operator, or the batch Job under a TrainJob, could not create."""
 _NOTHING_MADE = {"TrainJobResourcesCreationFailed", "HeadlessServiceCreationFailed", "JobCreationFailed"}
-"""Of what Trainer or JobSet could not make, which would have made pods."""
+"""Event reasons for objects that Trainer or JobSet could not create."""
 _MAKES = {"FailedCreate", "SuccessfulCreate"}
-"""Of a batch Job: it has been made, and makes pods."""
+"""Event reason of a batch Job: it was created, and creates pods."""
 _CONFLICT = "the object has been modified"
-"""What a controller is told that was a moment late: it tries again at once, and mostly says so in an event."""
+"""Errors of a controller that lost a race: it retries at once, and mostly reports them as an event."""
 _FORBIDDEN_POD = re.compile(r'pods "(?P<name>[^"]+)" is forbidden: (?P<why>.*)', re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
-    """One container of a pod: what it is for, its status, and whether the kubelet may start it again."""
+    """One container of a pod: its purpose and status, and whether the kubelet may restart it."""
 
     name: str
     kind: ContainerKind
@@ -53,26 +53,26 @@ class Container:
     restarts: bool = True
 
     def state(self, name: str) -> Mapping[str, Any] | None:
-        """Return one of waiting, running, terminated if the container is in it."""
+        """Return the container's state waiting, running or terminated; None if it is in another."""
         return (self.status.get("state") or {}).get(name)
 
     @property
     def last_terminated(self) -> Mapping[str, Any] | None:
-        """How the run before this one ended."""
+        """Return the end of the previous run."""
         return (self.status.get("lastState") or {}).get("terminated")
 
     @property
     def restart_count(self) -> int:
-        """How often the kubelet started it again inside this pod.
+        """Return the kubelet's restart count within this pod.
 
-        It also counts one for a container that it has lost, such as an evicted one, which is not started again.
+        It also counts a lost container, such as an evicted one, which is not started again.
         """
         return int(self.status.get("restartCount") or 0) if self.restarts else 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """One pod, read; its name is its replica's."""
+    """One parsed pod; its name is its replica's."""
 
     name: str
     uid: str
@@ -82,39 +82,39 @@ class Pod:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """Its status as the kubelet wrote it."""
+        """Return its status as the kubelet wrote it."""
         return self.manifest.get("status") or {}
 
     @property
     def training(self) -> Container | None:
-        """The container that trains, once the kubelet has told of it."""
+        """Return the training container, once the kubelet has reported it."""
         return next((one for one in self.containers if one.kind is ContainerKind.TRAINING), None)
 
     @property
     def is_leaving(self) -> bool:
-        """Whether somebody asked for its deletion."""
+        """Return whether the pod is being deleted."""
         return bool(self.manifest["metadata"].get("deletionTimestamp"))
 
     @property
     def deletion_asked_at(self) -> datetime | None:
-        """When that was: deletionTimestamp is later by the grace; the kubelet, which comes last, leaves none."""
+        """Return when its deletion was requested: deletionTimestamp minus the grace, which the kubelet sets to 0."""
         leaves_at = parse_instant(self.manifest["metadata"].get("deletionTimestamp"))
         grace = int(self.manifest["metadata"].get("deletionGracePeriodSeconds") or 0)
         return leaves_at - timedelta(seconds=grace) if leaves_at else None
 
     @property
     def is_over(self) -> bool:
-        """Whether none of its containers will run again."""
+        """Return whether none of its containers will run again."""
         return self.phase in {"Succeeded", "Failed"}
 
     def condition(self, name: str) -> Mapping[str, Any]:
-        """Return one condition, empty if the pod does not have it."""
+        """Return one condition; empty if the pod lacks it."""
         found = (one for one in self.status.get("conditions") or () if one.get("type") == name)
         return next(found, {})
 
     @property
     def is_placed(self) -> bool:
-        """Whether it has a node."""
+        """Return whether it is scheduled to a node."""
         scheduled = self.condition("PodScheduled").get("status")
         if scheduled:
             return bool(scheduled == "True")
@@ -122,7 +122,7 @@ class Pod:
 
     @property
     def disruption(self) -> str:
-        """Why it was ended from outside, `Reason: message`; "" if it was not."""
+        """Return why it was ended from outside, `Reason: message`; "" if it was not."""
         reason, message = self.status.get("reason") or "", self.status.get("message") or ""
         target = self.condition("DisruptionTarget")
         if not reason and target.get("status") == "True":
@@ -136,12 +136,12 @@ def name_of(manifest: Manifest) -> str:
 
 
 def read_pod(manifest: Manifest, training: str, replica_of: Callable[[Manifest], str] = name_of) -> Pod:
-    """Read a pod.
+    """Parse a pod.
 
     Args:
         manifest: the pod.
-        training: the name of the container that trains; the first one if there is none of that name.
-        replica_of: returns the name of the replica that it is.
+        training: the name of the training container; the first one if none has this name.
+        replica_of: returns its replica name.
     """
     meta, status = manifest["metadata"], manifest.get("status") or {}
     return Pod(
@@ -171,7 +171,7 @@ def _containers(manifest: Manifest, training: str) -> Iterator[Container]:
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """Why a pod does not run at this moment; a `Waiting` without its clock."""
+    """Reason why a pod does not run now; a `Waiting` without its clock."""
 
     container: str = ""
     kind: WaitKind
@@ -180,7 +180,7 @@ class Wait:
 
 
 def wait_of(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
-    """Say what holds the pod up; None if it runs or is over, or is being deleted after it ran."""
+    """Return what blocks the pod; None if it runs or is over, or is being deleted after it ran."""
     if pod.is_over:
         return None
     if pod.is_leaving:
@@ -200,7 +200,7 @@ def wait_of(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
 
 
 def _leaving(pod: Pod) -> Wait | None:
-    """A pod that is deleted before it ran stays for ever if its node does not answer, and so does the job."""
+    """Return the wait of a pod deleted before it ran: if its node is silent, it stays for ever, and so does the job."""
     if pod.training is not None and pod.training.state("waiting") is None:
         return None
     return Wait(kind=WaitKind.STARTING, reason="Terminating", message=pod.disruption)
@@ -209,7 +209,7 @@ def _leaving(pod: Pod) -> Wait | None:
 def refusals(
     events: Sequence[Manifest], present: set[str], *, complete: bool, replica_named: Callable[[str], str] = str
 ) -> Iterator[tuple[str, Wait]]:
-    """Yield (replica, why) for each pod that the server refused to make and that is still missing."""
+    """Yield (replica, reason) for each missing pod that the server refused to create."""
     for index, event in enumerate(events):
         reason, message = event.get("reason") or "", event.get("message") or ""
         if reason in _NOTHING_MADE and any(later.get("reason") in _MAKES for later in events[index + 1 :]):
@@ -225,7 +225,7 @@ def refusals(
 
 
 def is_program_missing(reason: str, message: str) -> bool:
-    """Whether a container could not be started because there is no such program in its image."""
+    """Return whether a container failed to start because its image lacks the program."""
     return reason in _RUN_ERRORS and bool(_NO_PROGRAM.search(message))
 
 
@@ -266,7 +266,7 @@ def _from_events(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
 
 
 def waits_of_gone(events: Sequence[Manifest], present: set[str]) -> dict[str, Wait]:
-    """Return what pods that are gone waited for, by their names: their last event that says why they do not start."""
+    """Return the waits of deleted pods by name: the last event that explains why each did not start."""
     told: dict[str, Wait] = {}
     for event in sorted(events, key=event_time):
         about = event.get("involvedObject") or {}
@@ -277,7 +277,7 @@ def waits_of_gone(events: Sequence[Manifest], present: set[str]) -> dict[str, Wa
 
 
 def _told_wait(event: Manifest) -> Wait | None:
-    """Read an event as the wait of its pod; None if it tells of none, or only that one goes on."""
+    """Parse an event as its pod's wait; None if it reports none, or only that one continues."""
     reason, message = event.get("reason") or "", event.get("message") or ""
     if reason == "FailedScheduling":
         return Wait(kind=WaitKind.QUEUED, reason="Unschedulable", message=_placement(message))
@@ -296,9 +296,9 @@ def _is_about(event: Manifest, pod: Pod) -> bool:
 
 
 def event_time(event: Manifest) -> datetime:
-    """Return the instant that sorts events: old servers fill lastTimestamp, new ones series or eventTime.
+    """Return the event's sort key: old servers fill lastTimestamp, new ones series or eventTime.
 
-    The first of these has whole seconds and the others have not, so their texts do not sort. EARLIEST: nobody says.
+    Only the first has whole seconds, so their texts do not sort. EARLIEST if all are missing.
     """
     series = event.get("series") or {}
     told = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
@@ -315,6 +315,6 @@ def _lingering(pod: Pod) -> Wait | None:
 
 
 def _placement(message: str) -> str:
-    """Keep why the nodes do not fit, without what the scheduler says of its further attempts (preemption, claims)."""
+    """Return why the nodes do not fit, without the scheduler's further attempts (preemption, claims)."""
     found = _NODES.match(message)
     return found[0] if found else message.partition(" preemption:")[0]

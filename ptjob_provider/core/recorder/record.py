@@ -1,4 +1,4 @@
-"""The values of the flight recorder: what ended, what waits, what runs. Nothing here reads a pod or a clock."""
+"""Value types of the pod history: ends, waits, running replicas. Reads no pods and no clock."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WORKLOAD = "Workload"
-"""The kind of object in whose name a queue tells of a job."""
+"""Kind of the involved object in a queue's events about a job."""
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
-"""Sorts before every instant that can be seen."""
+"""Sorts before every real instant."""
 
 
 class ContainerKind(StrEnum):
-    """What a container is for."""
+    """Purpose of a container."""
 
     TRAINING = "training"
     INIT = "init"
@@ -26,44 +26,44 @@ class ContainerKind(StrEnum):
 
 
 class WaitKind(StrEnum):
-    """What kind of wait it is; each has its own clock and its own end, see `diagnosis.ending`."""
+    """Kind of a wait; each has its own clock and its own limit, see `diagnosis.ending`."""
 
     QUEUED = "queued"
     """No node yet: unschedulable, gated, or its claim is not bound."""
     REFUSED = "refused"
     """The pod could not be created: the namespace's quota is used up."""
     FORBIDDEN = "forbidden"
-    """The pod may not be created: PodSecurity, a webhook, a service account that is not there."""
+    """The pod may not be created: PodSecurity, a webhook, a missing service account."""
     BROKEN = "broken"
     """It can never start: the image's name is invalid, the program is missing."""
     STUCK = "stuck"
-    """The kubelet tries again and again: image pull, missing secret, mount errors."""
+    """The kubelet keeps retrying: image pull, missing secret, mount errors."""
     STARTING = "starting"
-    """Placed, and nothing bad is known."""
+    """Scheduled, with no known problem."""
     PULLING = "pulling"
-    """The image is being pulled right now."""
+    """The image is being pulled."""
     INIT = "init"
     """An init container runs."""
     CRASH_LOOP = "crash-loop"
-    """The container failed and is to be started again."""
+    """The container failed and will be restarted."""
     SIDECAR = "sidecar"
     """The training container exited with 0, another container of the pod still runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Termination:
-    """One container's end, or one pod's that ended without telling of its containers.
+    """End of one container, or of a pod that ended without container statuses.
 
     Attributes:
         replica: the pod's name.
-        pod_uid: tells a pod from the one that replaced it under its name.
-        key: which run of which container; the same end seen twice has the same key.
+        pod_uid: distinguishes a pod from its replacement of the same name.
+        key: identifies the run and container; repeated observations of one end have the same key.
         container: its name; "" when the pod ended as a whole (evicted before it ran, node lost).
-        run: counts the starts of this replica's container from 0, pods that were made anew included.
-        exit_code: None when nobody knows it.
-        signal: what the runtime said; most runtimes only say 128 + signal as the exit code.
-        message: the termination message: the end of the log where the pod says FallbackToLogsOnError, else what could
-            be read of it in time.
+        run: counts the starts of this replica's container from 0, recreated pods included.
+        exit_code: None if unknown.
+        signal: reported by the runtime; most runtimes only report 128 + signal as the exit code.
+        message: the termination message: the end of the log where the pod has FallbackToLogsOnError, else what could be
+            read of it in time.
         disruption: why the pod as a whole was ended from outside, `Reason: message`; "" if it was not.
         stopped: the pod was already being deleted when this container ended.
     """
@@ -86,25 +86,25 @@ class Termination:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended in any way but exit code 0."""
+        """Return whether it ended in any way but exit code 0."""
         return self.exit_code != 0
 
     @property
     def ended_at(self) -> datetime:
-        """The instant to sort by."""
+        """Return the instant to sort by."""
         return self.finished_at or EARLIEST
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """One pod that does not run, and what it says why.
+    """A pod that does not run, with its reason.
 
     Attributes:
-        replica: the pod's name; "" where the server refused to make a pod and did not name it.
-        container: the container that holds it up, "" for the pod as a whole.
-        reason: the kubelet's, scheduler's or operator's word.
-        since: when we first saw this kind of wait of this pod: our clock, never the cluster's.
-        in_vain: why no waiting helps, as a sentence's end; "" where it may.
+        replica: the pod's name; "" where the server refused to create a pod and did not name it.
+        container: the container that blocks it; "" for the pod as a whole.
+        reason: of the kubelet, scheduler or operator.
+        since: first observation of this kind of wait of this pod, by our clock, never the cluster's.
+        in_vain: why waiting cannot help, as a sentence's end; "" where it may.
     """
 
     replica: str
@@ -119,12 +119,12 @@ class Waiting:
 
 @dataclass(frozen=True, kw_only=True)
 class Removal:
-    """A pod that ran and was deleted, and not by the operator: by a person, or by whoever frees its node.
+    """A running pod deleted by something other than the operator: a person, or an eviction from its node.
 
     Attributes:
         replica: the pod's name.
-        asked_at: when its deletion was asked for; our clock where the pod was gone at once.
-        disruption: why, `Reason: message`, where the pod says it: evicted, preempted; else "".
+        asked_at: when its deletion was requested; our clock if the pod was gone at once.
+        disruption: the pod's own reason, `Reason: message`: evicted, preempted; else "".
     """
 
     replica: str
@@ -135,12 +135,12 @@ class Removal:
 
 @dataclass(frozen=True, kw_only=True)
 class Restarts:
-    """How often one replica's container was started again.
+    """Restarts of one replica's container.
 
     Attributes:
-        count: restarts inside the present pod, as the kubelet counts.
-        earlier: runs in failed pods of this name before the present one.
-        settled: restarts before this one followed a run that lasted; only those after it are a crash loop.
+        count: restarts inside the current pod, as the kubelet counts.
+        earlier: runs in earlier failed pods of this name.
+        settled: restarts up to the last run that lasted; only those after it form a crash loop.
     """
 
     replica: str
@@ -152,36 +152,36 @@ class Restarts:
 
     @property
     def total(self) -> int:
-        """How many times it was started again, pods made anew included."""
+        """Return all restarts, recreated pods included."""
         return self.earlier + self.count
 
     @property
     def in_a_row(self) -> int:
-        """How many restarts followed each other without a run that lasted."""
+        """Return the restarts since the last run that lasted."""
         return self.total - self.settled
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What has been seen of a job so far. An empty one is where every job begins.
+    """Recorded history of a job's pods; starts empty.
 
     Attributes:
-        terminations: every container end that was seen, in the order of seeing.
-        dropped: how many terminations were left out because the record is bounded.
-        waiting: what waits now; at most one per pod.
+        terminations: every observed container end, in the order of observation.
+        dropped: number of terminations left out because the record is bounded.
+        waiting: current waits; at most one per pod.
         running: replicas whose training container runs now.
-        finished: replicas of which it has exited, and is not started again, now.
+        finished: replicas whose training container has exited and will not restart.
         placed: replicas that have a node now.
         leaving: uids of the pods that are being deleted now.
-        held_up: what other pods waited for when an init container failed that may have waited for them.
-        removals: deletions of running pods that the operator has not told of as its own.
-        hears_operator: the operator's events reach us, so that its silence tells something.
+        held_up: waits of other pods when an init container failed that may have waited for them.
+        removals: deletions of running pods that the operator has not reported as its own.
+        hears_operator: the operator's events are visible, so that a missing one is meaningful.
         restart_counts: per replica and container.
-        restarts_told: how many there were, in the words of the job's own status; 0 where it does not count.
-        notices: what the back-end does not apply, in its words.
-        queue: why the job's queue keeps it waiting, in the queue's words; "" if none has said.
+        restarts_told: restarts reported by the job's own status; 0 where it does not count.
+        notices: settings that the back-end does not apply, in its words.
+        queue: why the job's queue keeps it waiting, in the queue's words; "" if unknown.
         revisions: of the code that replicas have fetched, each once: `replica revision`, the first replica by name.
-        queued_since: when we first saw the present wait for a place; None while every pod has one.
+        queued_since: first observation of the current wait for nodes; None while every pod has one.
         first_running_at: when the first training container started.
         all_running_at: when the last of the replicas started, once all of them run.
     """
@@ -207,35 +207,35 @@ class Record:
 
     @property
     def unschedulable(self) -> tuple[str, ...]:
-        """Why pods have no node, each text once."""
+        """Return why pods have no node, without duplicates."""
         return tuple(dict.fromkeys(wait.message for wait in self.waiting if wait.kind is WaitKind.QUEUED))
 
     @property
     def restarts(self) -> int:
-        """How often containers were started again, all replicas together, as far as that was seen or told."""
+        """Return the observed or reported container restarts of all replicas."""
         return max(sum(entry.total for entry in self.restart_counts), self.restarts_told)
 
     def revision_of(self, replica: str) -> str:
-        """Return the revision that a replica trained, as all do that have told none of their own; "" if none is known.
+        """Return the revision that a replica trained, by default the common one; "" if unknown.
 
-        Where replicas differ it is that of the named one, else of the first by name.
+        Where replicas differ, the named one's, else that of the first by name.
         """
         told = [entry.partition(" ") for entry in self.revisions]
         own = (revision for name, _, revision in told if name == replica)
         return next(own, told[0][2] if told else "")
 
     def had_pod(self, replica: str) -> bool:
-        """Tell whether a replica's pod was seen, now or before, or all of them."""
+        """Return whether a replica's pod, or all replicas' pods, were ever observed."""
         seen: list[Termination | Restarts | Removal] = [*self.terminations, *self.restart_counts, *self.removals]
         return self.all_running_at is not None or any(entry.replica == replica for entry in seen)
 
     def has_run(self, replica: str) -> bool:
-        """Tell whether a replica's training container is known to have run."""
+        """Return whether a replica's training container is known to have run."""
         ends = (one for one in self.terminations if one.replica == replica and one.kind is ContainerKind.TRAINING)
         return replica in self.running or any(one.started_at is not None for one in ends)
 
     def lost_seconds(self) -> dict[str, float]:
-        """Return per replica how long its training container ran before it had to be started again."""
+        """Return per replica the seconds its training container ran before it had to be restarted."""
         lost: dict[str, float] = {}
         for one in self.terminations:
             if one.kind is ContainerKind.TRAINING and one.started_at and self.is_superseded(one):
@@ -244,14 +244,14 @@ class Record:
         return lost
 
     def new_terminations_since(self, earlier: Record) -> tuple[Termination, ...]:
-        """Return what ended after the earlier record was made; a record is worth storing when there is something."""
+        """Return the ends after the earlier record; a record with new ends is worth storing."""
         known = {termination.key for termination in earlier.terminations}
         return tuple(termination for termination in self.terminations if termination.key not in known)
 
     def silent_ends(self) -> tuple[Termination, ...]:
-        """Return the failed runs of training that left no message, of which their node may still have the log.
+        """Return the failed training runs without a message whose log the node may still have, first end first.
 
-        It has that of the newest run in a pod, and of the one before it. The first that ended comes first.
+        A node keeps the log of the newest run in a pod and of the previous one.
         """
         failed = (one for one in self.terminations if one.kind is ContainerKind.TRAINING and one.failed)
         silent = (one for one in failed if one.started_at and one.finished_at and not one.stopped and not one.message)
@@ -262,17 +262,17 @@ class Record:
         return entry is not None and entry.pod_uid == end.pod_uid and entry.count - end.restart_count <= 1
 
     def with_messages(self, messages: Mapping[str, str]) -> Self:
-        """Return the record with these messages, by the keys of the ends that left none themselves."""
+        """Return the record with these messages added, by key, to ends without one."""
         ends = (replace(one, message=one.message or messages.get(one.key, "")) for one in self.terminations)
         return replace(self, terminations=tuple(ends))
 
     def restarts_of(self, replica: str, container: str) -> Restarts | None:
-        """Return the count for one container, None if it was never seen."""
+        """Return the counts of one container; None if it was never observed."""
         found = (entry for entry in self.restart_counts if (entry.replica, entry.container) == (replica, container))
         return next(found, None)
 
     def is_superseded(self, termination: Termination) -> bool:
-        """Whether a later run of the same container was seen; for a pod that ended as a whole, a later pod."""
+        """Return whether a later run of the container was observed; for a pod that ended as a whole, a later pod."""
         if not termination.container:
             entries = [entry for entry in self.restart_counts if entry.replica == termination.replica]
             return any(entry.pod_uid != termination.pod_uid for entry in entries)

@@ -1,4 +1,4 @@
-"""The record as text: what an annotation or a file holds, and what is left out when it would not fit."""
+"""Serialize the record to bounded JSON for an annotation or a file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 LIMIT = 16 * 1024
-"""An annotation on the job: etcd, the watch of every client and `kubectl get -o yaml` carry it."""
+"""Maximum bytes of the annotation: etcd, every client's watch and `kubectl get -o yaml` carry it."""
 MAX_TERMINATIONS = 64
 _FIRST_FAILURES = 4
-"""The failure that came first by the cluster's clocks may be a consequence; the cause is among the first few."""
+"""Number of first failures to keep: the first by the cluster's clocks may be a consequence, the cause is among
+these."""
 _SHORT = 400
 
 _T = TypeVar("_T")
@@ -26,9 +27,9 @@ _T = TypeVar("_T")
 def to_text(record: Record, limit: int = LIMIT) -> str:
     """Return the record as JSON of at most `limit` bytes.
 
-    What runs at this moment is not kept: the next look at the pods tells it. What does not fit is left out in this
-    order: the oldest restarts, the messages of what is neither among the first failures nor the last end, those ends
-    themselves, and only then parts of the rest. `dropped` says how many ends are missing.
+    The current state is not kept: the next observation restores it. If the rest does not fit, it is dropped in this
+    order: the oldest restarts, the messages of ends other than the first failures and the last end, those ends
+    themselves, and only then parts of the rest. `dropped` counts the missing ends.
     """
     text = _dump(record)
     while len(text.encode()) > limit and (smaller := _smaller(record)) != record:
@@ -37,11 +38,11 @@ def to_text(record: Record, limit: int = LIMIT) -> str:
 
 
 def from_text(text: str) -> Record:
-    """Return what `to_text` wrote; unknown fields are skipped. A text that nobody can read is an empty record."""
+    """Parse the text of `to_text`, ignoring unknown fields; an unreadable text gives an empty record."""
     try:
         return _read(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError):
-        return Record()  # somebody edited the annotation: the story is poorer, the job goes on
+        return Record()  # edited by somebody: the history is lost, the job goes on
 
 
 def bounded(record: Record) -> Record:
@@ -55,7 +56,7 @@ def bounded(record: Record) -> Record:
 
 
 def _smaller(record: Record) -> Record:
-    """Return the record with one thing less, or the same record when nothing is left to leave out."""
+    """Return the record with one item less, or the same record when nothing can be dropped."""
     for rule in _RULES:
         smaller = rule(record)
         if smaller != record:
@@ -114,7 +115,7 @@ _RULES: tuple[Callable[[Record], Record], ...] = (
 
 
 def _spare(record: Record) -> list[Termination]:
-    """Return the ends that may be left out, oldest first: all but the first failures and the last end."""
+    """Return the ends that may be dropped, oldest first: all but the first failures and the last end."""
     ends = sorted(record.terminations, key=lambda one: one.ended_at)
     failures = [one for one in ends if one.failed and not one.stopped]
     kept = {one.key for one in [*failures[:_FIRST_FAILURES], *ends[-1:]]}
@@ -209,6 +210,6 @@ def _field(cls: type[Any], name: str, item: Any) -> object:
 
 
 def stored_in(job: Mapping[str, Any]) -> Record:
-    """Return the record that is kept on a job's object; an empty one if none is."""
+    """Return the record stored on a job's object; an empty one if there is none."""
     text = (job["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
     return from_text(text) if text else Record()

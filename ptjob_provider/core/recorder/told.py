@@ -1,4 +1,4 @@
-"""What others tell of a job's containers that nobody here saw: the operator's events, the job's own status."""
+"""Add reports of others to the record: the operator's events, the job's own status."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 
 def told_key(replica: str) -> str:
-    """Return the key of an end that was only told of; one that is seen takes its place."""
+    """Return the key of a reported end; an observed one replaces it."""
     return f"told/{replica}"
 
 
 def with_end_told(record: Record, end: Termination) -> Record:
-    """Return the record with what was told of a replica that nobody saw failing."""
+    """Return the record with the reported end of a replica whose failure was not observed."""
     if any(one.replica == end.replica and one.failed for one in record.terminations):
         return record
     return replace(record, terminations=(*record.terminations, replace(end, key=told_key(end.replica))))
 
 
 def with_told(record: Record, ends: Iterable[Termination], *, restarts: int, at: datetime) -> Record:
-    """Return the record with failures and a number of restarts that the job's own status tells.
+    """Return the record with the failures and restarts that the job's own status reports.
 
     Args:
-        record: what was seen; not changed.
-        ends: failures of containers, one a replica; one without an instant counts as of then.
-        restarts: how many there were; what was seen counts if it is more.
-        at: the job's end, or the time of looking before it.
+        record: the observed record; not changed.
+        ends: failures of containers, one per replica; one without an instant gets `at`.
+        restarts: reported restarts; the observed number is used if it is higher.
+        at: the job's end, or the time of the observation before it.
     """
     for end in ends:
         record = with_end_told(record, replace(end, finished_at=end.finished_at or at))
