@@ -1,6 +1,6 @@
-"""Why a job failed, why it does not run yet, and when waiting has no point any more. Pure: records in, sentences out.
+"""Diagnose why a job failed, why it does not run yet, and when waiting has become pointless. Pure.
 
-It refuses to know where jobs run and who asked; the runner decides when to ask it.
+Turns records into sentences, independent of back-ends and orchestrators; the runner decides when to diagnose.
 """
 
 from __future__ import annotations

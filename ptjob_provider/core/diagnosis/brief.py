@@ -1,4 +1,4 @@
-"""A job's state in a few words, for a list: what it waits for, or what ended it."""
+"""A job's state in a few words for a list: its wait, or its cause of failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.status import JobStatus
 
 _LONGEST = 40
-"""Characters; a terminal's line has room for the other columns."""
+"""Maximum characters; leaves room for the other columns of a terminal."""
 
 _MISSING = re.compile(r'(?i:\b(secret|configmap|serviceaccount|persistentvolumeclaim)s? "([^"]+)" not found)')
 _QUOTA = re.compile(r"exceeded quota: ([\w.-]+)")
@@ -41,19 +41,19 @@ _WORDS = {
     Cause.SIDECAR: "sidecar does not end",
     Cause.TERMINATED: "stopped",
 }
-"""Where the cause's own word does not say it."""
+"""Replacements for causes whose value is not self-explanatory."""
 
 
 def in_brief(job: str, record: Record, status: JobStatus, noted: Diagnosis | None, *, ranks: Mapping[str, int]) -> str:
-    """Return a job's reason in at most 40 characters, "" where there is none or nothing tells.
+    """Return a job's reason in at most 40 characters; "" if there is none or it is unknown.
 
-    A wait is as it was when the record was written, so it is told of a pending job alone.
+    A recorded wait may be out of date, so it is shown for a pending job only.
 
     Args:
-        job: its name, which begins those of its replicas.
-        record: what was seen of its pods.
-        status: what its object says.
-        noted: why it failed, where that was found out before.
+        job: its name, the prefix of its replicas' names.
+        record: the record of its pods.
+        status: its status.
+        noted: the diagnosis already written on it, if any.
         ranks: pod name → rank.
     """
     text = ""
@@ -69,7 +69,7 @@ def in_brief(job: str, record: Record, status: JobStatus, noted: Diagnosis | Non
 
 
 def held_back(record: Record) -> frozenset[tuple[str, str]]:
-    """Return the (replica, reason) of waits that may last for good; how every job starts is none of them."""
+    """Return the (replica, reason) of waits that may last for good, without those of a normal start."""
     return frozenset((one.replica, one.reason) for one in record.waiting if one.kind in _HELD)
 
 
@@ -93,13 +93,13 @@ def _failed_beside(job: str, record: Record, ranks: Mapping[str, int]) -> str:
 def _wait(wait: Waiting) -> str:
     if wait.kind is WaitKind.INIT:
         return f"init container {wait.container}"
-    if wait.kind is WaitKind.CRASH_LOOP:  # the restarts say more
+    if wait.kind is WaitKind.CRASH_LOOP:  # the restarts are more informative
         return ""
     return _subject(wait.message) or wait.reason
 
 
 def _restarts(record: Record, status: JobStatus) -> str:
-    """Say how often containers were started again, and what the last of them ended with."""
+    """Return the number of container restarts and the last one's reason."""
     if status.phase.is_terminal or not record.restarts:
         return ""
     count = f"{record.restarts} restart{'' if record.restarts == 1 else 's'}"
@@ -110,7 +110,7 @@ def _restarts(record: Record, status: JobStatus) -> str:
 
 
 def _subject(message: str) -> str:
-    """Return what is missing, where a message names it: `claim datasets not found`."""
+    """Return the missing object that a message names: `claim datasets not found`."""
     if missing := _MISSING.search(message):
         kind = missing[1].lower()
         return f"{_SHORT.get(kind, kind)} {missing[2]} not found"

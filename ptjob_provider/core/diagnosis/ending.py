@@ -1,17 +1,17 @@
-"""Decide when a job that has not ended will not get on by itself.
+"""Decide when an unfinished job cannot progress by itself and is ended.
 
     seen in the pods                                                    ends the job
     -----------------------------------------------------------------   -----------------------------------
     invalid image name, image never pulled, program missing             at once
     image pull back-off, missing secret, stuck init, mount errors       after `start_timeout`
     the namespace's rules refuse its pods                               after `start_timeout`
-    placed and not running, with nothing bad known                      after `start_timeout`
-    the image is being pulled                                           never: it gets on
+    scheduled and not running, without a known problem                  after `start_timeout`
+    the image is being pulled                                           never: it progresses
     crash loop                                                          after `crash_loop_limit` restarts
     unschedulable, quota, queued or suspended, no pods yet              after `queue_timeout`
     training exited with 0, a sidecar still runs                        after `sidecar_timeout`
 
-All clocks are ours: they begin when the recorder first saw the wait.
+All clocks are ours and start when the recorder first observed the wait.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _STARTING = {WaitKind.STUCK, WaitKind.STARTING, WaitKind.INIT, WaitKind.FORBIDDE
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How long a job may stand still; None never ends it. Seconds, by our own clock.
+    """Maximum waits of a job; None never ends it. Seconds, by our own clock.
 
     Attributes:
-        start_timeout: from a pod's place on a node until its containers run; 20 minutes outlast a registry's restart.
-        queue_timeout: without a place for every pod; none, because queues are what a busy cluster has.
+        start_timeout: from scheduling of a pod until its containers run; 20 minutes outlast a registry's restart.
+        queue_timeout: until every pod is scheduled; no limit, because queues are normal on a busy cluster.
         crash_loop_limit: restarts in a row, without a run of ten minutes between them.
         sidecar_timeout: from the training containers' success until the other containers end.
     """
@@ -58,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Clock:
-    """One limit that runs down; the earliest sorts first."""
+    """A running limit; the earliest sorts first."""
 
     ends_at: datetime
     seconds: float
@@ -73,7 +73,7 @@ def ending(
     limits: Limits,
     ranks: Mapping[str, int] | None = None,
 ) -> Diagnosis | None:
-    """Say why the job has to be ended now; None while waiting has a point or the job has ended by itself."""
+    """Return why the job must be ended now; None while waiting may help or the job has ended by itself."""
     if status.phase.is_terminal:
         return None
     ranks = ranks or {}
@@ -87,14 +87,14 @@ def ending(
 
 
 def ends_at(record: Record, *, now: datetime, limits: Limits) -> datetime | None:
-    """Return the next instant after `now` at which `ending` may say something else although nothing has changed."""
+    """Return the next instant after `now` at which the answer of `ending` may change without an observation."""
     return min((clock.ends_at for clock in clocks(record, limits) if clock.ends_at > now), default=None)
 
 
 def clocks(record: Record, limits: Limits) -> Iterator[Clock]:
-    """Yield the limits that run down while the job stands still as it does now.
+    """Yield the limits that run while the job stays in this state.
 
-    An init container that may only wait for another replica has none of its own while that one is held up.
+    An init container that may only wait for another replica has none while that one is blocked.
     """
     is_blocked = any(wait.kind not in {WaitKind.INIT, WaitKind.SIDECAR} for wait in record.waiting)
     for wait in record.waiting:
@@ -153,7 +153,7 @@ def _queued(
         wait = next((one for one in record.waiting if one.kind is kind), None)
         if wait is not None:
             return without_place(wait, f"had no place after {duration(timeout)}", ranks)
-    if status.phase is JobPhase.RUNNING:  # its pods run, though none of them is seen
+    if status.phase is JobPhase.RUNNING:  # its pods run, though none of them was observed
         return None
     if not status.is_taken_up:
         text = f"no operator has taken it up within {duration(timeout)}"
@@ -178,6 +178,6 @@ def _has_passed(since: datetime, now: datetime, timeout: float | None) -> bool:
 
 
 def duration(seconds: float | None) -> str:
-    """Say a duration as people do: `20 min`, `90 s`."""
+    """Format a duration: `20 min`, `90 s`."""
     whole = round(seconds or 0)
     return f"{whole // _MINUTE} min" if whole and whole % _MINUTE == 0 else f"{whole} s"

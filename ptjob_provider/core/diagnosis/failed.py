@@ -1,4 +1,4 @@
-"""Each replica that failed by itself, for programs: also of a job that succeeded, as it does with its rank 0."""
+"""List the replicas that failed by themselves, for programs; also for a job that succeeded by its rank 0."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TOLD = 3
 def failed_replicas(record: Record, *, ranks: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return [{replica, rank, exit_code, cause, message}] of the replicas whose last run failed, by rank.
 
-    One that was only stopped is left out: the operator stops what still runs when rank 0 has ended. `cause` is a
-    `Cause`, `message` completes "worker-0 …"; `rank` and `exit_code` are None where they are not known.
+    Stopped replicas are left out: the operator stops what still runs when rank 0 has ended. `cause` is a `Cause`,
+    `message` completes "worker-0 …"; `rank` and `exit_code` are None if unknown.
     """
     last = [one for one in suspects_of(record) if not record.is_superseded(one.end)]
     failed = [one for one in last if one.end.kind is not ContainerKind.SIDECAR and not one.was_only_stopped]
@@ -38,7 +38,7 @@ def failed_replicas(record: Record, *, ranks: Mapping[str, int]) -> list[dict[st
 
 
 def told_of(failed: Sequence[Mapping[str, Any]]) -> str:
-    """Return what `failed_replicas` returned as a sentence's end, the first few of them; "" if there is none."""
+    """Return the first few of `failed_replicas` as a sentence's end; "" if there are none."""
     known = {one["replica"]: one["rank"] for one in failed if one["rank"] is not None}
     more = [f"{len(failed) - _TOLD} more failed"] if len(failed) > _TOLD else []
     return "; ".join([*(f"{named(one['replica'], known)} {one['message']}" for one in failed[:_TOLD]), *more])

@@ -1,4 +1,4 @@
-"""Which replica failed first and why: the ends of all replicas compared, and the diagnoses that need no comparison."""
+"""Find which replica failed first and why, by comparing the ends of all replicas; build diagnoses."""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ if TYPE_CHECKING:
     from ptjob_provider.core.status import JobStatus
 
 PROPAGATION = timedelta(seconds=60)
-"""How much earlier than its cause a consequence may be stamped.
+"""Maximum lead of a consequence's timestamp over its cause's.
 
-Instants have whole seconds and come from different nodes. A peer sees a socket close when the process dies, but
-torchrun waits up to 30 s for its other children before its container ends.
-"""
+Instants have whole seconds and come from different nodes. A peer notices the closed socket when the process dies, but
+torchrun waits up to 30 s for its other children before its container ends."""
 
 
 _NO_LOG = {"StartError", "ContainerCannotRun", "ContainerStatusUnknown"}
-"""With these the kubelet's message is not the end of a log."""
+"""Reasons for which the kubelet's message is not the end of a log."""
 _DELETED = Finding(
     cause=Cause.TERMINATED, did="was stopped", detail="its pod was deleted, and not by the job's operator"
 )
 _TRAINERS_DEADLINE = "DeadlineExceeded"
-"""Why a TrainJob has failed; training-operator says it in the message alone."""
+"""Reason why a TrainJob has failed; training-operator gives it in the message alone."""
 _LISTED = 3
 _OWN_REASONS = {Cause.PYTHON_EXCEPTION, Cause.GPU_OUT_OF_MEMORY, Cause.SHARED_MEMORY, Cause.OUT_OF_MEMORY}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
-    """One container's end with what it says."""
+    """One container's end with its finding."""
 
     end: Termination
     finding: Finding
@@ -49,15 +48,15 @@ class Suspect:
 
     @property
     def is_consequence(self) -> bool:
-        """Whether it may have ended because another replica did.
+        """Return whether it may have ended because another replica did.
 
-        A disruption is a reason of its own, and so is what the program said before it was stopped.
+        A disruption is a cause of its own, and so is an error printed before the program was stopped.
         """
         return not self.end.disruption and (self._was_stopped or self.finding.is_consequence)
 
     @property
     def was_only_stopped(self) -> bool:
-        """Tell whether it has no reason of its own, as a replica that is stopped because rank 0 has ended."""
+        """Return whether it has no cause of its own, like a replica that is stopped because rank 0 has ended."""
         return not self.end.disruption and (self._was_stopped or signal_of(self.end) in STOPS)
 
     @property
@@ -72,11 +71,11 @@ def diagnose(
     ranks: Mapping[str, int],
     tails: Mapping[str, Sequence[str]] | None = None,
 ) -> Diagnosis:
-    """Say why a failed job failed.
+    """Diagnose a failed job.
 
     Args:
-        record: what was seen of its pods.
-        status: what its object says.
+        record: the record of its pods.
+        status: its status.
         ranks: pod name → rank.
         tails: pod name → the last lines of its log, where more is known than the record holds.
     """
@@ -99,13 +98,13 @@ def diagnose(
 
 
 def _gave_up(record: Record, root: Suspect, ranks: Mapping[str, int]) -> Diagnosis:
-    """Say what the master waited for: a worker's init container fails when it has waited too long for it."""
+    """Diagnose a master that did not start: a worker's init container fails after waiting too long for it."""
     gave_up = f"did not start, and {named(root.end.replica, ranks)} gave up waiting for it"
     return held_up(record.held_up, gave_up, ranks)
 
 
 def _gave_up_unseen(root: Suspect, ranks: Mapping[str, int]) -> Diagnosis:
-    """Say whom it waited for where nothing tells why that did not start."""
+    """Diagnose a master that did not start for an unknown reason."""
     unseen = "and nothing tells any more why it did not start"
     return Diagnosis.of(
         Cause.START_TIMEOUT,
@@ -115,10 +114,10 @@ def _gave_up_unseen(root: Suspect, ranks: Mapping[str, int]) -> Diagnosis:
 
 
 def _first_removal(record: Record, root: Suspect | None) -> Removal | None:
-    """Find the pod that was taken away, where no replica failed by itself before.
+    """Return the first removed pod, if no replica failed by itself before.
 
-    Instants have whole seconds, and the operator's word on the pods that it then deletes may come late: of two in one
-    second the one that says why was first.
+    Instants have whole seconds, and the operator's events about its own deletions may be late: of two removals in one
+    second, the one with a reason was first.
     """
     first = min(record.removals, key=lambda one: (one.asked_at, not one.disruption), default=None)
     if first is None or root is None:
@@ -146,16 +145,16 @@ def _removed(removed: Removal, record: Record, suspects: Sequence[Suspect], rank
 
 
 def lacks_reason(record: Record) -> bool:
-    """Tell whether a replica gave up waiting for the master, and nobody has seen what kept that from starting."""
+    """Return whether a replica gave up waiting for the master, and no reason was observed."""
     return not record.held_up and any(end.failed and end.container == WAITS_FOR_MASTER for end in record.terminations)
 
 
 def suspects_of(
     record: Record, tails: Mapping[str, Sequence[str]] | None = None, *, over_at: datetime | None = None
 ) -> list[Suspect]:
-    """Read every failed end of the record; a log's tail belongs to the last run of its replica.
+    """Interpret every failed end of the record; a log's tail belongs to the last run of its replica.
 
-    The job had failed at `over_at`.
+    The job failed at `over_at`.
     """
     failed = [end for end in record.terminations if end.failed]
     all_tails = tails or {}
@@ -166,10 +165,10 @@ def suspects_of(
 
 
 def _stopped_since(removed_at: datetime, one: Suspect) -> Suspect:
-    """Take an end without a reason of its own for a stop if it came after the first removal.
+    """Treat an end without a cause of its own as a stop if it came after the first removal.
 
-    The operator fails the job when a pod was deleted, and deletes the others. The last look at one of them may be the
-    first that sees it leave, and the kubelet has then overwritten when its deletion was asked for.
+    When a pod is deleted, the operator fails the job and deletes the others. The last observation of one of them may be
+    the first that shows it terminating, and the kubelet has then overwritten the time of the deletion request.
     """
     has_reason = one.finding.cause is not Cause.KILLED and not one.finding.is_vague
     if has_reason or one.end.ended_at <= removed_at:
@@ -178,12 +177,12 @@ def _stopped_since(removed_at: datetime, one: Suspect) -> Suspect:
 
 
 def root_of(record: Record, suspects: Sequence[Suspect], ranks: Mapping[str, int]) -> Suspect | None:
-    """Find the end that the others follow from; None if nothing failed by itself.
+    """Return the root cause, the end that the others follow from; None if nothing failed by itself.
 
     Each container's last end counts. The first by time is the cause, unless it only lost its connection or was stopped
-    and an end with a reason of its own follows within PROPAGATION. If the last ends are all consequences, the runs
-    before them in the same crash loop are asked, and the first of the latest ones counts: what came before them was
-    overcome. Of two ends in one second the one whose run before ended first is the first, then the lower rank.
+    and an end with a cause of its own follows within PROPAGATION. If the last ends are all consequences, the runs
+    before them in the same crash loop are checked, and the first of the latest ones counts: earlier failures were
+    recovered from. Ties within one second: the replica whose previous run ended first, then the lower rank.
     """
     earlier_ends = _earlier_ends(suspects)
     ordered = sorted(
@@ -201,14 +200,14 @@ def root_of(record: Record, suspects: Sequence[Suspect], ranks: Mapping[str, int
 
 
 def _weighty(suspects: Sequence[Suspect]) -> Sequence[Suspect]:
-    """Leave sidecars out while there is anything else: those that the kubelet stops at a pod's end fail as well."""
+    """Ignore sidecars if there is anything else: sidecars that the kubelet stops at a pod's end fail as well."""
     return [one for one in suspects if one.end.kind is not ContainerKind.SIDECAR] or suspects
 
 
 def _clearest(causes: Sequence[Suspect]) -> Suspect:
-    """Take the first, or the first that says why if the first one does not and the other came soon after.
+    """Return the first, or the first with an explanation if it follows the unexplained first one soon.
 
-    A log's end of 2 KiB holds no more than torchrun's own words; a peer may still tell the story.
+    A log's end of 2 KiB may hold only torchrun's own lines; a peer's log may still have the explanation.
     """
     first = causes[0]
     clear = (one for one in causes if not one.finding.is_vague and one.end.ended_at - first.end.ended_at <= PROPAGATION)
@@ -216,10 +215,10 @@ def _clearest(causes: Sequence[Suspect]) -> Suspect:
 
 
 def _latest(causes: Sequence[Suspect]) -> Suspect:
-    """Take the first of the runs that ended together last, or the last that says why if none of those does.
+    """Return the first explained one of the runs that ended together last, else the last explained one before them.
 
-    Together are the last end and those that came while its run lasted, within PROPAGATION: replicas that are started
-    again lose each other once in every run.
+    Together are the last end and those that came during its run, within PROPAGATION: restarted replicas lose each other
+    once in every run.
     """
     last = causes[-1].end
     near = [one for one in causes if last.ended_at - one.end.ended_at <= PROPAGATION]
@@ -231,7 +230,7 @@ def _latest(causes: Sequence[Suspect]) -> Suspect:
 
 
 def _earlier_ends(suspects: Sequence[Suspect]) -> dict[str, list[datetime]]:
-    """Return for each end, by its key, when it came and when the runs of its container before it ended, last first."""
+    """Return for each end, by key, its time and the ends of its container's earlier runs, last first."""
     runs: dict[tuple[str, str], list[Termination]] = {}
     for one in sorted(suspects, key=lambda one: one.end.run):
         runs.setdefault((one.end.replica, one.end.container), []).append(one.end)
@@ -250,7 +249,7 @@ def describe(
     ranks: Mapping[str, int],
     limit: str = "",
 ) -> Diagnosis:
-    """Turn the end that the others follow from into a diagnosis, and name those others."""
+    """Build the diagnosis from the root cause, and name the replicas that followed."""
     resolution, retryable = root.finding.advice
     others = [one for one in suspects if one.end.replica != root.end.replica and not record.is_superseded(one.end)]
     followers = [one for one in others if _follows(one, root)]
@@ -270,14 +269,14 @@ def describe(
 
 
 def deleted(record: Record, *, ranks: Mapping[str, int]) -> Diagnosis:
-    """Say that somebody deleted the job, and what was seen of it before."""
+    """Diagnose a job that was deleted, with what was observed of it before."""
     return _after(record, ranks, Cause.DELETED, "somebody deleted it before it had ended")
 
 
 def timed_out(record: Record, *, ranks: Mapping[str, int], waiting: str = "", is_gone: bool = False) -> Diagnosis:
-    """Say that the job was unfinished at our deadline; `waiting` is what it waited for then.
+    """Diagnose a job that was unfinished at our deadline; `waiting` is its wait at that time.
 
-    One that `is_gone` was deleted before anybody saw it past its deadline who could say so.
+    `is_gone`: it was deleted before it was observed past its deadline.
     """
     what = f"it was still waiting at the deadline ({waiting})" if waiting else "it was unfinished at the deadline"
     if is_gone:
@@ -287,7 +286,7 @@ def timed_out(record: Record, *, ranks: Mapping[str, int], waiting: str = "", is
 
 
 def outputs_failed(problems: Sequence[OutputProblem], *, replica: str = "") -> Diagnosis:
-    """Say that the training came to its end without what it had to write; `replica` is rank 0, which should have."""
+    """Diagnose a training that ended without its declared outputs; `replica` is rank 0, their writer."""
     found = "; ".join(problem.summary for problem in problems)
     advice = "; ".join(dict.fromkeys(problem.resolution for problem in problems))
     summary = f"{named(replica, {replica: 0}) if replica else 'it'} ran to its end, but {found}"
@@ -309,12 +308,12 @@ def _suspect(end: Termination, tail: Sequence[str]) -> Suspect:
 
 
 def _is_kubelets(end: Termination) -> bool:
-    """Whether the message is no log's end: an evicted pod's log may be gone before the kubelet reads it."""
+    """Return whether the message is not a log's end: an evicted pod's log may be gone before the kubelet reads it."""
     return end.reason in _NO_LOG or end.message.startswith("Error on reading termination message from logs")
 
 
 def _reaches(tail: Sequence[str], said: Sequence[str]) -> bool:
-    """Whether a log that somebody read holds the last line that the kubelet has of it; else it broke off before."""
+    """Return whether a log that was read contains the kubelet's last line of it; else it broke off before."""
     return not said or any(line.endswith(said[-1]) for line in tail)
 
 
@@ -328,7 +327,7 @@ def _from_status(status: JobStatus) -> Diagnosis | None:
 
 
 def _with_stopped(said: Diagnosis, record: Record, suspects: Sequence[Suspect], ranks: Mapping[str, int]) -> Diagnosis:
-    """Name the replicas that ran when the job was ended as a whole, and show the log of the first of them."""
+    """Name the replicas that ran when the job was ended as a whole, with the log of the first of them."""
     ends = {one.end.replica: one for one in suspects if not record.is_superseded(one.end) and _was_ended(one)}
     names = sorted({*ends, *record.running}, key=lambda name: (ranks.get(name, len(ranks)), name))
     if not names:
@@ -353,7 +352,7 @@ def _backoff(status: JobStatus) -> str:
 
 
 def _unseen(status: JobStatus) -> Diagnosis:
-    """Say what the object says when no container's end explains it."""
+    """Diagnose from the object's own message when no container's end explains the failure."""
     said = f"the job says: {clip(status.message)}" if status.message else "the job does not say why"
     if _backoff(status):
         return Diagnosis.of(Cause.BACKOFF_LIMIT, f"its replicas failed up to the backoff limit; {said}")
@@ -371,7 +370,7 @@ def _follows(one: Suspect, root: Suspect) -> bool:
 
 
 def _unstarted(record: Record, ended: Sequence[Suspect]) -> list[Suspect]:
-    """Return the ends of replicas of which no more than what comes before the training has ended."""
+    """Return the ends of replicas that ended before their training container started."""
     begun = {one.end.replica for one in ended if one.end.kind is not ContainerKind.INIT}
     return [one for one in ended if one.end.replica not in begun and not record.has_run(one.end.replica)]
 
@@ -396,7 +395,7 @@ def _summary(record: Record, root: Suspect, ranks: Mapping[str, int], limit: str
 
 
 def _after(record: Record, ranks: Mapping[str, int], cause: Cause, what: str) -> Diagnosis:
-    """Say what ended the job, and which replica had failed before on its own account."""
+    """Return what ended the job, and which replica had failed independently before."""
     root = root_of(record, [one for one in suspects_of(record) if not one.is_consequence], ranks)
     if root is None:
         return Diagnosis.of(cause, what)

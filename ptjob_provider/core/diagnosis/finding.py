@@ -1,4 +1,4 @@
-"""What one container's end says by itself, before it is compared with the other replicas' ends."""
+"""Classify one container's end by itself, before it is compared with the other replicas' ends."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ _LAST_LINE = 160
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One container's end in words.
+    """Classification of one container's end.
 
     Attributes:
         cause: for programs.
         did: completes "worker-0 …".
-        exception: its type, where an exception ended it.
-        process: the rank of the process inside the pod that it is about; "" when it is the pod's own.
-        detail: what the program, its runtime or its node said of it.
-        is_vague: nothing tells this end from one that only follows another replica's.
-        resolution: instead of the cause's usual advice.
-        retryable: instead of the cause's usual answer.
+        exception: its type, if an exception ended it.
+        process: the rank of the failed process inside the pod; "" for the pod's own process.
+        detail: reported by the program, its runtime or its node.
+        is_vague: indistinguishable from an end that only follows another replica's.
+        resolution: overrides the cause's advice.
+        retryable: overrides the cause's default.
     """
 
     cause: Cause
@@ -68,27 +68,27 @@ class Finding:
 
     @property
     def advice(self) -> tuple[str, bool]:
-        """What to do next, and whether a retry helps: its own, else its cause's."""
+        """Return the next step and whether a retry helps: its own, else its cause's."""
         resolution, retryable = ADVICE[self.cause]
         return self.resolution or resolution, retryable if self.retryable is None else self.retryable
 
     @property
     def passes(self) -> bool:
-        """Whether its cause passes by itself; see `Diagnosis`."""
+        """Return whether its cause passes by itself; see `Diagnosis`."""
         return bool(self.retryable) or passes_by_itself(self.cause, retryable=self.advice[1])
 
     def say(self, more: str = "") -> str:
-        """Return what it did, `more` of that, and the detail."""
+        """Return `did`, `more` and the detail as text."""
         return f"{self.did}{more}" + (f": {self.detail}" if self.detail else "")
 
     @property
     def is_consequence(self) -> bool:
-        """Whether an end like this usually follows from another replica's."""
+        """Return whether an end like this usually follows from another replica's."""
         return self.cause in {Cause.CONNECTION_LOST, Cause.TERMINATED}
 
 
 def find(end: Termination, lines: Sequence[str]) -> Finding:
-    """Read one container's end; `lines` are the last lines of its log."""
+    """Classify one container's end; `lines` are the last lines of its log."""
     known = disrupted(end.disruption) if end.disruption else _told_by_kubelet(end)
     known = known or _unfetched(end, lines)
     if known is not None:
@@ -100,7 +100,7 @@ def find(end: Termination, lines: Sequence[str]) -> Finding:
 
 
 def _told_by_kubelet(end: Termination) -> Finding | None:
-    """Read the reasons that say more than an exit code."""
+    """Classify the kubelet's reasons that are more specific than an exit code."""
     if end.reason == "OOMKilled":
         return Finding(cause=Cause.OUT_OF_MEMORY, did=f"ran out of memory (OOMKilled, exit code {end.exit_code})")
     if end.reason in {"StartError", "ContainerCannotRun"}:
@@ -113,7 +113,7 @@ def _told_by_kubelet(end: Termination) -> Finding | None:
 
 
 def _unfetched(end: Termination, lines: Sequence[str]) -> Finding | None:
-    """Read why the code could not be fetched, where the container that fetches it says so."""
+    """Classify a failed code fetch by the message of the sync container."""
     if end.container != code_sync.CONTAINER or not lines or not lines[-1].startswith(code_sync.FAILED):
         return None
     detail, did = tail.clip(lines[-1].removeprefix(code_sync.FAILED)), "could not fetch the code"
@@ -123,7 +123,7 @@ def _unfetched(end: Termination, lines: Sequence[str]) -> Finding | None:
 
 
 def disrupted(disruption: str) -> Finding:
-    """Read why a pod as a whole was ended from outside, `Reason: message`."""
+    """Classify a disruption of a whole pod, `Reason: message`."""
     reason, _, message = disruption.partition(": ")
     detail = tail.clip(message)
     if reason == "SupervisorLost":
@@ -147,18 +147,18 @@ def _unstarted(end: Termination) -> Finding:
 
 
 def _process(root: tail.RootCause, lines: Sequence[str]) -> Finding:
-    """Read the end of the process that torchrun blames, instead of torchrun's own exit code."""
+    """Classify the end of the process that torchrun blames, instead of torchrun's own exit code."""
     code = root.exit_code or 0
     own = tail.lines_of_rank(lines, root.rank)
     errors = (root.error,) if root.error else tail.python_errors(own)
     found = _exited(-code if code < 0 else 0, code, own, errors)
-    if found.is_vague:  # whose line the last one is nobody knows: several processes write into one log
+    if found.is_vague:  # several processes write into one log: the last line may be another one's
         found = replace(found, detail="", resolution=_SEE_LOG)
     return replace(found, process=root.rank)
 
 
 def signal_of(end: Termination) -> int:
-    """Return the number of the signal that ended it; 0 if it was none."""
+    """Return the number of the signal that ended it; 0 for none."""
     return end.signal or _known_signal((end.exit_code or 0) - _SIGNAL_BASE)
 
 
@@ -167,10 +167,10 @@ def _known_signal(number: int) -> int:
 
 
 def _exited(number: int, code: int, lines: Sequence[str], errors: Sequence[str]) -> Finding:
-    """Put signal, exception and exit code into their order.
+    """Classify by signal, exception and exit code, in order of precedence.
 
-    SIGKILL beats whatever the program printed before; a program's own exception beats any other signal (torch aborts in
-    its destructors after a Python exception: exit code 134).
+    SIGKILL beats everything printed before; a program's own exception beats any other signal (torch aborts in its
+    destructors after a Python exception: exit code 134).
     """
     did = _did(number, code)
     if number == signal.SIGKILL:
@@ -189,7 +189,7 @@ def _exited(number: int, code: int, lines: Sequence[str], errors: Sequence[str])
 
 
 def _raised(did: str, own: Sequence[str], errors: Sequence[str], lines: Sequence[str]) -> Finding:
-    """Read the exceptions that are the program's own: what a hint knows, else the last of the chain."""
+    """Classify the program's own exceptions: by a matching hint, else by the last of the chain."""
     rest = tail.rest_of(own[-1], lines)
     hint, told = hints.hint_of(own, before=errors[: errors.index(own[0])], rest=rest)
     return Finding(
@@ -203,7 +203,7 @@ def _raised(did: str, own: Sequence[str], errors: Sequence[str], lines: Sequence
 
 
 def _silent(did: str, number: int, code: int, lines: Sequence[str]) -> Finding:
-    """Read an end without an exception; what the program said last is quoted, for what it is worth."""
+    """Classify an end without an exception, quoting the program's last line."""
     stated, last = tail.stated_error(lines), tail.clip(lines[-1], _LAST_LINE) if lines else ""
     cause = _cause_of(number, code)
     found = Finding(

@@ -1,4 +1,4 @@
-"""Pods that do not start, as a diagnosis: what held them up, and whether it will hold them up the next time."""
+"""Diagnose pods that do not start: the obstacle, and whether a retry would meet it again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.recorder import Waiting
 
 WAITS_FOR_MASTER = "init-pytorch"
-"""The operator's init container of every worker; it ends with 1 when the master has no address after 100 looks."""
+"""The operator's init container of every worker; it exits with 1 when the master has no address after 100 lookups."""
 
 _IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
 _IMAGE_GONE = re.compile(
@@ -36,7 +36,7 @@ _CAUSES = {
 
 
 def held_up(waits: Sequence[Waiting], did: str, ranks: Mapping[str, int]) -> Diagnosis:
-    """Describe the wait with the most to say; the others are counted."""
+    """Diagnose the most informative wait; the others are counted."""
     wait = min(waits, key=lambda one: (one.kind is not WaitKind.STUCK, ranks.get(one.replica, len(ranks))))
     others = len({one.replica for one in waits}) - 1
     more = f" (and {others} more)" if others else ""
@@ -47,20 +47,20 @@ def held_up(waits: Sequence[Waiting], did: str, ranks: Mapping[str, int]) -> Dia
 
 
 def without_place(wait: Waiting, did: str, ranks: Mapping[str, int]) -> Diagnosis:
-    """Describe the wait of one pod that was not made, or that no node has room for."""
+    """Diagnose the wait of one pod that was not created, or that fits on no node."""
     who = named(wait.replica, ranks) or "a replica"
     return _diagnosis(wait, f"{who} {did}: {clip(wait.message) or wait.reason}")
 
 
 def advice_on(waits: Sequence[Waiting]) -> str:
-    """Return what can be done while they last; "" where nothing tells that anything has to be done."""
+    """Return the advice while these waits last; "" if no action is known to be needed."""
     telling = [one for one in waits if one.kind in _TELLING and (one.kind is not WaitKind.QUEUED or _is_telling(one))]
     wait = min(telling, key=lambda one: one.kind is not WaitKind.STUCK, default=None)
     return _advice(_cause_of(wait), wait)[0].partition(";")[0] if wait else ""
 
 
 def _is_telling(wait: Waiting) -> bool:
-    """Tell whether it is known what a pod without a node lacks, and not only that it has none."""
+    """Return whether a pod without a node has a specific reason."""
     return _cause_of(wait) is not Cause.UNSCHEDULABLE or "Insufficient" in wait.message
 
 
@@ -86,7 +86,7 @@ def _cause_of(wait: Waiting) -> Cause:
 
 
 def is_image_gone(reason: str, message: str) -> bool:
-    """Tell whether a container waits for an image that no further try can pull, such as one that is not there."""
+    """Return whether a container waits for an image that no retry can pull, such as a missing one."""
     return reason in _IMAGE_REASONS and bool(_IMAGE_GONE.search(message))
 
 

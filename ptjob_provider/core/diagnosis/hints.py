@@ -1,8 +1,8 @@
-"""The words that give a failure away, and the short list of those that no retry mends.
+"""Text patterns that identify a failure, and the short list of those that no retry fixes.
 
-A failure that is not on that list is retried: a retry in vain costs minutes, one that was refused may cost a night.
-So the list has only what is true of the same code, image and arguments whenever and wherever they run, and it does not
-count where anything around speaks of a server, a disk or a race (`_PASSING`). `docs/failures.md` tells it to users.
+A failure that is not on that list is retried: a useless retry costs minutes, a missing one may cost a night. The list
+therefore holds only errors that recur with the same code, image and arguments at any time and place, and is ignored
+where the context mentions a server, a disk or a race (`_PASSING`). `docs/failures.md` documents it for users.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 _SAME = "a retry would fail the same way"
 _LAST_WORDS = 15
-"""Lines at the end of a log without a traceback in which the end may still be explained."""
+"""Number of last lines that are searched in a log without a traceback."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hint:
-    """A pattern in an exception's text, and what it gives away.
+    """A pattern in an exception's text, and its meaning.
 
     Attributes:
-        pattern: found in the exception, `Type: first line of its text`.
+        pattern: searched in the exception, `Type: first line of its text`.
         cause: for programs.
-        in_chain: also when another exception followed from it.
-        resolution: instead of the cause's usual advice.
-        retryable: instead of the cause's usual answer.
+        in_chain: also applies when another exception followed from it.
+        resolution: overrides the cause's advice.
+        retryable: overrides the cause's default.
     """
 
     pattern: re.Pattern[str]
@@ -114,7 +114,7 @@ _NO_GPU = Hint(
     resolution="Ask for GPUs, or say that there are none with backend_without_gpu='gloo' "
     f"(--backend-without-gpu gloo), which turns nccl into gloo; {_SAME}",
 )
-_KILLED_LOADER = Hint(  # for want of memory, mostly; then the kubelet says OOMKilled of the whole container
+_KILLED_LOADER = Hint(  # mostly out of memory; then the kubelet reports OOMKilled for the whole container
     pattern=re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Killed"),
     in_chain=True,
     resolution="Raise the memory limit or use fewer data loader workers if it happens again; a retry may help",
@@ -156,7 +156,7 @@ _PROGRAM_MISSING = Hint(
     cause=Cause.PROGRAM_MISSING,
 )
 _SURE = (_NO_GPU, _SHARED_MEMORY, _KILLED_LOADER)
-"""Known by words so much their own that no doubt around them counts."""
+"""So specific that a doubtful context does not count."""
 _HOPELESS = (
     _OUT_OF_MEMORY,
     _GPU_OUT_OF_MEMORY,
@@ -191,8 +191,8 @@ _PASSING = re.compile(
     r"|Input/output error|Stale file handle|Transport endpoint|No space left|is locked"
     # caches that several processes fill at once, a node without its driver
     r"|torch_extensions|transformers_modules|datasets_modules|libcuda\.so|libnvidia-"
-    # something was not there, or was another thing: nobody sees why. A data loader raises its worker's exception anew
-    # by its type and a text alone; for the types of many HTTP clients that is a TypeError (pytorch #30147)
+    # missing or unexpected objects of unknown origin. A data loader raises its worker's exception anew by type and text
+    # alone; for the types of many HTTP clients that is a TypeError (pytorch #30147)
     r"|NoneType|'\w*(?:Response|Error|Exception)' object|__init__\(\) missing"
 )
 _NO_HINT = Hint(pattern=re.compile(r"$^"), retryable=None)
@@ -205,11 +205,11 @@ _KIB = {"K": 1, "M": 1024, "G": 1024**2}
 
 
 def hint_of(errors: Sequence[str], *, before: Sequence[str], rest: Sequence[str]) -> tuple[Hint, str]:
-    """Return what the exceptions give away, and the one that does; the last of them if none gives anything away.
+    """Return the hint that matches one of the exceptions, and that exception; else the last exception.
 
     Args:
-        errors: the program's own, one at least, in their order.
-        before: those that came before them and only speak of another replica.
+        errors: the program's own, at least one, in order.
+        before: earlier ones that only refer to another replica.
         rest: further lines of the last one's text.
     """
     own = [error for error in errors if not _LAUNCHER.search(error)] or list(errors)
@@ -223,7 +223,7 @@ def hint_of(errors: Sequence[str], *, before: Sequence[str], rest: Sequence[str]
 
 
 def hint_in(lines: Sequence[str]) -> tuple[Hint, str] | None:
-    """Return why no retry mends an end without a traceback, as far as the last lines tell, and the one that does."""
+    """Return the hint and the line by which no retry fixes an end without a traceback, if any."""
     last = unmarked(lines[-_LAST_WORDS:])
     if any(_PASSING.search(line) for line in last):
         return None
@@ -235,12 +235,12 @@ def hint_in(lines: Sequence[str]) -> tuple[Hint, str] | None:
 
 
 def memory_killer(lines: Sequence[str]) -> str:
-    """Return the line by which a launcher says that the kernel ended the process for its memory; "" for none."""
+    """Return a launcher's line that the kernel killed the process for its memory; "" for none."""
     return next((line for line in reversed(lines[-_LAST_WORDS:]) if _KILLED_FOR_MEMORY.pattern.search(line)), "")
 
 
 def _unless_held(hint: Hint, told: str) -> Hint:
-    """Take a GPU's lack of memory back where the process asked for and held less than half of it."""
+    """Make a GPU memory error retryable if the process requested and held less than half of that memory."""
     if hint is not _GPU_OUT_OF_MEMORY:
         return hint
     tried, total, held = (_kib(pattern, told) for pattern in (_TRIED, _TOTAL, _HELD))

@@ -1,4 +1,4 @@
-"""What a replica said last when it died: told at once, for its log is in nobody's task, and may go with its pod."""
+"""Report the last lines of a replica when it dies: its log is in no task, and may be deleted with its pod."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from ptjob_provider.core.recorder import Termination
 
 QUOTED = "    "
-"""Stands before each line that is quoted."""
+"""Prefix of each quoted line."""
 
 
 class LastWords:
-    """Tells of each end once, whatever becomes of the job: a replica may die and be started again many times."""
+    """Reports each end once, whatever the job's outcome: a replica may die and be restarted many times."""
 
     def __init__(self, *, besides: str) -> None:
-        """Take the replica whose whole log is read anyway."""
+        """Exclude the replica whose whole log is read anyway."""
         self._besides = besides
         self._told: set[str] = set()
 
     def of(self, ends: Iterable[Termination], *, after_success: bool = False) -> list[str]:
-        """Return a notice for each of these ends that has not been told: how it came, and the last lines before it.
+        """Return a notice for each new end: how it ended, and its last lines.
 
-        With `after_success` the job had succeeded: one that was stopped then is nothing to tell of.
+        With `after_success`, replicas that were stopped after the job's success are not reported.
         """
         stops = STOPS if after_success else set()
         new = [end for end in ends if self._is_told_of(end) and signal_of(end) not in stops]

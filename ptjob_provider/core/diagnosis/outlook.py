@@ -1,4 +1,4 @@
-"""What to do about a job that waits, and until when it is waited for: said once, while something can still be done."""
+"""Advice on a waiting job and the limits of its wait, reported once, while action is still possible."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def outlook(record: Record, *, limits: Limits | None, deadline: datetime | None = None) -> str:
-    """Return how a sentence about the wait goes on: `. Ask for less or free a node; waited for without end`.
+    """Return the continuation of a sentence about the wait: `. Ask for less or free a node; waited for without end`.
 
     Args:
-        record: what is seen of the job's pods.
-        limits: when the job is given up; None: somebody else's job, of which that is not known here.
+        record: the record of the job's pods.
+        limits: when the job is given up; None: another owner's job with unknown limits.
         deadline: when it is stopped in any case.
     """
     if not record.waiting and record.queued_since is None:

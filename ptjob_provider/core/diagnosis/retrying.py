@@ -1,4 +1,4 @@
-"""Rules of a task's author on retries, which win over the verdict."""
+"""Retry rules of a task's author, which override the diagnosis."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _ALLOWED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Retrying:
-    """Failures that are retried, and such that are not, whatever their diagnosis says.
+    """Causes and exceptions that are retried, and ones that are not, overriding the diagnosis.
 
-    An entry is a cause, or the type of the exception that ended the training. A type without its module means that name
-    in any module, one of Python's own means those derived from it as well. `never_on` wins over `on`.
+    An entry is a cause, or the type of the exception that ended the training. A type without a module matches that name
+    in any module; one of Python's own also matches its subclasses. `never_on` overrides `on`.
     """
 
     on: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Retrying:
 
     @classmethod
     def of(cls, retry_on: Any, never_retry_on: Any) -> Self:
-        """Read the two arguments: lists of texts and of exception classes, or None.
+        """Parse the two arguments: lists of texts and of exception classes, or None.
 
         Raises:
             InvalidSpec: an entry is neither a cause nor a type.
@@ -42,7 +42,7 @@ class Retrying:
         return cls(on=_entries("retry_on", retry_on), never_on=_entries("never_retry_on", never_retry_on))
 
     def judge(self, found: Diagnosis) -> Diagnosis:
-        """Return the diagnosis with the author's answer, and its advice with the reason, where an entry means it."""
+        """Return the diagnosis with `retryable` set by a matching rule, and the rule named in its advice."""
         for field, entries, retryable in (("never_retry_on", self.never_on, False), ("retry_on", self.on, True)):
             entry = next((one for one in entries if _means(one, found)), None)
             if entry is not None:
@@ -73,6 +73,6 @@ def _means(entry: str, found: Diagnosis) -> bool:
 
 
 def _is_derived(raised: str, entry: str) -> bool:
-    """Tell whether both are Python's own exceptions, and the one is of the other's kind."""
+    """Return whether both are built-in exceptions, and `raised` is a subclass of `entry`."""
     kind, base = (getattr(builtins, name, None) for name in (raised, entry))
     return isinstance(kind, type) and isinstance(base, type) and issubclass(kind, base)

@@ -1,6 +1,6 @@
-"""Reading the last lines of a training program: its Python exception, torchrun's verdict, a lost connection.
+"""Parse the last lines of a training program: its Python exception, torchrun's verdict, a lost connection.
 
-What comes in is usually 2 KiB or 80 lines (the kubelet's FallbackToLogsOnError), so a traceback may have lost its head.
+The input is usually 2 KiB or 80 lines (the kubelet's FallbackToLogsOnError), so a traceback may lack its beginning.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ NCCL_WITHOUT_GPU = re.compile(
     r"|Distributed package doesn't have NCCL|nccl.*no CUDA-capable device",
     re.IGNORECASE,
 )
-"""NCCL found no GPU, or this PyTorch has no NCCL, as one for CPUs."""
+"""NCCL found no GPU, or this PyTorch has no NCCL (a CPU build)."""
 NCCL_MISUSED = re.compile(r"ncclInvalid(?:Usage|Argument)|, invalid (?:usage|argument), NCCL|Duplicate GPU detected")
-"""The program asked NCCL for what cannot be, such as two ranks on one GPU."""
+"""The program made an invalid NCCL call, such as two ranks on one GPU."""
 _DISTRIBUTED = re.compile(r"torch[./]distributed|c10d|gloo|nccl|TCPStore|ProcessGroup|elastic", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RootCause:
-    """What torchrun says of the process that failed first.
+    """Torchrun's report of the process that failed first.
 
     Attributes:
-        rank: of the process, over all replicas; "" if it could not be read.
-        exit_code: negative for a signal; None if it could not be read.
-        error: the exception, where the program's entry point is decorated with `record`.
+        rank: of the process, over all replicas; "" if unreadable.
+        exit_code: negative for a signal; None if unreadable.
+        error: the exception, if the program's entry point is decorated with `record`.
     """
 
     rank: str
@@ -68,15 +68,15 @@ class RootCause:
 
 
 def lines_of(message: str) -> tuple[str, ...]:
-    """Split a log's end into lines; of a line that rewrote itself (a progress bar) the last state is kept."""
+    """Split a log's end into lines; a line that rewrote itself (a progress bar) keeps its last state."""
     return tuple(line.rstrip("\r").rpartition("\r")[2] for line in message.rstrip("\n").split("\n") if message.strip())
 
 
 def python_errors(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the exceptions that ended a traceback, in their order, each as `Type: first line of its text`.
+    """Return the exceptions that ended a traceback, in order, each as `Type: first line of its text`.
 
-    A chain of exceptions gives several; the last one is the one that ended the program. What torchrun raises about its
-    children is left out, and so is what only says that the process was told to stop.
+    A chain gives several; the last one ended the program. Torchrun's exceptions about its children are left out, and so
+    are those that only report a stop signal.
     """
     plain = unmarked(lines)
     found = [*_from_error_file(plain), *_after_frames(plain)] or list(_named(plain))
@@ -91,7 +91,7 @@ def rest_of(error: str, lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def torchrun_root(lines: Sequence[str]) -> RootCause | None:
-    """Return torchrun's root-cause block, None if there is none."""
+    """Return torchrun's root-cause block; None if there is none."""
     start = next((number for number, line in enumerate(lines) if _ROOT_CAUSE.match(line)), None)
     if start is None:
         return None
@@ -107,18 +107,18 @@ def torchrun_root(lines: Sequence[str]) -> RootCause | None:
 
 
 def lines_of_rank(lines: Sequence[str], rank: str) -> tuple[str, ...]:
-    """Return the lines before torchrun's own that are marked with this process's rank (`[rank3]: …`), or with none."""
+    """Return the lines before torchrun's own with this process's rank prefix (`[rank3]: …`), or with none."""
     return tuple(line for line in _before_agent(lines) if (mark := _RANK_PREFIX.match(line)) is None or mark[1] == rank)
 
 
 def telling(lines: Sequence[str]) -> tuple[str, ...]:
-    """Leave out what torchrun said at the end if the exception stands before it: its forty lines would hide that."""
+    """Drop torchrun's closing lines if the exception precedes them: forty lines would hide it."""
     own = _before_agent(lines)
     return own if python_errors(own) else tuple(lines)
 
 
 def stated_error(lines: Sequence[str]) -> str:
-    """Return what a program without a traceback said: argparse's `prog: error: …`, C++'s `what():`; else ""."""
+    """Return the error of a program without a traceback: argparse's `prog: error: …`, C++'s `what():`; else ""."""
     for line in reversed(lines):
         what = _WHAT.match(line)
         if what:
@@ -129,41 +129,41 @@ def stated_error(lines: Sequence[str]) -> str:
 
 
 def unmarked(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the lines without the mark of their process (`[rank3]: …`)."""
+    """Return the lines without their process's rank prefix (`[rank3]: …`)."""
     return tuple(_RANK_PREFIX.sub("", line) for line in lines)
 
 
 def tells_usage(lines: Sequence[str]) -> bool:
-    """Tell whether a program said how it is called, as argparse and click do when they refuse the arguments."""
+    """Return whether a program printed its usage, as argparse and click do for invalid arguments."""
     return any(_USAGE.match(line) or _USAGE_ERROR.match(line) for line in lines)
 
 
 def type_of(error: str) -> str:
-    """Return the exception's type as Python prints it; "" where the text names none."""
+    """Return the exception's type as Python prints it; "" if the text names none."""
     name = error.partition(":")[0]
     return name if _ERROR.match(name) else ""
 
 
 def is_connection_loss(error: str) -> bool:
-    """Whether an exception only says that another replica could not be reached any more."""
+    """Return whether an exception only reports a lost connection to another replica."""
     is_own = NCCL_WITHOUT_GPU.search(error) or NCCL_MISUSED.search(error)
     return bool(_CONNECTION.search(error)) and not is_own
 
 
 def logged_connection_loss(lines: Sequence[str]) -> str:
-    """Return the line that shows one where no exception does, else "": NCCL's watchdog logs and aborts the process."""
+    """Return the log line of a lost connection without an exception, else "": NCCL's watchdog logs and aborts."""
     found = (line for line in lines if is_connection_loss(line) and _DISTRIBUTED.search(line))
     return clip(_RANK_PREFIX.sub("", next(found, "")))
 
 
 def runtime_error(message: str) -> str:
-    """Keep what tells in a runtime's chain of causes: `exec: "nope": executable file not found in $PATH`."""
+    """Return the informative part of a runtime's error chain: `exec: "nope": executable file not found in $PATH`."""
     line = clip(message, len(message)).removesuffix(": unknown")
     return clip(_MOUNT.sub(": ", _PULL.sub(r"\g<image>: ", _RUNTIME.sub("", line))))
 
 
 def clip(text: str, limit: int = _MAX_TEXT) -> str:
-    """Make a text fit into a sentence: one line, bounded."""
+    """Shorten a text for a sentence: one line, bounded."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
@@ -173,7 +173,7 @@ def _before_agent(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def _after_frames(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the first unindented line after each block of indented ones that holds a frame."""
+    """Yield the first unindented line after each indented block that contains a frame."""
     has_frame = is_ignored = False
     for line in lines:
         if line[:1].isspace() or not line:
@@ -186,13 +186,13 @@ def _after_frames(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _named(lines: Sequence[str]) -> Iterator[str]:
-    """Yield lines that look like an exception where other output cut the traceback in pieces."""
+    """Yield lines that look like an exception, for tracebacks interleaved with other output."""
     if any(line.startswith("Traceback (most recent call last)") for line in lines):
         yield from (line for line in lines if _NAMED_ERROR.match(line))
 
 
 def _from_error_file(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the exception of torch's error file, which some images point at the termination log."""
+    """Yield the exception of torch's error file, which some images write to the termination log."""
     text = "\n".join(lines)
     if not text.startswith("{"):
         return

@@ -1,29 +1,29 @@
-"""What a diagnosis is, and for each cause what to do next and whether a retry helps.
+"""The diagnosis type and, for each cause, the next step and whether a retry helps.
 
 cause               retry   because
 -----------------   -----   -------------------------------------------------------------------------
 python_exception    both    no when it is on the list of `hints`: errors of code, image, settings and names that
-                            are there again the next time; else yes, for it may have come from anywhere
-exit_code           both    no when the program says how it is called, or its last lines are on that list; else yes
+                            recur on the next try; else yes, for it may come from anywhere
+exit_code           both    no when the program prints its usage, or its last lines are on that list; else yes
 program_missing     no      the image does not change between two tries
 out_of_memory       no      the same batch needs the same memory against the same limit
 gpu_out_of_memory   both    likewise; yes when another process held most of the GPU
 shared_memory       no      /dev/shm is as small the next time
 crashed             yes     a segmentation fault or an abort may be a race, a node's driver or its hardware
-crash_loop          both    as the failure that it repeats
-backoff_limit       yes     nobody saw why
+crash_loop          both    like the repeated failure
+backoff_limit       yes     the cause was not observed
 killed              yes     SIGKILL comes from outside: a person, a node's memory killer, a lost parent
 terminated          yes     so does SIGTERM: a drained node, a stopped machine
 evicted             yes     another node, or a better moment; no when the pod exceeds a limit of its own
 preempted           yes     something more important took the place
 node_lost           yes     another node
-connection_lost     yes     nobody said more than that the connection broke: a network, or a node
+connection_lost     yes     only a lost connection is known: a network, or a node
 supervisor_lost     yes     the process that ran the replicas was ended from outside
 cannot_start        yes     the runtime failed on this node, not the program
-image               both    no when the registry says that it is not there or not allowed, else yes
+image               both    no when the registry reports it missing or forbidden, else yes
 config              no      a secret or config map that the job names does not exist
-mount               both    no when what is mounted does not exist, else yes
-code                both    no when an address, a name or a credential is wrong, yes when a server was away
+mount               both    no when the mounted object does not exist, else yes
+code                both    no when an address, a name or a credential is wrong, yes when a server was unreachable
 init                yes     an init container waits for a name or a server, or gave up waiting
 start_timeout       yes     the cluster was slow
 unschedulable       yes     the cluster may have room later
@@ -33,7 +33,7 @@ queued              yes     the queue may move later
 sidecar             no      the sidecar will not end the next time either
 deadline            no      the job's own limit, which its author set; the next try has the same
 timed_out           yes     the waiting side's limit; orchestrators retry those, a hang is often a lost peer
-deleted             no      somebody decided so; creating it again would work against them
+deleted             no      deliberate; creating it again would undo it
 outputs             no      the program wrote elsewhere, or nothing
 unknown             yes     nothing points to the program
 """
@@ -61,7 +61,7 @@ _LISTS = ("collateral", "unstarted", "also_failed", "log_tail")
 
 
 class Cause(StrEnum):
-    """Stable words for programs; the texts beside them may be reworded."""
+    """Stable codes for programs; the texts next to them may be reworded."""
 
     PYTHON_EXCEPTION = "python_exception"
     EXIT_CODE = "exit_code"
@@ -109,7 +109,7 @@ OF_THE_WHOLE_JOB = {
     Cause.TIMED_OUT,
     Cause.UNKNOWN,
 }
-"""Of these a diagnosis names a replica whose last lines it shows, and none that failed first."""
+"""Causes for which the diagnosis shows a replica's last lines, although none failed first."""
 
 _MAY_COME_AGAIN = {
     Cause.PYTHON_EXCEPTION,
@@ -119,7 +119,7 @@ _MAY_COME_AGAIN = {
     Cause.BACKOFF_LIMIT,
     Cause.UNKNOWN,
 }
-"""Worth a retry, though nothing says that they pass by themselves."""
+"""Worth a retry, though they may not pass by themselves."""
 
 ADVICE: Mapping[Cause, tuple[str, bool]] = {
     Cause.PYTHON_EXCEPTION: ("Look at the exception and where it was raised", True),
@@ -170,7 +170,7 @@ _OF_DELETED = (
     ("See the log", "See its last lines", "Its log is gone with the job"),
     ("Look at the pod's events, or raise", "Raise", "Raise"),
 )
-"""How an advice begins; and once the job is deleted, with last lines of that replica and without."""
+"""Beginning of an advice, and its replacements once the job is deleted, with the replica's last lines and without."""
 _VERBS = {
     Cause.DELETED: "was deleted",
     Cause.TIMED_OUT: "timed out",
@@ -179,21 +179,21 @@ _VERBS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Why a job did not succeed.
+    """Cause of an unsuccessful job.
 
     Attributes:
         cause: for programs.
-        summary: what was seen, without the job's name: which replica, its rank, what happened to it.
+        summary: the failure without the job's name: which replica, its rank, what happened to it.
         resolution: what to do next.
         retryable: whether the same job may succeed the next time.
-        passes: whether that is because its cause passes by itself, such as a lost node; not so of a program's error.
-        exception: the type of the exception that ended it, as Python prints it; "" when it was none.
-        replica: the pod that failed first; "" when it was none.
+        passes: whether that is because its cause passes by itself, such as a lost node; False for a program's error.
+        exception: the type of the exception that ended it, as Python prints it; "" for none.
+        replica: the pod that failed first; "" for none.
         collateral: pods that ended because that one did.
         unstarted: those of them whose training had not started.
-        also_failed: pods that failed as well, for reasons of their own.
+        also_failed: pods that failed for causes of their own.
         log_tail: the last lines of that replica.
-        tail_of: whose lines those are when they are another replica's.
+        tail_of: the replica of those lines, if it is another one.
     """
 
     cause: Cause
@@ -211,30 +211,30 @@ class Diagnosis:
 
     @classmethod
     def of(cls, cause: Cause, summary: str, **more: Any) -> Self:
-        """Build a diagnosis with its cause's usual advice; `more` overrides any field."""
+        """Build a diagnosis with its cause's default advice; `more` overrides any field."""
         resolution, retryable = ADVICE[cause]
         fields = {"resolution": resolution, "retryable": retryable, **more, "cause": cause, "summary": summary}
         return cls(**{"passes": passes_by_itself(cause, retryable=fields["retryable"]), **fields})
 
     @classmethod
     def unknown(cls, summary: str = "it ended without success and nobody saw why") -> Self:
-        """Say that nothing is known."""
+        """Return the diagnosis without any known cause."""
         return cls.of(Cause.UNKNOWN, summary)
 
     def report(self, ref: JobRef) -> str:
-        """Tell it to a person: the first line is the whole story, the last lines of the replica follow."""
+        """Return the text for a person: one line with the complete story, then the replica's last lines."""
         return "\n".join([f"{ref} {_VERBS.get(self.cause, 'failed')}: {self.story(ref)}", *self.details(ref)])
 
     def story(self, ref: JobRef) -> str:
-        """Return what was seen and what to do next, in one line.
+        """Return the failure and the next step, in one line.
 
-        Pods are named as `named` does it, without the job, which begins their names.
+        Pods are named as by `named`, without the job's name, their prefix.
         """
         summary = re.sub(rf"{re.escape(ref.name)}-(\S+ \(rank \d+\))", r"\1", self.summary)
         return f"{summary.rstrip('.')}. {self.resolution}."
 
     def details(self, ref: JobRef) -> list[str]:
-        """Return lines on what became of the other replicas, and the last ones of this; [] if there are none."""
+        """Return lines on the other replicas, and this one's last lines; [] if there are none."""
         prefix, lines = f"{ref.name}-", []
         if failed := [one for one in self.collateral if one not in self.unstarted]:
             lines.append(f"{_names(failed, prefix)} failed as a consequence.")
@@ -249,12 +249,12 @@ class Diagnosis:
         return lines
 
     def without_lines(self, shown: Collection[str]) -> Self:
-        """Return it without the last lines if all of them are among these."""
+        """Return the diagnosis without the last lines if all of them are among these."""
         tail = bounded_tail(self.log_tail)
         return replace(self, log_tail=()) if set(tail) <= set(shown) else self
 
     def _quotes(self, line: str) -> bool:
-        """Tell whether the summary has that line, or what stands behind its first colon."""
+        """Return whether the summary contains that line, or the part after its first colon."""
         return (line.partition(": ")[2] or line) in self.summary
 
     def _tail_title(self) -> str:
@@ -263,7 +263,7 @@ class Diagnosis:
         return f"Last lines of {self.tail_of or self.replica or 'the log'}"
 
     def without_log(self) -> Self:
-        """Return it for a job that is deleted: its advice points to nothing that goes with the job."""
+        """Return the diagnosis for a deleted job: its advice refers to nothing that was deleted with it."""
         has_lines = bool(self.log_tail) and self.tail_of in {"", self.replica}
         for before, with_lines, without in _OF_DELETED:
             if self.resolution.startswith(before):
@@ -277,16 +277,16 @@ class Diagnosis:
         return {**asdict(self), **lists, "cause": self.cause.value}
 
     def to_text(self) -> str:
-        """Return what the job's annotation keeps for whoever reads it later, without the logs that decided it."""
+        """Serialize the diagnosis for the job's annotation, without the deciding logs."""
         return json.dumps(self.bounded().to_dict(), separators=(",", ":"))
 
     def bounded(self) -> Self:
-        """Return it with no more of the log than is kept with an object."""
+        """Return the diagnosis with its log cut to the size that is stored on an object."""
         return replace(self, log_tail=bounded_tail(self.log_tail))
 
     @classmethod
     def stored_in(cls, job: Mapping[str, Any]) -> Self | None:
-        """Return what the job's annotation says; None if it has none that can be understood."""
+        """Parse the job's annotation; None if it is missing or unreadable."""
         text = (job["metadata"].get("annotations") or {}).get(DIAGNOSIS_ANNOTATION, "")
         try:
             return cls.from_dict(json.loads(text))
@@ -295,24 +295,24 @@ class Diagnosis:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned; a cause that only another version knows is UNKNOWN, in that one's words."""
+        """Rebuild what `to_dict` returned; a cause of another version becomes UNKNOWN with that version's texts."""
         cause = Cause(fields["cause"]) if fields["cause"] in set(Cause) else Cause.UNKNOWN
         lists = {name: tuple(fields.get(name, ())) for name in _LISTS}
         return cls(**{**known_fields(cls, fields), **lists, "cause": cause})
 
 
 def passes_by_itself(cause: Cause, *, retryable: bool) -> bool:
-    """Tell whether a cause passes without a change, as far as the cause alone tells; see `Diagnosis.passes`."""
+    """Return whether a cause passes without a change, judged by the cause alone; see `Diagnosis.passes`."""
     return retryable and cause not in _MAY_COME_AGAIN
 
 
 def named(replica: str, ranks: Mapping[str, int]) -> str:
-    """Name a replica with its rank, as far as it is known."""
+    """Return a replica's name with its rank, if known."""
     return f"{replica} (rank {ranks[replica]})" if replica in ranks else replica
 
 
 def bounded_tail(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the last lines, at most TAIL_LINES and TAIL_BYTES; a line longer than that keeps its end."""
+    """Return the last lines, at most TAIL_LINES and TAIL_BYTES; a longer line keeps its end."""
     kept: list[str] = []
     room = TAIL_BYTES
     for line in reversed(lines[-TAIL_LINES:]):

@@ -1,4 +1,4 @@
-"""Why a job does not run yet, in one line that changes only when something changes, and when that line is said."""
+"""Describe why a job does not run yet, in one stable line, and decide when to report it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ if TYPE_CHECKING:
     from ptjob_provider.core.status import JobStatus
 
 PATIENCE = timedelta(seconds=5)
-"""A reason for waiting that goes away within this time is how every job starts; it is not worth a line.
+"""Seconds before a reason is reported: shorter waits are part of every job's start.
 
-The operator's init container alone asks every two seconds whether the master can be found.
-"""
+The operator's init container alone looks up the master only every two seconds."""
 
 _CLOCKS = timedelta(seconds=5)
-"""By how much one node's clock may be behind another's; instants have whole seconds besides."""
+"""Tolerated lag between the clocks of two nodes; instants have whole seconds besides."""
 
 _NAMED = 3
 
 
 @dataclass(kw_only=True)
 class WaitingNotice:
-    """Why the job does not run yet, and what of it has been said: a reason that lasts, once, and the next one.
+    """Current wait and what of it was reported: each lasting reason once.
 
-    So is its `outlook`, which mostly stays the same while reasons change.
+    The `outlook` is reported once, too; it mostly stays the same while reasons change.
     """
 
     reason: str = ""
@@ -43,18 +42,18 @@ class WaitingNotice:
     outlook: str = ""
 
     def see(self, reason: str, now: datetime) -> None:
-        """Take the present reason, "" if there is none."""
+        """Set the current reason, "" for none."""
         if reason != self.reason:
             self.reason, self.since = reason, now
 
     def due(self) -> datetime | None:
-        """Return when the present reason has to be said; None if there is none, or it was said."""
+        """Return when the current reason must be reported; None if there is none, or it was reported."""
         if not self.reason or self.reason == self.said or self.since is None:
             return None
         return self.since + PATIENCE
 
     def to_say(self, now: datetime) -> str:
-        """Return what has to be said at this instant; mostly ""."""
+        """Return the text to report at this instant; mostly ""."""
         due = self.due()
         if due is None or now < due:
             return ""
@@ -62,7 +61,7 @@ class WaitingNotice:
         return self.reason
 
     def with_outlook(self, outlook: str) -> str:
-        """Return what has just been said with what follows from it, if that is new."""
+        """Return the text just reported with its outlook, if that is new."""
         if outlook in {"", self.outlook}:
             return self.said
         self.outlook = outlook
@@ -70,7 +69,7 @@ class WaitingNotice:
 
 
 def waiting_reason(record: Record, status: JobStatus, *, replicas: int, rank0: str) -> str:
-    """Return one line that says what the job waits for, "" when every replica runs or has run."""
+    """Return one line with the job's wait; "" when every replica runs or has run."""
     if status.phase.is_terminal:
         return ""
     if status.phase is JobPhase.SUSPENDED and record.queue:
@@ -86,15 +85,15 @@ def waiting_reason(record: Record, status: JobStatus, *, replicas: int, rank0: s
 
 
 def _unmade(status: JobStatus) -> str:
-    """Say that there are no pods; of a job without a status, that the controller of its kind is away or late."""
+    """Describe missing pods; for a job without a status, its kind's controller is missing or late."""
     why = "" if status.is_taken_up else ": no operator has taken the job up (`ptjob doctor` tells whether one runs)"
     return f"no pods were made yet{why}"
 
 
 def _stranded(record: Record, rank0: str) -> str:
-    """Say which replicas run that were started again when rank 0 had ended well: nothing else ends such a job.
+    """Name the replicas that were restarted after rank 0 had succeeded and still run: nothing else ends such a job.
 
-    A TrainJob's runtime does that where it restarts each container for itself; the processes meet at rank 0's address.
+    This happens where a TrainJob's runtime restarts containers one by one; the processes meet at rank 0's address.
     """
     trained = [one for one in record.terminations if one.kind is ContainerKind.TRAINING]
     over = [one.ended_at for one in trained if one.replica == rank0 and not one.failed]
@@ -131,7 +130,7 @@ def _named(names: list[str]) -> str:
 
 
 def _reason(record: Record, wait: Waiting) -> str:
-    """Say one wait without what changes by itself, such as the kubelet's growing back-off."""
+    """Describe one wait without parts that change by themselves, such as the kubelet's growing back-off."""
     if wait.kind is WaitKind.CRASH_LOOP:
         return _crash(record, wait)
     if wait.kind is WaitKind.SIDECAR:
