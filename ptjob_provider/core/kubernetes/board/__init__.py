@@ -1,4 +1,4 @@
-"""What is known of jobs and their pods, kept up to date by watches that all followers of an event loop share."""
+"""Informer for jobs and their pods: a cache updated by watches that all followers of an event loop share."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""All jobs of ours in a namespace and their pods, kept up to date by one watch each, for everybody on a loop.
+"""Informer: caches a namespace's jobs of ours and their pods, with one watch each for all followers on a loop.
 
-A follower's `World` is told of its job; what nobody follows here is kept packed while its job lives, so that whoever
-comes next need not ask, and forgotten when the job has ended. A job that one process alone follows is watched by its
-name; one that is not ours, together with the others that are not.
+Followers read the `World` of their job. A job without followers is cached in packed form while it is live, so that the
+next follower needs no request, and is evicted when it has ended. A job that only one process follows is watched by
+name; jobs of other owners share one watch.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 _AT_ONCE = 50
-"""How many followers are shown their job in one turn of the loop: each unpacks it, and thousands may begin at once."""
+"""Followers that start per turn of the loop: each unpacks its job, and thousands may start at once."""
 
 _KEPT = 30.0
-"""Seconds that the world of a job is kept, after the server has refused to tell of it, for those who ask again."""
+"""Seconds that a world is cached after the server has refused its watch, for followers that retry."""
 
 _UNLABELLED_INTERVAL = 30.0
-"""Seconds between looks at a job that has lost the label by which it was watched."""
+"""Seconds between polls of a job that has lost the label by which it was watched."""
 
 
 class Board:
-    """What is known of the jobs of a selection; a `hub.Source`."""
+    """Cache of the jobs of a selection; a `hub.Source`."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
@@ -69,7 +69,7 @@ class Board:
         self._client: Client
 
     async def run(self) -> None:
-        """Keep it up to date; see `hub.Source`."""
+        """Update the cache until cancelled; see `hub.Source`."""
         try:
             async with lease(self._selection.config) as self._client, asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(self._watch_jobs())
@@ -87,10 +87,10 @@ class Board:
 
     @asynccontextmanager
     async def following(self, ref: JobRef) -> AsyncIterator[World | None]:
-        """Give the job's world once all is known; None if the job is not one of the selection.
+        """Subscribe to the job's world, and enter once its state is complete; None if the job is outside the selection.
 
         Raises:
-            PTJobError: the server refuses to tell; it is asked again here, and whoever asks again gets the same world.
+            PTJobError: the server refuses the watch; it is retried, and a new subscription gets the same world.
         """
         await self._box.until(lambda: self._complete == {"jobs", "pods"} and not self._refused)
         world = self._worlds.get(ref.uid)
@@ -107,14 +107,14 @@ class Board:
                 self._end_unused(world)
 
     def world(self, ref: JobRef) -> World | None:
-        """Return the world of a job that is followed, once all is known."""
+        """Return the world of a followed job, once its state is complete."""
         world = self._worlds.get(ref.uid)
         return world if world is not None and world.is_known else None
 
     # --- followers come and go
 
     async def _begin(self, world: World) -> None:
-        """Show a world all that is known; what is not known here is asked for."""
+        """Fill a world from the cache, else by requests."""
         async with self._turn:
             await asyncio.sleep(0)
             is_done = self._worlds.get(world.ref.uid) is not world or self._begin_with_what_is_kept(world)
@@ -122,13 +122,13 @@ class Board:
             await self._begin_with_what_is_asked_for(world)
 
     def _begin_with_what_is_kept(self, world: World) -> bool:
-        """Show a world what was kept while nobody followed its job; returns whether the job was."""
+        """Fill a world from the packed cache, and return whether the job was in it."""
         uid = world.ref.uid
         kept = self._jobs.pop(uid, None)
         for pod, found in self._pods.pop(uid, {}).items():
             if pod not in world.pods:
                 world.show_pod(unpacked(found))
-        if kept is not None and not world.is_known:  # what was told since the follower came is newer
+        if kept is not None and not world.is_known:  # a later event has already reached the follower
             self._show(world, unpacked(kept))
         return kept is not None
 
@@ -165,12 +165,14 @@ class Board:
                 self._ended.add(uid)
             return
         self._pods[uid] = {pod: packed(found) for pod, found in world.pods.items()}
-        if int(job["metadata"]["resourceVersion"]) == version:  # else it was not shown the newest: the next one asks
+        if (
+            int(job["metadata"]["resourceVersion"]) == version
+        ):  # else the world lacks the newest version: the next follower requests it
             self._jobs[uid] = packed(job)
             self._versions[uid] = version
 
     async def _asked(self, world: World) -> Manifest | None:
-        """Return the job as the server has it; None if it is gone."""
+        """Read the job from the server; None if it is gone."""
         ref = world.ref
         try:
             job = await self._until_answered(lambda: self._client.object(paths.jobs(ref.kind, ref.namespace, ref.name)))
@@ -179,7 +181,7 @@ class Board:
         return job if job["metadata"]["uid"] == ref.uid else None
 
     async def _ask_for_pods(self, world: World) -> None:
-        """Have the pods that were not told: the job is not live, or not ours, or news of them is late."""
+        """Read the pods that the watch has not delivered: the job has ended, is not ours, or the events are late."""
         ref = world.ref
         query = {"labelSelector": kinds.named(ref.kind).pod_selector(ref.name, older=self._is_older)}
         for pod in await self._until_answered(lambda: self._client.items(paths.pods(ref.namespace), **query)):
@@ -187,12 +189,12 @@ class Board:
                 world.show_pod(_stripped(pod))
 
     async def _telling_followers(self, world: World, work: Coroutine[Any, Any, None]) -> None:
-        """Do it; if the server refuses, those who follow this job are told, and nobody else."""
+        """Run the work; a refusal fails only the followers of this job."""
         try:
             await work
         except PTJobError as error:
             self._worlds.pop(world.ref.uid, None)
-            self._versions.pop(world.ref.uid, None)  # who asks again is to be shown the job
+            self._versions.pop(world.ref.uid, None)  # the next follower must get the job again
             self._drop(world)
             world.box.fail(error)
 
@@ -204,12 +206,12 @@ class Board:
                 await asyncio.sleep(error.retry_after or 1.0)
 
     def _drop(self, world: World) -> None:
-        """Ask for nothing more about a job that nobody follows any more."""
+        """Stop requests for a job without followers."""
         self._reasons.drop(world)
         self._metering.drop(world)
 
     def _look_at(self, world: World) -> None:
-        """See whether something else has to be asked for after a change."""
+        """Update the requests that this job needs after a change."""
         self._reasons.look_at(world)
         self._metering.look_at(world)
 
@@ -248,7 +250,7 @@ class Board:
         elif self._is_kept(job):
             self._versions[uid] = version
             self._jobs[uid] = packed(_stripped(job))
-            self._ended.discard(uid)  # it has been set back
+            self._ended.discard(uid)  # the server was restored from a backup
         elif self._keeps:
             self._forget(uid)
             self._ended.add(uid)
@@ -256,7 +258,7 @@ class Board:
             self._take_pod(pod)
 
     def _is_kept(self, job: Manifest) -> bool:
-        """Whether the job is kept although nobody follows it."""
+        """Return whether the job stays cached without followers."""
         return self._keeps and (bool(self._selection.name) or not _is_over(job))
 
     def _show(self, world: World, job: Manifest) -> None:
@@ -268,7 +270,7 @@ class Board:
             self._look_at(world)
 
     async def _show_failure(self, world: World, job: Manifest) -> None:
-        """Show that a job has failed together with the operator's word on it: nobody waits for what is told later."""
+        """Publish a failure together with the operator's events: later ones are not waited for."""
         version = self._versions.get(world.ref.uid)
         await self._reasons.read(self._client, world, [by_uid(world.ref.uid)])
         if self._versions.get(world.ref.uid) == version:
@@ -280,7 +282,7 @@ class Board:
             self._lose_job(uid)
 
     def _lose_job(self, uid: str, *, is_told: bool = False) -> None:
-        """Forget a job that is not selected any more; whether it is gone is asked, unless the server has told."""
+        """Evict a job that left the selection; without a DELETED event, a request decides whether it is gone."""
         world = self._worlds.get(uid)
         self._owners.forget(uid)
         self._forget(uid)
@@ -291,9 +293,9 @@ class Board:
             self._tasks.create_task(self._telling_followers(world, self._verify(world)))
 
     async def _verify(self, world: World) -> None:
-        """See whether a job that is not selected any more is gone, or has only lost its label and is asked for now.
+        """Poll a job that left the selection: it may be gone, or have lost its label.
 
-        One that was not listed may be there as well: a server may be behind.
+        An unlisted job may also still exist: the server may lag behind.
         """
         while self._worlds.get(world.ref.uid) is world:
             job = await self._asked(world)
@@ -313,10 +315,10 @@ class Board:
     # --- pods
 
     async def _watch_pods(self) -> None:
-        """Keep the pods up to date by the label of the operator that there is, as far as the jobs tell which it is."""
+        """Watch the pods by the label of the installed operator, as far as the jobs show which it is."""
         await self._box.until(lambda: "jobs" in self._complete)
         while True:
-            with contextlib.suppress(TimeoutError):  # `_see_age` ends it: they have another label
+            with contextlib.suppress(TimeoutError):  # `_see_age` ends it: the pods have another label
                 async with asyncio.timeout(None) as self._pods_watch:
                     await self._watch_labelled_pods()
 
@@ -341,7 +343,7 @@ class Board:
                     self._is_complete("pods")
 
     def _see_age(self, job: Manifest) -> None:
-        """Watch the pods by their old label from the first job on that the old operator has."""
+        """Switch the pod watch to the old label with the first job of the old operator."""
         if not self._is_older and kinds.kind_of(job).is_older(job):
             self._is_older = True
             if self._pods_watch is not None:
@@ -380,7 +382,7 @@ class Board:
         return followed | {pod: job for job, pods in self._pods.items() for pod in pods}
 
     def _lose_pods(self, untold: dict[str, str]) -> None:
-        """Lose pods that are not there any more: uid → job; those that its followers never saw are only forgotten."""
+        """Remove pods that no longer exist: uid → job; followers get a last state only for pods that they had."""
         for uid, job in untold.items():
             last = self._worlds[job].pods.get(uid) if job in self._worlds else None
             if last is not None:
@@ -395,7 +397,7 @@ class Board:
     # --- both
 
     def _see_whether_refused(self, part: str, news: News) -> None:
-        """Tell all who follow a job here when the server begins to refuse, and let them in again when it answers."""
+        """Fail all followers when the server begins to refuse the watch, and resume them when it answers."""
         if isinstance(news, Refused):
             self._refused.add(part)
             self._refuse(news.error)
@@ -420,7 +422,7 @@ def _is_over(job: Manifest) -> bool:
 
 
 def _stripped(found: Manifest) -> Manifest:
-    """Drop what nobody reads and what is often the longest."""
+    """Drop fields that are unused and often the longest."""
     meta = found["metadata"]
     meta.pop("managedFields", None)
     (meta.get("annotations") or {}).pop(_APPLIED, None)

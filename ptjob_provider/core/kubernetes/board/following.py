@@ -1,4 +1,4 @@
-"""Who follows a job gets its world from the board that costs least: one of its own, or the one of all the others."""
+"""Choose the cheapest informer for a follower: one for its job alone, or the shared one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.config import ClusterConfig
 
 _LINGER = 10.0
-"""Seconds that a board is kept for the next follower: the next trigger, or the reader of the log's end."""
+"""Seconds that an informer stays open for the next follower: the next trigger, or the reader of the log's end."""
 
 
 @asynccontextmanager
 async def followed(config: ClusterConfig, ref: JobRef) -> AsyncIterator[World]:
-    """Give the job's world, with all that is known; it is kept up to date meanwhile.
+    """Subscribe to the job's world; its state is complete on entry and kept up to date.
 
     Raises:
-        ClusterError: the server refuses to let this be watched.
+        ClusterError: the server refuses the watch.
     """
     ours = Selection(config=config, kind=ref.kind, namespace=ref.namespace)
     selection = _selection_for(ours, ref.name)
@@ -40,7 +40,7 @@ async def followed(config: ClusterConfig, ref: JobRef) -> AsyncIterator[World]:
 
 
 def followed_world(config: ClusterConfig, ref: JobRef) -> World | None:
-    """Return the job's world if somebody on this loop follows it and all is known; nothing is asked for."""
+    """Return the job's world if it is followed on this loop and complete; makes no request."""
     ours = Selection(config=config, kind=ref.kind, namespace=ref.namespace)
     for selection in (replace(ours, name=ref.name), ours, replace(ours, ours=False)):
         board = opened(selection)
@@ -51,7 +51,7 @@ def followed_world(config: ClusterConfig, ref: JobRef) -> World | None:
 
 
 def _selection_for(ours: Selection, name: str) -> Selection:
-    """Return how to follow a job: by its name as long as nobody follows another one there, else with all of ours."""
+    """Return the selection to watch: the job by name while no other one there is followed, else all of ours."""
     alone = replace(ours, name=name)
     beside = [
         each

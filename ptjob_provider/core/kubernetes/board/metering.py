@@ -1,4 +1,4 @@
-"""Sample what the replicas of followed jobs use: one request to the metrics API a round, for all of them together."""
+"""Sample the usage of the replicas of followed jobs: one request to the metrics API per round, for all together."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FIRST = 30.0
-"""Seconds that a replica runs before the first look: a metrics server measures every 15, and reports a while later."""
+"""Seconds that a replica runs before the first sample: a metrics server measures every 15, and publishes later."""
 
 _SILENCE = 30.0
 _AT_ONCE = 100
 
 
 class Metering:
-    """Looks at the jobs of one board that `look_at` has found to run.
+    """Samples the running jobs of one informer, as registered by `look_at`.
 
     Args:
-        namespace: of the board; "" for all.
-        interval: seconds between two looks; 0: nobody looks.
+        namespace: of the informer; "" for all.
+        interval: seconds between two samples; 0 disables sampling.
         of_pods: returns the query that selects the pods of its jobs.
     """
 
@@ -42,7 +42,7 @@ class Metering:
         self._box = Mailbox()
 
     def look_at(self, world: World) -> None:
-        """See whether anything of the job runs."""
+        """Register the job while any of its pods runs."""
         if not world.running:
             self.drop(world)
         elif world.ref.uid not in self._running:
@@ -50,11 +50,11 @@ class Metering:
             self._box.ring()
 
     def drop(self, world: World) -> None:
-        """Nobody follows the job any more, or nothing of it runs."""
+        """Unregister the job: it has no followers, or no running pods."""
         self._running.pop(world.ref.uid, None)
 
     async def run(self, client: Client) -> None:
-        """Look, as long as something runs."""
+        """Sample while anything runs."""
         while self._interval:
             await self._box.until(lambda: bool(self._running))
             await asyncio.sleep(min(_FIRST, self._interval))
@@ -73,13 +73,14 @@ class Metering:
                 if figures := usage.figures_of(pod, found):
                     world.show_measured(pod, figures)
             if not number % _AT_ONCE:
-                await asyncio.sleep(0)  # others get their turn
+                await asyncio.sleep(0)  # yields to other tasks
 
 
 async def measured(client: Client, namespace: str, query: Mapping[str, str]) -> usage.Measured:
-    """Ask the metrics API once, and read the answer while it comes: ten thousand pods are five megabytes.
+    """Read pod usage in one request to the metrics API, parsing the response as it arrives.
 
-    An answer that cannot be read ends there, and nothing else ends: figures are not worth a board.
+    The response for ten thousand pods is five megabytes. A malformed response ends early without an error: usage is not
+    worth an informer.
 
     Args:
         client: of the cluster.
@@ -87,7 +88,7 @@ async def measured(client: Client, namespace: str, query: Mapping[str, str]) -> 
         query: selects the pods.
 
     Raises:
-        PTJobError: there is no answer.
+        PTJobError: there was no answer.
     """
     found: usage.Measured = {}
     path, reader = paths.pod_metrics(namespace), usage.ListReader("items")

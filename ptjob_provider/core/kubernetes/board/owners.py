@@ -1,6 +1,6 @@
-"""Which job a pod belongs to, where its owner reference does not say: by name; the jobs come over another watch.
+"""Index of jobs by name, for pods whose owner reference does not lead to the job; jobs arrive over another watch.
 
-Pure: it is told of jobs and pods, and asks nobody.
+Pure: updated with jobs and pods, makes no requests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Owners:
-    """The jobs of one kind in one namespace, by name, and pods that came before their job was told of."""
+    """The jobs of one kind in one namespace, by name, and pods that arrived before their job."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
@@ -22,7 +22,7 @@ class Owners:
         self._early: dict[str, dict[str, Manifest]] = {}
 
     def learn(self, job: Manifest) -> list[Manifest]:
-        """Take a job as it is now; returns the pods of its name that came before it."""
+        """Add or update a job, and return the pods of its name that arrived before it."""
         if self._kind.HAS_FIXED_POD_NAMES:
             return []
         meta = job["metadata"]
@@ -31,28 +31,28 @@ class Owners:
         return list(self._early.pop(meta["name"], {}).values())
 
     def forget(self, uid: str) -> None:
-        """Take that a job is gone."""
+        """Remove a job."""
         name = self._names.pop(uid, "")
         if self._jobs.get(name, ("", ""))[0] == uid:
             del self._jobs[name]
 
     def uid_of(self, pod: Manifest) -> str:
-        """Return the uid of the job that the pod belongs to; "" if it is of none that is known.
+        """Return the uid of the pod's job; "" if it belongs to no known one.
 
-        A pod that says only the job's name may be an earlier job's, if it was made before this one.
+        A pod that only has the job's name belongs to an earlier job if it was created before this one.
         """
         owner = self._kind.owner_of(pod)
         uid, made_at = self._jobs.get(owner.name, ("", ""))
         return owner.uid or (uid if str(pod["metadata"].get("creationTimestamp") or "") >= made_at else "")
 
     def keep(self, pod: Manifest) -> None:
-        """Keep a pod until its job is told of."""
+        """Keep a pod until its job arrives."""
         name = self._kind.owner_of(pod).name
         if name and name not in self._jobs:
             self._early.setdefault(name, {})[pod["metadata"]["uid"]] = pod
 
     def drop(self, pod: Manifest) -> None:
-        """Take that a pod is gone."""
+        """Remove a pod."""
         name = self._kind.owner_of(pod).name
         self._early.get(name, {}).pop(pod["metadata"]["uid"], None)
         if not self._early.get(name, True):

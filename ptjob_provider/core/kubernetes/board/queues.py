@@ -1,4 +1,4 @@
-"""Kueue's Workloads on a server, in the version of its API that the server has."""
+"""Read Kueue's Workloads in the API version that the server has."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Queues:
-    """What stands in the queues of one namespace; the version that answered last is asked first."""
+    """The Workloads of one namespace; the version that answered last is tried first."""
 
     def __init__(self, namespace: str) -> None:
         self._path, self._other_path = paths.workloads(namespace)
 
     async def workloads(self, client: Client, uid: str = "") -> list[Manifest]:
-        """Return the Workloads of the job of this uid; of all jobs if it is "".
+        """Return the Workloads of the job with this uid; of all jobs if it is "".
 
         Raises:
             ClusterError: they may not be read; 404: the server has no Kueue.

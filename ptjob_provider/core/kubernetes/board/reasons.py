@@ -1,7 +1,7 @@
-"""Why jobs do not get on, in the words of core/v1 Events: read for those that wait without saying why, and seldom.
+"""Poll core/v1 Events for the reasons of waiting jobs that give none themselves, at growing intervals.
 
-Events are no part of the server's watch cache, and there are many of them: they are read for a few jobs one by one, for
-many by one list, and less and less often while the same jobs go on waiting.
+Events are not in the server's watch cache, and there are many: they are read per object for a few jobs and by one list
+for many, less and less often while the same jobs keep waiting.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.client import Client
 
 _SETTLING = 1.0
-"""Seconds that a job has to say by itself why it waits: most begin to run within them."""
+"""Seconds for a job to report its own reason: most start within them."""
 
 _PAUSES = (5.0, 60.0)
-"""Seconds between two looks: at first, and at most."""
+"""Seconds between two polls: at first, and at most."""
 
 _FEW = 8
-"""Up to how many objects are asked about one by one."""
+"""Maximum number of objects that are queried one by one."""
 
 _IMPATIENT = 5.0
-"""Seconds that somebody who only looks waits for the answers."""
+"""Seconds that a one-off read waits for the answers."""
 
 
 class Reasons:
-    """Reads the events of those jobs of one namespace that `look_at` has found to ask for them."""
+    """Polls the events of the jobs of one namespace that `look_at` has registered."""
 
     def __init__(self, namespace: str) -> None:
         self._path = paths.events(namespace)
@@ -48,7 +48,7 @@ class Reasons:
         self._box = Mailbox()
 
     def look_at(self, world: World) -> None:
-        """See whether the job asks for events now."""
+        """Register the job while it needs events."""
         if world.asks_about() or world.asks_queue:
             if world.ref.uid not in self._asking:
                 self._asking[world.ref.uid] = world
@@ -57,11 +57,11 @@ class Reasons:
             self._asking.pop(world.ref.uid, None)
 
     def drop(self, world: World) -> None:
-        """Nobody follows the job any more."""
+        """Unregister a job without followers."""
         self._asking.pop(world.ref.uid, None)
 
     async def run(self, client: Client) -> None:
-        """Read, as long as somebody asks."""
+        """Poll while any job is registered."""
         before: set[str] = set()
         pause = _PAUSES[0]
         while True:
@@ -79,7 +79,7 @@ class Reasons:
             await asyncio.sleep(pause)
 
     async def ask(self, client: Client, world: World) -> None:
-        """Show a job at once what is told of its waiting; what takes too long stays untold."""
+        """Read the events of one waiting job now; slow answers are dropped."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_IMPATIENT):
                 if about := world.asks_about():
@@ -88,7 +88,7 @@ class Reasons:
                     await self._read_queues(client, [world])
 
     async def read(self, client: Client, world: World, about: Sequence[str]) -> None:
-        """Show a job the events about these subjects; what cannot be read now is read later, or not at all."""
+        """Read the events about these subjects into the job's world; failed reads are retried later or dropped."""
         found: dict[str, Manifest] = {}
         try:
             for subject in about:
@@ -115,7 +115,7 @@ class Reasons:
             world.show_events({uid: event for subject in about for uid, event in found.get(subject, {}).items()})
 
     async def _read_queues(self, client: Client, queued: Sequence[World]) -> None:
-        """Show the jobs that a queue keeps waiting why it does; one that may not be asked is not said to be silent."""
+        """Read the queues' reasons into the waiting jobs; a forbidden read is reported, not taken for silence."""
         wanted = {world.ref.uid: world for world in queued}
         try:
             for uid in wanted if len(wanted) <= _FEW else [""]:
@@ -143,5 +143,5 @@ def _untold(error: ClusterError) -> dict[str, Manifest]:
 
 
 def untold(error: ClusterError) -> Manifest:
-    """Return in the words of an event that something may not be asked."""
+    """Return a synthetic event for a forbidden read."""
     return {"metadata": {}, "reason": "NotApplied", "message": f"why it waits may stay untold: {error}"}

@@ -1,4 +1,4 @@
-"""Which jobs one board is about, and which pods: the queries of its two watches."""
+"""Scope of one informer: the queries of its job watch and its pod watch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which jobs a board is about; equal ones share one board.
+    """Scope of an informer; equal ones share it.
 
     Attributes:
         name: of the one job; "" for all jobs of the namespace that are ours, or are not.
-        ours: whether those with our label are meant.
+        ours: selects the jobs with our label, else those without.
     """
 
     config: ClusterConfig
@@ -30,11 +30,11 @@ class Selection:
 
     @property
     def of_jobs(self) -> dict[str, str]:
-        """The query that selects the jobs."""
+        """Return the query that selects the jobs."""
         return {"fieldSelector": f"metadata.name={self.name}"} if self.name else {"labelSelector": self._label}
 
     def of_pods(self, *, older: bool = False) -> dict[str, str]:
-        """Return the query that selects their pods, as this cluster's operator labels them; see `Kind.is_older`."""
+        """Return the query that selects their pods by this cluster's operator's labels; see `Kind.is_older`."""
         kind = kinds.named(self.kind)
         selector = kind.pod_selector(self.name, older=older)
         is_told = bool(self.name) or not kind.HAS_LABELLED_PODS
@@ -45,6 +45,6 @@ class Selection:
         return f"{MANAGED_LABEL}=true" if self.ours else f"{MANAGED_LABEL}!=true"
 
     def has(self, job: Manifest) -> bool:
-        """Whether the job, which is of this kind and namespace, is one of them."""
+        """Return whether a job of this kind and namespace is selected."""
         labels = job["metadata"].get("labels") or {}
         return bool(self.name) or (labels.get(MANAGED_LABEL) == "true") is self.ours

@@ -1,4 +1,4 @@
-"""Whose events are asked for, as the field selectors that the API server knows: by uid, else by kind and name.
+"""Build field selectors for events about an object: by uid, else by kind and name.
 
 Pure.
 """
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 def by_uid(uid: str) -> str:
-    """Return what selects the events about one object."""
+    """Return the selector of the events about one object."""
     return f"involvedObject.uid={uid}"
 
 
 def by_name(kind: str, name: str) -> str:
-    """Return what selects the events about an object of which only this is known, and about those before it."""
+    """Return the selector of the events about an object known by name only; includes its predecessors' events."""
     return f"involvedObject.kind={kind},involvedObject.name={name}"
 
 
 def subjects_of(event: Manifest) -> tuple[str, str]:
-    """Return what would select this event."""
+    """Return the two selectors that match this event."""
     about = event.get("involvedObject") or {}
     return by_uid(about.get("uid") or ""), by_name(about.get("kind") or "", about.get("name") or "")
 
 
 def told_at(event: Manifest) -> str:
-    """Return when the server was told first, by the clock that dates jobs as well; of what it was not, the end."""
+    """Return the event's creation on the server, whose clock dates jobs as well; without one, sorts last."""
     return str((event.get("metadata") or {}).get("creationTimestamp") or "~")

@@ -1,12 +1,12 @@
-"""LIST, then WATCH from there, without end: every object of a selection, and every change of it, each once.
+"""LIST, then WATCH without end: every object of a selection, and every change of it, each once.
 
-The first state comes as a streaming list where the server has it (KEP-3157), else page by page. A watch is ended by
-the server after some minutes, by a proxy when it likes, and answers 410 when it has missed too much; then it is opened
-again from the last version that was seen, or everything is told anew. Bookmarks keep that version young.
+The initial state comes as a streaming list where the server supports it (KEP-3157), else page by page. The server ends
+a watch after some minutes, a proxy at any time, and 410 means that too much was missed; the watch then resumes from the
+last version, or restarts with a list. Bookmarks keep that version recent.
 
-A server whose etcd was restored has forgotten that version. Some say that it is too large; Kubernetes 1.34 opens the
-watch and says nothing at all (tried), so that a silent one is doubted. Everything is told anew then, twice: that its
-versions are lower than those told before is known only at the end of the first list.
+A server whose etcd was restored no longer knows that version. Some answer that it is too large; Kubernetes 1.34 opens
+the watch and sends nothing at all (tested), so a silent watch is verified. Then everything is listed again, twice: only
+the end of the first list shows that its versions are lower than earlier ones.
 """
 
 from __future__ import annotations
@@ -34,57 +34,58 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _WATCH_SECONDS = (300, 600)
-"""How long the server is asked to serve one watch, as client-go does; random, so that many do not end at once."""
+"""Range of the requested watch duration, as in client-go; random, so that many do not end at once."""
 
 _SILENCE = 150.0
 """Seconds without a byte after which a watch is dead: the server sends a bookmark every minute."""
 
 _QUOTED = 200
 _SETTLED = 5.0
-"""Seconds after which a watch that ends has not failed: one that ends sooner is opened again with pauses."""
+"""Minimum seconds of a successful watch; a shorter one is reopened with back-off."""
 
 _DOUBT = 60.0
-"""Seconds for which open watches may say nothing, not even by bookmarks, before the server is asked its version."""
+"""Seconds without events or bookmarks on open watches before the server's version is verified."""
 
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
-"""Seconds between tries to reach a server that does not answer; the last one again and again."""
+"""Seconds between tries to reach an unresponsive server; the last one repeats."""
 
 _INITIAL_END = "k8s.io/initial-events-end"
 
 _AHEAD = "Too large resource version"
-"""In the server's text where a version is not known yet, or not any more: so it is in every version of Kubernetes."""
+"""Part of the server's message for a version that it does not know yet, or no longer, in every version of
+Kubernetes."""
 
 
 class Mark(Enum):
-    """What is told between objects."""
+    """Markers between objects."""
 
     BEGIN = auto()
-    """Everything that is there is told from here on, whether it was told before or not."""
+    """A complete list follows, including known objects."""
     COMPLETE = auto()
-    """It has been told: what was not told since `BEGIN` is not there any more."""
+    """The list is complete: objects not listed since `BEGIN` are gone."""
     ANSWERED = auto()
     """The server has opened a watch."""
     RESTORED = auto()
-    """The server was set back: what is told next counts although its versions are lower than those told before."""
+    """The server was restored: what follows is newer although its versions are lower."""
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """An object that is there, as it is now."""
+    """An existing object in its current state."""
 
     object: Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """An object that is not selected any more, in its last state: deleted, or its labels were changed."""
+    """An object that left the selection, in its last state: deleted, or relabelled."""
 
     object: Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The server has refused to tell, and is asked again."""
+    """The server has refused the request, which is retried."""
 
     error: PTJobError
 
@@ -93,13 +94,13 @@ News = Mark | Present | Gone | Refused
 
 
 class Watch:
-    """One selection of a collection.
+    """LIST+WATCH of one selection of a collection.
 
     Args:
         client: of the cluster.
         path: of the collection.
         selector: `labelSelector`, `fieldSelector`; None: all of it.
-        metadata_only: whether the objects are wanted without their spec and status.
+        metadata_only: omit spec and status.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Watch:
         self._said = ""
 
     async def news(self) -> AsyncGenerator[News, None]:
-        """Yield what is there, then what changes, without end: who refuses or does not answer is asked again."""
+        """Yield the existing objects, then changes, without end; refusals and missing answers are retried."""
         while True:
             opened, failure = time.monotonic(), None
             try:
@@ -138,7 +139,7 @@ class Watch:
                 await self._pause(str(failure or "ended by the server"), asked)
 
     def _is_refused(self, failure: PTJobError) -> bool:
-        """Return True for a refusal; forget a version that the server does not know, so that all is listed anew."""
+        """Return True for a refusal; reset a version that the server does not know, so that a full list follows."""
         is_gone = isinstance(failure, ClusterError) and failure.code == HTTPStatus.GONE
         is_away = isinstance(failure, ClusterUnavailable)
         if is_gone or (is_away and _AHEAD in str(failure)):
@@ -175,7 +176,7 @@ class Watch:
             async for each in self._changes(sendInitialEvents="true", resourceVersionMatch="NotOlderThan"):
                 yield each
         except InvalidSpec:
-            self._client.streams_lists = False  # the server has not got that; this is how it says so
+            self._client.streams_lists = False  # the server's answer if it does not support streaming lists
 
     async def _paged_list(self) -> AsyncGenerator[News, None]:
         yield Mark.BEGIN
@@ -214,7 +215,7 @@ class Watch:
                 self._go_on_from(meta["resourceVersion"])
 
     def _was_restored(self, version: str) -> bool:
-        """Return True if the collection is older than what was seen before, and count versions from it."""
+        """Return True if the collection is older than the observed state, and restart from its version."""
         before, self._newest = self._newest, int(version)
         return self._newest < before
 
@@ -236,7 +237,7 @@ class Watch:
                 yield _checked(line, self._path)
 
     async def _pause(self, why: str, asked: float | None) -> None:
-        if why != self._said:  # not at each of many tries
+        if why != self._said:  # logs a repeated reason once
             logger.info("%s: %s; watching it again soon, with pauses", self._path, why)
             self._said = why
         ours = _PAUSES[min(self._failures, len(_PAUSES)) - 1] if self._failures else 0.0
@@ -257,7 +258,7 @@ async def _lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
 
 
 def _checked(line: bytes, path: str) -> dict[str, Any]:
-    """Return the event, unless it is the server's word that the watch is over, or none."""
+    """Return the event; raise if it ends the watch or is malformed."""
     try:
         event: dict[str, Any] = json.loads(line)
     except ValueError:

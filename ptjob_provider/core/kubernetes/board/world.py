@@ -1,7 +1,7 @@
-"""The world of one job while somebody follows it: its object, its pods, and the events that say why it waits.
+"""Cached state of one followed job: its object, its pods, and the events that explain its waiting.
 
-Everybody on a loop who follows the same job shares one world: the watcher and the readers of its logs. It holds what is
-there now; pods that have gone are told once to each of them, with their last state. Its board keeps it up to date.
+All followers of a job on a loop share it: the watcher and the log readers. It holds the current state; each follower
+gets a deleted pod once, in its last state. The informer updates it.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
 
 _REMEMBERED = 256
-"""Pods that have gone, per job, that a slow follower may still hear of."""
+"""Deleted pods per job that are kept for a slow follower."""
 
 _ASKED_ABOUT = 4
-"""Of how many pods that do not say why they wait the events are read: the others wait for the same reason."""
+"""Waiting pods without a reason whose events are read: the others wait for the same reason."""
 
 ENDED = {"Succeeded", "Failed"}
-"""The phases of a pod that are final."""
+"""Final phases of a pod."""
 
 _VAGUE = {"ContainerCreating", "PodInitializing", ""}
 
 
 class World:
-    """One job. A job that waits is kept packed, for that is a twentieth of what its objects would take.
+    """Cached state of one job. A waiting job is kept packed, in a twentieth of the memory.
 
     Args:
         ref: the job.
-        asks: shows the world the job's pods as the server has them now. None: there is no job to ask about.
+        asks: reads the job's pods from the server into the world. None: the job does not exist.
     """
 
     __slots__ = (
@@ -91,7 +91,7 @@ class World:
     # --- what its board tells
 
     def show_job(self, job: Manifest | None) -> None:
-        """Take the job as it is now; None if it is gone."""
+        """Set the job's current state; None if it is gone."""
         if job is None:
             self._packed = None
         else:
@@ -107,11 +107,11 @@ class World:
         self.box.ring()
 
     def show_pod(self, pod: Manifest, *, is_news: bool = False) -> None:
-        """Take a pod as it is now; what is known to be gone, or as it was later, stays.
+        """Set a pod's current state; ignored if the pod is known to be deleted or a later state is known.
 
         Args:
             pod: the object.
-            is_news: whether the watch tells it: a pod is back that was only not listed, by a server that was behind.
+            is_news: it comes from the watch: a pod missing from a lagging server's list has reappeared.
         """
         uid = pod["metadata"]["uid"]
         lost = [gone for _, gone in self._gone or () if gone["metadata"]["uid"] == uid]
@@ -126,7 +126,7 @@ class World:
             self.box.ring()
 
     def lose_pod(self, pod: Manifest) -> None:
-        """Take the last state of a pod that is gone."""
+        """Set the last state of a deleted pod."""
         self._pods.pop(pod["metadata"]["uid"], None)
         self._gone = self._gone if self._gone is not None else deque(maxlen=_REMEMBERED)
         self._number_of_gone += 1
@@ -134,15 +134,15 @@ class World:
         self.box.ring()
 
     def forget_versions(self) -> None:
-        """Take what is told of pods next for the newest, whatever its version: the server was set back."""
+        """Accept the pods' next states regardless of version: the server was restored."""
         self._gone = None
         for pod in self._pods.values():
             pod["metadata"].pop("resourceVersion", None)
 
     def show_events(self, events: Mapping[str, Manifest]) -> None:
-        """Take the events that were found about the job and its pods: uid → event.
+        """Set the events about the job and its pods: uid → event.
 
-        What is asked about by its name may have been an earlier job's: what was told before this one was made is left.
+        Events found by name may belong to an earlier job: those older than this job are dropped.
         """
         found = {uid: event for uid, event in events.items() if told_at(event) >= self._created_at}
         if found != self._events:
@@ -150,7 +150,7 @@ class World:
             self.box.ring()
 
     def show_measured(self, pod: Manifest, measured: Mapping[str, Any]) -> None:
-        """Take what one of its pods uses now; nobody is woken for that."""
+        """Add a usage sample of one of its pods; wakes no follower."""
         self._used = {} if self._used is None else self._used
         replica = self._replica_of(pod)
         uid = pod["metadata"]["uid"]
@@ -160,10 +160,10 @@ class World:
     # --- what its followers read
 
     async def observations(self) -> AsyncGenerator[Observation, None]:
-        """Yield what is there as soon as all of it is known, and again after each change; see `Backend.watch`.
+        """Yield the state once it is complete, and again after each change; see `Backend.watch`.
 
         Raises:
-            PTJobError: the server refuses to let this be watched; who reads logs goes on with what is known.
+            PTJobError: the server refuses the watch; log readers go on with the cached state.
         """
         seen, told = -1, 0
         while True:
@@ -171,7 +171,7 @@ class World:
             seen = self.box.version
             gone = [pod for number, pod in self._gone or () if number > told]
             told = self._number_of_gone
-            is_gone = self._packed is None  # it may go while what was yielded is looked at
+            is_gone = self._packed is None  # the job may be deleted while the consumer handles the observation
             yield self._observation(gone)
             if is_gone:
                 return
@@ -179,70 +179,70 @@ class World:
                 yield self._observation([])
 
     async def pod(self, name: str) -> Manifest | None:
-        """Return the newest pod of the replica of this name as it is now; None if there is none."""
+        """Return the current newest pod of the replica; None if there is none."""
         self._check()
         found = [pod for pod in self._pods.values() if self._replica_of(pod) == name]
         return max(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
 
     def last_state(self, uid: str) -> Manifest | None:
-        """Return the last state of a pod that was seen, gone or not; None if it was not seen lately."""
+        """Return the last known state of a pod, deleted or not; None if it is not cached."""
         gone = (pod for _, pod in reversed(self._gone or ()) if pod["metadata"]["uid"] == uid)
         return self._pods.get(uid) or next(gone, None)
 
     async def ask_for_pods(self) -> None:
-        """Have the pods as the server has them now: news of them may come later than news of the job.
+        """Read the pods from the server: their events may lag behind the job's.
 
         Raises:
-            ClusterError: the server refuses to tell. One that does not answer is asked again.
+            ClusterError: the server refuses. An unresponsive server is retried.
         """
         if self._asks is not None:
             await self._asks(self)
 
     async def job(self) -> Manifest | None:
-        """Return the job as it is now; None if it is gone."""
+        """Return the job's current state; None if it is gone."""
         self._check()
         return self.read_job()
 
-    async def change(self, timeout: float) -> None:  # noqa: ASYNC109 - not a limit: the time of the next look
-        """Return after the next change, or when the time is over."""
+    async def change(self, timeout: float) -> None:  # noqa: ASYNC109 - not a limit: the time of the next check
+        """Wait for the next change, or until the timeout."""
         before = self.box.version
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):  # `wait_for` may swallow a cancellation before Python 3.12
                 await self.box.until(lambda: self.box.version > before, though_refused=True)
 
     def used(self) -> dict[str, Use]:
-        """Return what its replicas were measured to use since it is followed, by their names."""
+        """Return the usage of its replicas measured since it is followed, by name."""
         return of_pods((self._used or {}).values())
 
     # --- what its board reads
 
     def read_job(self) -> Manifest | None:
-        """Return the job as it was shown; None if it is gone."""
+        """Return the job's last published state; None if it is gone."""
         return unpacked(self._packed) if self._packed else None
 
     @property
     def pods(self) -> Mapping[str, Manifest]:
-        """The pods that are there: uid → pod."""
+        """Return the existing pods: uid → pod."""
         return self._pods
 
     @property
     def events(self) -> Sequence[Manifest]:
-        """What was found last about the job, its pods and its place in a queue."""
+        """Return the last events about the job, its pods and its place in a queue."""
         return list(self._events.values())
 
     @property
     def running(self) -> list[Manifest]:
-        """The pods that run, if the job does."""
+        """Return the running pods, if the job runs."""
         if self.phase is not JobPhase.RUNNING:
             return []
         return [pod for pod in self._pods.values() if pod["status"].get("phase") == "Running"]
 
     @property
     def has_surely_stopped(self) -> bool:
-        """Whether no pod runs or will, even if news of them is late.
+        """Return whether no pod runs or will run, even if pod events are late.
 
-        The end of a pod is final, so it is enough to have seen as many end as the job has replicas; and a job that has
-        ended without having started, as a suspended one may, never had any.
+        The end of a pod is final, so as many ended pods as the job has replicas are enough; a job that ended without
+        having started, such as a suspended one, never had any.
         """
         ended = {self._replica_of(pod) for pod in self._pods.values() if pod["status"].get("phase") in ENDED}
         never_started = self._is_over and not self._has_started and not self._pods and not self._gone
@@ -254,15 +254,16 @@ class World:
 
     @property
     def asks_queue(self) -> bool:
-        """Whether a queue keeps the job from running, and knows why."""
+        """Return whether a queue holds the job back and has the reason."""
         return self.phase is JobPhase.SUSPENDED and self._is_in_queue and self._packed is not None
 
     def asks_about(self) -> list[str]:
-        """Return whose events tell something, as field selectors.
+        """Return the field selectors of the events that are needed now.
 
-        Those of pods that do not start; those of the job, and of what makes its pods, while pods are made or go, and
-        those of the job when it has failed: there the operator says which pods it could not make, which it deleted
-        itself, and how pods ended that are gone. Of those that failed waiting for rank 0, which is gone, its own.
+        They select events about pods that do not start; about the job, and the creator of its pods, while pods are
+        created or deleted; and about a failed job: the operator reports there the pods that it could not create, those
+        that it deleted itself, and the ends of deleted pods. For pods that failed waiting for a deleted rank 0, also
+        rank 0's events.
         """
         if self._packed is None or self.phase in {JobPhase.SUSPENDED, JobPhase.SUCCEEDED, None}:
             return []
@@ -279,7 +280,7 @@ class World:
 
     @property
     def _rank0_was_waited_for(self) -> bool:
-        """Tell whether an init container of a pod has failed that may have waited for rank 0's pod, which is gone."""
+        """Return whether an init container has failed that may have waited for rank 0's pod, which is deleted."""
         inits = (each for pod in self._pods.values() for each in pod["status"].get("initContainerStatuses") or ())
         has_failed = any(((each.get("state") or {}).get("terminated") or {}).get("exitCode") for each in inits)
         is_named = kinds.named(self.ref.kind).HAS_FIXED_POD_NAMES
@@ -299,18 +300,18 @@ def _version(pod: Manifest | None) -> int:
 
 
 def packed(found: Manifest) -> bytes:
-    """Return an object in as little memory as is quickly done."""
+    """Return the object in a compact form that is fast to create."""
     return zlib.compress(json.dumps(found, separators=(",", ":")).encode(), 1)
 
 
 def unpacked(data: bytes) -> Manifest:
-    """Return the object that was packed."""
+    """Return the unpacked object."""
     found: Manifest = json.loads(zlib.decompress(data))
     return found
 
 
 def _is_vague(pod: Manifest) -> bool:
-    """Whether the pod has a place, does not run, and does not say why."""
+    """Return whether the pod is scheduled, does not run, and gives no reason."""
     status = pod.get("status") or {}
     if status.get("phase") != "Pending" or not pod["spec"].get("nodeName"):
         return False
