@@ -1,7 +1,7 @@
-"""Containers' logs over the API server: each line once and in order, and what is gone told with its time.
+"""Read containers' logs over the API server: each line once and in order, with a notice where lines are lost.
 
-`replica_log` reads one replica's, over a stream or in turns as `streams` allows; `runs` and `replica` say what a pod's
-status tells, `reading` makes lines of bytes, `patience` says when a server is asked again, `losses` says what is gone.
+`replica_log` reads one replica's log, over a stream or in turns as `streams` allows; `runs` and `replica` interpret a
+pod's status, `reading` parses lines, `patience` delays retries, `losses` describes lost lines.
 """
 
 from __future__ import annotations

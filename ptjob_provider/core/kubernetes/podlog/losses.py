@@ -1,7 +1,7 @@
-"""What is said where lines of a log are gone: between which instants, and why. Pure: places and runs → notices.
+"""Notices about lost log lines: the interval and the reason. Pure.
 
-Only a file that was begun anew tells that there were lines before it. Of a run that cannot be read any more nobody
-knows whether it wrote any.
+Only a rotated file shows that lines preceded it. For a run that is no longer readable it is unknown whether it wrote
+any.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.podlog.runs import Run
 
 _ROTATION = 3_000_000_000
-"""Nanoseconds between two rotations of one log, at least."""
+"""Minimum nanoseconds between two rotations of one log."""
 
 _STARTED_AGAIN = "its container had been started again"
 
 
 def start_of_run(run: Run) -> LogCursor:
-    """Return the place before a run's first line."""
+    """Return the cursor before a run's first line."""
     return _before_first(run.pod_uid, run.restart_count, run.started_at, run.container)
 
 
 def start_of_pod(pod: Manifest, container: str = kinds.DEFAULT.CONTAINER) -> LogCursor:
-    """Return the place before the first line of a pod's first run."""
+    """Return the cursor before the first line of a pod's first run."""
     meta = pod["metadata"]
     return _before_first(meta["uid"], 0, pod["status"].get("startTime") or meta["creationTimestamp"], container)
 
 
 def is_skipped(read: LogCursor, last: Run | None, oldest: Run) -> bool:
-    """Whether something was written after the last line that was read and before the oldest run that is kept.
+    """Return whether lines were written between the last line read and the oldest run that is kept.
 
     Args:
-        read: the place of that line.
-        last: the run that was read to its end last; None if none was.
-        oldest: which the node still has.
+        read: cursor of that line.
+        last: the last run that was read to its end; None for none.
+        oldest: the oldest run that the node still has.
     """
     if last is not None and last.pod_uid == oldest.pod_uid:
         return oldest.restart_count > last.restart_count + 1
@@ -57,31 +57,31 @@ def is_mislabelled(read: LogCursor, run: Run) -> bool:
 
 
 def rotated(replica: str, place: LogCursor, until: str) -> LogLine:
-    """Say that the lines behind a place are not in the newest file any more, or may not be.
+    """Return the notice that lines after a cursor were rotated out, or may have been.
 
-    Where the file begins within three seconds of the place, no whole file lies between them: the kubelet rotates no
+    If the file begins within three seconds of the cursor, no whole file lies between them: the kubelet rotates no
     sooner (`containerLogMonitorInterval`, at least 3 s). Its predecessor may have ended with the very line.
 
     Args:
-        replica: whose log it is.
-        place: the last line that was read.
-        until: the timestamp of the first one that is there; or in words, that there is none.
+        replica: the log's replica.
+        place: cursor of the last line that was read.
+        until: timestamp of the first existing line; or text that there is none.
     """
     return _gap(replica, place, until, "its log had been rotated", is_certain=not _is_soon(place.timestamp, until))
 
 
 def skipped(replica: str, place: LogCursor, until: Run) -> LogLine:
-    """Say that what came behind a place was removed before this run could be read."""
+    """Return the notice that lines after a cursor were removed before this run could be read."""
     is_same_pod = place.pod_uid == until.pod_uid
     return _gap(replica, place, until.started_at, _STARTED_AGAIN if is_same_pod else "its pod had been replaced")
 
 
 def mislabelled(replica: str, place: LogCursor, run: Run, begin: LogCursor) -> LogLine:
-    """Say that the run before this one may not have been read: the last line was told as its, and is this one's.
+    """Return the notice that the previous run may be unread: its last reported line belongs to this run.
 
     Args:
-        replica: whose log it is.
-        place: the place of that line.
+        replica: the log's replica.
+        place: cursor of the line.
         run: the run that it belongs to.
         begin: the beginning of the pod's log.
     """
@@ -90,18 +90,18 @@ def mislabelled(replica: str, place: LogCursor, run: Run, begin: LogCursor) -> L
 
 
 def mistaken(replica: str, run: Run, until: str) -> LogLine:
-    """Say that a run was removed before it could be read; what was told as its came later, from this instant on."""
+    """Return the notice that a run was removed unread; lines reported as its own came later, from this instant on."""
     return _gap(replica, start_of_run(run), until, _STARTED_AGAIN)
 
 
 def lost(replica: str, place: LogCursor, *, has_pod: bool) -> LogLine:
-    """Say that the end of a run cannot be read any more."""
+    """Return the notice that the end of a run is no longer readable."""
     why = "its log is not on its node any more" if has_pod else "its pod is gone"
     return _notice(f"{replica}: {why}; what it wrote after {place.timestamp}, if anything, was lost with it", place)
 
 
 def belated(replica: str, place: LogCursor, before: str) -> LogLine:
-    """Say that a run is told behind the beginning of the next one."""
+    """Return the notice that a run's lines follow the beginning of the next one."""
     return _notice(f"{replica}: what follows was written before {before}, by the run before (told late)", place)
 
 

@@ -1,4 +1,4 @@
-"""Where a reader is in a replica's log: the last line that it has read, and what that means for each run."""
+"""Position of a reader in a replica's log: the last line read, and its meaning for each run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class Position:
-    """One reader's.
+    """Position of one reader.
 
     Attributes:
-        read: the place of the last line that was read; None if there was none.
-        last: the run that was read to its end last; None if none was.
+        read: cursor of the last line that was read; None for none.
+        last: the last run that was read to its end; None for none.
     """
 
     def __init__(self) -> None:
@@ -24,17 +24,17 @@ class Position:
         self._is_unsteady = False
 
     def take(self, place: LogCursor, *, is_unsteady: bool) -> None:
-        """Go on to this line.
+        """Advance to this line.
 
         Args:
-            place: the line's.
-            is_unsteady: whether the node's clock was set back before it.
+            place: the line's cursor.
+            is_unsteady: the node's clock was set back before it.
         """
         self.read = place
         self._is_unsteady = self._is_unsteady or is_unsteady
 
     def since(self, run: Run) -> LogCursor | None:
-        """Return the last line that was read as a place in this run; None if it is not of this pod, or before it."""
+        """Return the last line read as a cursor in this run; None if of another pod or a later run, or before this run."""
         read = self.read
         if read is None or read.pod_uid != run.pod_uid or read.restart_count > run.restart_count:
             return None
@@ -43,10 +43,10 @@ class Position:
         return replace(read, restart_count=run.restart_count)
 
     def expected(self, run: Run) -> LogCursor | None:
-        """Return the line that an answer must begin with if nothing is missing; None if that cannot be told.
+        """Return the line that an answer must begin with if nothing is missing; None if unknown.
 
-        A place that was carried over may be the run's before; one of a notice is no line's; and where the node's clock
-        was set back, later timestamps stand before it.
+        A carried-over cursor may belong to the previous run; a notice's cursor is no line's; and where the node's clock
+        was set back, later timestamps precede it.
         """
         read = self.read
         if read is None or self._is_unsteady or read.ordinal < 0:
@@ -54,17 +54,17 @@ class Position:
         return self.place_in(run)
 
     def place_in(self, run: Run) -> LogCursor | None:
-        """Return the last line that was read if it was told as one of this run's."""
+        """Return the last line read if it was reported as this run's."""
         read = self.read
         return read if read and (read.pod_uid, read.restart_count) == (run.pod_uid, run.restart_count) else None
 
     def behind(self, run: Run) -> LogCursor | None:
-        """Return the last line that was read if it was told as one of a later run of the same pod."""
+        """Return the last line read if it was reported as a later run's of the same pod."""
         read = self.read
         return read if read and read.pod_uid == run.pod_uid and read.restart_count > run.restart_count else None
 
     def is_told(self, run: Run) -> bool:
-        """Whether this run, or a later one of its pod, was read."""
+        """Return whether this run, or a later one of its pod, was read."""
         if self.last is not None and self.last.pod_uid == run.pod_uid:
             return self.last.restart_count >= run.restart_count
         return self.behind(run) is not None

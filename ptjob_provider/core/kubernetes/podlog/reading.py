@@ -1,4 +1,4 @@
-"""Bytes of one run's log, as the kubelet serves them with timestamps → lines with their places."""
+"""Parse one run's log, as the kubelet serves it with timestamps, into lines with cursors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class NodeRefused(Exception):
-    """The kubelet could not read the log, and said so where the log should have been, behind a status of success."""
+    """The kubelet could not read the log, and sent the error in place of the log with a success status."""
 
 
 class LogReader:
-    """Reads one answer. What is not after `since` is dropped; see `LineCounter`."""
+    """Parses one response, and drops lines up to `since`; see `LineCounter`."""
 
     def __init__(self, run: Run, since: LogCursor | None) -> None:
         self._splitter = LineSplitter()
@@ -30,23 +30,23 @@ class LogReader:
 
     @property
     def has_reached(self) -> bool | None:
-        """Whether the line of `since` was there; None as long as that is open."""
+        """Return whether the line of `since` appeared; None while undecided."""
         return self._counter.has_reached
 
     @property
     def is_unsteady(self) -> bool:
-        """Whether the node's clock was set back in what was read."""
+        """Return whether the node's clock was set back within the response."""
         return self._counter.is_unsteady
 
     def feed(self, chunk: bytes) -> Iterator[LogLine]:
-        """Yield the new lines that this chunk finishes."""
+        """Yield the new lines that this chunk completes."""
         return self._counter.lines([self._stamped(piece) for piece in self._splitter.feed(chunk)])
 
     def finish(self) -> Iterator[LogLine]:
-        """Yield what the container has left without a line end.
+        """Yield the container's remaining text without a line end.
 
         Raises:
-            NodeRefused: it is no line of the container's: those begin with a timestamp, and are ended by a line end.
+            NodeRefused: it is not the container's: its lines begin with a timestamp and end with a line end.
         """
         left = self._splitter.finish()
         if left and not self._is_within and not _is_stamp(left[0].text.partition(" ")[0]):
@@ -72,6 +72,6 @@ def _is_stamp(text: str) -> bool:
 
 
 def whole_second(timestamp: str) -> str:
-    """Cut an RFC 3339 instant to its second, as the server does on its way to the kubelet."""
+    """Truncate an RFC 3339 instant to its second, as the server does on its way to the kubelet."""
     head, dot, tail = timestamp.partition(".")
     return head + tail.lstrip("0123456789") if dot else timestamp

@@ -1,4 +1,4 @@
-"""What the world of a job tells of one replica while its log is read: whether a run is over, and whether all are."""
+"""State of one replica for its log reader: whether a run is over, and whether all are."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 _INTERVAL = 1.0
 _LATE = 3.0
-"""Seconds that a container's status may be behind its log."""
+"""Maximum lag in seconds of a container's status behind its log."""
 
 _VERY_LATE = 10.0
-"""The same where lines are missing: before that is said, it must be certain that no new run has begun."""
+"""The same before lines are reported lost: it must be certain that no new run has started."""
 
 _LONG = 3600.0
 
 
 class Replica:
-    """One replica of a job, as the job's world tells of it."""
+    """One replica of a job, as cached in the job's world."""
 
     def __init__(self, world: World, ref: JobRef, name: str) -> None:
         self._world = world
@@ -44,22 +44,22 @@ class Replica:
         return f"{self._ref.namespace}/{self._name}"
 
     async def pod(self) -> Manifest | None:
-        """Return its pod as it is now; None if there is none."""
+        """Return its current pod; None if there is none."""
         return await self._world.pod(self._name)
 
     async def pod_at_server(self) -> Manifest | None:
-        """Return its pod as the server has it now, or is known to have had it."""
+        """Return its pod as the server has it now, or its last known state."""
         with contextlib.suppress(ClusterError):
             await self._world.ask_for_pods()
         return await self.pod()
 
     async def check_job(self) -> None:
-        """Raise JobNotFound if the job is gone: its pod may have run since it was seen last."""
+        """Raise JobNotFound if the job is gone: its pod may have run since it was last observed."""
         if await self._world.job() is None:
             raise JobNotFound(f"{self}: the job is gone, and its log with it, if there was one")
 
     async def change(self) -> None:
-        """Return after the next change, or after a moment."""
+        """Wait for the next change, or for a moment."""
         await self._world.change(_INTERVAL)
 
     def newest(self, pod: Manifest | None) -> Run | None:
@@ -67,25 +67,25 @@ class Replica:
         return runs.newest(pod, self._kind.CONTAINER)
 
     def start_of_pod(self, pod: Manifest) -> LogCursor:
-        """Return the place before the first line of the pod's first run."""
+        """Return the cursor before the first line of the pod's first run."""
         return losses.start_of_pod(pod, self._kind.CONTAINER)
 
     def was_seen_ending(self, run: Run) -> bool:
-        """Whether its pod told of the run's end: one that is taken off a silent node leaves in the middle."""
+        """Return whether its pod reported the run's end: a pod removed from a silent node goes without one."""
         seen = self.newest(self._world.last_state(run.pod_uid))
         return seen is not None and (seen.ended or seen.restart_count > run.restart_count)
 
     def was_seen_ending_before(self, run: Run, timestamp: str) -> bool:
-        """Whether its pod, gone or not, told that the run was over before a line of this instant was written."""
+        """Return whether its pod, deleted or not, reported the run's end before a line of this instant was written."""
         seen = runs.kept(run, self._world.last_state(run.pod_uid))
         return seen is not None and seen[0].was_over_before(timestamp)
 
     async def has_ended(self, run: Run) -> bool:
-        """Whether the run is over, by a status that is young enough to know."""
+        """Return whether the run is over, by a sufficiently fresh status."""
         return await self._tells(lambda pod: _is_past(run, pod), within=_LATE)
 
     async def is_replaced(self, run: Run) -> bool:
-        """Whether another run has taken this one's place, by a status that is certain to know."""
+        """Return whether another run has replaced this one, by a certainly fresh status."""
 
         def is_decided(pod: Manifest | None) -> bool:
             return not run.is_same(self.newest(pod)) or (pod is not None and self._has_stopped(pod))
@@ -94,7 +94,7 @@ class Replica:
         return not run.is_same(self.newest(await self.pod()))
 
     async def ends_before(self, run: Run, wait: Coroutine[Any, Any, None]) -> bool:
-        """Wait for something, but no longer than the run lasts; returns whether it is over."""
+        """Wait for the awaitable, but no longer than the run lasts; return whether the run is over."""
         waiting = asyncio.create_task(wait)
         ending = asyncio.create_task(self._tells(lambda pod: _is_past(run, pod), within=_LONG))
         try:
@@ -106,7 +106,7 @@ class Replica:
             await asyncio.gather(waiting, ending, return_exceptions=True)
 
     async def is_over(self, pod: Manifest | None) -> bool:
-        """Whether the training container will not run again, in this pod or in another, and all of it is known."""
+        """Return whether the training container will not run again, in any pod, and its state is complete."""
         return await self._seems_over(pod) and not await self._is_more_known(pod)
 
     async def _seems_over(self, pod: Manifest | None) -> bool:
@@ -121,10 +121,10 @@ class Replica:
         )
 
     async def _is_more_known(self, pod: Manifest | None) -> bool:
-        """Whether the server knows more of the pods of a job that has ended than was told; it is asked once.
+        """Return whether the server has more pods of an ended job than the cache; requested once.
 
-        Jobs and pods are watched over two connections: while one is opened again, the other may tell of the end of a
-        job whose pod was never seen. A pod that has succeeded is the last one.
+        Jobs and pods are watched over two connections: while one reconnects, the other may report the end of a job
+        whose pod was never observed. A pod that has succeeded is the last one.
         """
         if self._has_asked or (pod is not None and pod["status"].get("phase") == "Succeeded"):
             return False
@@ -132,7 +132,7 @@ class Replica:
         return await self.pod_at_server() != pod
 
     async def has_begun(self) -> bool:
-        """Whether its pod must have been there: the job has a replica of this name, and has run."""
+        """Return whether its pod must have existed: the job has a replica of this name, and has run."""
         job = await self._world.job()
         if job is None:
             return True
@@ -143,7 +143,7 @@ class Replica:
         return runs.has_stopped(pod, self._kind.CONTAINER)
 
     async def _tells(self, holds: Callable[[Manifest | None], bool], *, within: float) -> bool:
-        """Whether this is true of the pod, or becomes so within these seconds."""
+        """Return whether the condition holds for the pod now or within these seconds."""
         clock = asyncio.get_running_loop().time
         until = clock() + within
         while not holds(await self.pod()):
@@ -154,6 +154,6 @@ class Replica:
 
 
 def _is_past(run: Run, pod: Manifest | None) -> bool:
-    """Whether the run is over, as far as its pod tells."""
+    """Return whether the run is over, according to its pod."""
     newest = runs.newest(pod, run.container)
     return newest is None or newest.ended or not run.is_same(newest)

@@ -1,11 +1,10 @@
 """One replica's log over the API server: every line once, in order, across broken streams, restarts and new pods.
 
-What the kubelet does (all tried, or read in its source): `sinceTime` is cut to whole seconds, so what was read is asked
-for again and dropped by its place; a long line comes whole with the timestamp of its beginning; a follow stream ends
-when the container ends, when somebody in between ends it, and after four hours; the status of a container that was
-started again is told up to a second late, so a stream that is opened in that second is the next run's, which is why a
-line's place is carried over to that run. A log is rotated at 10 MiB: a stream goes on in the new file, and whoever asks
-later gets nothing but that one.
+The kubelet's behaviour (all tested, or read in its source): `sinceTime` is truncated to whole seconds, so known lines
+are requested again and dropped by their cursor; a long line comes whole with the timestamp of its beginning; a follow
+stream ends when the container ends, when a proxy ends it, and after four hours; the status of a restarted container is
+up to a second late, so a stream opened in that second belongs to the next run, and a line's cursor is carried over to
+that run. A log is rotated at 10 MiB: a stream continues in the new file, and later requests get only that one.
 """
 
 from __future__ import annotations
@@ -34,34 +33,34 @@ if TYPE_CHECKING:
     from ptjob_provider.core.logs import LogCursor, LogLine
 
 _SILENCE = 3600.0
-"""Seconds without a line after which a stream is opened anew. That a connection is dead, the system's own probes find
-in five minutes; this is for gateways that answer those in the name of a server which is gone."""
+"""Seconds without a line after which a stream is reopened. The system's own probes detect a dead connection in five
+minutes; this is for gateways that answer the probes for a server that is gone."""
 
 _TRIES = 8
-"""How often the rest of a run that is over is asked for: for about a minute."""
+"""Tries to read the rest of a finished run: for about a minute."""
 
 _FEW_TRIES = 5
-"""The same for whoever only wants to see what is there now: for some seconds."""
+"""The same for one-off reads: for some seconds."""
 
 _TRIES_OF_A_REFUSAL = 2
-"""The same where the answer is that there is no log: a gateway may have said it."""
+"""The same after the answer that there is no log: it may come from a gateway."""
 
 _PORTION = 1024 * 1024
-"""Characters that are read at once where no stream is kept open; what is left comes with the next portion."""
+"""Characters read at once without a stream; the rest comes with the next portion."""
 
 _WEIGHT = 64
-"""Characters that a line counts for beside its own: a million empty ones are no small portion."""
+"""Additional characters charged per line: a million empty ones are no small portion."""
 
 _REFUSED = (ClusterUnavailable, InvalidSpec, JobNotFound, NodeRefused)
-"""What asking for a log may end with while its container runs; its status decides whether it is asked for again."""
+"""Errors of log requests while the container runs; its status decides about a retry."""
 
 
 class _AnotherRun(Exception):
-    """What is served is the log of a later run, of which the status had not told yet."""
+    """The served log belongs to a later run that the status does not show yet."""
 
 
 class _Lost(Exception):
-    """The node does not have the log any more."""
+    """The node no longer has the log."""
 
 
 class ReplicaLog:
@@ -101,10 +100,10 @@ class ReplicaLog:
                 await self._replica.change()
 
     async def snapshot(self, since: LogCursor | None) -> AsyncGenerator[LogLine, None]:
-        """Yield the lines after the cursor that are there now.
+        """Yield the existing lines after the cursor.
 
         Raises:
-            JobNotFound: the pod is gone, and its log with it; or the job is, whose pod was not seen to run.
+            JobNotFound: the pod is gone with its log; or the job is, and its pod was not observed running.
         """
         self._at.read = since
         pod = await self._replica.pod()
@@ -129,7 +128,7 @@ class ReplicaLog:
     # --- one run
 
     async def _read_now(self, run: Run) -> AsyncGenerator[LogLine, None]:
-        """Yield what is there now; a server that is away for a moment is asked again."""
+        """Yield the existing lines; retry while the server is briefly unavailable."""
         while True:
             try:
                 async for line in self._read_to_end(run):
@@ -144,7 +143,7 @@ class ReplicaLog:
                 return
 
     async def _follow_run(self, run: Run) -> AsyncGenerator[LogLine, None]:
-        """Yield a run's lines until it has ended and all of them were read, or what is lost is said."""
+        """Yield a run's lines until it has ended and all were read, or a notice about lost ones."""
         self._begin_run()
         if not run.ended:
             async with self._client.log_streams.place() as place:
@@ -165,7 +164,7 @@ class ReplicaLog:
         self._has_all, self._is_untold, self._unfinished, self._first, self._belated = False, False, [], None, None
 
     async def _while_it_lasts(self, run: Run, place: Place) -> AsyncGenerator[LogLine, None]:
-        """Yield lines as they come over a stream or, as long as none is free, turn by turn."""
+        """Yield lines from a stream or, while none is free, in turns."""
         is_behind = False
         while place.has_stream or not await self._replica.ends_before(run, place.turn(is_behind=is_behind)):
             if not place.has_stream:
@@ -179,9 +178,9 @@ class ReplicaLog:
                 return
 
     async def _stream(self, run: Run) -> AsyncGenerator[LogLine, None]:
-        """Yield lines of one follow stream; a part of a line at its end is left for the next one."""
+        """Yield lines of one follow stream; an incomplete last line is left for the next one."""
         self._has_all = False
-        with suppress(*_REFUSED, _AnotherRun):  # the status decides whether it is opened again
+        with suppress(*_REFUSED, _AnotherRun):  # the status decides whether to reopen it
             async with (
                 self._open(run, self._at.since(run), follow="true") as chunks,
                 aclosing(self._lines(run, chunks)) as lines,
@@ -192,7 +191,7 @@ class ReplicaLog:
         self._patience.fails()
 
     async def _turn(self, run: Run) -> tuple[list[LogLine], bool]:
-        """Return the next lines, and whether there are more already."""
+        """Return the next lines, and whether more exist already."""
         try:
             lines, is_whole = await self._portion(run)
         except (*_REFUSED, _AnotherRun):
@@ -200,10 +199,10 @@ class ReplicaLog:
         return lines, not is_whole
 
     async def _rest(self, run: Run) -> AsyncGenerator[LogLine, None]:
-        """Yield what a run that is over has written after the last line that was read, and its unfinished last line.
+        """Yield the rest of a finished run after the last line read, and its unfinished last line.
 
         Raises:
-            _Lost: the node does not have it any more.
+            _Lost: the node no longer has it.
         """
         refused: Exception | None = None
         for _ in range(_TRIES):
@@ -226,7 +225,7 @@ class ReplicaLog:
         raise _Lost from refused
 
     async def _missed(self, pod: Manifest, run: Run) -> AsyncGenerator[LogLine, None]:
-        """Yield the rest of the run before this one, if nobody has read it; the node keeps no older ones."""
+        """Yield the unread rest of the previous run; the node keeps no older ones."""
         for line in self._never_told(pod):
             yield line
         before = runs.before(pod, run)
@@ -248,8 +247,8 @@ class ReplicaLog:
     async def _late(self, run: Run, is_previous: bool) -> AsyncGenerator[LogLine, None]:  # noqa: FBT001 - of a pair
         """Yield a run after its end; from its start where lines of the next run were taken for its first ones.
 
-        That can be told of the node's previous run only: where the status has one that is over as the newest, what is
-        served in its name may still be the next one's, of which the status has not told yet.
+        This is only certain for the node's previous run: if the newest run in the status is over, the served log may
+        already be the next run's, which the status does not show yet.
         """
         mistaken, read = (self._first or self._at.place_in(run)) if is_previous else None, self._at.read
         if mistaken is None or not await self._is_of_a_later_run(mistaken, run):
@@ -274,10 +273,10 @@ class ReplicaLog:
             self._at.read = later
         self._first, self._is_untold = None, False
         if last is not None:
-            yield replace(last, cursor=later)  # whoever goes on behind it has been told the later lines
+            yield replace(last, cursor=later)  # a reader that resumes after it has had the later lines
 
     async def _is_of_a_later_run(self, place: LogCursor, run: Run) -> bool:
-        """Whether a line was told as one of the previous run and cannot be; its log decides where seconds do not."""
+        """Return whether a line reported as the previous run's cannot be; its log decides within the same second."""
         if run.was_over_before(place.timestamp) or not run.may_be_over_before(place.timestamp):
             return run.was_over_before(place.timestamp)
         reader = LogReader(run, place)
@@ -288,7 +287,7 @@ class ReplicaLog:
         return reader.has_reached is not True
 
     async def _read_to_end(self, run: Run, *, is_previous: bool = False) -> AsyncGenerator[LogLine, None]:
-        """Yield what is there after the last line that was read."""
+        """Yield the existing lines after the last line read."""
         is_whole = False
         while not is_whole:
             lines, is_whole = await self._portion(run, is_previous=is_previous)
@@ -298,9 +297,9 @@ class ReplicaLog:
     # --- one request
 
     async def _portion(self, run: Run, *, is_previous: bool = False) -> tuple[list[LogLine], bool]:
-        """Return the next lines that are there, and whether they are all.
+        """Return the next existing lines, and whether they are all.
 
-        Lines that came before the answer broke are returned: they count as read, and what is behind them is asked for.
+        Lines received before the connection broke are returned: they count as read, and the rest is requested.
         """
         found, size = [], 0
         query = {"previous": "true"} if is_previous else {}
@@ -324,10 +323,10 @@ class ReplicaLog:
     async def _lines(
         self, run: Run, chunks: AsyncGenerator[bytes, None], *, is_previous: bool = False
     ) -> AsyncGenerator[LogLine, None]:
-        """Yield the new lines of one answer; where lines before them are gone, a notice that says so comes first."""
+        """Yield the new lines of one response, preceded by a notice if lines before them are lost."""
         since, place, self._unfinished = self._at.since(run), self._at.expected(run), []
         reader = LogReader(run, since)
-        if since is None or self._at.place_in(run) is not None:  # a place that was carried over is in doubt, no other
+        if since is None or self._at.place_in(run) is not None:  # only a carried-over cursor is uncertain
             self._unchecked = None
         async for line in self._all_of(run, reader, chunks):
             if place is not None and reader.has_reached is False:
@@ -370,17 +369,17 @@ class ReplicaLog:
     # --- what is lost
 
     async def _rotated(self, run: Run, place: LogCursor, until: str, *, is_previous: bool = False) -> LogLine:
-        """Say that the lines behind this place are gone.
+        """Return the notice that the lines after this cursor are gone.
 
         Raises:
-            _AnotherRun: it is the log of a later run that is served, where the line of this place cannot be.
+            _AnotherRun: the served log is a later run's, which cannot contain this cursor's line.
         """
         if not is_previous and await self._replica.is_replaced(run):
             raise _AnotherRun
         return losses.rotated(self._name, place, until)
 
     def _mistold(self, run: Run, reader: LogReader) -> Iterator[LogLine]:
-        """Say that the run before was never read, where the lines that were told as its are this one's."""
+        """Yield a notice that the previous run was never read, if lines reported as its own are this run's."""
         if self._unchecked is None or self._at.read is None or reader.has_reached is None:
             return
         unread, self._unchecked = losses.start_of_run(self._unchecked), None
@@ -388,7 +387,7 @@ class ReplicaLog:
             yield replace(losses.skipped(self._name, unread, run), cursor=self._at.read)
 
     def _removed(self, pod: Manifest, run: Run, before: Run | None) -> Iterator[LogLine]:
-        """Say that something was removed before the oldest run that the node keeps, or may have been."""
+        """Yield a notice that runs before the oldest one on the node were removed, or may have been."""
         begin, oldest = self._replica.start_of_pod(pod), before or run
         read = self._at.read or begin
         if losses.is_skipped(read, self._at.last, oldest):
@@ -397,7 +396,7 @@ class ReplicaLog:
             yield losses.mislabelled(self._name, read, run, begin)
 
     def _never_told(self, pod: Manifest | None) -> Iterator[LogLine]:
-        """Say that a run was never read whose pod is gone, where lines of the next one had been told as its."""
+        """Yield a notice that a deleted pod's run was never read, if the next one's lines were reported as its own."""
         run, first = self._unchecked, self._first
         if run is None or first is None or (pod is not None and pod["metadata"]["uid"] == run.pod_uid):
             return
@@ -406,7 +405,7 @@ class ReplicaLog:
             yield replace(losses.mistaken(self._name, run, first.timestamp), cursor=self._at.read or first)
 
     async def _loss(self, run: Run) -> LogLine:
-        """Say that the end of a run is gone; up to the next one, where that was told already."""
+        """Return the notice that the end of a run is lost, up to the next run if that was reported already."""
         pod = await self._replica.pod()
         is_there = pod is not None and pod["metadata"]["uid"] == run.pod_uid
         newest, place = self._replica.newest(pod) if is_there else None, self._at.since(run) or losses.start_of_run(run)

@@ -1,4 +1,4 @@
-"""The runs of a pod's training container, as the pod's status tells of them. It reads objects and asks nobody."""
+"""Derive the runs of a pod's training container from the pod's status. Pure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Run:
 
     Attributes:
         pod_uid: of its pod.
-        restart_count: how often the container had been started again before it.
+        restart_count: the container's restarts before it.
         started_at: in whole seconds, by the node's clock.
-        ended: whether the status said that it was over.
-        finished_at: when, in whole seconds; "" where that is not known.
+        ended: the status reported its end.
+        finished_at: end in whole seconds; "" if unknown.
         pod: its pod's name.
         container: the name of the training container.
     """
@@ -39,25 +39,25 @@ class Run:
     container: str = kinds.DEFAULT.CONTAINER
 
     def began_after(self, timestamp: str) -> bool:
-        """Whether a line of this instant was written before the run."""
+        """Return whether a line of this instant was written before the run."""
         return nanoseconds(timestamp) < nanoseconds(self.started_at)
 
     def was_over_before(self, timestamp: str) -> bool:
-        """Whether a line of this instant was certainly written after the run: by more than what whole seconds hide."""
+        """Return whether a line of this instant was certainly written after the run, despite whole seconds."""
         return bool(self.finished_at) and nanoseconds(timestamp) >= nanoseconds(self.finished_at) + _SECOND
 
     def may_be_over_before(self, timestamp: str) -> bool:
-        """Whether a line of this instant may have been written after the run, as far as whole seconds tell."""
+        """Return whether a line of this instant may have been written after the run, given whole seconds."""
         return bool(self.finished_at) and nanoseconds(timestamp) >= nanoseconds(self.finished_at)
 
     def is_same(self, other: Run | None) -> bool:
-        """Whether the other is this run, at whatever moment it was seen."""
+        """Return whether the other is an observation of the same run."""
         mine = (self.pod_uid, self.restart_count)
         return other is not None and mine == (other.pod_uid, other.restart_count)
 
 
 def newest(pod: Manifest | None, container: str = kinds.DEFAULT.CONTAINER) -> Run | None:
-    """Return the newest run of the training container that has begun; None if there was none yet."""
+    """Return the newest run of the training container that has started; None if there was none yet."""
     status = _status_of(pod, container)
     if pod is None or status is None:
         return None
@@ -80,7 +80,7 @@ def newest(pod: Manifest | None, container: str = kinds.DEFAULT.CONTAINER) -> Ru
 
 
 def before(pod: Manifest, run: Run) -> Run | None:
-    """Return the run before the pod's newest one; None if the status does not tell of it.
+    """Return the run before the pod's newest one; None if the status does not show it.
 
     While a container waits for its next start, its last state is that of the newest run itself.
     """
@@ -100,7 +100,7 @@ def before(pod: Manifest, run: Run) -> Run | None:
 
 
 def kept(run: Run, pod: Manifest | None) -> tuple[Run, bool] | None:
-    """Return a run as it is known after its end, and whether it is the node's previous one; None if it is gone."""
+    """Return a run with its recorded end, and whether it is the node's previous one; None if it is gone."""
     last = newest(pod, run.container)
     if last is not None and run.is_same(last):
         return replace(last, ended=True), False
@@ -109,7 +109,7 @@ def kept(run: Run, pod: Manifest | None) -> tuple[Run, bool] | None:
 
 
 def has_stopped(pod: Manifest, container: str = kinds.DEFAULT.CONTAINER) -> bool:
-    """Whether the training container will not run again in this pod."""
+    """Return whether the training container will not run again in this pod."""
     if pod["status"].get("phase") in {"Succeeded", "Failed"}:
         return True
     ended = ((_status_of(pod, container) or {}).get("state") or {}).get("terminated")

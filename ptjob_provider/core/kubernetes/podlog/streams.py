@@ -1,9 +1,9 @@
-"""Who may read a log when: so many streams may be open at once, and whoever has none takes turns at reading.
+"""Limit concurrent log streams: a fixed number of streams, and turns for the other readers.
 
 One `LogStreams` belongs to one client, and so to one event loop and one cluster. A stream costs the API server and the
-kubelet a connection each for as long as a job runs; a turn costs a request and then nothing. All turns together make at
-most two requests a second, whoever waits: a job's turn comes every ten seconds while there are twenty jobs without a
-stream, and every `jobs / 2` seconds when there are more.
+kubelet a connection each for as long as a job runs; a turn costs one request. All turns together make at most two
+requests a second: a job's turn comes every ten seconds for up to twenty jobs without a stream, and every `jobs / 2`
+seconds for more.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 _INTERVAL = 10.0
-"""Seconds between two turns of one job at least."""
+"""Minimum seconds between two turns of one job."""
 
 _SPACING = 0.5
-"""Seconds between the beginnings of two turns, whosever they are."""
+"""Seconds between the starts of any two turns."""
 
 _AT_ONCE = 4
-"""How many turns may be under way at once: a node that answers slowly holds up no more."""
+"""Maximum concurrent turns: limits the effect of slow nodes."""
 
 
 class LogStreams:
-    """The streams of one client: who has one, who waits for one, and whose turn it is meanwhile."""
+    """Streams of one client: their holders, the queue for them, and the turns meanwhile."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
@@ -37,7 +37,7 @@ class LogStreams:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[Place]:
-        """Queue for a stream; the place is given up at the end, and a stream goes to whoever has waited longest."""
+        """Queue for a stream; on exit the slot is released, and a stream goes to the longest waiting reader."""
         place = Place(self)
         self._waiting[place] = None
         self._hand_out()
@@ -50,12 +50,12 @@ class LogStreams:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """Hold one of the few places for short reads; nobody may be waited for inside."""
+        """Hold one of the few slots for short reads; do not wait for anything else inside."""
         async with self._reading:
             yield
 
     def next_start(self) -> float:
-        """Return when, by the loop's clock, the next turn may begin; it is the caller's."""
+        """Reserve the next turn, and return its start by the loop's clock."""
         start = max(asyncio.get_running_loop().time(), self._next_start)
         self._next_start = start + _SPACING
         return start
@@ -69,7 +69,7 @@ class LogStreams:
 
 
 class Place:
-    """One reader's place in the queue."""
+    """Slot of one reader in the queue."""
 
     def __init__(self, streams: LogStreams) -> None:
         self._streams = streams
@@ -78,18 +78,18 @@ class Place:
 
     @property
     def has_stream(self) -> bool:
-        """Whether it may keep a stream open."""
+        """Return whether the reader may keep a stream open."""
         return self._stream.is_set()
 
     def give_stream(self) -> None:
-        """Let it keep a stream open from now on."""
+        """Grant a stream from now on."""
         self._stream.set()
 
     async def turn(self, *, is_behind: bool = False) -> None:
-        """Return as soon as it has a stream, or else when its turn to read has come: first come, first served.
+        """Wait until the reader has a stream, or its turn to read has come, in order of arrival.
 
         Args:
-            is_behind: there is more to read already: it queues again at once.
+            is_behind: more lines exist already: the reader queues again at once.
         """
         if not is_behind:
             await self._stream_by(self._turn_at)
