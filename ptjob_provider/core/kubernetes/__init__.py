@@ -1,8 +1,8 @@
-"""The port on a Kubernetes cluster: PyTorchJobs of the training-operator, over the API server and nothing else.
+"""The Kubernetes back-end: implements the port by requests to the API server alone.
 
-`backend` says what each verb of the port is in requests; `client` sends them; `board` watches what is followed;
-`podlog` reads containers' logs, `secrets` what must not be in them; `own_pod` is about the pod that asks, `site` about
-what is around jobs. Importing the package loads none of them: `aiohttp` takes a third of a second.
+`backend` maps the port's verbs to requests, `client` sends them, `board` is the informer, `podlog` reads containers'
+logs, `secrets` reads values to mask, `own_pod` handles the pod of this process, `site` implements the inspector port.
+Importing the package loads none of them: `aiohttp` takes a third of a second.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who we are to the API server: loaded from a kubeconfig or a pod's service account, renewed when it expires.
+"""Credentials for the API server: loaded from a kubeconfig or a pod's service account, renewed when they expire.
 
-Kubeconfigs are read by `kubernetes_asyncio`, and only for one is it imported: that takes over a second and 75 MB, which
-whoever runs inside the cluster need not pay.
+`kubernetes_asyncio` reads kubeconfigs and is imported only for them: it takes over a second and 75 MB, which a process
+inside the cluster saves.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 _SERVICE = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 
 _SKEW = 60.0
-"""Seconds before its expiry at which a credential is renewed; a kubelet has renewed a pod's token long before."""
+"""Seconds before expiry at which a credential is renewed; a kubelet renews a pod's token long before."""
 
 _PAUSE = 10.0
-"""Seconds between two renewals, so that a plugin which hands out expired tokens is not run for every request."""
+"""Minimum seconds between two renewals, so that a plugin that returns expired tokens does not run for every request."""
 
 _NO_CONFIGURATION = "(no usable configuration of a cluster)"
 
 _OF_ANOTHER_FORM = (ValueError, TypeError, AttributeError, KeyError, AssertionError)
-"""Errors of the library for a file that it does not expect; most of these texts are about its own values."""
+"""The library's errors for an unexpected file; most of their texts contain its own values."""
 
 _FORM = "it is no kubeconfig: a YAML map of `clusters`, `contexts`, `users` and `current-context`"
 _HOST = re.compile(r"https?://[^/\s]+(/\S*)?")
@@ -49,17 +49,17 @@ _HOST = re.compile(r"https?://[^/\s]+(/\S*)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Where the API server is, who it has to be, and who asks.
+    """Address, trust and credential of an API server.
 
     Attributes:
         host: scheme, name and port.
-        authorization: the header of that name; "": a client certificate says who asks, or nothing does.
-        ca_file: whose certificates are trusted. None: the system's authorities.
+        authorization: the header of that name; "": a client certificate authenticates, or nothing does.
+        ca_file: trusted certificates. None: the system's authorities.
         cert_file: a client certificate.
         key_file: its key, if that is in a file of its own.
-        verify_ssl: whether the server's certificate is checked.
-        tls_server_name: the name in it, where that is not the host's.
-        proxy: goes between.
+        verify_ssl: whether the server's certificate is verified.
+        tls_server_name: the name in it, if it differs from the host's.
+        proxy: address of a proxy.
     """
 
     host: str = ""
@@ -73,14 +73,14 @@ class Settings:
 
     @property
     def without_credential(self) -> Settings:
-        """What a connection depends on: when it changes, a new one is needed."""
+        """Return the settings of the connection: when they change, a new one is needed."""
         return replace(self, authorization="")
 
 
 class Access:
-    """An address, the trust in it, and a credential that is renewed shortly before it expires.
+    """Address, trust and a credential that is renewed shortly before it expires.
 
-    An exec plugin runs and a token file is read when the credential at hand has expired, or was refused; never for each
+    An exec plugin runs, or a token file is read, when the credential has expired or was refused; never for each
     request.
     """
 
@@ -91,7 +91,7 @@ class Access:
         self.settings = Settings()
 
     async def load(self) -> None:
-        """Read address and credential anew.
+        """Reload address and credential.
 
         Raises:
             InvalidSpec: there is no usable kubeconfig or service account.
@@ -106,7 +106,7 @@ class Access:
         self._expires_at = expires_at or _expiry(settings.authorization)
 
     async def headers(self) -> dict[str, str]:
-        """Return what proves who asks, renewed if it is about to expire."""
+        """Return the authentication headers, renewed if about to expire."""
         now = time.time()
         if self._expires_at is not None and now > self._expires_at - _SKEW and now > self._loaded_at + _PAUSE:
             await self.load()
@@ -114,19 +114,19 @@ class Access:
         return {"Authorization": authorization} if authorization else {}
 
     async def _of_kubeconfig(self) -> tuple[Settings, float | None]:
-        """Return the settings, and when the credential expires, if its source says so."""
+        """Return the settings, and the credential's expiry if known."""
         try:
-            await asyncio.to_thread(import_module, "kubernetes_asyncio.config")  # the loop is everybody's
+            await asyncio.to_thread(import_module, "kubernetes_asyncio.config")  # keeps the event loop free
             from kubernetes_asyncio import config as kubeconfig  # noqa: PLC0415 - see above
             from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 - as above
-        except ImportError as error:  # an image that is only for pods has none
+        except ImportError as error:  # not installed in images for pods only
             raise InvalidSpec(f"{self._source}: kubernetes_asyncio reads it: {error} {_NO_CONFIGURATION}") from error
 
         found = Configuration()
         try:
             loader = await self._fill(found)
         except (kubeconfig.ConfigException, OSError, yaml.YAMLError, *_OF_ANOTHER_FORM) as error:
-            if str(error).startswith("exec:"):  # the library has one class for a wrong file and for a plugin's failure
+            if str(error).startswith("exec:"):  # the library has one class for an invalid file and for a failed plugin
                 raise ClusterUnavailable(f"{self._source}: {error} (the credential plugin)") from error
             raise InvalidSpec(f"{_said_of(error, self._source, self._config.context)} {_NO_CONFIGURATION}") from error
         expiry = getattr(loader, "exec_plugin_expiry", None)
@@ -156,14 +156,14 @@ class Access:
 
 
 def of_pod(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Settings:
-    """Return what Kubernetes tells every pod of its service account.
+    """Return the settings of the pod's service account.
 
     Args:
         environ: of this process.
-        folder: where the account's files are. None: where Kubernetes puts them.
+        folder: the account's files. None: Kubernetes' default.
 
     Raises:
-        InvalidSpec: this is no pod, or it has no service account.
+        InvalidSpec: this process is not in a pod, or the pod has no service account.
     """
     folder = folder or SERVICE_ACCOUNT
     try:
@@ -178,7 +178,7 @@ def of_pod(environ: Mapping[str, str] = os.environ, folder: Path | None = None) 
 
 
 def _said_of(error: Exception, source: str, context: str | None) -> str:
-    """Say what is wrong with a kubeconfig, without values of it: those may be secrets."""
+    """Describe an invalid kubeconfig without its values, which may be secrets."""
     text = str(error).partition("{")[0].rstrip("/ ").replace("does not exists", "is not there")
     if context is not None and text.endswith("contexts list") and f"object with name {context} " in text:
         return f"context: {context!r} is not allowed; a context of {source}: kubectl config get-contexts"
@@ -190,10 +190,10 @@ def _said_of(error: Exception, source: str, context: str | None) -> str:
 
 
 def _check_host(host: str, source: str) -> None:
-    """Pass if requests can be sent there.
+    """Check that the address is valid.
 
     Raises:
-        InvalidSpec: it is no address.
+        InvalidSpec: it is not.
     """
     if not _HOST.fullmatch(host):
         raise InvalidSpec(f"{source}: server: {host!r} is not allowed; https://HOST:PORT {_NO_CONFIGURATION}")
@@ -206,7 +206,7 @@ def _said(text: str | None, what: str) -> str:
 
 
 def _settings(found: Configuration) -> Settings:
-    """Return the part of a client's configuration that a kubeconfig can say."""
+    """Return the kubeconfig's part of a client configuration."""
     key: Any = found.api_key.get("BearerToken", "")
     return Settings(
         host=found.host or "",
@@ -221,7 +221,7 @@ def _settings(found: Configuration) -> Settings:
 
 
 def _expiry(token: str) -> float | None:
-    """Return when a JSON web token expires (its claim `exp`, seconds since 1970); None for any other token."""
+    """Return the expiry of a JSON web token (its claim `exp`, seconds since 1970); None for any other token."""
     parts = token.removeprefix("Bearer ").split(".")
     if len(parts) != 3:  # noqa: PLR2004 - header, claims, signature
         return None

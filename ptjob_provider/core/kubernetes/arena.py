@@ -1,8 +1,7 @@
-"""What `arena delete` and `arena prune` want of a job beside its labels: a ConfigMap that says what to delete.
+"""Create the ConfigMap that `arena delete` and `arena prune` need besides a job's labels: it lists what to delete.
 
-Everything else of Arena (list, get, logs, top job) goes by labels, see `identity.owner_labels`. The ConfigMap is owned
-by the job and goes with it. Creating it is no part of submitting: where the Role does not allow it, or nobody answers,
-that is said and nothing else happens.
+Arena's other commands (list, get, logs, top job) use labels, see `identity.owner_labels`. The job owns the ConfigMap.
+Creating it is not part of submitting: a failure, such as a missing permission, is only logged.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = 5.0
-"""Seconds; a job that runs does not wait for this."""
+"""Time limit in seconds; the job runs meanwhile."""
 
 
 async def let_arena_delete(client: Client, ref: JobRef) -> None:
-    """Have the ConfigMap, if it may be; safe to repeat."""
+    """Create the ConfigMap if permitted; idempotent."""
     if ref.kind != pytorchjob.KIND:
         return
     try:
@@ -37,7 +36,7 @@ async def let_arena_delete(client: Client, ref: JobRef) -> None:
 
 
 def config_map(ref: JobRef) -> Manifest:
-    """Return the ConfigMap in which Arena looks up what a job consists of."""
+    """Return the ConfigMap from which Arena reads a job's objects."""
     owner = {"apiVersion": pytorchjob.API_VERSION, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
     return {
         "apiVersion": "v1",
@@ -48,5 +47,5 @@ def config_map(ref: JobRef) -> Manifest:
             "labels": {"createdBy": "arena"},
             "ownerReferences": [owner],
         },
-        "data": {"app": f"pytorchjob.kubeflow.org/{ref.name}"},  # a line for each object; an empty one is an error
+        "data": {"app": f"pytorchjob.kubeflow.org/{ref.name}"},  # one line per object; an empty one is an error
     }

@@ -1,4 +1,4 @@
-"""The port on a cluster: what each verb of `core.backend.Backend` is in requests to the API server."""
+"""Map each verb of `core.backend.Backend` to requests to the API server."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 class KubernetesBackend:
     """Runs jobs on a cluster; implements `backend.Backend`.
 
-    Any number of them may be used at once; those of one event loop share the connections to a cluster.
+    Any number of instances may be used at once; those of one event loop share the connections to a cluster.
 
     Args:
-        config: how to reach it.
-        probe: how outputs are looked at.
+        config: access to the cluster.
+        probe: settings of the output probe.
     """
 
     def __init__(self, config: ClusterConfig, *, probe: ProbeOptions | None = None) -> None:
@@ -55,7 +55,7 @@ class KubernetesBackend:
         self._probe = probe or ProbeOptions()
 
     async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
-        """Create the job; a field that the server does not know is refused, not dropped. See `Backend.submit`."""
+        """Create the job; a field unknown to the server is refused, not dropped. See `Backend.submit`."""
         ref = await self._create(manifest)
         if secret is None:
             return ref
@@ -68,12 +68,12 @@ class KubernetesBackend:
         return ref
 
     async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
-        """Have the job's Secret; see `Backend.give_secret`."""
+        """Create the job's Secret if missing; see `Backend.give_secret`."""
         async with lease(self._config) as client:
             await ensure_secret(client, ref, secret)
 
     async def ensure_tensorboard(self, ref: JobRef) -> str:
-        """Have the job's TensorBoard; see `Backend.ensure_tensorboard`."""
+        """Create the job's TensorBoard if missing; see `Backend.ensure_tensorboard`."""
         async with lease(self._config) as client:
             return await ensure_tensorboard(client, ref)
 
@@ -84,7 +84,7 @@ class KubernetesBackend:
             await check_runtime(client, manifest)
             try:
                 ref = JobRef.of(await _spoken(client, manifest, lambda words: client.post(path, words)))
-            except JobNotFound as error:  # what is missing is the place to create it in
+            except JobNotFound as error:  # the namespace does not exist
                 allowed = "a namespace that exists on the cluster"
                 raise InvalidSpec.of("namespace", meta["namespace"], allowed) from error
             except ClusterError as error:
@@ -108,14 +108,14 @@ class KubernetesBackend:
         return sorted(found, key=lambda job: (job["metadata"]["creationTimestamp"], job["metadata"]["name"]))
 
     async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
-        """Yield the job's world after each change; see `Backend.watch`."""
+        """Yield the job's state after each change; see `Backend.watch`."""
         async with followed(self._config, ref) as world, aclosing(world.observations()) as observations:
             async for observation in observations:
                 yield observation
-                del observation  # ten thousand who wait would each keep the objects that they saw last
+                del observation  # ten thousand followers would each keep their last observation
 
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
-        """Ask at once why the job waits; see `Backend.reasons`."""
+        """Return the job's reasons for waiting; see `Backend.reasons`."""
         async with followed(self._config, ref) as world, lease(self._config) as client:
             await Reasons(ref.namespace).ask(client, world)
             return world.events
@@ -141,10 +141,10 @@ class KubernetesBackend:
                     return
                 told = {"apiVersion": kinds.named(ref.kind).API_VERSION, "kind": ref.kind, **ours}
                 await _spoken(client, told, lambda words: client.patch(path, words, fieldValidation="Strict"))
-            except (ClusterError, InvalidSpec) as error:  # a uid that differs is 422 for custom resources, else 409
+            except (ClusterError, InvalidSpec) as error:  # another uid is 422 for custom resources, else 409
                 if not isinstance(error, JobNotFound) and await self._is_replaced(ref):
                     raise JobNotFound(f"{ref}: another job has the name now") from error
-                if "spec" not in ours and isinstance(error, InvalidSpec):  # an annotation is no wrong job
+                if "spec" not in ours and isinstance(error, InvalidSpec):  # only an annotation is invalid
                     raise ClusterError(str(error)) from error
                 raise
 
@@ -155,7 +155,7 @@ class KubernetesBackend:
             return False
 
     async def delete(self, ref: JobRef) -> None:
-        """Delete the job, its pods first, even if a finalizer of somebody's holds the job. See `Backend.delete`."""
+        """Delete the job, its pods first, even if a foreign finalizer blocks the job. See `Backend.delete`."""
         options = {"propagationPolicy": kinds.named(ref.kind).DELETION, "preconditions": {"uid": ref.uid}}
         async with lease(self._config) as client:
             try:
@@ -167,7 +167,7 @@ class KubernetesBackend:
                     raise
 
     async def pods_gone(self, ref: JobRef) -> bool:
-        """Whether nothing of the job runs; see `Backend.pods_gone`."""
+        """Return whether nothing of the job runs; see `Backend.pods_gone`."""
         world = followed_world(self._config, ref)
         if world is not None and world.has_surely_stopped:
             return True
@@ -182,7 +182,7 @@ class KubernetesBackend:
     async def inspect_outputs(
         self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False
     ) -> OutputReport:
-        """Look at the outputs from inside the cluster, by a pod that mounts their claims; see `inspection`."""
+        """Inspect the outputs with a pod that mounts their claims; see `inspection`."""
         async with lease(self._config) as client:
             try:
                 job = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
@@ -193,17 +193,17 @@ class KubernetesBackend:
             return await inspect(client, job, outputs, since=since, curves=curves, options=self._probe)
 
     async def usage(self, ref: JobRef) -> Mapping[str, Use]:
-        """Return what was measured while somebody on this loop follows the job; see `Backend.usage`."""
+        """Return the usage measured while the job is followed on this loop; see `Backend.usage`."""
         world = followed_world(self._config, ref)
         return world.used() if world is not None else {}
 
     def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
-        """Yield what is noted on a claim; see `Backend.watch_claim`."""
+        """Yield a claim's annotations after each change; see `Backend.watch_claim`."""
         return watched_claim(self._config, namespace, name)
 
 
 async def _spoken(client: Client, told: Manifest, send: Callable[[Manifest], Awaitable[Manifest]]) -> Manifest:
-    """Send what is told; where the server refuses a word, say it in those that it knows, if the kind has such."""
+    """Send the request; if the server rejects a value, use the kind's older equivalent, if there is one."""
     try:
         return await send(told)
     except InvalidSpec:

@@ -1,6 +1,6 @@
-"""What the pods that we add to a job take from its rank 0: as whom they run, and where.
+"""Settings that auxiliary pods of a job inherit from its rank 0: user, security and placement.
 
-Pure. It decides whether such a pod can be started and what it may read, and nothing of what it does.
+Pure. Decides whether such a pod can start and what it may read, not what it runs.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _CONTAINER_USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions", 
 
 
 def security(pod: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[Manifest, Manifest]:
-    """Return the security contexts of pod and container: rank 0's user, and as little else as that user needs.
+    """Return the security contexts of pod and container: rank 0's user with minimal privileges.
 
-    A user that is not root passes PodSecurity `restricted`. A root's capabilities stay those of the runtime: without
-    them it could not read what the training wrote as another user.
+    A non-root user passes PodSecurity `restricted`. Root keeps the runtime's default capabilities: without them it
+    could not read what the training wrote as another user.
     """
     for_pod, for_container = picked(pod, _POD_USER), picked(container, _CONTAINER_USER)
     if "fsGroup" in for_pod:
-        for_pod["fsGroupChangePolicy"] = "OnRootMismatch"  # no other would leave the files as they are
+        for_pod["fsGroupChangePolicy"] = "OnRootMismatch"  # any other leaves the files unchanged
     for_container |= {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
     user = for_pod | for_container
     if user.get("runAsNonRoot") or user.get("runAsUser"):
@@ -40,7 +40,7 @@ def security(pod: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[Mani
 
 
 def placement(rank0: Mapping[str, Any], trainer: Mapping[str, Any], *, on_its_node: bool) -> Manifest:
-    """Return what decides the node: rank 0's own if it must be, else any that rank 0 could have had, its own first."""
+    """Return the placement fields: rank 0's node if required, else any allowed for rank 0, its own preferred."""
     spec = rank0["spec"]
     affinity = picked((spec.get("affinity") or {}).get("nodeAffinity") or {}, (_REQUIRED,))
     found = picked(spec, ("nodeSelector",))
@@ -56,9 +56,9 @@ def placement(rank0: Mapping[str, Any], trainer: Mapping[str, Any], *, on_its_no
 
 
 def platform(rank0: Mapping[str, Any]) -> Manifest:
-    """Return what decides the node of a pod that any node can have whose system runs rank 0's image.
+    """Return the placement fields of a pod that can use any node whose system runs rank 0's image.
 
-    Which nodes a training wants is not asked: a pod that needs no device and stays for days would keep one of them.
+    The training's own node selection is ignored: a pod without a device that stays for days would occupy such a node.
     """
     spec = rank0["spec"]
     selected = picked(spec.get("nodeSelector") or {}, _PLATFORM)
@@ -66,9 +66,9 @@ def platform(rank0: Mapping[str, Any]) -> Manifest:
 
 
 def _tolerations(given: Sequence[Manifest], trainer: Mapping[str, Any]) -> list[Manifest]:
-    """Add what admission gives to pods that ask for devices, and not to one that asks for none.
+    """Add the tolerations that admission gives only to pods with devices.
 
-    Clouds keep their GPU nodes free by a taint `nvidia.com/gpu`; a template need not tolerate it.
+    Clouds taint their GPU nodes with `nvidia.com/gpu`; a template need not tolerate it.
     """
     devices = [name for name in (trainer.get("resources") or {}).get("limits") or {} if "/" in name]
     ours = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in devices]
@@ -76,5 +76,5 @@ def _tolerations(given: Sequence[Manifest], trainer: Mapping[str, Any]) -> list[
 
 
 def picked(fields: Mapping[str, Any], names: Sequence[str]) -> Manifest:
-    """Return those of the fields that say something."""
+    """Return the non-empty ones of these fields."""
     return {name: fields[name] for name in names if fields.get(name) is not None}

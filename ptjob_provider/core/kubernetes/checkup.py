@@ -1,4 +1,4 @@
-"""What a cluster has to have, and what one has to be allowed, for jobs to be run there: asked, judged and told."""
+"""Preflight checks: what a cluster must serve, and which permissions jobs need there."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Right:
     """One verb on one resource; in the whole cluster if `is_cluster_wide`, else in the namespace.
 
     Attributes:
-        group: "" for the core's.
-        resource: plural, with a sub-resource behind a slash.
-        verb: as RBAC has it.
-        what_for: what does not work without it; "" if nothing works.
-        is_cluster_wide: a Role cannot give it.
-        given_by: the file of the documentation that gives it.
+        group: API group; "" for the core group.
+        resource: plural, with a subresource after a slash.
+        verb: the RBAC verb.
+        what_for: what fails without it; "" if nothing works.
+        is_cluster_wide: a Role cannot grant it.
+        given_by: the documentation's manifest that grants it.
     """
 
     group: str
@@ -81,7 +81,7 @@ OF_JOBS: Mapping[str, Sequence[Right]] = {
     )
     for name, kind in KINDS.items()
 }
-"""What jobs of each kind need."""
+"""Rights needed by jobs, per kind."""
 
 OF_PODS: Sequence[Right] = (
     *_rights("", "pods", "get", "list", "watch", "create", "delete"),
@@ -89,7 +89,7 @@ OF_PODS: Sequence[Right] = (
     *_rights("", "events", "list"),
     *_rights("", "persistentvolumeclaims", "get", "list", "watch"),
 )
-"""What jobs of any kind need."""
+"""Rights needed by jobs of any kind."""
 
 _TRAINER = "trainer.kubeflow.org"
 RUNTIMES: Sequence[Right] = tuple(
@@ -103,7 +103,7 @@ RUNTIMES: Sequence[Right] = tuple(
     )
     for resource, is_cluster_wide in (("trainingruntimes", False), ("clustertrainingruntimes", True))
 )
-"""What only TrainJobs want."""
+"""Rights used by TrainJobs only."""
 
 USEFUL: Sequence[Right] = (
     Right(group="", resource="configmaps", verb="create", what_for="`arena delete` of our jobs"),
@@ -125,12 +125,12 @@ USEFUL: Sequence[Right] = (
         is_cluster_wide=True,
     ),
 )
-"""What the optional Role and ClusterRole of the documentation give."""
+"""Rights of the documentation's optional Role and ClusterRole."""
 
 BESIDE: Sequence[Right] = (
     Right(group="", resource="secrets", verb="create", what_for="credentials of code as plain values", given_by=CODE),
 )
-"""What the Role for code gives, one verb for each resource."""
+"""Rights of the Role for code, one verb per resource."""
 
 _KUEUE = "kueue.x-k8s.io"
 QUEUES: Sequence[Right] = (
@@ -142,7 +142,7 @@ QUEUES: Sequence[Right] = (
         given_by=QUEUE,
     ),
 )
-"""What the Role for queues gives."""
+"""Rights of the Role for queues."""
 
 _BESIDE = "a TensorBoard beside a job"
 SHOWING: Sequence[Right] = (
@@ -150,11 +150,11 @@ SHOWING: Sequence[Right] = (
     Right(group="", resource="services", verb="create", what_for=_BESIDE, given_by=TENSORBOARD),
     Right(group="", resource="pods/portforward", verb="create", what_for="`ptjob tensorboard`", given_by=TENSORBOARD),
 )
-"""What the Role for TensorBoard gives, one verb for each resource."""
+"""Rights of the Role for TensorBoard, one verb per resource."""
 
 
 async def check_up(client: Client, namespace: str) -> list[Check]:
-    """Return what was seen, the most important first; nobody's answer is a check, too."""
+    """Return all checks, the most important first; no response counts as a check."""
     try:
         version = await client.get("/version")
     except PTJobError as error:
@@ -172,7 +172,7 @@ async def check_up(client: Client, namespace: str) -> list[Check]:
 
 
 def kind_check(kind: Kind, fields: Iterable[str]) -> Check:
-    """Say whether the cluster serves a kind of job, from the fields that its `spec` has there; none: it does not."""
+    """Check whether the cluster serves a kind, by the fields of its `spec` there; none: it does not."""
     about, known = f"{kind.KIND} of {kind.API_VERSION}", set(fields)
     if not known:
         return Check(about=about, is_good=None, said=_NOT_SERVED)
@@ -188,12 +188,12 @@ def kind_check(kind: Kind, fields: Iterable[str]) -> Check:
 
 
 def served_kinds(found: Mapping[str, Check]) -> list[str]:
-    """Return the kinds that are served, or of which that could not be asked."""
+    """Return the kinds that are served, or for which this is unknown."""
     return [name for name, check in found.items() if check.said != _NOT_SERVED]
 
 
 def controllers(found: Mapping[str, Check], *, has_queues: bool) -> list[Controller]:
-    """Return which programs make pods of the kinds that are served, and let jobs out of queues."""
+    """Return the controllers that create pods of the served kinds and release jobs from queues."""
     served = served_kinds(found)
     is_old = _OF_OLD_OPERATOR in (found[DEFAULT.KIND].said if DEFAULT.KIND in found else "")
     of_default = [OLD_OPERATOR if is_old else TRAINING_OPERATOR] if DEFAULT.KIND in served else []
@@ -205,14 +205,14 @@ def controllers(found: Mapping[str, Check], *, has_queues: bool) -> list[Control
 
 
 def needed_rights(served: Iterable[str]) -> list[Right]:
-    """Return what jobs cannot do without: those of the default kind, or of all that are served where it is not."""
+    """Return the required rights: those of the default kind, or of all served kinds if it is not served."""
     names = list(served)
     main = [DEFAULT.KIND] if DEFAULT.KIND in names else names
     return [*(right for name in main for right in OF_JOBS[name]), *OF_PODS]
 
 
 def useful_rights(served: Iterable[str], *, has_queues: bool = True) -> list[Right]:
-    """Return what such jobs run without, each with what does not work then; one verb for each further kind."""
+    """Return the optional rights, each with what fails without it; one verb for each further kind."""
     names = list(served)
     further = [name for name in names if name != DEFAULT.KIND and DEFAULT.KIND in names]
     others = [replace(OF_JOBS[name][0], what_for=f"jobs of kind {name}") for name in further]
@@ -221,7 +221,7 @@ def useful_rights(served: Iterable[str], *, has_queues: bool = True) -> list[Rig
 
 
 def permission_checks(namespace: str, allowed: Mapping[Right, bool]) -> list[Check]:
-    """Say which rights are missing: all needed ones in one line, each useful one in its own."""
+    """Check for missing rights: one line for all required ones, one for each optional one."""
     needed_ones = [right for right in allowed if not right.what_for]
     missing = [right for right in needed_ones if not allowed[right]]
     files = " and of ".join(dict.fromkeys(right.given_by for right in missing))
@@ -236,7 +236,7 @@ def permission_checks(namespace: str, allowed: Mapping[Right, bool]) -> list[Che
 
 
 def storage_check(classes: Sequence[Manifest]) -> Check:
-    """Say which storage classes there are, and which is the default."""
+    """List the storage classes and the default one."""
     about = "storage classes"
     names = [each["metadata"]["name"] for each in classes]
     default = [each["metadata"]["name"] for each in classes if _is_default(each)]
@@ -256,7 +256,7 @@ async def _kind(client: Client, kind: Kind) -> Check:
 
 
 async def _has_queues(client: Client) -> bool:
-    """Whether the cluster serves Kueue's API, or does not say."""
+    """Return whether the cluster serves Kueue's API, or does not report it."""
     try:
         return _KUEUE in await crd.groups(client)
     except ClusterError:

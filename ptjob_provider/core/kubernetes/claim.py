@@ -1,7 +1,7 @@
-"""What writers have noted on claims, kept up to date by one watch that all followers of an event loop share.
+"""Informer for annotations of claims: one watch that all followers of an event loop share.
 
-Only the metadata of claims is asked for. One claim is watched by its name, so that a Role may be limited to it; as soon
-as a second one of the namespace is followed, that one and all later ones share a watch of them all.
+Reads only the claims' metadata. A single claim is watched by name, so that a Role may be limited to it; from the second
+claim of a namespace on, that one and all later ones share a watch of them all.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.config import ClusterConfig
 
 _LINGER = 10.0
-"""Seconds that a watch is kept for the next follower."""
+"""Seconds that a watch stays open for the next follower."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimSelection:
-    """Which claims one watch is about; equal ones share it.
+    """Scope of a watch; equal ones share it.
 
     Attributes:
         name: of the one claim; "" for all of the namespace.
@@ -39,12 +39,12 @@ class ClaimSelection:
 
     @property
     def query(self) -> dict[str, str]:
-        """What selects them."""
+        """Return the query that selects them."""
         return {"fieldSelector": f"metadata.name={self.name}"} if self.name else {}
 
 
 class ClaimBoard:
-    """The claims of a selection as they are now; a `hub.Source`."""
+    """Cache of the claims of a selection; a `hub.Source`."""
 
     def __init__(self, selection: ClaimSelection) -> None:
         self.box = Mailbox()
@@ -53,7 +53,7 @@ class ClaimBoard:
         self._is_complete = False
 
     async def run(self) -> None:
-        """Keep them up to date; see `hub.Source`."""
+        """Update the cache until cancelled; see `hub.Source`."""
         selection, untold = self._selection, set[str]()
         async with lease(selection.config) as client:
             watch = Watch(client, paths.claims(selection.namespace), selection.query, metadata_only=True)
@@ -103,7 +103,7 @@ async def watched_claim(config: ClusterConfig, namespace: str, name: str) -> Asy
     """Yield the claim's states; see `Backend.watch_claim`.
 
     Raises:
-        ClusterError: the server refuses to let claims be watched.
+        ClusterError: the server refuses the watch.
     """
     selection = _selection_for(ClaimSelection(config=config, namespace=namespace), name)
     async with (
@@ -115,7 +115,7 @@ async def watched_claim(config: ClusterConfig, namespace: str, name: str) -> Asy
 
 
 def _selection_for(whole: ClaimSelection, name: str) -> ClaimSelection:
-    """Return how to watch a claim: by its name as long as nobody watches another one there."""
+    """Return the selection to watch: the claim by name while no other one there is watched, else all."""
     alone = replace(whole, name=name)
     beside = [
         each

@@ -1,7 +1,7 @@
-"""Files on a claim of a cluster: a short pod that mounts it, and programs that are run in that pod over a web socket.
+"""Access to files on a cluster's claim: a short-lived pod that mounts it, and programs run in it over a web socket.
 
-What `kubectl exec` does, without kubectl. The pod passes PodSecurity `restricted` when it is told as whom to run, has
-requests and limits, no service account's token and no Istio, and ends by itself after an hour.
+Equivalent to `kubectl exec`, without kubectl. The pod passes PodSecurity `restricted` if its user is given, has
+requests and limits, no service account token and no Istio, and ends by itself after an hour.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STDIN, _STDOUT, _STDERR, _STATUS = range(4)
 
 
 def claim_pod(namespace: str, name: str, claim: str, options: FileOptions) -> Manifest:
-    """Return the pod that mounts a claim and waits."""
+    """Return the pod that mounts a claim and sleeps."""
     user = options.user
     pod_user = {} if user is None else {"runAsUser": user, "runAsGroup": user, "fsGroup": user}
     bare = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True} if user else {}
@@ -77,10 +77,10 @@ def claim_pod(namespace: str, name: str, claim: str, options: FileOptions) -> Ma
 
 @asynccontextmanager
 async def mounted(client: Client, namespace: str, claim: str, options: FileOptions) -> AsyncIterator[ClaimPod]:
-    """Give the files on a claim; the pod that mounts it is deleted afterwards.
+    """Open the files on a claim; the pod that mounts it is deleted afterwards.
 
     Raises:
-        NotThere: there is no such claim.
+        NotThere: the claim does not exist.
         ClusterError: the pod may not be created, or did not run in time; the text says why.
     """
     try:
@@ -99,7 +99,7 @@ async def mounted(client: Client, namespace: str, claim: str, options: FileOptio
 
 
 class ClaimPod:
-    """The files on a claim, by a pod that mounts it; implements `site.ClaimFiles`."""
+    """The files on a claim, through a pod that mounts it; implements `site.ClaimFiles`."""
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client = client
@@ -107,7 +107,7 @@ class ClaimPod:
         self._name = name
 
     async def listed(self, path: str) -> Sequence[dict[str, Any]]:
-        """Return what is in a folder; see `ClaimFiles.listed`."""
+        """Return a folder's entries; see `ClaimFiles.listed`."""
         pieces: list[bytes] = []
         await self._run(path, ["list", _ROOT, path], output=pieces.append)
         found: list[dict[str, Any]] = json.loads(b"".join(pieces))
@@ -118,16 +118,16 @@ class ClaimPod:
         await self._run(path, ["pack", _ROOT, path], output=stream.write)
 
     async def unpack(self, stream: IO[bytes], folder: str, name: str) -> None:
-        """Read an archive; see `ClaimFiles.unpack`."""
+        """Extract an archive; see `ClaimFiles.unpack`."""
         await self._run(folder, ["unpack", _ROOT, folder, name], given=stream)
 
     async def _run(
         self, path: str, arguments: list[str], *, output: Any = None, given: IO[bytes] | None = None
     ) -> None:
-        """Run our program in the pod, with its streams.
+        """Run `claim_files` in the pod, with its streams.
 
         Raises:
-            InvalidSpec: it refused; with what it said.
+            InvalidSpec: the program failed; carries its message.
             ClusterError: it could not be run.
         """
         program = "import os, sys; exec(compile(os.environ['PTJOB_FILES'], 'claim_files.py', 'exec'))"
@@ -150,13 +150,13 @@ class ClaimPod:
 
 
 async def _write(socket: aiohttp.ClientWebSocketResponse, given: IO[bytes] | None) -> None:
-    """Send all of a stream; the program knows an archive's end by itself."""
+    """Send all of a stream; the program detects an archive's end by itself."""
     while given is not None and (piece := await asyncio.to_thread(given.read, _PIECE)):
         await socket.send_bytes(bytes([_STDIN]) + piece)
 
 
 async def _read(socket: aiohttp.ClientWebSocketResponse, takers: dict[int, Any]) -> dict[str, Any]:
-    """Hand on what comes on each channel until the status comes."""
+    """Forward the data of each channel until the status arrives."""
     async for message in socket:
         if message.type is aiohttp.WSMsgType.BINARY and message.data:
             channel, data = message.data[0], message.data[1:]
@@ -173,7 +173,7 @@ def _runs(pod: Manifest) -> bool:
 
 
 def _obstacle(pod: Manifest, events: Sequence[Manifest], *, seconds: float) -> str:
-    """Say why it does not run, and what helps here."""
+    """Return why the pod does not run, and what to do."""
     found = (seen(pod, events) if pod else "") or "does not run yet"
     room = f"see that a node that can mount the claim has {ASKS_FOR} left"
     time = f"[ptjob] probe_timeout gives it longer than {seconds:g} s"

@@ -1,4 +1,4 @@
-"""The API server over HTTP: JSON in, JSON out, within a time limit, tried again where that is safe.
+"""HTTP client of the API server: JSON in and out, with time limits and retries where these are safe.
 
 `connection` has the sockets, `access` the address and the credential.
 """
@@ -46,7 +46,7 @@ _MERGE = "application/merge-patch+json"
 _JSON = "application/json, */*"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""How to ask for objects without their spec and status."""
+"""Accept header for objects without spec and status."""
 
 _QUOTED = 200
 _UNAUTHORIZED = 401
@@ -54,7 +54,7 @@ _WRITES = {"POST", "PATCH"}
 
 
 class Refused(Exception):
-    """The API server did not do it; inside this module and its neighbours only."""
+    """Refusal or failure of a request; internal to this package."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -63,18 +63,18 @@ class Refused(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """A part of a collection, and the version of the whole that a watch goes on from."""
+    """Page of a collection, with the collection's version from which a watch resumes."""
 
     items: Sequence[Manifest]
     version: str
 
 
 class Client:
-    """One API server, one event loop. Get it with `lease`.
+    """Client of one API server on one event loop. Get it with `lease`.
 
     Attributes:
-        streams_lists: whether the server is taken to send the first state of a watch by itself (KEP-3157).
-        log_streams: says who may read a log when.
+        streams_lists: the server is assumed to support streaming lists (KEP-3157).
+        log_streams: limits concurrent log streams.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
@@ -96,7 +96,7 @@ class Client:
         """Return one object.
 
         Raises:
-            ClusterError: the answer is none, as a gateway's may be.
+            ClusterError: the response is not an object; it may be a gateway's.
         """
         found = await self.get(path)
         if not (found.get("kind") and isinstance(meta := found.get("metadata"), dict) and meta.get("uid")):
@@ -104,14 +104,14 @@ class Client:
         return found
 
     async def items(self, path: str, **query: str) -> list[Manifest]:
-        """Return all objects of a collection, each with its kind as a `get` has it."""
+        """Return all objects of a collection, each with its kind as in a `get`."""
         return [each async for page in self.pages(path, **query) for each in page.items]
 
     async def pages(self, path: str, *, accept: str = _JSON, **query: str) -> AsyncGenerator[Page, None]:
-        """Yield the same page by page.
+        """Yield the collection page by page.
 
         Raises:
-            ClusterError: an answer is no list, as a gateway's may be.
+            ClusterError: a response is not a list; it may be a gateway's.
         """
         asked = {**query, "limit": str(_PAGE)}
         while True:
@@ -128,15 +128,15 @@ class Client:
             asked["continue"] = more
 
     async def post(self, path: str, body: Manifest, **query: str) -> Manifest:
-        """Create an object and return it as it is now.
+        """Create an object and return its current state.
 
-        A create is tried again after an answer that leaves it open whether it happened: the object's name is its
-        identity, and JobAlreadyExists tells the caller to look whose it is.
+        A create is retried after an answer that leaves it open whether it happened: the object's name is its identity,
+        and on JobAlreadyExists the caller checks the owner.
         """
         return await self._request("POST", path, body=body, query={"fieldValidation": "Strict", **query})
 
     async def patch(self, path: str, change: Manifest, **query: str) -> Manifest:
-        """Merge a change into an object (RFC 7386) and return it as it is now."""
+        """Apply a JSON merge patch (RFC 7386) and return the object's current state."""
         return await self._request("PATCH", path, body=change, query=query, content_type=_MERGE)
 
     async def delete(self, path: str, options: Manifest | None = None, **query: str) -> Manifest:
@@ -147,12 +147,12 @@ class Client:
     async def stream(
         self, path: str, *, silence: float, accept: str = _JSON, **query: str
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """Open a watch or a log; gives its bytes as they come.
+        """Open a watch or a log; yields its bytes as they arrive.
 
         Args:
             path: of the resource.
-            silence: seconds without any byte after which the connection is taken for dead.
-            accept: the form in which it is wanted.
+            silence: seconds without any byte after which the connection is considered dead.
+            accept: the Accept header.
             query: parameters of the request.
 
         Raises:
@@ -175,10 +175,10 @@ class Client:
     async def socket(
         self, path: str, query: Sequence[tuple[str, str]]
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Open a web socket, as programs in pods are spoken to.
+        """Open a web socket to a program or port of a pod.
 
         Raises:
-            PTJobError: it was refused, or nobody answered.
+            PTJobError: it was refused, or not answered.
         """
         connection = self._connection or await self._load()
         asked = described("POST", path)
@@ -222,7 +222,7 @@ class Client:
             return _parsed(await answer.read())
 
     async def _authorized(self, method: str, path: str, **how: Any) -> aiohttp.ClientResponse:
-        """Return a successful answer whose body has not been read; a refused credential is reloaded once."""
+        """Return a successful response with unread body; a refused credential is reloaded once."""
         try:
             return await self._ask(method, path, **how)
         except Refused as refused:
@@ -254,17 +254,17 @@ class Client:
                 return answer
             data = await answer.read()
         if answer.content_type == "application/json":
-            _parsed(data)  # a refusal that was cut does not say what was refused: no answer
+            _parsed(data)  # a truncated refusal does not name its subject: treated as no answer
         raise Refused(Refusal.read(answer.status, data, answer.headers.get("Retry-After")))
 
     async def _load(self) -> Connection:
-        """Load address and credential, and connect anew if the connection depends on what has changed."""
+        """Load address and credential, and reconnect if the connection settings have changed."""
         async with self._loading:
             before = self._access.settings.without_credential
             await self._access.load()
             after = self._access.settings.without_credential
             if self._connection is not None and after != before:
-                self._retired.append(self._connection)  # its streams go on
+                self._retired.append(self._connection)  # its streams continue
                 self._connection = None
             if self._connection is None:
                 self._connection = Connection(after)
@@ -272,13 +272,13 @@ class Client:
 
 
 class _Source:
-    """A client that is closed when it has had no user for a while, or when its loop ends; a `hub.Source`."""
+    """A client that is closed some time after its last user, or when its loop ends; a `hub.Source`."""
 
     def __init__(self, config: ClusterConfig) -> None:
         self.client = Client(config)
 
     async def run(self) -> None:
-        """Keep its connections until cancelled."""
+        """Keep the connections until cancelled."""
         try:
             await asyncio.get_running_loop().create_future()
         finally:
@@ -290,7 +290,7 @@ class _Source:
 
 @asynccontextmanager
 async def lease(config: ClusterConfig) -> AsyncIterator[Client]:
-    """Give the client of this cluster and event loop; everybody in the loop gets the same one."""
+    """Yield the shared client of this cluster and event loop."""
     async with joined(config, lambda: _Source(config), linger=_IDLE) as source:
         yield source.client
 
@@ -301,7 +301,7 @@ async def _chunks(answer: aiohttp.ClientResponse, asked: str) -> AsyncGenerator[
             async for chunk in answer.content.iter_any():
                 for start in range(0, len(chunk), _SLICE):
                     yield chunk[start : start + _SLICE]
-                    await asyncio.sleep(0)  # a log that comes faster than it is read leaves the loop to others
+                    await asyncio.sleep(0)  # a log that arrives faster than it is read must not block the loop
     except Refused as refused:
         raise refused.refusal.error(asked) from refused
 
@@ -309,7 +309,7 @@ async def _chunks(answer: aiohttp.ClientResponse, asked: str) -> AsyncGenerator[
 def _parsed(data: bytes) -> Manifest:
     try:
         found = json.loads(data or b"{}")
-    except ValueError:  # a gateway has cut it and ended it as if it were whole
+    except ValueError:  # truncated by a gateway that ended it normally
         raise Refused(Refusal(code=0, reason="Truncated", message="the answer is not JSON")) from None
     return found if isinstance(found, dict) else {}
 
@@ -320,7 +320,7 @@ def _strange(path: str, answer: Manifest) -> ClusterError:
 
 @contextlib.contextmanager
 def _unanswered_as_refused() -> Any:
-    """Turn every way of not getting an answer into a `Refused` without a code."""
+    """Convert every missing answer into a `Refused` without a code."""
     try:
         yield
     except aiohttp.ClientSSLError as error:
@@ -338,7 +338,7 @@ _backoff = wait_random_exponential(multiplier=0.5, max=_LONGEST_PAUSE)
 
 
 def _pause(state: RetryCallState) -> float:
-    """Return how long to wait: as the server asked, else a random time that grows."""
+    """Return the delay before a retry: the server's Retry-After, else random and growing."""
     error = state.outcome.exception() if state.outcome else None
     asked = error.refusal.retry_after if isinstance(error, Refused) else None
     return min(asked, 60.0) if asked is not None else _backoff(state)

@@ -1,4 +1,4 @@
-"""How to reach one cluster, as a value: which file, which context, whose word is trusted. It reads nothing."""
+"""Configuration of the access to one cluster: kubeconfig, context, TLS. Reads no files."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from pathlib import Path
 from ptjob_provider.core.errors import InvalidSpec
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its token, its namespace and the cluster's certificate."""
+"""Directory of a pod's token, namespace and cluster certificate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """Where the API server is and who asks. Equal values share one client.
+    """Access to one API server. Equal values share one client.
 
     Attributes:
-        in_cluster: use the service account of the pod that this runs in.
+        in_cluster: use the service account of this process's pod.
         kube_config_path: a kubeconfig file. None, with nothing else given: $KUBECONFIG, else `~/.kube/config`.
-        kube_config: a whole kubeconfig as JSON or YAML text; it holds credentials and is never shown.
+        kube_config: a whole kubeconfig as JSON or YAML text; it holds credentials and is never printed.
         context: of the kubeconfig. None: its current one.
-        verify_ssl: whether the server's certificate is checked.
-        tcp_keepalive: whether the system probes idle connections, which keeps them in the tables of gateways.
-        timeout: seconds that one request may take; streams have limits of their own.
-        max_log_streams: how many logs may be followed over a stream of their own at once, by all of an event loop; the
-            others are read in turns.
-        usage_interval: seconds between two looks at what the replicas of followed jobs use, all of them together; 0:
-            nobody looks. At two minutes that is 30 requests an hour.
-        attempts: how often a request is tried; six, with the pauses between, outlast a restart of the API server.
+        verify_ssl: whether the server's certificate is verified.
+        tcp_keepalive: probe idle connections, which keeps them in the tables of gateways.
+        timeout: seconds per request; streams have limits of their own.
+        max_log_streams: maximum concurrent log streams of an event loop; further logs are read in turns.
+        usage_interval: seconds between two usage samples of the replicas of followed jobs, all together; 0 disables
+            sampling. At two minutes that is 30 requests an hour.
+        attempts: tries per request; six, with the pauses between, outlast a restart of the API server.
     """
 
     in_cluster: bool = False

@@ -1,4 +1,4 @@
-"""HTTP to one API server: TLS, client certificates and proxies; what is said over it is not decided here."""
+"""HTTP connections to one API server: TLS, client certificates and proxies."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.access import Settings
 
 _BUFFER = 2 * 1024 * 1024
-"""Bytes of an answer that may wait to be read: an object of etcd's largest size, as one line of a watch, fits in."""
+"""Bytes of an unread response that are buffered: fits an object of etcd's maximum size, as one line of a watch."""
 
 
 class Connection:
-    """Connections to the address of some settings; there may be any number at once, as each log stream is one."""
+    """Connections with the same settings; any number at once, as each log stream needs one."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -39,7 +39,7 @@ class Connection:
         body: Manifest | None,
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        """Send a request and return the answer, whatever it says; its body has not been read."""
+        """Send a request and return the response, whatever its status, with unread body."""
         asked = f"?{urlencode(query)}" if query else ""
         return await self._session.request(
             method,
@@ -54,7 +54,7 @@ class Connection:
     async def socket(
         self, path: str, *, query: Sequence[tuple[str, str]], headers: Mapping[str, str]
     ) -> aiohttp.ClientWebSocketResponse:
-        """Open a web socket in the protocol in which pods' streams are served."""
+        """Open a web socket with the protocol of pods' streams."""
         return await self._session.ws_connect(
             f"{self._settings.host}{path}?{urlencode(query)}",
             protocols=("v4.channel.k8s.io",),
@@ -65,15 +65,15 @@ class Connection:
         )
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close all open connections."""
         await self._session.close()
 
 
 def _trust(settings: Settings) -> ssl.SSLContext:
-    """Return whose certificates are trusted, and what proves who we are to who asks for that.
+    """Return the TLS context: trusted certificates, and the client certificate if there is one.
 
     Raises:
-        InvalidSpec: a file holds none, or a key that does not fit.
+        InvalidSpec: a file holds none, or a key that does not match.
     """
     try:
         context = ssl.create_default_context(cafile=settings.ca_file)
@@ -94,5 +94,5 @@ def _trust(settings: Settings) -> ssl.SSLContext:
 
 
 def _why(error: Exception) -> str:
-    """Say why a file of certificates cannot be read, without the line of the library that has seen it."""
+    """Return why a certificate file is unreadable, without the library's source line."""
     return str(getattr(error, "strerror", None) or error).partition(" (_ssl.c")[0]

@@ -1,4 +1,4 @@
-"""What makes the pods of jobs on a cluster: which programs its kinds want, whether they run, and in which version."""
+"""Check the controllers that create jobs' pods: which ones the kinds need, whether they run, their versions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ OPTIONAL = "docs/kubernetes-optional.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Controller:
-    """A program that runs in a cluster.
+    """A controller program in a cluster.
 
     Attributes:
-        name: as people call it.
-        selector: of its pods, in whichever namespace.
-        without_it: what happens where it does not run.
+        name: its common name.
+        selector: of its pods, in any namespace.
+        without_it: the consequence if it does not run.
     """
 
     name: str
@@ -47,7 +47,7 @@ KUEUE = Controller(
 
 
 async def look_at(client: Client, controller: Controller) -> Check:
-    """Return whether it runs, as far as that may be seen."""
+    """Check whether it runs, as far as permitted."""
     try:
         return controller_check(controller, await client.items("/api/v1/pods", labelSelector=controller.selector))
     except ClusterError:
@@ -56,7 +56,7 @@ async def look_at(client: Client, controller: Controller) -> Check:
 
 
 def controller_check(controller: Controller, pods: Sequence[Manifest]) -> Check:
-    """Say whether it runs, from its pods."""
+    """Check whether it runs, by its pods."""
     about = controller.name
     if not pods:
         said = f"no pod with the label {controller.selector} is seen"
@@ -77,7 +77,7 @@ def _is_ready(pod: Manifest) -> bool:
 
 
 def _version(pod: Mapping[str, Manifest]) -> str:
-    """Return the tag of the image of the first container; "" of one that has none, such as a digest's."""
+    """Return the image tag of the first container; "" without a tag, such as a digest's."""
     containers = (pod.get("spec") or {}).get("containers") or [{}]
     name, _, _ = str(containers[0].get("image") or "").partition("@")
     _, _, tag = name.rpartition("/")[2].partition(":")

@@ -1,4 +1,4 @@
-"""What the cluster serves of a kind, read from `/openapi/v3`, which every authenticated user may."""
+"""Read what the cluster serves of a kind from `/openapi/v3`, which every authenticated user may read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_HERE = "but not in this namespace"
 
 
 async def spec_fields(client: Client, manifest: Manifest) -> frozenset[str]:
-    """Return the names of the fields that the served version of a manifest's kind has below `spec`.
+    """Return the names of the fields below `spec` in the served version of a manifest's kind.
 
     The old PyTorch operator's CRD, which Arena still installs, has the same version and no `runPolicy`. Empty: the
     cluster does not serve the kind.
@@ -33,19 +33,19 @@ async def spec_fields(client: Client, manifest: Manifest) -> frozenset[str]:
 
 
 async def groups(client: Client) -> frozenset[str]:
-    """Return the groups of the APIs that are served."""
+    """Return the served API groups."""
     index = await client.get(_ROOT)
     return frozenset(path.split("/")[1] for path in index.get("paths") or () if path.startswith("apis/"))
 
 
 async def refusal(client: Client, manifest: Manifest) -> UnsupportedByBackend:
-    """Return the error of a create that was answered with 404."""
+    """Return the error for a create that was answered with 404."""
     text = await missing(client, manifest)
     return UnsupportedByBackend(text) if text.endswith(_NOT_HERE) else KindNotServed(text)
 
 
 async def missing(client: Client, manifest: Manifest) -> str:
-    """Say why a create was answered with 404: what the cluster does not serve."""
+    """Return what the cluster does not serve, for a create that was answered with 404."""
     kind = f"{manifest['kind']} of {manifest['apiVersion']}"
     try:
         fields = await spec_fields(client, manifest)

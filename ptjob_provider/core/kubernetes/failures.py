@@ -1,14 +1,14 @@
-"""What the API server's refusals are in the core's words: decided by the status code and its `reason`.
+"""Map the API server's refusals to the core's errors, by status code and `reason`.
 
     status                      becomes               retried here
     -------------------------   -------------------   ------------
     400, 422                    InvalidSpec           no
-    400, 422, nothing was sent  ClusterError          no: it says nothing about a job, a gateway may have said it
+    400, 422, nothing was sent  ClusterError          no: unrelated to a job, may be a gateway's
     401, after a reload         PermissionDenied      once
     403                         PermissionDenied      no
-    403, by a webhook           InvalidSpec           no: it has judged the object, not who asks
+    403, by a webhook           InvalidSpec           no: it rejects the object, not the user
     403, a quota is full        ClusterUnavailable    no: a quota stays full for long
-    403, a quota is uncounted   ClusterUnavailable    yes: it was made a moment ago
+    403, a quota is uncounted   ClusterUnavailable    yes: it was created a moment ago
     404 of a named object       JobNotFound           no
     404 otherwise               ClusterError          no: the resource itself is not served
     409 AlreadyExists           JobAlreadyExists      no
@@ -18,7 +18,7 @@
     refused behind no answer    ClusterUnavailable    no: a create that was not answered may have arrived
     a certificate not trusted   ClusterError          no
 
-A quota and a missing permission have the same code and reason; there the text has to decide.
+A quota and a missing permission have the same code and reason; the message distinguishes them.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ _WRONG = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """An answer that is no success, or none at all (code 0).
+    """An unsuccessful response, or none at all (code 0).
 
     Attributes:
         code: HTTP status.
-        reason: the server's word, such as `AlreadyExists`; for code 0 what went wrong.
-        message: the server's sentence.
-        named: the answer is about one named object.
-        retry_after: seconds that the server asked to be left alone; None if it did not.
-        final: asking again would end the same way, such as a certificate that is not trusted.
+        reason: the server's reason, such as `AlreadyExists`; for code 0 the failure.
+        message: the server's message.
+        named: the response is about one named object.
+        retry_after: the server's Retry-After in seconds; None if not sent.
+        final: a retry would end the same way, such as an untrusted certificate.
     """
 
     code: int
@@ -74,7 +74,7 @@ class Refusal:
 
     @classmethod
     def read(cls, code: int, body: bytes, retry_after: str | None = None) -> Refusal:
-        """Read an answer's body: a `Status` object, or a text from somebody in between."""
+        """Parse a response body: a `Status` object, or a proxy's text."""
         status = _status(body)
         return cls(
             code=code,
@@ -86,18 +86,18 @@ class Refusal:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether asking again soon may help."""
+        """Return whether a retry soon may help."""
         overloaded = self.code == HTTPStatus.TOO_MANY_REQUESTS or self.code >= HTTPStatus.INTERNAL_SERVER_ERROR
         uncounted = self.code == HTTPStatus.FORBIDDEN and _QUOTA_UNCOUNTED in self.message
         return overloaded or uncounted or (self.code == 0 and not self.final)
 
     def error(self, asked: str, *, sent: bool = True, is_unsure: bool = False) -> PTJobError:
-        """Return the error for the caller; its text says what was asked, and what the server said.
+        """Return the error for the caller, with the request and the server's message.
 
         Args:
             asked: the request, see `paths.described`.
-            sent: whether it carried what the server may have found wrong: an object, or a stream's parameters.
-            is_unsure: whether the same create was sent before and not answered: there may be what it was to make.
+            sent: it carried something that the server may reject: an object, or a stream's parameters.
+            is_unsure: the same create was sent before and not answered: its object may exist.
         """
         said = self.message or self.reason or "no answer"
         text = f"{asked}: {said}" + (f" ({self.code} {self.reason})".replace(" )", ")") if self.code else "")

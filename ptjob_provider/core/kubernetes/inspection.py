@@ -1,6 +1,6 @@
-"""Looking at a job's outputs from inside the cluster: one short pod is created, waited for, read and deleted.
+"""Inspect a job's outputs inside the cluster: create a short-lived pod, wait for it, read its report, delete it.
 
-Which pod that is, is decided in `probe_pod`; what its end means, in `probe_answer`.
+`probe_pod` renders the pod; `probe_answer` interprets its end.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ logger = logging.getLogger(__name__)
 _SHORTEST_PAUSE = 0.5
 _LONGEST_PAUSE = 2.0
 _AFTERWARDS = 10.0
-"""Seconds for asking why the pod does not run, and again for deleting it, when the time for looking is over."""
+"""Seconds for reading why the pod does not run, and again for deleting it, after the time limit."""
 _LOG_READS = 3
-"""A runtime may still be writing the log of a container that has ended."""
+"""Seconds that a runtime may still write the log of an ended container."""
 
 
 async def inspect(
     client: Client, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, curves: bool, options: ProbeOptions
 ) -> OutputReport:
-    """Say what is at the outputs' places; the pod that looked is deleted afterwards, also when this is cancelled.
+    """Return the facts about the outputs; the probe pod is deleted afterwards, even on cancellation.
 
     Args:
         client: of the job's cluster.
         job: the finished job's object.
-        outputs: what to look at.
-        since: scalars are read from event files that were modified then or later.
-        curves: whether their points are wanted.
+        outputs: the outputs to inspect.
+        since: scalars are read from event files modified then or later.
+        curves: include their points.
         options: image and time limit.
 
     Raises:
-        OutputsNotVerified: they could not be looked at; the text says what was seen and what to do.
+        OutputsNotVerified: they could not be inspected; the text says what was observed and what to do.
     """
     if outputs.model is None and outputs.tfevents is None:
         return OutputReport()
@@ -82,11 +82,11 @@ async def inspect(
 
 
 class _Probe:
-    """One pod's short life.
+    """Life cycle of one probe pod.
 
     Attributes:
-        pod: as it was last seen; None before it was created.
-        step: what cannot be done, if the API server refuses what is asked now.
+        pod: its last observed state; None before it was created.
+        step: what fails if the API server refuses the current request.
         asked_for: it may exist.
     """
 
@@ -123,7 +123,7 @@ class _Probe:
         return await self._read()
 
     async def delay(self, seconds: float) -> str:
-        """Say what took longer than the time for looking."""
+        """Return what took longer than the time limit."""
         late = f"{self} gave no answer within {seconds:g} s"
         if self._full and self.pod is None:
             return f"{late}: {self._full}; free quota for a pod with {ASKS_FOR}, or raise it"
@@ -132,7 +132,7 @@ class _Probe:
         return f"{late}: it {obstacle(self.pod, await self._events())}"
 
     async def delete(self) -> None:
-        """Delete the pod if it may be there; where that fails, it ends by its own deadline and goes with the job."""
+        """Delete the pod if it may exist; if that fails, its deadline ends it and the job's deletion removes it."""
         if not self.asked_for:
             return
         try:
@@ -167,12 +167,12 @@ class _Probe:
         return any(map(is_held_by_one_node, claims))
 
     async def _create(self, manifest: Manifest) -> None:
-        """Create the pod; a full quota is waited for, as the job's own pods may only just be leaving."""
+        """Create the pod; wait for a full quota, since the job's own pods may still be terminating."""
         self.step, self.asked_for = "could not be created", True
         for pause in _pauses():
             try:
                 self.pod = await self._client.post(paths.pods(self._namespace), manifest)
-            except JobAlreadyExists:  # by the same request, whose answer was lost: nobody else knows the name
+            except JobAlreadyExists:  # created by the same request, whose answer was lost: the name is random
                 return
             except PermissionDenied:
                 self.asked_for = False
@@ -197,7 +197,7 @@ class _Probe:
     async def _seen(self) -> Manifest:
         with contextlib.suppress(JobNotFound):
             found = await self._client.get(self._path)
-            if not found["metadata"].get("deletionTimestamp"):  # else its end would be the deletion's
+            if not found["metadata"].get("deletionTimestamp"):  # otherwise the deletion would look like its end
                 return found
         raise OutputsNotVerified(f"{self} was deleted by somebody before it had answered")
 
@@ -217,7 +217,7 @@ class _Probe:
             return b"".join([chunk async for chunk in chunks]).decode("utf-8", "replace")
 
     async def _events(self) -> Sequence[Manifest]:
-        """Return the pod's events, where a volume that cannot be mounted is told; none if they cannot be read."""
+        """Return the pod's events, which report volumes that cannot be mounted; none if they are unreadable."""
         about = f"involvedObject.kind=Pod,involvedObject.name={self._name}"
         with contextlib.suppress(PTJobError, TimeoutError):
             async with asyncio.timeout(_AFTERWARDS):
@@ -227,7 +227,7 @@ class _Probe:
 
 
 def _pauses() -> Iterator[float]:
-    """Yield how long to wait before looking again, without end."""
+    """Yield the pauses between two polls, without end."""
     pause = _SHORTEST_PAUSE
     while True:
         yield pause

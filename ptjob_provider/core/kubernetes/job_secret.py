@@ -1,6 +1,6 @@
-"""The Secret that a job owns: made right after the job, because only then is there an owner to name.
+"""Create the Secret that a job owns, right after the job: its owner must exist first.
 
-Until it is there the kubelet lets the job's containers wait for it.
+Until then the kubelet holds back the job's containers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def ensure_secret(client: Client, ref: JobRef, secret: Manifest) -> None:
-    """Create the Secret, owned by the job, unless it is there; what has its name is its own, nobody can guess that.
+    """Create the Secret, owned by the job, if missing; an existing one is the job's own, since its name is unguessable.
 
     Raises:
         PermissionDenied: it may not be created.

@@ -1,4 +1,4 @@
-"""Probes idle connections, so that gateways and load balancers on the way do not forget a log that says nothing."""
+"""Probe idle connections, so that gateways and load balancers do not drop a silent log."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     import aiohttp
 
 _OPTIONS = {"TCP_KEEPIDLE": 120, "TCP_KEEPINTVL": 30, "TCP_KEEPCNT": 6}
-"""In seconds, and how many probes may be lost: Airflow's own values for its Kubernetes clients."""
+"""Seconds before and between probes, and tolerated losses: Airflow's own values for its Kubernetes clients."""
 
 
 def keep_alive(answer: aiohttp.ClientResponse) -> None:
-    """Have the system probe the connection that the answer comes over, as far as this system can."""
+    """Enable TCP keep-alive on the response's connection, as far as the system supports it."""
     transport = answer.connection.transport if answer.connection else None
     connected = transport.get_extra_info("socket") if transport else None
     if connected is None:

@@ -1,4 +1,4 @@
-"""The pod that this process runs in: what it owns, who controls it, and what it notes for the pods after it."""
+"""The pod of this process: its owner references, its controller, and the notes that it leaves for later pods."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _TRY_OF_NODE = re.compile(r"\((\d+)\)$")
 
 @dataclass(frozen=True, kw_only=True)
 class OwnPod:
-    """A pod as its own process knows it.
+    """The pod of this process.
 
     Attributes:
-        config: how its cluster is reached.
-        namespace: where it is.
-        name: its name, which a later pod may have again.
+        config: access to its cluster.
+        namespace: its namespace.
+        name: its name, which a later pod may reuse.
         uid: its uid.
     """
 
@@ -41,11 +41,11 @@ class OwnPod:
 
     @property
     def as_owner(self) -> Reference:
-        """Return the pod as an owner of other objects that holds up no deletion of it."""
+        """Return the pod as an owner reference that does not block its deletion."""
         return {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": self.uid, "blockOwnerDeletion": False}
 
     async def try_number(self) -> int | None:
-        """Return which try of its node Argo says that this pod is, 0 for the first; None if Argo makes no other one.
+        """Return the number of Argo's retry that this pod runs, 0 for the first; None if Argo does not retry it.
 
         Raises:
             ClusterError: the pod cannot be read.
@@ -54,7 +54,7 @@ class OwnPod:
         return int(found[1]) if found else None
 
     async def controller(self) -> Reference | None:
-        """Return what controls the pod, as an owner of other objects; None if nothing does.
+        """Return the pod's controller as an owner reference; None if there is none.
 
         Raises:
             ClusterError: the pod cannot be read.
@@ -67,24 +67,24 @@ class OwnPod:
         return None
 
     async def note(self, whose: str, text: str) -> None:
-        """Write on the pod what became of a try; afterwards `notes` finds it as long as the pod's object stays.
+        """Write a try's outcome on the pod, for `notes` to read as long as the pod's object exists.
 
         Args:
-            whose: which tries belong together, as a label's value.
-            text: what is noted, in place of what was.
+            whose: label value that groups the tries.
+            text: the note; replaces an earlier one.
 
         Raises:
-            ClusterError: it may not be changed, or is gone.
+            ClusterError: the pod may not be changed, or is gone.
         """
         noted = {"uid": self.uid, "labels": {TRY_LABEL: whose}, "annotations": {TRY_ANNOTATION: text}}
         async with lease(self.config) as client:
             try:
                 await client.patch(paths.pods(self.namespace, self.name), {"metadata": noted})
-            except InvalidSpec as error:  # so the server says that the uid differs
+            except InvalidSpec as error:  # the server's answer to another uid
                 raise ClusterError(f"{self.namespace}/{self.name}: another pod has the name now") from error
 
     async def notes(self, whose: str) -> list[str]:
-        """Return what is noted on the pods of tries that belong together.
+        """Return the notes on the pods of one group of tries.
 
         Raises:
             ClusterError: pods cannot be listed.
@@ -94,7 +94,7 @@ class OwnPod:
         return [(pod["metadata"].get("annotations") or {}).get(TRY_ANNOTATION, "") for pod in pods]
 
     async def replicas(self, namespace: str, labels: Mapping[str, str]) -> list[Manifest]:
-        """Return the pods with these labels that have not ended, also those whose job is gone.
+        """Return the unfinished pods with these labels, including those whose job is gone.
 
         Raises:
             ClusterError: pods cannot be listed.

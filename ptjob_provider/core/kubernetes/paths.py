@@ -1,4 +1,4 @@
-"""The resources that are used, as paths of the API server; also the list of what a Role has to allow."""
+"""API paths of all resources in use; also the list of what a Role must allow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def jobs(kind: str, namespace: str, name: str = "") -> str:
     """Return the path of a job, or of all jobs of the kind in a namespace.
 
     Raises:
-        InvalidSpec: no such kind is known here.
+        InvalidSpec: the kind is unknown.
     """
     found = kinds.named(kind)
     return _path(f"/apis/{found.API_VERSION}", namespace, found.PLURAL, name)
@@ -46,7 +46,7 @@ def secrets(namespace: str, name: str = "") -> str:
 
 
 def runtimes(kind: str, namespace: str) -> str:
-    """Return the path of the runtimes of a kind: the cluster's, or those of a namespace."""
+    """Return the path of a kind's runtimes: the cluster's, or those of a namespace."""
     is_of_cluster = kind == "ClusterTrainingRuntime"
     return _path("/apis/trainer.kubeflow.org/v1alpha1", "" if is_of_cluster else namespace, f"{kind.lower()}s", "")
 
@@ -62,9 +62,9 @@ def deployments(namespace: str, name: str = "") -> str:
 
 
 def workloads(namespace: str) -> tuple[str, str]:
-    """Return the paths of what Kueue keeps of each job in its queues, the newer API first.
+    """Return the paths of Kueue's Workloads, the newer API first.
 
-    Kueue 0.15 and later serve v1beta2, those before 0.20 v1beta1; what is read of them is the same in both.
+    Kueue 0.15 and later serve v1beta2, those before 0.20 v1beta1; the fields in use are the same in both.
     """
     return (
         _path("/apis/kueue.x-k8s.io/v1beta2", namespace, "workloads", ""),
@@ -73,7 +73,7 @@ def workloads(namespace: str) -> tuple[str, str]:
 
 
 def pod_metrics(namespace: str) -> str:
-    """Return the path of what a metrics server says of the pods of a namespace."""
+    """Return the path of the pod metrics of a namespace."""
     return _path("/apis/metrics.k8s.io/v1beta1", namespace, "pods", "")
 
 
@@ -83,7 +83,7 @@ def _path(root: str, namespace: str, plural: str, name: str) -> str:
 
 
 def described(method: str, path: str) -> str:
-    """Say a request as people do: `create pytorchjobs in default`, `read pods/log default/train-master-0`."""
+    """Describe a request for people: `create pytorchjobs in default`, `read pods/log default/train-master-0`."""
     verb = {"GET": "read", "POST": "create", "PATCH": "change", "DELETE": "delete"}.get(method, method)
     _, _, rest = path.partition("/namespaces/")
     namespace, plural, name, sub = (*rest.split("/"), "", "", "")[:4]

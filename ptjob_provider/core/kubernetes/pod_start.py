@@ -1,4 +1,4 @@
-"""Waiting for a pod that was started for somebody who looks, and telling why it is of no use to him."""
+"""Wait for an auxiliary pod to become ready, and explain why it does not."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _INTERVAL = 0.5
 _PATIENCE = 5.0
-"""Seconds that a pod may take to start without a word about it."""
+"""Seconds that a pod may take to start without a message."""
 
 
 class _Waiting:
-    """Tells what a pod waits for: once it has taken a moment, and again when that is something else."""
+    """Reports a pod's wait: once it lasts longer than a moment, and again when it changes."""
 
     def __init__(self, who: str, tell: Callable[[str], None]) -> None:
         self._who = who
@@ -35,7 +35,7 @@ class _Waiting:
         self._told = ""
 
     def see(self, pod: Manifest) -> None:
-        """Take the pod as it is now; the kubelet's turns between a failed pull and its back-off are one reason."""
+        """Set the pod's current state; the kubelet's failed pull and its back-off count as one reason."""
         wait = wait_of(read_pod(pod, ""), ())
         reason = f"{wait.kind}/{wait.container}" if wait else ""
         if not wait or reason == self._told or time.monotonic() - self._since < _PATIENCE:
@@ -54,16 +54,16 @@ async def until(
     obstacle: Callable[[Manifest, Sequence[Manifest]], str],
     tell: Callable[[str], None] = ignore,
 ) -> None:
-    """Return once the pod is of use.
+    """Wait until the pod is usable.
 
     Args:
         client: of its cluster.
         namespace: of the pod.
         name: of the pod.
-        is_of_use: whether it is.
-        seconds: how long that is waited for.
-        obstacle: says of the pod, empty if it was never seen, and of its events why it is not, as a clause about it.
-        tell: takes a sentence about what it waits for, where that takes longer than a moment.
+        is_of_use: returns whether it is usable.
+        seconds: time limit.
+        obstacle: returns a clause on why it is not usable from the pod, empty if never observed, and its events.
+        tell: called with the reason for waiting, if it takes longer than a moment.
 
     Raises:
         ClusterError: it has ended or can never start, or the time is over; the text says why.

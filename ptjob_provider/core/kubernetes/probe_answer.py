@@ -1,4 +1,4 @@
-"""What the probe pod answered: the report in its log, or what kept it from answering and what to do. Pure."""
+"""Interpret the probe pod: the report in its log, or the obstacle and what to do. Pure."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ _ERRORS: Mapping[str, str] = {
 
 
 def is_over(pod: Manifest) -> bool:
-    """Whether the pod has ended, or will never start."""
+    """Return whether the pod has ended, or will never start."""
     return read_pod(pod, CONTAINER).is_over or never_starts(pod)
 
 
 def never_starts(pod: Manifest) -> bool:
-    """Tell whether waiting for a pod of ours is of no use: its program or its image is not there."""
+    """Return whether waiting for one of our pods is pointless: its program or its image is missing."""
     wait = wait_of(read_pod(pod, CONTAINER), ())
     return wait is not None and (wait.kind is WaitKind.BROKEN or is_image_gone(wait.reason, wait.message))
 
 
 def read_report(log: str) -> OutputReport | None:
-    """Return the report that the pod wrote; None if there is none, or only a part of it."""
+    """Parse the report that the pod wrote; None if it is missing or incomplete."""
     line = next((line for line in reversed(log.split("\n")) if line.startswith(MARKER)), "")
     try:
         return OutputReport.from_dict(json.loads(line.removeprefix(MARKER)))
@@ -65,7 +65,7 @@ def read_report(log: str) -> OutputReport | None:
 
 
 def obstacle(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
-    """Say why the pod has not answered, as a clause about it, and what to do next."""
+    """Return why the pod has not answered, as a clause, and what to do next."""
     read = read_pod(pod, CONTAINER)
     wait = wait_of(read, events)
     if wait:
@@ -78,7 +78,7 @@ def obstacle(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
 
 
 def seen(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
-    """Say what keeps a pod of ours from its work, whatever that is, as a clause about it; "" if nothing is seen."""
+    """Return the problem of one of our pods, of any kind, as a clause; "" for none."""
     read = read_pod(pod, CONTAINER)
     wait = wait_of(read, events)
     if wait:
@@ -90,7 +90,7 @@ def seen(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
 
 
 def advice(error: PTJobError) -> str:
-    """Say what to do about a refusal of the API server."""
+    """Return what to do about a refusal of the API server."""
     if isinstance(error, PermissionDenied):
         return "let these credentials do that, and the namespace admit a pod with rank 0's security context"
     if isinstance(error, JobNotFound):

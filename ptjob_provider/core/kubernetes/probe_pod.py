@@ -1,8 +1,8 @@
-"""Which pod looks at a finished job's outputs where they are: `probe.py`, in a pod that sees what rank 0 saw.
+"""Render the pod that inspects a finished job's outputs: `probe.py` with the volumes of rank 0.
 
-Pure. From rank 0 the pod takes what decides whether it can be started and what it may read: image, user, pull secrets,
-service account, node selection, tolerations, and the mounts that hold the outputs, here read-only. It takes no
-variables, devices, init containers or labels, so that it is counted, found and billed as no replica of the job.
+Pure. The pod inherits from rank 0 what decides whether it can start and what it may read: image, user, pull secrets,
+service account, node selection, tolerations, and the mounts that hold the outputs, read-only here. It inherits no
+variables, devices, init containers or labels, so that it never counts, appears or is billed as a replica of the job.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 CONTAINER = "probe"
 PROBE_LABEL = f"{PREFIX}/probe-of"
-"""On the pod: the job whose outputs it looks at."""
+"""Label on the pod: the job whose outputs it inspects."""
 
 MARKER = "ptjob-outputs "
-"""Begins the line of the pod's log that holds the report; an image's Python may print lines of its own."""
+"""Prefix of the log line with the report; an image's Python may print lines of its own."""
 
 RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
-"""One core takes the digest of about 500 MB in a second; files are read in pieces."""
+"""One core digests about 500 MB in a second; files are read in pieces."""
 
 _MAX_NAME = 63
 _SHORT_LIFE = {
@@ -57,12 +57,12 @@ exec(compile(os.environ["PTJOB_PROBE"], "probe.py", "exec"))
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions:
-    """How outputs are looked at inside the cluster.
+    """Settings of the output probe inside the cluster.
 
     Attributes:
         image: has Python 3.6 or newer as `python3`. "": the job's own image, which its node has already.
-        image_prefix: put before `image`, such as a mirror's address; the job's own image stays as it is.
-        timeout: seconds for all of it: finding a place, starting and reading every byte of the model.
+        image_prefix: prepended to `image`, such as a mirror's address; the job's own image stays unchanged.
+        timeout: seconds for scheduling, starting and reading every byte of the model.
     """
 
     image: str = ""
@@ -75,21 +75,21 @@ class ProbeOptions:
 
 
 def rank0_of(job: Manifest, pod: Manifest | None) -> Mapping[str, Any]:
-    """Return rank 0 as it ran, or its template where its pod is gone or another job's.
+    """Return rank 0's pod, or its template if the pod is gone or another job's.
 
-    A pod that ran knows more than its template: its node, and what admission gave it (user, tolerations, secrets).
+    The pod has more than its template: its node, and what admission added (user, tolerations, secrets).
     """
     is_ours = pod is not None and kinds.is_pod_of(pod, JobRef.of(job))
     return pod if pod and is_ours else kinds.kind_of(job).rank0_template(job)
 
 
 def is_held_by_one_node(claim: Mapping[str, Any]) -> bool:
-    """Whether only one node at a time can mount the claim: ReadWriteOnce and nothing wider."""
+    """Return whether only one node at a time can mount the claim: ReadWriteOnce and nothing wider."""
     return not _SHARED & set((claim.get("spec") or {}).get("accessModes") or ())
 
 
 def pod_name(job_name: str, token: str) -> str:
-    """Return the pod's name, at most 63 characters; the token makes two pods for one job distinct."""
+    """Return the pod's name, at most 63 characters; the token distinguishes two pods for one job."""
     ending = f"-outputs-{token}"
     return job_name[: _MAX_NAME - len(ending)].rstrip("-.") + ending
 
@@ -108,13 +108,13 @@ def probe_pod(
     """Return the pod.
 
     Args:
-        job: the finished job's object; the pod is deleted with it.
-        rank0: what `rank0_of` returned.
-        outputs: what to look at.
+        job: the finished job's object, which owns the pod.
+        rank0: the value of `rank0_of`.
+        outputs: the outputs to inspect.
         name: of the pod.
-        since: scalars are read from event files that were modified then or later.
-        curves: whether their points are wanted.
-        on_its_node: a claim can only be mounted on the node on which rank 0 ran, if that is known.
+        since: scalars are read from event files modified then or later.
+        curves: include their points.
+        on_its_node: a claim can only be mounted on rank 0's node, if that is known.
         options: image and time limit.
 
     Raises:
@@ -152,7 +152,7 @@ def _metadata(job: Manifest, name: str) -> Manifest:
 
 
 def _program(trainer: Mapping[str, Any], options: ProbeOptions) -> Manifest:
-    """Return what it runs and may use; of the image only the interpreter counts, and no entrypoint."""
+    """Return its command and resources; only the image's interpreter is used, not its entrypoint."""
     image, python = trainer["image"], "python3"
     if options.image:
         image = f"{options.image_prefix.rstrip('/')}/{options.image}" if options.image_prefix else options.image
@@ -175,7 +175,7 @@ def _environment(request: Mapping[str, Any]) -> list[Manifest]:
 
 
 def _literal(text: str) -> str:
-    """Return the text so that the kubelet, which replaces `$(NAME)`, gives it to the container as it is."""
+    """Escape the text, so that the kubelet, which replaces `$(NAME)`, passes it unchanged."""
     return text.replace("$", "$$")
 
 
@@ -189,13 +189,13 @@ def _places_asked(outputs: ResolvedOutputs, places: Mapping[str, Mount]) -> Mani
 
 
 def _declared(outputs: ResolvedOutputs) -> dict[str, ResolvedOutput]:
-    """Return what has to be looked at; checkpoints are told to the code, not verified."""
+    """Return the outputs to inspect; checkpoints are passed to the code, not verified."""
     found = {"model": outputs.model, "tfevents": outputs.tfevents}
     return {name: output for name, output in found.items() if output}
 
 
 def _places(rank0: Mapping[str, Any], container: str, outputs: ResolvedOutputs) -> dict[str, Mount]:
-    """Return the mount of each output: rank 0's own, so that links lead where they led for the training code."""
+    """Return the mount of each output: rank 0's own, so that links resolve as for the training code."""
     mounts = podtemplate.claim_mounts(rank0, container=container)
     return {name: _mount_of(output, mounts) for name, output in _declared(outputs).items()}
 

@@ -1,4 +1,4 @@
-"""The runtime that a job names, looked up before the job is made, where the Role allows that."""
+"""Check the runtime that a job names before the job is created, if the Role allows it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PREFIXES = {"ClusterTrainingRuntime": "", "TrainingRuntime": "TrainingRuntime/"}
-"""How runtimes of each kind are named by a user."""
+"""Formats of a runtime's name in a job, per kind."""
 
 
 async def check_runtime(client: Client, manifest: Manifest) -> None:
-    """Return when nothing is known against the runtime that a job names; where nobody tells, the create will.
+    """Check that the job's runtime exists; if unreadable, the create reports a missing one.
 
     Raises:
-        InvalidSpec: there is none of that name; the text names those that there are.
+        InvalidSpec: it does not exist; the text lists the existing ones.
     """
     runtime = kinds.kind_of(manifest).runtime_of(manifest)
     if runtime is None:

@@ -1,4 +1,4 @@
-"""The values of the Secrets that a job's programs get as variables, so that they can be taken out of logs."""
+"""Read the values of the Secrets in a job's environment, so that they can be masked in logs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def secret_values(config: ClusterConfig, job: Manifest) -> list[str]:
-    """Return the values as texts; a Secret that is not there, and what is no text, has none.
+    """Return the text values of the Secrets; missing Secrets and binary values are left out.
 
     Raises:
         ClusterError: they may not be read.

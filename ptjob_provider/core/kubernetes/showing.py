@@ -1,6 +1,6 @@
-"""A folder of events on a claim as an address of this machine.
+"""Show a folder of events on a claim at a local address.
 
-Through the TensorBoard beside a job, else through a pod that is started for it and deleted afterwards.
+Uses the job's TensorBoard, else a pod that is started for it and deleted afterwards.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LINES = 5
-"""How many of a pod's last lines are said of why it has ended."""
+"""Last lines of an ended pod that are quoted."""
 
 _COMING = 60.0
-"""Seconds to wait for what stands beside a job and starts, half of all that there are at most; else a second pod would
-be on the claim."""
+"""Seconds to wait for the job's TensorBoard to start, half of the limit at most; otherwise a second pod would mount the
+claim."""
 
 _INTERVAL = 0.5
 
@@ -51,11 +51,11 @@ _IMAGE = "name an image that nodes can pull and whose `python3` has TensorBoard:
 
 @asynccontextmanager
 async def shown(client: Client, what: Shown) -> AsyncIterator[str]:
-    """Give the address at which the folder is shown; what was started for it is deleted afterwards.
+    """Yield the address at which the folder is shown; whatever was started is deleted afterwards.
 
     Raises:
-        InvalidSpec: there is no such claim, no image that shows it, or the port is taken.
-        ClusterError: the pod may not be made or reached, or did not run in time; the text says why.
+        InvalidSpec: the claim or an image that shows it does not exist, or the port is taken.
+        ClusterError: the pod may not be created or reached, or did not run in time; the text says why.
     """
     began = time.monotonic()
     beside = await _beside(client, what)
@@ -76,10 +76,10 @@ async def _tunnelled(client: Client, what: Shown, pod: str) -> AsyncIterator[str
 
 
 async def _beside(client: Client, what: Shown) -> str:
-    """Return the pod that stands beside the job and shows its folder; "" if there is none that does, or soon will.
+    """Return the pod of the job's TensorBoard that shows the folder; "" if there is none, now or soon.
 
-    Arena's is taken, too: a job that says nothing of one may have one. One that has been let go may still be ending:
-    its Deployment has gone.
+    Arena's is used, too: a job without a plan of its own may have one. A deleted one may still be terminating, without
+    its Deployment.
     """
     if what.job is None or not await _stands(client, what.job):
         return ""
@@ -97,21 +97,21 @@ async def _beside(client: Client, what: Shown) -> str:
 
 
 async def _stands(client: Client, job: Manifest) -> bool:
-    """Whether there may be one beside the job: its address is on the job, or was not noted yet."""
+    """Return whether the job may have a TensorBoard: its address is annotated, or not annotated yet."""
     plan = TensorBoardPlan.of(job)
     if plan is None or plan.url:
         return True
     meta = job["metadata"]
     try:
         await client.get(paths.deployments(meta["namespace"], tensorboard_objects.name_of(meta["name"])))
-    except ClusterError:  # there is none, or it may not be looked at
+    except ClusterError:  # it does not exist, or may not be read
         return False
     return True
 
 
 @asynccontextmanager
 async def _started(client: Client, what: Shown) -> AsyncIterator[str]:
-    """Start a pod that shows the folder, and give its name once it does."""
+    """Start a pod that shows the folder, and yield its name once it is ready."""
     try:
         claim = await client.get(paths.claims(what.namespace, what.plan.claim))
     except JobNotFound:
@@ -138,7 +138,7 @@ async def _started(client: Client, what: Shown) -> AsyncIterator[str]:
 
 
 async def _has_pods(client: Client, job: Manifest | None) -> bool:
-    """Whether pods of the job may have its claim now."""
+    """Return whether the job's pods may be using its claim now."""
     if job is None:
         return False
     ref = JobRef.of(job)
@@ -147,7 +147,7 @@ async def _has_pods(client: Client, job: Manifest | None) -> bool:
 
 
 async def _swept(client: Client, namespace: str) -> None:
-    """Delete what somebody who was killed has left, and has ended since."""
+    """Delete ended pods that killed processes have left."""
     with suppress(PTJobError):
         for pod in await client.items(paths.pods(namespace), labelSelector=tensorboard_objects.LOOKING_LABEL):
             if pod["status"].get("phase") in ENDED:
@@ -160,18 +160,18 @@ def _is_ready(pod: Manifest) -> bool:
 
 
 def _is_coming(pod: Manifest) -> bool:
-    """Whether it is on its way: nobody deletes it, it has ended nowhere, and no more than a start keeps it."""
+    """Return whether it is starting: neither being deleted nor ended, with no problem beyond a normal start."""
     read = read_pod(pod, tensorboard_objects.CONTAINER)
     if read.is_leaving or read.is_over:
         return False
     wait = wait_of(read, ())
     if wait is not None and wait.kind is WaitKind.QUEUED:
-        return not read.condition("PodScheduled")  # a scheduler has found no node for it, or has not looked yet
+        return not read.condition("PodScheduled")  # no node found yet, or not scheduled yet
     return wait is None or wait.kind is WaitKind.STARTING
 
 
 def _obstacle(pod: Manifest, events: Sequence[Manifest]) -> str:
-    """Say why it does not show them, what to do next, and what it said itself."""
+    """Return why it does not show them, what to do next, and its own last lines."""
     found = (seen(pod, events) if pod else "") or "does not listen yet"
     asked = "{cpu} CPU and {memory}".format_map(tensorboard_objects.RESOURCES["requests"])
     advice = f"{_IMAGE}; and see that a node that can mount the claim has {asked} left"

@@ -1,4 +1,4 @@
-"""A cluster, as somebody sees it who looks around; see `core.site`."""
+"""The inspector port on a cluster; see `core.site`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from ptjob_provider.core.site import Check, FileOptions, NodeUse, Shown
 
 _FEW = 8
-"""Up to how many objects are asked about one by one; of more, all events of the namespace are read."""
+"""Maximum number of objects whose events are queried one by one; for more, all events of the namespace are read."""
 
 _SILENCE = 3600.0
 
 
 class ClusterSite:
-    """Looks around on a cluster; implements `site.Site`."""
+    """Inspects a cluster; implements `site.Site`."""
 
     def __init__(self, config: ClusterConfig) -> None:
         self._config = config
@@ -66,7 +66,7 @@ class ClusterSite:
     async def container_log(
         self, ref: JobRef, pod: str, container: str, *, follow: bool
     ) -> AsyncGenerator[LogLine, None]:
-        """Yield a container's lines as the kubelet has them; see `Site.container_log`."""
+        """Yield a container's lines from the kubelet; see `Site.container_log`."""
         query = {"container": container, "timestamps": "true", "follow": "true" if follow else "false"}
         splitter = LineSplitter()
         async with (
@@ -86,7 +86,7 @@ class ClusterSite:
             return usage.nodes_in_use(nodes, await client.items("/api/v1/pods"))
 
     async def usage(self, job: Manifest) -> Usage:
-        """Return what a job's pods use, from the metrics API; see `Site.usage`."""
+        """Return the usage of a job's pods from the metrics API; see `Site.usage`."""
         ref = JobRef.of(job)
         async with lease(self._config) as client:
             kind = kinds.kind_of(job)
@@ -132,29 +132,29 @@ class ClusterSite:
 
     @asynccontextmanager
     async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[ClaimPod]:
-        """Give the files on a claim, by a pod that mounts it; see `Site.files`."""
+        """Open the files on a claim, through a pod that mounts it; see `Site.files`."""
         async with lease(self._config) as client, mounted(client, namespace, claim, options) as found:
             yield found
 
     async def tensorboard_url(self, ref: JobRef) -> str:
-        """Return where Arena's is reached; see `Site.tensorboard_url`."""
+        """Return the address of Arena's TensorBoard; see `Site.tensorboard_url`."""
         async with lease(self._config) as client:
             return await url_beside(client, ref)
 
     @asynccontextmanager
     async def tensorboard(self, what: Shown) -> AsyncIterator[str]:
-        """Give the address at which a folder of events is shown; see `Site.tensorboard`."""
+        """Show a folder of events at a local address; see `Site.tensorboard`."""
         async with lease(self._config) as client, shown(client, what) as address:
             yield address
 
     async def checks(self, namespace: str) -> Sequence[Check]:
-        """Return what jobs need of the cluster; see `Site.checks`."""
+        """Check what jobs need of the cluster; see `Site.checks`."""
         async with lease(self._config) as client:
             return await check_up(client, namespace)
 
 
 async def _job(client: Client, ref: JobRef) -> Manifest | None:
-    """Return the job; None if it is gone, also where another one has its name."""
+    """Return the job; None if it is gone or another one has its name."""
     try:
         found = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
     except JobNotFound:
@@ -163,7 +163,7 @@ async def _job(client: Client, ref: JobRef) -> Manifest | None:
 
 
 async def _said_by_queue(client: Client, job: Manifest) -> list[Manifest]:
-    """Return what Kueue says of the job's waiting, as events; nothing of one that is in no queue of Kueue's."""
+    """Return Kueue's reasons for the job's waiting, as events; none without a Kueue queue."""
     meta = job["metadata"]
     if QUEUE_LABEL not in (meta.get("labels") or {}):
         return []
@@ -176,14 +176,14 @@ async def _said_by_queue(client: Client, job: Manifest) -> list[Manifest]:
 
 
 def _since(events: Sequence[Manifest], created_at: str) -> list[Manifest]:
-    """Return the events about what is as young as the job: pods of an earlier job of its name have other uids."""
+    """Return the events as young as the job: pods of an earlier job of its name have other uids."""
     older = {event["involvedObject"].get("uid") for event in events if told_at(event) < created_at} - {None}
     young = (event for event in events if told_at(event) >= created_at)
     return [event for event in young if event["involvedObject"].get("uid") not in older]
 
 
 def _is_about(event: Manifest, ref: JobRef, names: Sequence[str], controllers: Sequence[tuple[str, str]]) -> bool:
-    """Whether it is about this job, what makes its pods, or a pod; an earlier job of the same name has another uid."""
+    """Return whether the event is about this job, its pods' creators, or a pod, not an earlier job of the same name."""
     about = event["involvedObject"]
     told = (about.get("kind"), about.get("name"))
     return about.get("uid") == ref.uid or told in controllers or (told[0] == "Pod" and told[1] in names)

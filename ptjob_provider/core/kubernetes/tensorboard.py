@@ -1,8 +1,8 @@
-"""Having the TensorBoard beside a job: a Service and a Deployment that the job owns, made right after the job.
+"""Create a job's TensorBoard: a Service and a Deployment that the job owns, created right after the job.
 
-It is no part of submitting. Where it may not be made, or cannot be, that is said and the job trains without it. On a
-claim that only one node can mount it ends with the training: else it would keep the claim from the next one, which may
-get another node. So it does beside a job that nothing deletes by itself: else it would run for ever.
+Not part of submitting: a failure is logged and the job trains without it. If only one node can mount the claim,
+TensorBoard is deleted when the training ends: it would keep the claim from the next job, which may get another node. It
+is also deleted with a job that has no TTL: it would run for ever.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = 30.0
-"""Seconds to look, and to make it; the job trains meanwhile."""
+"""Time limits in seconds for the check and the creation; the job trains meanwhile."""
 
 _TAKEN = 10.0
-"""Seconds to wait for the objects of an earlier job of the same name to go; less than all of it, to be said."""
+"""Seconds to wait for an earlier job's objects to be deleted; less than the total, so that it can be reported."""
 
 _UNDOING = 10.0
-"""Seconds to take away what was made by halves."""
+"""Seconds to roll back a partial creation."""
 
 _PLACED = 5.0
-"""Seconds to wait for a node, whose address works outside the cluster; without one it is the Service's name."""
+"""Seconds to wait for a node, whose address works outside the cluster; without one the Service's name is used."""
 
 _INTERVAL = 0.5
 
 
 async def ensure_tensorboard(client: Client, ref: JobRef) -> str:
-    """Have what the job asks for beside it, and return where it is reached; "" if it is not. Safe to repeat.
+    """Create the job's TensorBoard if missing, and return its address; "" for none. Idempotent.
 
-    What could not be had whole is not left behind by halves.
+    Rolls back on partial failure.
     """
     try:
         return await _ensure_or_let_go(client, ref)
@@ -64,7 +64,7 @@ async def ensure_tensorboard(client: Client, ref: JobRef) -> str:
 
 
 async def url_beside(client: Client, ref: JobRef) -> str:
-    """Return where a TensorBoard is reached that somebody else has made beside the job; "" if none is to be seen."""
+    """Return the address of a TensorBoard that another client created for the job; "" if none is visible."""
     labels = tensorboard_objects.labels_of(ref.name)
     try:
         service = await client.get(paths.services(ref.namespace, tensorboard_objects.name_of(ref.name)))
@@ -90,18 +90,18 @@ async def _ensure_or_let_go(client: Client, ref: JobRef) -> str:
         if plan.url and not has_ended:
             return plan.url
         held = is_held_by_one_node(await client.get(paths.claims(ref.namespace, plan.claim)))
-        if has_ended:  # one that is not there by now would only tell again why not
+        if has_ended:  # a missing one would only repeat the reason
             why = f"it still has the claim {ref.namespace}/{plan.claim}, which one node can mount"
             return await _let_go(client, ref, plan, why) if held else plan.url
     return await _made(client, job, plan, held=held)
 
 
 async def _made(client: Client, job: Manifest, plan: TensorBoardPlan, *, held: bool) -> str:
-    """Have all of it, or nothing: what is there without an address would have the claim, and nobody would know."""
+    """Create all objects, or none: one without an address would hold the claim unnoticed."""
     ref = JobRef.of(job)
     try:
         async with asyncio.timeout(_TIMEOUT):
-            # First what has no pod: a Service may be refused where a Deployment is not.
+            # Start with the Service, which has no pod: it may be refused where a Deployment is not.
             service = await _ensured(client, ref, paths.services(ref.namespace), tensorboard_objects.service(job, plan))
             wanted = tensorboard_objects.deployment(job, plan, is_held_by_one_node=held)
             await _ensured(client, ref, paths.deployments(ref.namespace), wanted)
@@ -116,29 +116,29 @@ async def _made(client: Client, job: Manifest, plan: TensorBoardPlan, *, held: b
 
 
 async def _let_go(client: Client, ref: JobRef, plan: TensorBoardPlan, otherwise: str) -> str:
-    """End what stands beside a job that has ended; return where it is reached if that cannot be done.
+    """Delete the TensorBoard of an ended job; return its address if that fails.
 
-    Also what stands there without an address: whoever made it may have been killed before it was noted.
+    Also deletes one without an address: its creator may have been killed before annotating the job.
 
     Args:
         client: of the job's cluster.
         ref: the job.
-        plan: what it asks for.
-        otherwise: what is so as long as it stands, as a clause.
+        plan: the requested TensorBoard.
+        otherwise: the consequence if it stays, as a clause.
     """
     try:
         await _taken_away(client, ref)
         if plan.url:
             await _note(client, ref, plan.served_at(""))
     except PTJobError as error:
-        if plan.url or not isinstance(error, PermissionDenied):  # who may not look has said so when the job began
+        if plan.url or not isinstance(error, PermissionDenied):  # else reported at the start of the job
             logger.warning("%s: its TensorBoard could not be taken away: %s; %s", ref, error, otherwise)
         return plan.url
     return ""
 
 
 async def _taken_away(client: Client, ref: JobRef) -> None:
-    """Delete both objects of this job; of another, or one that has taken the name meanwhile, nothing."""
+    """Delete both objects of this job; those of another, or with a new uid, are kept."""
     name = tensorboard_objects.name_of(ref.name)
     for path in (paths.deployments(ref.namespace, name), paths.services(ref.namespace, name)):
         try:
@@ -163,7 +163,7 @@ def _is_of(found: Manifest, ref: JobRef) -> bool:
 
 
 async def _ensured(client: Client, ref: JobRef, path: str, wanted: Manifest) -> Manifest:
-    """Have an object that the job owns; that of an earlier job of the same name is waited for to go."""
+    """Create an object that the job owns if missing; wait until an earlier job's object of the same name is deleted."""
     whose = f"{path}/{wanted['metadata']['name']}"
     waited = 0.0
     while waited < _TAKEN:
@@ -180,7 +180,7 @@ async def _ensured(client: Client, ref: JobRef, path: str, wanted: Manifest) -> 
 
 
 async def _node(client: Client, ref: JobRef) -> str:
-    """Return the address of the node on which it runs; "" if it has none soon."""
+    """Return the address of its node; "" if it has none soon."""
     waited = 0.0
     while waited < _PLACED:
         if address := await _node_now(client, ref):

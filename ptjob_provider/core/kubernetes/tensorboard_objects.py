@@ -1,8 +1,8 @@
-"""Which objects show a folder of events: a TensorBoard beside a job, and one for somebody who looks at a claim.
+"""Render the objects that show a folder of events: a job's TensorBoard, and a pod for one-off views of a claim.
 
-Pure. The pod mounts the claim whole and read-only, takes from rank 0 as whom it runs and, where the claim asks for it,
-where, and has requests and limits, no service account's token, no device and no Istio; where rank 0's user is not root
-it passes PodSecurity `restricted`.
+Pure. The pod mounts the claim whole and read-only, inherits rank 0's user and, if the claim requires it, its node, and
+has requests and limits, no service account token, no device and no Istio; for a non-root user it passes PodSecurity
+`restricted`.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ if TYPE_CHECKING:
     from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 PORT = 6006
-"""What TensorBoard listens on, everywhere."""
+"""Port of TensorBoard inside the pod."""
 
 CONTAINER = "tensorboard"
 LOOKING_LABEL = f"{PREFIX}/tensorboard-of"
-"""On a pod that somebody who looks has started: the claim that it shows."""
+"""Label on a one-off pod: the claim that it shows."""
 
 LIFE = 8 * 3600
-"""Seconds after which such a pod ends, if who started it could not delete it."""
+"""Seconds after which such a pod ends, if its creator could not delete it."""
 
 RESOURCES = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
-"""TensorBoard keeps what it shows in memory; it alone takes about 150 MiB."""
+"""TensorBoard keeps its data in memory; it alone takes about 150 MiB."""
 
 _EVICTABLE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
-"""It comes back elsewhere, and keeps no node from being given back."""
+"""Allows eviction: it is recreated elsewhere, and does not block scaling down a node."""
 
 _ROOT = "/claim"
 _PYTHON = re.compile(r"(/.*/)?python[0-9.]*")
 
 
 def name_of(job_name: str) -> str:
-    """Return the name of the Deployment and the Service beside a job, which is Arena's."""
+    """Return the name of the Deployment and the Service of a job's TensorBoard, which is Arena's."""
     return f"{job_name}-tensorboard"
 
 
 def labels_of(job_name: str) -> dict[str, str]:
-    """Return what Arena finds a job's TensorBoard by."""
+    """Return the labels by which Arena finds a job's TensorBoard."""
     return {"role": "tensorboard", "release": label_value(job_name)}
 
 
 def deployment(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: bool) -> Manifest:
-    """Return what runs the TensorBoard beside a job and is deleted with it.
+    """Return the Deployment of a job's TensorBoard, which the job owns.
 
     Args:
         job: the job's object.
-        plan: what it asks for.
-        is_held_by_one_node: only one node at a time can mount the claim: the pod waits for one of the job's, and goes
-            where that is, so that it is never the first to have the claim.
+        plan: the requested TensorBoard.
+        is_held_by_one_node: only one node at a time can mount the claim: the pod waits for one of the job's and follows
+            it, so that it is never the first to have the claim.
 
     Raises:
-        InvalidSpec: nobody says which image has TensorBoard.
+        InvalidSpec: no image with TensorBoard is configured.
     """
     name, labels = name_of(job["metadata"]["name"]), labels_of(job["metadata"]["name"])
     template = {
@@ -81,7 +81,7 @@ def deployment(job: Manifest, plan: TensorBoardPlan, *, is_held_by_one_node: boo
 
 
 def service(job: Manifest, plan: TensorBoardPlan) -> Manifest:
-    """Return how the TensorBoard beside a job is reached."""
+    """Return the Service of a job's TensorBoard."""
     labels = labels_of(job["metadata"]["name"])
     port = {"name": "tensorboard", "port": PORT, "targetPort": PORT}
     return {
@@ -93,11 +93,11 @@ def service(job: Manifest, plan: TensorBoardPlan) -> Manifest:
 
 
 def url(made: Mapping[str, Any], node: str) -> str:
-    """Return the address at which a Service is reached.
+    """Return the address of a Service.
 
     Args:
         made: the Service as the server has it.
-        node: the address of a node; "" if none is known.
+        node: the address of a node; "" if unknown.
     """
     meta, port = made["metadata"], made["spec"]["ports"][0]
     if node and port.get("nodePort"):
@@ -116,16 +116,16 @@ def looking_pod(
     is_held_by_one_node: bool,
     follows: bool,
 ) -> Manifest:
-    """Return a pod that shows a folder of a claim to somebody who looks, and ends by itself.
+    """Return a pod that shows a folder of a claim once, and ends by itself.
 
     Args:
         namespace: of the claim.
         name: of the pod.
         plan: the folder, and the image, which has `python3` with TensorBoard.
-        job: that has written it; None: nobody knows.
-        user: as whom; None: as the job, else as the image says.
+        job: the job that has written it; None if unknown.
+        user: its user id; None: the job's, else the image's.
         is_held_by_one_node: only one node at a time can mount the claim: its volume may be where the job could run.
-        follows: pods of the job have it now, and it goes where they are.
+        follows: the job's pods have it now, and it is scheduled to their node.
     """
     if job is None:
         found = _pod(plan, plan.image, "python3", security({}, {}))

@@ -1,7 +1,7 @@
-"""A port of a pod as a port of this machine, through the API server: what `kubectl port-forward` does, without kubectl.
+"""Forward a local port to a pod's port through the API server, like `kubectl port-forward`, without kubectl.
 
-Each connection to the port here is one web socket, in the protocol in which a kubelet serves a port: the first byte of
-each message is a channel, the first message of each channel is the port's number.
+Each local connection is one web socket with the kubelet's port protocol: the first byte of each message is a channel,
+the first message of each channel is the port's number.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _PIECE = 64 * 1024
 
 @asynccontextmanager
 async def tunnel(client: Client, namespace: str, pod: str, *, port: int, local_port: int) -> AsyncIterator[int]:
-    """Listen on loopback and hand every connection to the pod's port; gives the port that is listened on.
+    """Listen on loopback and forward every connection to the pod's port; yields the local port.
 
     Args:
         client: of the pod's cluster.
         namespace: of the pod.
         pod: its name.
         port: the pod's.
-        local_port: this machine's; 0 for any that is free.
+        local_port: this machine's; 0: any free port.
 
     Raises:
         InvalidSpec: the port is taken.
@@ -57,7 +57,7 @@ async def tunnel(client: Client, namespace: str, pod: str, *, port: int, local_p
         task = asyncio.get_running_loop().create_task(carry(reader, writer))
         carrying.add(task)
         task.add_done_callback(carrying.discard)
-        task.add_done_callback(lambda _: writer.close())  # also if it is told to end before it has begun
+        task.add_done_callback(lambda _: writer.close())  # also if it is cancelled before it has started
 
     try:
         server = await asyncio.start_server(connected, "127.0.0.1", local_port)
@@ -76,10 +76,10 @@ async def tunnel(client: Client, namespace: str, pod: str, *, port: int, local_p
 async def _carry(
     socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Carry bytes both ways until either side ends.
+    """Copy bytes both ways until either side ends.
 
     Raises:
-        OSError: the kubelet says that the pod's port cannot be spoken to.
+        OSError: the kubelet reports that the pod's port is unreachable.
         aiohttp.ClientError: the connection to the API server has broken.
     """
     sending, receiving = asyncio.create_task(_send(socket, reader)), asyncio.create_task(_receive(socket, writer))
@@ -100,7 +100,7 @@ async def _send(socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamR
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
-    with suppress(ConnectionError):  # a page that is left is no error
+    with suppress(ConnectionError):  # a closed page is no error
         return await reader.read(_PIECE)
     return b""
 

@@ -1,4 +1,4 @@
-"""Read what nodes have and pods use: from their objects, and from the metrics API. Pure."""
+"""Parse capacity and usage of nodes and pods from their objects and the metrics API. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _ROLE = "node-role.kubernetes.io/"
 _ENDED = {"Succeeded", "Failed"}
 _LATER = "9999"
-"""The time of figures that have none: later than every pod's start."""
+"""Timestamp of samples without one: later than every pod's start."""
 
 _JSON = json.JSONDecoder()
 _BETWEEN = re.compile(r"\A[\s,]+")
@@ -28,11 +28,11 @@ _BETWEEN = re.compile(r"\A[\s,]+")
 N = TypeVar("N", int, float)
 
 Measured = dict[tuple[str, str], dict[str, Any]]
-"""Cores (`cpu`) and bytes (`memory`) of pods by namespace and name, and when they were measured (`at`)."""
+"""Cores (`cpu`) and bytes (`memory`) of pods by namespace and name, and the time of the sample (`at`)."""
 
 
 def nodes_in_use(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[NodeUse]:
-    """Return each node with what the pods on it have asked for, as the scheduler counts."""
+    """Return each node with the requests of its pods, as the scheduler counts them."""
     there: dict[str, list[Manifest]] = defaultdict(list)
     for pod in pods:
         if pod["spec"].get("nodeName") and pod["status"].get("phase") not in _ENDED:
@@ -41,7 +41,7 @@ def nodes_in_use(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[No
 
 
 def replica_use(name: str, pod: Manifest | None, measured: Mapping[str, Any]) -> ReplicaUse:
-    """Return what one replica uses; `measured` holds `cpu` and `memory` as far as they are known."""
+    """Return the usage of one replica; `measured` holds `cpu` and `memory` as far as known."""
     if pod is None:
         return ReplicaUse(replica=name)
     phase = str(pod["status"].get("phase") or "")
@@ -50,7 +50,7 @@ def replica_use(name: str, pod: Manifest | None, measured: Mapping[str, Any]) ->
 
 
 def figures_of(pod: Manifest, measured: Measured) -> dict[str, Any]:
-    """Return `cpu` and `memory` as far as they were measured; nothing of an earlier pod that had the same name."""
+    """Return `cpu` and `memory` as far as measured, without samples of an earlier pod of the same name."""
     found = measured.get((pod["metadata"]["namespace"], pod["metadata"]["name"]), {})
     if found.get("at", "") < (pod["status"].get("startTime") or ""):
         return {}
@@ -58,11 +58,11 @@ def figures_of(pod: Manifest, measured: Measured) -> dict[str, Any]:
 
 
 def from_metrics(items: Iterable[Manifest]) -> Measured:
-    """Return what metrics.k8s.io reports of each pod; pods of which it reports nothing are left out."""
+    """Return the pod usage in a response of metrics.k8s.io; pods without data are left out."""
     found: Measured = {}
     for item in items:
         meta = item.get("metadata") or {}
-        uses = {"cpu": _sum(item, "cpu", float), "memory": _sum(item, "memory", int) or None}  # no process has 0 bytes
+        uses = {"cpu": _sum(item, "cpu", float), "memory": _sum(item, "memory", int) or None}  # no process uses 0 bytes
         known = {name: value for name, value in uses.items() if value is not None}
         if known and meta.get("namespace") and meta.get("name"):
             found[meta["namespace"], meta["name"]] = {**known, "at": str(item.get("timestamp") or _LATER)}
@@ -70,10 +70,10 @@ def from_metrics(items: Iterable[Manifest]) -> Measured:
 
 
 class ListReader:
-    """Reads the objects of a list one by one while its JSON comes: one of megabytes holds up nobody.
+    """Parses the objects of a JSON list incrementally: a list of megabytes does not block the loop.
 
     Args:
-        field: of the whole that is the list.
+        field: the list's field in the response.
     """
 
     def __init__(self, field: str) -> None:
@@ -83,7 +83,7 @@ class ListReader:
         self._has_begun = self._is_over = False
 
     def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
-        """Yield the objects that are whole with this chunk."""
+        """Yield the objects that this chunk completes."""
         self._text += self._decoder.decode(chunk)
         if not self._has_begun:
             self._has_begun = self._skip(self._begin)
@@ -91,7 +91,7 @@ class ListReader:
             self._skip(_BETWEEN)
             try:
                 found, end = _JSON.raw_decode(self._text)
-            except ValueError:  # it is cut here, or was the last
+            except ValueError:  # incomplete, or the last one
                 self._is_over = self._text.startswith("]")
                 return
             self._text = self._text[end:]
@@ -105,7 +105,7 @@ class ListReader:
 
 
 def _sum(item: Manifest, resource: str, number: type[N]) -> N | None:
-    """Return what the containers of a pod use together; None where none of them says it."""
+    """Return the sum over a pod's containers; None if none reports a value."""
     uses = [each.get("usage") or {} for each in item.get("containers") or ()]
     told = [number(amount(use[resource])) for use in uses if resource in use]
     return sum(told, start=number()) if told else None
@@ -143,7 +143,7 @@ def _status(node: Manifest) -> str:
 
 
 def _asked(pod: Manifest, resource: str) -> float:
-    """Return what the scheduler counts: all containers together, or the init container that asks for most."""
+    """Return the scheduler's request: the sum of the containers, or the greatest init container's."""
     running = sum(_of(container, resource) for container in pod["spec"].get("containers") or ())
     first = max((_of(container, resource) for container in pod["spec"].get("initContainers") or ()), default=0.0)
     return max(running, first)

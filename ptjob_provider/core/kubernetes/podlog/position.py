@@ -34,7 +34,7 @@ class Position:
         self._is_unsteady = self._is_unsteady or is_unsteady
 
     def since(self, run: Run) -> LogCursor | None:
-        """Return the last line read as a cursor in this run; None if of another pod or a later run, or before this run."""
+        """Return the last line read as a cursor in this run; None if of another pod or run."""
         read = self.read
         if read is None or read.pod_uid != run.pod_uid or read.restart_count > run.restart_count:
             return None
