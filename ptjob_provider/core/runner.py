@@ -54,12 +54,6 @@ _DRAIN_TIMEOUT = 30.0
 _STOPPED_DRAIN_TIMEOUT = 10.0
 """The same after we deleted the job: the task's own time is over."""
 
-_SETTLE_TIMEOUT = 3.0
-"""Seconds to wait for the other replicas' ends: the first cause of a failure may be among them, and a replica may fail
-although the job has succeeded."""
-
-_SETTLE_INTERVAL = 0.1
-
 _WAKE_INTERVAL = timedelta(seconds=30)
 """Interval for waking the operator for a job past its own deadline."""
 
@@ -361,10 +355,7 @@ class _Follower:
 
     async def _look_again(self) -> None:
         """Observe how the other replicas ended: the first observed end may be a consequence of the real cause."""
-        waited = 0.0
-        while waited < _SETTLE_TIMEOUT and not await leftovers.are_gone(self.backend, self.ref, self.errors):
-            await asyncio.sleep(_SETTLE_INTERVAL)
-            waited += _SETTLE_INTERVAL
+        await leftovers.settled(self.backend, self.ref, self.errors)
         async with contextlib.aclosing(self.errors.stream(lambda: self.backend.watch(self.ref))) as watch:
             seen = await anext(watch)
         if seen.job is not None:
@@ -378,7 +369,7 @@ class _Follower:
         before = self.known.story
         with contextlib.suppress(TimeoutError):
             async with (
-                asyncio.timeout(_SETTLE_TIMEOUT),
+                asyncio.timeout(leftovers.SETTLE_TIMEOUT),
                 contextlib.aclosing(self.errors.stream(lambda: self.backend.watch(self.ref))) as watch,
             ):
                 async for seen in watch:

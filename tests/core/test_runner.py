@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fakes import ListSink, ScriptedBackend
-from ptjob_provider.core import runner
+from ptjob_provider.core import leftovers
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.conclusion import Conclusion, Outcome, deadline_after, raise_for
 from ptjob_provider.core.diagnosis import Cause, Diagnosis, Limits
@@ -255,7 +255,7 @@ async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
     backend.worlds = [
         Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, tail), phase="Failed")])
     ]
-    backend.pods_stay = 1
+    backend.pods_stay = 1000
 
     conclusion = await follow(backend, submission(), sink=sink)
 
@@ -265,7 +265,19 @@ async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
         raise_for(submission().ref, conclusion)
     assert not caught.value.retryable
     assert {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}} in backend.patches
-    assert any("were stopped" in text for text in sink.notices)
+    assert any("are being stopped" in text for text in sink.notices)
+
+
+async def test_replicas_that_end_by_themselves_after_the_job_are_not_stopped() -> None:
+    """The operator would delete their pods, and rank 0's log with them."""
+    backend, sink = ScriptedBackend(), ListSink()
+    backend.worlds = [Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1), phase="Failed")])]
+    backend.pods_stay = 3
+
+    await follow(backend, submission(), sink=sink)
+
+    assert not any("runPolicy" in change.get("spec", {}) for change in backend.patches)
+    assert not any("stopped" in text for text in sink.notices)
 
 
 LOST = 'Traceback (most recent call last):\n  File "t.py", line 1\nRuntimeError: Connection closed by peer [10.0.0.1]\n'
@@ -368,7 +380,7 @@ async def test_a_replica_that_does_not_stop_holds_a_success_up_for_a_moment_only
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The kubelet gives it its grace; nobody waits for that."""
-    monkeypatch.setattr(runner, "_SETTLE_TIMEOUT", 0.01)  # the test would take as long
+    monkeypatch.setattr(leftovers, "SETTLE_TIMEOUT", 0.01)  # the test would take as long
     backend = ScriptedBackend()
     backend.worlds = [Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)])]
 
@@ -396,7 +408,7 @@ async def test_replicas_may_be_left_running_on_request() -> None:
     """Who looks into a hanging rank wants it to stay."""
     backend = ScriptedBackend()
     backend.worlds = [Observation(job=job("Failed"), pods=[pod(MASTER, RUNS)])]
-    backend.pods_stay = 1
+    backend.pods_stay = 1000
 
     await follow(backend, submission(), sink=ListSink(), keep_running_pods=True)
 
@@ -407,7 +419,7 @@ async def test_replicas_that_cannot_be_stopped_are_said() -> None:
     """A Role without patch must not hide a GPU that is held."""
     backend, sink = ScriptedBackend(), ListSink()
     backend.worlds = [Observation(job=job("Failed"))]
-    backend.pods_stay, backend.patch_error = 1, ClusterError("forbidden", code=403)
+    backend.pods_stay, backend.patch_error = 1000, ClusterError("forbidden", code=403)
 
     await follow(backend, submission(), sink=sink, api_error_timeout=0)
 
@@ -989,7 +1001,7 @@ async def test_somebody_elses_job_is_only_watched() -> None:
         Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, "x"), phase="Failed")]),
         Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, "x"), phase="Failed")]),
     ]
-    backend.pods_stay = 1
+    backend.pods_stay = 1000
 
     conclusion = await follow(
         backend, submission(model=True), sink=sink, hands_off=True, deadline=NOON, clock=lambda: NOON
