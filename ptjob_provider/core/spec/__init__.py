@@ -1,4 +1,4 @@
-"""What a user asks for: `TrainingJob` and its parts, frozen and validated. It knows no kind of object."""
+"""User-facing specification of a job: `TrainingJob` and its parts, frozen and validated, independent of CRDs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a job's code comes from: a git repository, or a folder that rsync fetches."""
+"""Source of a job's code: a git repository, or a folder that rsync fetches."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _ALLOWED = "an address such as https://host/team/repository.git, git@host:team/r
 
 
 def is_sync_variable(name: str) -> bool:
-    """Whether a variable is meant for what fetches the code, by git-sync's names."""
+    """Return whether a variable, by git-sync's names, configures the sync container."""
     return bool(re.match(_SYNC, name))
 
 
 def is_credential(name: str) -> bool:
-    """Whether the value of such a variable is nobody's to read."""
+    """Return whether such a variable's value is secret."""
     return is_sync_variable(name) and bool(re.search(_CREDENTIAL, name)) and not re.search(_NO_CREDENTIAL, name)
 
 
@@ -58,7 +58,7 @@ def _ref(field: str, value: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeSource:
-    """What is fetched: either `git` or `rsync`, and how. A part that is None is left to the sync image."""
+    """Source of the code, either `git` or `rsync`, with settings. None leaves a setting to the sync image."""
 
     git: str | None = setting(_address(_GIT))
     """Address of a repository."""
@@ -79,10 +79,10 @@ class CodeSource:
 
     @classmethod
     def parse(cls, field: str, value: Any) -> Self:
-        """Read an address, or a map of these parts.
+        """Parse an address, or a map of these parts.
 
         Raises:
-            InvalidSpec: neither; an unknown or wrong part; an address with a password in it.
+            InvalidSpec: it is neither; a part is unknown or invalid; an address contains a password.
         """
         given = literals.mapping(field, cls.as_map(value))
         found = parse_into(cls, given, prefix=f"{field}.")
@@ -95,7 +95,7 @@ class CodeSource:
 
     @staticmethod
     def as_map(value: Any) -> Any:
-        """Return an address as the map that it is short for; anything else as it is."""
+        """Return an address as its map; anything else unchanged."""
         if not isinstance(value, str):
             return value
         is_rsync = "::" in value or value.strip().startswith("rsync:")
@@ -103,12 +103,12 @@ class CodeSource:
 
     @property
     def source(self) -> str:
-        """The address."""
+        """Return the address."""
         return self.git or self.rsync or ""
 
     @property
     def is_over_ssh(self) -> bool:
-        """Whether it is fetched with a key instead of a password."""
+        """Return whether it is fetched with an SSH key instead of a password."""
         if "://" in self.source:
             return self.source.startswith("ssh://")
         return "::" not in self.source

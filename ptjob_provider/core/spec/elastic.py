@@ -1,4 +1,4 @@
-"""How an elastic job grows, shrinks and restarts its ranks: torchrun's settings, handed to every pod."""
+"""Elastic jobs: torchrun's settings for growing, shrinking and restarting ranks, passed to every pod."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_PORT = 65535
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticPolicy:
-    """Settings of an elastic job; one that is None is left to the operator."""
+    """Settings of an elastic job; None leaves one to the operator."""
 
     min_replicas: int | None = setting(literals.integer(1, literals.MAX_PODS))
     """Pods that a training needs at least. Default of the operator: max_replicas."""
@@ -40,10 +40,10 @@ class ElasticPolicy:
 
     @classmethod
     def parse(cls, field: str, value: Any) -> ElasticPolicy:
-        """Read a map of these settings.
+        """Parse a map of these settings.
 
         Raises:
-            InvalidSpec: an unknown or wrong setting, or min_replicas above max_replicas.
+            InvalidSpec: a setting is unknown or invalid, or min_replicas is above max_replicas.
         """
         policy = parse_into(cls, literals.mapping(field, value), prefix=f"{field}.")
         if policy.min_replicas and policy.max_replicas and policy.min_replicas > policy.max_replicas:
@@ -54,11 +54,11 @@ class ElasticPolicy:
 
     @property
     def default_workers(self) -> int:
-        """How many pods to start with when nobody says: all that it can use, else all that it needs, else one."""
+        """Return the default number of pods: max_replicas, else min_replicas, else one."""
         return self.max_replicas or self.min_replicas or 1
 
     def check_workers(self, workers: int) -> None:
-        """Pass if the training can begin with so many pods.
+        """Check that the training can start with this number of pods.
 
         Raises:
             InvalidSpec: it would wait for ever for more, or refuse some.

@@ -1,4 +1,4 @@
-"""The training program's environment: plain values, and references to values that we never see."""
+"""Environment of the training program: plain values, and references to values that we never read."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _ALLOWED = 'a text, a number, {"secret": NAME, "key": KEY} or {"config_map": NAM
 
 @dataclass(frozen=True, kw_only=True)
 class EnvVar:
-    """One variable: a value, or where Kubernetes takes the value from (`value_from`, in the wire's words)."""
+    """One variable: a value, or the source of its value (`value_from`, in the wire format)."""
 
     name: str
     value: str | None = None
     value_from: Mapping[str, Any] | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as core/v1 EnvVar."""
+        """Return the variable as core/v1 EnvVar."""
         if self.value_from is not None:
             return {"name": self.name, "valueFrom": dict(self.value_from)}
         return {"name": self.name, "value": self.value}
 
 
 def environment(field: str, value: Any) -> tuple[EnvVar, ...]:
-    """Read a map of variables, or the list of EnvVar objects that Kubernetes takes.
+    """Parse a map of variables, or a list of core/v1 EnvVar objects.
 
     Raises:
-        InvalidSpec: a name or a value is wrong; values are never part of the text.
+        InvalidSpec: a name or a value is invalid; the text never contains values.
     """
     if isinstance(value, list | tuple):
         return tuple(_from_wire(f"{field}[{index}]", item) for index, item in enumerate(value))
@@ -45,7 +45,7 @@ def environment(field: str, value: Any) -> tuple[EnvVar, ...]:
 
 
 def merged(*layers: Iterable[EnvVar] | None) -> tuple[EnvVar, ...]:
-    """Return the variables of all layers; a later layer's value wins and keeps the first one's place."""
+    """Return the variables of all layers; a later layer's value replaces an earlier one in place."""
     found = {variable.name: variable for layer in layers for variable in layer or ()}
     return tuple(found.values())
 

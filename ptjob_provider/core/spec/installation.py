@@ -1,4 +1,4 @@
-"""What an installation adds to every job that its users ask for."""
+"""Settings of an installation that apply to every job of its users."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _OF_ONE_JOB = {
 
 @dataclass(frozen=True, kw_only=True)
 class Installation:
-    """What is done to every job.
+    """Additions to every job.
 
     Attributes:
-        template: fields under those of each job: what the job says, typed or in its manifest, wins. None: nothing.
-        change_pod: takes a pod, as a core/v1 Pod with the job's names and labels, and returns it as it is to be; it is
-            called last, once for each role. None: nothing.
-        sync_image: what fetches the code of jobs that name no image for it. "": this package's.
-        tensorboard_image: what runs the TensorBoard of jobs that name no image for it. "": the job's own image.
+        template: fields under those of each job: the job's own, typed or in its manifest, override them. None: none.
+        change_pod: takes a pod, as a core/v1 Pod with the job's names and labels, and returns the changed pod; called
+            last, once for each role. None: no change.
+        sync_image: image of the sync container for jobs without one. "": this package's.
+        tensorboard_image: image of TensorBoard for jobs without one. "": the job's own image.
     """
 
     template: TrainingJob | None = None
@@ -40,15 +40,15 @@ class Installation:
 
 
 def job_template(values: Mapping[str, Any], *, field: str) -> TrainingJob:
-    """Read the fields of an installation's template.
+    """Parse the fields of an installation's template.
 
     Raises:
-        InvalidSpec: an unknown field, one that only one job can have, or a wrong value.
+        InvalidSpec: a field is unknown, specific to one job, or invalid.
     """
     for name in values:
         if name in _OF_ONE_JOB:
             raise InvalidSpec.of(f"{field}.{name}", "set", "left to each job")
-    kind, version = next(iter(KINDS.items()))  # with a manifest, however empty, no field is required
+    kind, version = next(iter(KINDS.items()))  # with a manifest, even an empty one, no field is required
     try:
         return TrainingJob.parse(**values, manifest={"apiVersion": version, "kind": kind})
     except InvalidSpec as error:

@@ -1,7 +1,7 @@
-"""`TrainingJob`: one training job as its user describes it. Which object it becomes is decided in `kinds`.
+"""`TrainingJob`: one training job as described by its user. `kinds` renders the object.
 
-Every field is None until somebody sets it. So a manifest and typed fields can be given together: a field that is set
-overrides its place in the manifest, a field that is None does not touch it.
+Every field is None by default, so a manifest and typed fields can be combined: a set field overrides its place in the
+manifest, a field that is None leaves it unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Role = Literal["master", "worker"]
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """The declared outputs as the user wrote them; None where nothing was declared."""
+    """The declared outputs as written by the user; None where not declared."""
 
     model: str | None = None
     tfevents: str | None = None
@@ -86,11 +86,10 @@ def _manifest(_: str, value: Any) -> Manifest:
 class TrainingJob:
     """A training job: typed fields, or a manifest, or a manifest with typed fields over it.
 
-    Build it with `parse`, which reads what templates render; the constructor takes values that are already in their
-    final form.
+    Build it with `parse`, which accepts rendered templates; the constructor takes parsed values.
 
     Raises:
-        InvalidSpec: fields that cannot be together; the text names them.
+        InvalidSpec: fields exclude each other; the text names them.
     """
 
     name: str | None = setting(_name)
@@ -301,12 +300,12 @@ class TrainingJob:
 
     @classmethod
     def parse(cls, **values: Any) -> TrainingJob:
-        """Read the fields as templates render them: `"2"` is 2, `"true"` is True, `""` and `"None"` are unset.
+        """Parse fields as rendered by templates: `"2"` is 2, `"true"` is True, `""` and `"None"` are unset.
 
-        Objects of a Kubernetes client (V1Volume, V1PodTemplateSpec …) may stand wherever the wire has a map.
+        Objects of a Kubernetes client (V1Volume, V1PodTemplateSpec …) are accepted in place of maps.
 
         Raises:
-            InvalidSpec: an unknown field (with the closest name), a wrong value, or fields that cannot be together.
+            InvalidSpec: a field is unknown (the text has the closest name) or invalid, or fields exclude each other.
         """
         return parse_into(cls, to_wire(values))
 
@@ -338,41 +337,41 @@ class TrainingJob:
 
     @property
     def named_namespace(self) -> str | None:
-        """The namespace that the job or its manifest names; None if neither does."""
+        """Return the namespace that the job or its manifest names; None if neither does."""
         return self.namespace or ((self.manifest or {}).get("metadata") or {}).get("namespace")
 
     @property
     def named_kind(self) -> str | None:
-        """The kind that the job or its manifest names; None if neither does."""
+        """Return the kind that the job or its manifest names; None if neither does."""
         return self.kind or (self.manifest or {}).get("kind")
 
     @property
     def pods(self) -> int:
-        """How many pods the typed fields ask for."""
+        """Return the number of pods that the typed fields request."""
         if self.workers is not None:
             return self.workers
         return self.elastic_policy.default_workers if self.elastic_policy else 1
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """Which roles the typed fields ask for.
+        """Return the roles that the typed fields request.
 
-        A fixed job always has a master: without one the operator tells no pod its rank.
+        A fixed job always has a master: without one the operator gives no pod its rank.
         """
         if self.elastic_policy is not None:
             return ("worker",)
         return ("master", "worker") if self.pods > 1 else ("master",)
 
     def role(self, role: Role) -> RoleFields:
-        """Return what holds for one role: its own fields over the job's."""
+        """Return the fields of one role: its own over the job's."""
         own = self.master if role == "master" else self.worker
         return RoleFields.of(self, own or RoleFields(), gpu=self.gpu_resource or DEFAULT_GPU)
 
     @property
     def outputs(self) -> Outputs:
-        """The declared outputs."""
+        """Return the declared outputs."""
         return Outputs(model=self.model, tfevents=self.tfevents, checkpoints=self.checkpoints)
 
 
 JOB_FIELDS = names(TrainingJob)
-"""The names of all fields, in the order in which they are documented."""
+"""Names of all fields, in documentation order."""

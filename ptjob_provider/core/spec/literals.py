@@ -1,7 +1,7 @@
-"""Reads one value as templates render it: texts, numbers, switches, lists and maps. It knows no field of a job.
+"""Parse single values as rendered by templates: texts, numbers, booleans, lists and maps; independent of fields.
 
-A reader takes the field's path and a value, and returns the value in its one form or raises InvalidSpec. A rendered
-template is a text, so "2" is read as 2 and "true" as True; the text of a list or map is not guessed at.
+A parser takes the field's path and a value, and returns the canonical value or raises InvalidSpec. A rendered template
+is a text, so "2" is parsed as 2 and "true" as True; the text of a list or map is not guessed.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ T = TypeVar("T")
 Reader = Callable[[str, Any], T]
 
 MAX_INT32 = 2**31 - 1
-"""The CRDs keep counts and seconds as int32."""
+"""Maximum of counts and seconds, int32 in the CRDs."""
 
 MAX_INT64 = 2**63 - 1
-"""Those of pods are int64."""
+"""Maximum of a pod's counts and seconds, int64."""
 
 MAX_PODS = 10_000
-"""Pods of one job: a larger number is a slip, and would only be found out after very many of them."""
+"""Maximum pods of one job: a larger number is a mistake that would only be noticed after creating many."""
 
 
 def is_unset(value: object) -> bool:
-    """Whether a value says nothing: None, or what a template makes of nothing (`""`, `"None"`)."""
+    """Return whether a value is unset: None, or a template's rendering of it (`""`, `"None"`)."""
     return value is None or (isinstance(value, str) and value.strip() in {"", "None"})
 
 
 def text(field: str, value: Any) -> str:
-    """Read a text that is not empty."""
+    """Parse a non-empty text."""
     if not isinstance(value, str) or not value.strip():
         raise InvalidSpec.of(field, value, "a text that is not empty")
     return value.strip()
 
 
 class Word:
-    """Reads one of these words, exactly as written here."""
+    """Parser of one of these words, case-sensitive."""
 
     def __init__(self, *allowed: str) -> None:
         self.allowed = allowed
@@ -50,12 +50,12 @@ class Word:
 
 
 def word(*allowed: str) -> Word:
-    """Return a reader of one of these words."""
+    """Return a parser of one of these words."""
     return Word(*allowed)
 
 
 def integer(minimum: int, maximum: int = MAX_INT32) -> Reader[int]:
-    """Return a reader of whole numbers within both limits; their text is read too."""
+    """Return a parser of whole numbers within both limits, including their text."""
 
     def read(field: str, value: Any) -> int:
         number = _whole(value)
@@ -68,7 +68,7 @@ def integer(minimum: int, maximum: int = MAX_INT32) -> Reader[int]:
 
 
 def boolean(field: str, value: Any) -> bool:
-    """Read True, False or their text in any case."""
+    """Parse True, False or their text in any case."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
@@ -77,21 +77,21 @@ def boolean(field: str, value: Any) -> bool:
 
 
 def sequence(field: str, value: Any) -> Sequence[Any]:
-    """Read a list or tuple; a text is refused, because whether it is one item or several would be a guess."""
+    """Parse a list or tuple; a text is refused, since it may mean one item or several."""
     if not isinstance(value, list | tuple):
         raise InvalidSpec.of(field, value, "a list")
     return value
 
 
 def mapping(field: str, value: Any) -> Mapping[str, Any]:
-    """Read a map whose keys are texts."""
+    """Parse a map with text keys."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InvalidSpec.of(field, value, "a map with texts as keys")
     return value
 
 
 def argument(field: str, value: Any) -> str:
-    """Read one program argument or map value: a text as it is (also an empty one), a number as its text."""
+    """Parse one program argument or map value: a text unchanged (even an empty one), a number as its text."""
     if isinstance(value, str):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -100,7 +100,7 @@ def argument(field: str, value: Any) -> str:
 
 
 def arguments(field: str, value: Any) -> tuple[str, ...]:
-    """Read a program's arguments."""
+    """Parse a program's arguments."""
     if isinstance(value, str):
         raise InvalidSpec.of(
             field, value, 'a list such as ["python", "train.py"]; a shell line is written ["sh", "-c", "…"]'
@@ -109,7 +109,7 @@ def arguments(field: str, value: Any) -> tuple[str, ...]:
 
 
 def text_map(field: str, value: Any) -> dict[str, str]:
-    """Read a map of texts; numbers become their text."""
+    """Parse a map of texts; numbers become their text."""
     return {key: argument(f"{field}.{key}", item) for key, item in mapping(field, value).items()}
 
 

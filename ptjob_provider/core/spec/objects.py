@@ -1,4 +1,4 @@
-"""Parts of a pod in Kubernetes' own words; what is in them is the API server's to check."""
+"""Parse parts of a pod in the wire format; the API server validates their content."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _OF_ITS_OWN = ("name", "generateName", "namespace", "uid", "resourceVersion", "c
 
 
 def env_sources(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
-    """Read a list of core/v1 EnvFromSource objects, or of `{"secret": NAME}` and `{"config_map": NAME}`."""
+    """Parse a list of core/v1 EnvFromSource objects, or of `{"secret": NAME}` and `{"config_map": NAME}`."""
     items = enumerate(literals.sequence(field, value))
     return tuple(env_source(f"{field}[{index}]", item) for index, item in items)
 
 
 def env_source(path: str, value: Any) -> Mapping[str, Any]:
-    """Read one of them."""
+    """Parse one of them."""
     given = literals.mapping(path, value)
     short = {"secret": "secretRef", "config_map": "configMapRef"}
     for key in given:
@@ -37,7 +37,7 @@ def env_source(path: str, value: Any) -> Mapping[str, Any]:
 
 
 def containers(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
-    """Read a list of core/v1 Container objects; each says its name."""
+    """Parse a list of core/v1 Container objects with names."""
     found = tuple(
         literals.mapping(f"{field}[{index}]", item) for index, item in enumerate(literals.sequence(field, value))
     )
@@ -47,9 +47,9 @@ def containers(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def pod_template(field: str, value: Any) -> Manifest:
-    """Read a pod template, a pod or a PodTemplate - a map, a YAML text or the path of a file - as a pod template.
+    """Parse a pod template, a pod or a PodTemplate (a map, a YAML text or a file's path) as a pod template.
 
-    What only one pod can have - its name, its namespace, what the API server wrote - is left out.
+    Drops what only one pod can have: its name, its namespace, the API server's fields.
     """
     found = load_object(value, field=field)
     kind = found.get("kind", "Pod")

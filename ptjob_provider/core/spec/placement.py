@@ -1,4 +1,4 @@
-"""Where pods may run and what is written on them: labels, selectors, tolerations, pull secrets."""
+"""Parse scheduling and metadata of pods: labels, selectors, tolerations, pull secrets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AFFINITY = ("nodeAffinity", "podAffinity", "podAntiAffinity")
 
 
 def namespace(field: str, value: Any) -> str:
-    """Read a namespace's name."""
+    """Parse a namespace's name."""
     if not isinstance(value, str) or not _NAMESPACE.fullmatch(value):
         raise InvalidSpec.of(
             field, value, "at most 63 lower-case letters, digits and '-', a letter or digit at both ends"
@@ -38,7 +38,7 @@ def namespace(field: str, value: Any) -> str:
 
 
 def annotation_map(field: str, value: Any) -> dict[str, str]:
-    """Read annotations: qualified names, in any case, and any text."""
+    """Parse annotations: qualified names, in any case, and any text."""
     found = literals.text_map(field, value)
     for key in found:
         qualified_name(field, key.lower())
@@ -46,7 +46,7 @@ def annotation_map(field: str, value: Any) -> dict[str, str]:
 
 
 def label_map(field: str, value: Any) -> dict[str, str]:
-    """Read labels, or a selector: qualified names, values of at most 63 letters, digits, '-', '_', '.'."""
+    """Parse labels, or a selector: qualified names, values of at most 63 letters, digits, '-', '_', '.'."""
     found = literals.text_map(field, value)
     for key, item in found.items():
         qualified_name(field, key)
@@ -55,7 +55,7 @@ def label_map(field: str, value: Any) -> dict[str, str]:
 
 
 def label_value(field: str, value: Any) -> str:
-    """Read one label's value."""
+    """Parse one label's value."""
     if not isinstance(value, str) or not _VALUE.fullmatch(value):
         raise InvalidSpec.of(
             field, value, "at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends"
@@ -64,19 +64,19 @@ def label_value(field: str, value: Any) -> str:
 
 
 def qualified_name(field: str, value: Any) -> str:
-    """Read the key of a label, or what has the same form."""
+    """Parse the key of a label, or a name of the same form."""
     if not isinstance(value, str) or not _KEY.fullmatch(value):
         raise InvalidSpec.of(field, value, "a name such as team or example.com/team")
     return value
 
 
 def tolerations(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
-    """Read a list of core/v1 Toleration objects."""
+    """Parse a list of core/v1 Toleration objects."""
     return tuple(_toleration(f"{field}[{index}]", item) for index, item in enumerate(literals.sequence(field, value)))
 
 
 def affinity(field: str, value: Any) -> Mapping[str, Any]:
-    """Read a core/v1 Affinity object; its inner parts are the API server's to check."""
+    """Parse a core/v1 Affinity object; the API server validates its parts."""
     found = literals.mapping(field, value)
     for key in found:
         check_known(f"{field}.{key}", key, _AFFINITY)
@@ -84,7 +84,7 @@ def affinity(field: str, value: Any) -> Mapping[str, Any]:
 
 
 def secret_names(field: str, value: Any) -> tuple[str, ...]:
-    """Read the names of secrets, each as a text or as `{"name": …}`."""
+    """Parse the names of secrets, each as a text or as `{"name": …}`."""
     items = enumerate(literals.sequence(field, value))
     return tuple(_secret_name(f"{field}[{index}]", _name_of(item)) for index, item in items)
 

@@ -1,4 +1,4 @@
-"""What a pod asks of its node: CPU, memory, devices and shared memory, as Kubernetes quantities."""
+"""Resource requests of a pod as Kubernetes quantities: CPU, memory, devices and shared memory."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _NATIVE = ("cpu", "memory", "ephemeral-storage")
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """Requests and limits apart, by resource name."""
+    """Separate requests and limits, by resource name."""
 
     requests: Mapping[str, str]
     limits: Mapping[str, str]
 
     @classmethod
     def parse(cls, field: str, value: Any) -> Self:
-        """Read `{"requests": {...}, "limits": {...}}`.
+        """Parse `{"requests": {...}, "limits": {...}}`.
 
         Raises:
-            InvalidSpec: an unknown part or resource, a wrong quantity, or a request above its limit.
+            InvalidSpec: a part or resource is unknown, a quantity invalid, or a request above its limit.
         """
         given = literals.mapping(field, value)
         for part in given:
@@ -64,12 +64,12 @@ class Resources:
 
 
 def quantity(field: str, value: Any) -> str:
-    """Read a Kubernetes quantity; a number becomes its text."""
+    """Parse a Kubernetes quantity; a number becomes its text."""
     return _matched(field, value)[0]
 
 
 def cpu_quantity(field: str, value: Any) -> str:
-    """Read cores: `4`, `0.5` or `500m`."""
+    """Parse cores: `4`, `0.5` or `500m`."""
     cores = quantity(field, value)
     if amount(cores) < Decimal("0.001"):
         raise InvalidSpec.of(field, value, "cores such as 4, 0.5 or 500m, at least 1m")
@@ -77,7 +77,7 @@ def cpu_quantity(field: str, value: Any) -> str:
 
 
 def memory_quantity(field: str, value: Any) -> str:
-    """Read bytes: `4Gi`, `512Mi`; less than 1Mi is a forgotten unit (`4`) or a wrong one (`512m`)."""
+    """Parse bytes: `4Gi`, `512Mi`; less than 1Mi has a forgotten unit (`4`) or a wrong one (`512m`)."""
     size = quantity(field, value)
     if amount(size) < _MEBIBYTE:
         raise InvalidSpec.of(field, value, "bytes with a unit such as 4Gi or 512Mi, at least 1Mi")
@@ -85,14 +85,14 @@ def memory_quantity(field: str, value: Any) -> str:
 
 
 def shared_memory_size(field: str, value: Any) -> str:
-    """Read a size, or a switch: true is the default size, false and 0 are none (`NO_SHARED_MEMORY`)."""
+    """Parse a size or a boolean: true is the default size, false and 0 are none (`NO_SHARED_MEMORY`)."""
     if str(value).strip().lower() in {"true", "false"}:
         return DEFAULT_SHARED_MEMORY if literals.boolean(field, value) else NO_SHARED_MEMORY
     return NO_SHARED_MEMORY if str(value).strip() == "0" else memory_quantity(field, value)
 
 
 def device_name(field: str, value: Any) -> str:
-    """Read the name of a device plugin's resource such as `nvidia.com/gpu`."""
+    """Parse the name of a device plugin's resource such as `nvidia.com/gpu`."""
     name = literals.text(field, value)
     if not _EXTENDED.fullmatch(name):
         raise InvalidSpec.of(field, value, "a device resource such as nvidia.com/gpu")
@@ -100,7 +100,7 @@ def device_name(field: str, value: Any) -> str:
 
 
 def check_within(field: str, requests: Mapping[str, str], limits: Mapping[str, str]) -> None:
-    """Pass if no request is above its limit: no pod could be made of it.
+    """Check that no request is above its limit: such a pod cannot be created.
 
     Raises:
         InvalidSpec: one is; the path goes on with `.requests`.
@@ -111,7 +111,7 @@ def check_within(field: str, requests: Mapping[str, str], limits: Mapping[str, s
 
 
 def amount(quantity_text: str) -> Decimal:
-    """Return the number that a quantity stands for."""
+    """Return the numeric value of a quantity."""
     match = _matched("quantity", quantity_text)
     number, suffix = Decimal(match["number"]), match["suffix"] or ""
     if suffix in _BINARY:
@@ -130,7 +130,7 @@ def _matched(field: str, value: Any) -> re.Match[str]:
 
 
 def _meant(text: str) -> str:
-    """Return the quantity that a size with another unit, such as `16GB`, `16 GiB` or `16gi`, stands for; "" if none."""
+    """Return the quantity meant by a size with another unit, such as `16GB`, `16 GiB` or `16gi`; "" if unknown."""
     match = _OTHER_UNIT.fullmatch(text)
     return f"{match['number']}{match['unit'].upper()}i" if match else ""
 

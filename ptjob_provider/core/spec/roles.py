@@ -1,4 +1,4 @@
-"""What may differ between rank 0's pod and the others."""
+"""Fields that may differ between rank 0's pod and the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RoleFields:
-    """The fields of a job that one role may have for itself; the words and rules are `TrainingJob`'s."""
+    """Fields that one role may override; names and rules are `TrainingJob`'s."""
 
     image: str | None = setting(literals.text)
     command: tuple[str, ...] | None = setting(literals.arguments)
@@ -33,16 +33,16 @@ class RoleFields:
 
     @classmethod
     def parse(cls, field: str, value: Any) -> RoleFields:
-        """Read a map of these fields.
+        """Parse a map of these fields.
 
         Raises:
-            InvalidSpec: an unknown field or a wrong value.
+            InvalidSpec: a field is unknown or invalid.
         """
         return parse_into(cls, literals.mapping(field, value), prefix=f"{field}.")
 
     @classmethod
     def of(cls, job: TrainingJob, own: RoleFields, *, gpu: str) -> RoleFields:
-        """Return what holds for one role: its fields over the job's; env and selector are merged by name."""
+        """Return one role's fields, its own over the job's; env and selector are merged by name."""
         chosen = {each.name: _chosen(getattr(own, each.name), getattr(job, each.name)) for each in fields(cls)}
         for name, resource in _places(gpu):
             if (
@@ -62,10 +62,10 @@ class RoleFields:
 
 
 def check_asked_once(asked: TrainingJob | RoleFields, prefix: str, *, gpu: str) -> None:
-    """Pass if no resource is asked for in two places.
+    """Check that no resource is requested in two places.
 
     Raises:
-        InvalidSpec: `cpu`, `memory` or `gpus` is given beside the same resource in `container_resources`.
+        InvalidSpec: `cpu`, `memory` or `gpus` is given as well as the same resource in `container_resources`.
     """
     for name, resource in _places(gpu):
         if (

@@ -1,4 +1,4 @@
-"""Reads a map of named settings into a frozen dataclass whose fields say how they are read."""
+"""Parse a map of named settings into a frozen dataclass whose fields declare their parsers."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _KEEPS_NONE = "keeps_none"
 
 
 def setting(reader: Reader[Any], *, keeps_none: bool = False) -> Any:
-    """Declare a field that is unset by default and otherwise read by this reader.
+    """Declare a field that is unset by default and otherwise parsed by this reader.
 
     Args:
-        reader: how a given value is read.
-        keeps_none: the text "None" is one of the field's words, not a template's nothing.
+        reader: parser of a given value.
+        keeps_none: the text "None" is a valid value, not a template's rendering of None.
     """
     return field(default=None, metadata={_READER: reader, _KEEPS_NONE: keeps_none})
 
 
 def words_of(declared: Field[Any]) -> tuple[str, ...]:
-    """Return the words that a field may have; () if it may have others."""
+    """Return a field's allowed words; () if it is not limited to words."""
     reader = declared.metadata.get(_READER)
     return reader.allowed if isinstance(reader, Word) else ()
 
 
 def names(cls: type) -> tuple[str, ...]:
-    """Return the settings that a dataclass declares, in their order."""
+    """Return the settings that a dataclass declares, in order."""
     return tuple(each.name for each in fields(cls))
 
 
@@ -45,7 +45,7 @@ def parse_into(cls: type[T], values: Mapping[str, Any], *, prefix: str = "") -> 
     """Build the dataclass from named values; unset ones stay None.
 
     Raises:
-        InvalidSpec: a name is unknown, or a value cannot be read; the path begins with the prefix.
+        InvalidSpec: a name is unknown, or a value invalid; the path begins with the prefix.
     """
     for name in values:
         check_known(f"{prefix}{name}", name, names(cls))
@@ -53,10 +53,10 @@ def parse_into(cls: type[T], values: Mapping[str, Any], *, prefix: str = "") -> 
 
 
 def check_known(path: str, name: str, known: Sequence[str]) -> None:
-    """Pass if the name is known.
+    """Check that the name is known.
 
     Raises:
-        InvalidSpec: it is not; the text names the closest one, else all.
+        InvalidSpec: it is not; the text has the closest name, else all.
     """
     if name in known:
         return

@@ -1,4 +1,4 @@
-"""What a job asks for beside it: a TensorBoard on the folder in which its events are."""
+"""A job's requested TensorBoard, on the folder of its events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ptjob_provider.core.spec.settings import parse_into, setting
 
 @dataclass(frozen=True, kw_only=True)
 class TensorBoard:
-    """How it is run. A part that is None is as its line says."""
+    """Settings of TensorBoard; each field documents its default."""
 
     logdir: str | None = setting(literals.text)
     """Where the events are: `pvc://claim/path`, or the path as the program sees it. None: `tfevents`."""
@@ -23,10 +23,10 @@ class TensorBoard:
 
     @classmethod
     def parse(cls, field: str, value: Any) -> TensorBoard | None:
-        """Read true, false, or a map of these parts; false is none.
+        """Parse true, false, or a map of these parts; false is none.
 
         Raises:
-            InvalidSpec: neither, or an unknown or wrong part.
+            InvalidSpec: it is neither, or a part is unknown or invalid.
         """
         if isinstance(value, dict):
             return parse_into(cls, value, prefix=f"{field}.")

@@ -1,4 +1,4 @@
-"""What a job sees in its file system: claims in the short form `claim:/path`, and volumes in Kubernetes' own words."""
+"""Volumes of a job: claims in the short form `claim:/path`, and volumes in the wire format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def claim_name(field: str, value: Any) -> str:
     """Return the name of a claim.
 
     Raises:
-        InvalidSpec: it is none.
+        InvalidSpec: it is invalid.
     """
     name = literals.text(field, value)
     if len(name) > _MAX_NAME or not _CLAIM.fullmatch(name):
@@ -47,7 +47,7 @@ def _sub_path(field: str, value: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeMount:
-    """A claim, or a folder of it (`sub_path`), at a path of the container."""
+    """A claim, or a folder of it (`sub_path`), mounted into the container."""
 
     claim: str = setting(claim_name)
     mount_path: str = setting(_mount_path)
@@ -56,10 +56,10 @@ class VolumeMount:
 
     @classmethod
     def parse(cls, field: str, value: Any) -> VolumeMount:
-        """Read `claim:/path`, `claim:/path:ro`, `claim/sub/path:/path` or a map with the same parts.
+        """Parse `claim:/path`, `claim:/path:ro`, `claim/sub/path:/path` or a map with the same parts.
 
         Raises:
-            InvalidSpec: neither form, or a part is wrong.
+            InvalidSpec: it has neither form, or a part is invalid.
         """
         if isinstance(value, str):
             value = _parts(field, value)
@@ -72,21 +72,21 @@ class VolumeMount:
 
 @dataclass(frozen=True, kw_only=True)
 class PodVolume:
-    """A volume of any kind, in Kubernetes' words; `volume_mounts` say where it is seen."""
+    """A volume of any kind in the wire format, mounted by `volume_mounts`."""
 
     name: str
     source: Mapping[str, Any]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as core/v1 Volume."""
+        """Return the volume as core/v1 Volume."""
         return {"name": self.name, **self.source}
 
 
 def volumes(field: str, value: Any) -> tuple[VolumeMount | PodVolume, ...]:
-    """Read a list of claims with their paths, and of core/v1 Volume objects.
+    """Parse a list of claims with their paths, and of core/v1 Volume objects.
 
     Raises:
-        InvalidSpec: one is wrong, or two share a path or a name.
+        InvalidSpec: one is invalid, or two share a path or a name.
     """
     items = literals.sequence(field, value)
     found = tuple(volume(f"{field}[{index}]", item) for index, item in enumerate(items))
@@ -98,10 +98,10 @@ def volumes(field: str, value: Any) -> tuple[VolumeMount | PodVolume, ...]:
 
 
 def volume_mounts(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
-    """Read a list of core/v1 VolumeMount objects.
+    """Parse a list of core/v1 VolumeMount objects.
 
     Raises:
-        InvalidSpec: one says no name or no path, or two share a path.
+        InvalidSpec: one lacks a name or a path, or two share a path.
     """
     found = tuple(volume_mount(f"{field}[{index}]", item) for index, item in enumerate(literals.sequence(field, value)))
     _check_distinct(field, "mountPath", [each["mountPath"] for each in found], "one mount per path")
@@ -109,7 +109,7 @@ def volume_mounts(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def volume(field: str, value: Any) -> VolumeMount | PodVolume:
-    """Read a claim with its path, or a core/v1 Volume object."""
+    """Parse a claim with its path, or a core/v1 Volume object."""
     if isinstance(value, str) or "name" not in literals.mapping(field, value):
         return VolumeMount.parse(field, value)
     source = {key: item for key, item in value.items() if key != "name"}
@@ -117,7 +117,7 @@ def volume(field: str, value: Any) -> VolumeMount | PodVolume:
 
 
 def volume_mount(field: str, value: Any) -> Mapping[str, Any]:
-    """Read a core/v1 VolumeMount object."""
+    """Parse a core/v1 VolumeMount object."""
     mount = literals.mapping(field, value)
     return {
         **mount,
@@ -127,7 +127,7 @@ def volume_mount(field: str, value: Any) -> Mapping[str, Any]:
 
 
 def absolute_path(field: str, value: Any) -> str:
-    """Read an absolute path of the container, without `..`; a trailing slash goes."""
+    """Parse an absolute path of the container, without `..`; a trailing slash is dropped."""
     path = literals.text(field, value)
     if not path.startswith("/") or ".." in path.split("/"):
         raise InvalidSpec.of(field, value, "an absolute path without '..'")
