@@ -1,4 +1,4 @@
-"""The kinds of jobs: one CRD each. What is asked of a job's object here is answered by the kind that it is of."""
+"""Job kinds: one per CRD. Functions here dispatch to the kind of a job's object."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 _ALL: tuple[Kind, ...] = (pytorchjob, trainjob, pytorchtrainingjob)
 
 KINDS: Mapping[str, Kind] = {each.KIND: each for each in _ALL}
-"""The kinds that are known, by their names."""
+"""Known kinds by name."""
 
 DEFAULT: Kind = pytorchjob
-"""The kind of a job that names none."""
+"""Kind of a job that names none."""
 
 __all__ = [
     "DEFAULT",
@@ -57,7 +57,7 @@ def named(kind: str) -> Kind:
     """Return the kind of this name.
 
     Raises:
-        InvalidSpec: no such kind is known here.
+        InvalidSpec: the kind is unknown.
     """
     if kind not in KINDS:
         raise InvalidSpec.of("kind", kind, one_of(KINDS))
@@ -65,12 +65,12 @@ def named(kind: str) -> Kind:
 
 
 def kind_of(job: Mapping[str, Any]) -> Kind:
-    """Return the kind of a job's object; one that does not say is of the default kind."""
+    """Return the kind of a job's object; the default kind if it has none."""
     return named(job.get("kind") or DEFAULT.KIND)
 
 
 def asked_for(job: TrainingJob) -> Kind:
-    """Return the kind that a job is made as where nobody knows what a cluster serves."""
+    """Return the kind to render a job as where the cluster's kinds are unknown."""
     return named(job.named_kind or DEFAULT.KIND)
 
 
@@ -82,11 +82,11 @@ def read_status(job: Mapping[str, Any]) -> JobStatus:
 
 
 def status_seen(job: Mapping[str, Any], record: Record) -> JobStatus:
-    """Derive the job's status from its object and from what was seen of its pods.
+    """Derive the job's status from its object and from its observed pods.
 
-    A TrainJob's object tells of a run by its ready pods alone, so that it would be pending again while they end, and
-    while one of them is started again: a job of which all replicas have run since it was made or resumed, runs. What
-    the object says of being pending is left out then.
+    A TrainJob's object shows a run by its ready pods alone, so it would be pending again while they end or while one of
+    them restarts: a job whose replicas have all run since it was created or resumed is running. The object's message
+    about being pending is dropped then.
     """
     status = read_status(job)
     began = record.all_running_at
@@ -96,12 +96,12 @@ def status_seen(job: Mapping[str, Any], record: Record) -> JobStatus:
 
 
 def running_since(job: Mapping[str, Any]) -> datetime | None:
-    """Return when the job's present run began, as its object tells; None if it has not, or does not tell."""
+    """Return the start of the job's current run; None if it has not started or does not report it."""
     return kind_of(job).running_since(job)
 
 
 def due_at(job: Mapping[str, Any]) -> datetime | None:
-    """Return when the job's own deadline is over; None if it has none, has not started or has ended."""
+    """Return the end of the job's own deadline; None if it has none, has not started or has ended."""
     return kind_of(job).due_at(job)
 
 
@@ -119,7 +119,7 @@ def observe(
     now: datetime,
     replicas: int = 0,
 ) -> Record:
-    """Return the record of the job with what these pods and events add; see `recorder.observe`."""
+    """Return the job's record updated with these pods and events; see `recorder.observe`."""
     kind = kind_of(job)
     told = kind.told(job)
     seen = recorder.observe(
@@ -140,7 +140,7 @@ def observe(
 
 
 def replica_of(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str]:
-    """Return what tells which replica of the job a pod is: the job's object where it does, else the pod."""
+    """Return a function from a pod to its replica's name: by the job's object if possible, else by the pod."""
     kind = kind_of(job)
     names = kind.told(job).pods
     if not names:
@@ -154,6 +154,6 @@ def secrets_in_env(job: Mapping[str, Any]) -> dict[str, set[str] | None]:
 
 
 def is_pod_of(pod: Mapping[str, Any], ref: JobRef) -> bool:
-    """Whether the pod belongs to this very job, as far as it says: one of its name may have left its own behind."""
+    """Return whether the pod belongs to this job, as far as it shows: an earlier job of its name may have left pods."""
     owner = named(ref.kind).owner_of(pod)
     return owner.uid == ref.uid if owner.uid else bool(owner.name) and owner.name == ref.name

@@ -1,7 +1,7 @@
-"""What was asked for of a role's pods, from all places where it can be said, as one pod template.
+"""Merge all requests for a role's pods into one pod template.
 
-From the lowest to the highest: our defaults for typed fields, the installation's template, the job's `pod_template`,
-its manifest, its typed fields.
+Layers from the lowest to the highest: our defaults for typed fields, the installation's template, the job's
+`pod_template`, its manifest, its typed fields.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def pods_asked_for(
     """Return the template of one role's pods.
 
     Args:
-        own: what the manifest, or the kind's own fields, say of them.
-        job: what was asked for.
+        own: their template in the manifest, or in the kind's own fields.
+        job: the specification.
         under: the installation's template.
-        role: whose pods.
+        role: the role.
         container: the name of the training container.
     """
     lower = [*_of_installation(under, role, container), *_of_pods(job.pod_template, container)]
@@ -43,7 +43,7 @@ def pods_asked_for(
 
 
 def changed(template: Manifest, change: Callable[[Manifest], Manifest], *, name: str, namespace: str) -> Manifest:
-    """Return the template as it is after the change of a pod of this name that was made from it."""
+    """Return the template after a change of its pod of this name."""
     names = {"name": name, "namespace": namespace}
     meta = {**(template.get("metadata") or {}), **names}
     pod = change({"apiVersion": "v1", "kind": "Pod", **template, "metadata": meta})

@@ -1,4 +1,4 @@
-"""Where the training container sees claims, and where in them the declared outputs are: read from pod templates."""
+"""Find the claims mounted by the training container, and the declared outputs in them, from pod templates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.spec import Outputs
 
 MOUNT_ROOT = "/mnt/ptjob"
-"""Where a claim is mounted that only an output's address names."""
+"""Mount path of claims that only an output's address names."""
 
 OUTPUT_FIELDS = ("model", "tfevents", "checkpoints")
 
@@ -25,11 +25,11 @@ _ENV = {"model": "PTJOB_MODEL_PATH", "tfevents": "PTJOB_TFEVENTS_DIR", "checkpoi
 
 
 def with_output_mounts(templates: Sequence[Manifest], outputs: Outputs, *, container: str) -> list[Manifest]:
-    """Return the templates with each claim that a `pvc://` output names and no mount shows mounted below MOUNT_ROOT.
+    """Return the templates with unmounted claims of `pvc://` outputs mounted below MOUNT_ROOT.
 
     Args:
         templates: of all roles, rank 0's first.
-        outputs: what is declared.
+        outputs: the declared outputs.
         container: the name of the training container.
     """
     found = list(templates)
@@ -44,10 +44,10 @@ def with_output_mounts(templates: Sequence[Manifest], outputs: Outputs, *, conta
 
 
 def resolve_outputs(template: Mapping[str, Any], outputs: Outputs, *, container: str) -> ResolvedOutputs:
-    """Find the declared outputs in the claims that rank 0 mounts.
+    """Resolve the declared outputs in the claims that rank 0 mounts.
 
     Raises:
-        InvalidSpec: one is on no claim, or on one that cannot be written.
+        InvalidSpec: one is on no claim, or on a read-only one.
     """
     declared = {field: text for field in OUTPUT_FIELDS if (text := getattr(outputs, field)) is not None}
     found = {field: resolved(template, text, field=field, container=container) for field, text in declared.items()}
@@ -57,12 +57,12 @@ def resolve_outputs(template: Mapping[str, Any], outputs: Outputs, *, container:
 def resolved(
     template: Mapping[str, Any], text: str, *, field: str, container: str, reads: bool = False
 ) -> ResolvedOutput:
-    """Find a folder or file in the claims that a container mounts, where nothing else is mounted over it.
+    """Resolve a folder or file in the claims that a container mounts, unless another mount hides it.
 
     Args:
         template: of the pod.
         text: an address, or the path as the program sees it.
-        field: the name to blame in an error.
+        field: the field's name for errors.
         container: the name of the container.
         reads: see `outputs.resolve`.
 
@@ -74,7 +74,7 @@ def resolved(
     found = resolve(text, field=field, mounts=seen, working_dir=working_dir, reads=reads)
     paths = _mount_paths(template, container)
     holding = [path for path in paths if posixpath.commonpath([path, found.container_path]) == path]
-    nearest = max(holding, key=len)  # of the claim that it was found on, if not of something nearer
+    nearest = max(holding, key=len)  # of the claim that it is on, unless a nearer mount hides it
     if nearest not in {_normal(mount.mount_path) for mount in seen}:
         raise InvalidSpec.of(
             field, text, f"what is mounted at {nearest} is no claim's known folder: it may go with the pod"
@@ -83,7 +83,7 @@ def resolved(
 
 
 def output_variables(outputs: ResolvedOutputs) -> dict[str, str]:
-    """Return the variables that tell the program where to write."""
+    """Return the variables with the outputs' paths for the program."""
     found = {variable: getattr(outputs, field) for field, variable in _ENV.items()}
     return {variable: output.container_path for variable, output in found.items() if output is not None}
 

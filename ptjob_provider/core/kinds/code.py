@@ -1,8 +1,8 @@
-"""The container that fetches a job's code before its training starts, and what of it may be seen by whom.
+"""Add the sync container that fetches a job's code before its training starts, and keep its credentials secret.
 
-The names are Arena's, so that its `logs` finds the container. It is told what to do by the variables of git-sync, and
-therefore may be one; what `code_sync` understands beside them is harmless to it. Values of credentials are taken out of
-the job: they go into a Secret, which the job will own.
+The names are Arena's, so that `arena logs` finds the container. It is configured by git-sync's variables, and may
+therefore be git-sync; `code_sync`'s additional variables do not affect that. Values of credentials are moved from the
+job to a Secret that the job owns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SYNC_IMAGE = f"ghcr.io/ptjob-provider/sync:{__version__}"
 DEFAULT_WORKING_DIR = "/root"
-"""Arena's: where the code's folder is if nobody says where the program starts."""
+"""Arena's parent of the code's folder if the job has no working directory."""
 
 _VOLUME = "code-sync"
 _ROOT = "/ptjob-code"
@@ -41,24 +41,24 @@ _PLACES = ("GIT_SYNC_DEST", "GITSYNC_LINK")
 
 
 def with_prefix(prefix: str, image: str) -> str:
-    """Return the image's name behind the address of a mirror; "" is none."""
+    """Return the image's name with the address of a mirror; "" for none."""
     return f"{prefix.rstrip('/')}/{image}" if prefix else image
 
 
 def with_code(template: Manifest, code: CodeSource, *, image: str, container: str) -> Manifest:
-    """Return the template with a container that fetches the code, and with the code beside the training.
+    """Return the template with a sync container, and with the code mounted into the training container.
 
-    The training container starts in its working directory, with the code in `code/<repository>` below it. What is meant
-    for the sync container among its variables is that container's alone.
+    The training container starts in its working directory, with the code in `code/<repository>` below it. Its variables
+    for the sync container are moved to that container.
 
     Args:
         template: of one role.
-        code: what is fetched.
-        image: what fetches it, unless the code says otherwise.
+        code: the source.
+        image: the sync image, unless the code names one.
         container: name of the training container.
 
     Raises:
-        InvalidSpec: a variable for the sync container has a value that would lead it astray.
+        InvalidSpec: a variable for the sync container has a value that is not allowed.
     """
     found = find_container(template, container)
     variables = [each for each in found.get("env") or [] if is_sync_variable(each["name"])]
@@ -107,7 +107,7 @@ def _container(code: CodeSource, variables: list[Manifest], *, image: str, user:
 
 
 def _environment(code: CodeSource, variables: list[Manifest]) -> list[Manifest]:
-    """Return its variables: ours, over them what the user says for it, and over that what `code` says."""
+    """Return its variables: the defaults, then the user's variables for it, then those of `code`."""
     is_placed = any(each["name"] in _PLACES for each in variables)
     source = {RSYNC_SOURCE: code.source} if code.rsync else {"GIT_SYNC_REPO": code.source}
     place = {} if is_placed or code.rsync else {"GIT_SYNC_DEST": repository_name(code.source)}
@@ -150,10 +150,10 @@ def _credentials(code: CodeSource) -> list[Manifest]:
 
 
 def _user(pod: Mapping[str, Any], container: Mapping[str, Any], *, is_known: bool) -> Manifest:
-    """Return its security context: the training's user, who is then the code's owner, else the image's own.
+    """Return its security context: the training's user, who then owns the code, else the image's own.
 
-    As long as that user is not root, PodSecurity `restricted` takes it. Of an image that somebody else has made nobody
-    knows who its user is, and where it writes.
+    For a non-root user, it passes PodSecurity `restricted`. The user and the writable folders of a foreign image are
+    unknown.
     """
     contexts = {**(pod.get("securityContext") or {}), **(container.get("securityContext") or {})}
     named = {name: contexts[name] for name in ("runAsUser", "runAsGroup") if contexts.get(name) is not None}
@@ -170,12 +170,12 @@ def _user(pod: Mapping[str, Any], container: Mapping[str, Any], *, is_known: boo
 
 
 def credentials_taken_out(template: Manifest, secret: str, prefix: str) -> tuple[Manifest, dict[str, str]]:
-    """Return the template with references to a Secret in the place of credentials, and what the Secret has to hold.
+    """Return the template with references to a Secret in place of credentials, and the Secret's content.
 
     Args:
         template: of one role.
         secret: the Secret's name.
-        prefix: of the Secret's keys, which tells the roles apart.
+        prefix: of the Secret's keys, which distinguishes the roles.
     """
     values: dict[str, str] = {}
 
@@ -197,7 +197,7 @@ def credentials_taken_out(template: Manifest, secret: str, prefix: str) -> tuple
 def hidden(
     templates: Mapping[str, Manifest], *, secret: str, namespace: str
 ) -> tuple[dict[str, Manifest], Manifest | None]:
-    """Return the templates, by role, without the values of credentials, and the Secret that has them; None: no such."""
+    """Return the templates, by role, without credentials, and the Secret that has them; None if there are none."""
     found: dict[str, Manifest] = {}
     values: dict[str, str] = {}
     for role, template in templates.items():
@@ -207,12 +207,12 @@ def hidden(
 
 
 def secret_name(job: str, intent: str = "") -> str:
-    """Return the name of a job's Secret: with what tells the job from every other one, which nobody knows before."""
+    """Return the name of a job's Secret; the intent makes it unguessable."""
     return f"{job}-code-{intent}" if intent else f"{job}-code"
 
 
 def with_secret_named(manifest: Manifest, secret: Manifest, name: str) -> tuple[Manifest, Manifest]:
-    """Return the job and its Secret, which has this name instead of its own."""
+    """Return the job and its Secret, renamed to this name."""
     old, keys = secret["metadata"]["name"], secret["stringData"].keys()
 
     def renamed(part: Any) -> Any:
@@ -228,7 +228,7 @@ def with_secret_named(manifest: Manifest, secret: Manifest, name: str) -> tuple[
 
 
 def secret_of(name: str, values: Mapping[str, str], *, namespace: str) -> Manifest | None:
-    """Return the Secret that holds these values, without its owner; None if there are none."""
+    """Return the Secret with these values, without its owner; None if there are none."""
     if not values:
         return None
     meta = {"name": name, "namespace": namespace, "labels": {MANAGED_LABEL: "true"}}
@@ -236,5 +236,5 @@ def secret_of(name: str, values: Mapping[str, str], *, namespace: str) -> Manife
 
 
 def variables_of(keys: Iterable[str]) -> list[str]:
-    """Return the variables that a Secret's keys stand for, each once."""
+    """Return the variables of a Secret's keys, each once."""
     return sorted({key.partition(".")[2] for key in keys})

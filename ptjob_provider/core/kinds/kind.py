@@ -1,7 +1,7 @@
-"""What a kind of job is: all that differs between one CRD and another, and is asked for outside of `kinds`.
+"""Interface of a job kind: all differences between CRDs that are used outside of `kinds`.
 
-A kind is a package or a module of this folder that has these names; `kinds.KINDS` lists them. They are functions from
-values to values: a job's object and its pods come in as the API server wrote them.
+A kind is a package or module of this folder with these names; `kinds.KINDS` lists them. They are pure functions: a
+job's object and its pods come in as the API server wrote them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ DEFAULT_NAMESPACE = "default"
 
 @dataclass(frozen=True, kw_only=True)
 class Replica:
-    """One pod of a job.
+    """One replica of a job.
 
     Attributes:
-        name: stays the same when the pod is made again; where the pods' own names do, it is that of the pod.
-        role: `master` or `worker`, as the operator's labels have it.
+        name: stays the same when the pod is recreated; the pod's own name if that does, too.
+        role: `master` or `worker`, as in the operator's labels.
         index: within the role.
         rank: of the pod within the job (a node's rank, where a pod has several processes).
-        gpus: how many it asks for.
-        template: of its pod, as far as the job's object tells of it.
+        gpus: requested GPUs.
+        template: of its pod, as far as the job's object defines it.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Replica:
 
 @dataclass(frozen=True, kw_only=True)
 class PodOwner:
-    """Which job a pod says that it belongs to; "" where it says nothing.
+    """Job to which a pod belongs according to itself; "" if unknown.
 
     Attributes:
         name: of the job.
@@ -58,12 +58,12 @@ class PodOwner:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """What a job names as saying how it runs: another object, which has to be there before it.
+    """Runtime that a job refers to: another object, which must exist first.
 
     Attributes:
         kind: `ClusterTrainingRuntime`, or `TrainingRuntime` for one of the job's namespace.
         name: its name.
-        init_containers: which of its own the job tells something; it can add none.
+        init_containers: the runtime's init containers that the job configures; it can add none.
     """
 
     kind: str
@@ -73,12 +73,12 @@ class Runtime:
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """What a job's own status tells of its replicas, where its kind does that at all.
+    """Replica states reported by a job's own status, if its kind reports any.
 
     Attributes:
-        pods: the name of the replica that each pod is, by the pods' names; also of pods that are gone.
-        ends: failures of containers, one a replica; also of pods that are gone.
-        restarts: how often replicas were made again.
+        pods: pod name → replica name, including deleted pods.
+        ends: failures of containers, one per replica, including those of deleted pods.
+        restarts: number of recreated replicas.
     """
 
     pods: Mapping[str, str] = field(default_factory=dict)
@@ -88,14 +88,14 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True)
 class Rendered:
-    """One attempt's object, ready to submit; where its outputs are; and the hash of what was asked for.
+    """One attempt's object, ready to submit, with its outputs and the hash of the specification.
 
     The hash leaves out all metadata, the attempt and credentials: it is the same for every attempt of an unchanged job.
 
     Attributes:
-        changes: sentences about what was changed of what the user wrote, each with the role and the container.
-        secret: the Secret that the job's containers refer to and that has to be made with it, to be owned by it; None
-            if there is none. Nobody may see it but the API server.
+        changes: sentences about changes to the user's input, each with the role and the container.
+        secret: the Secret that the job's containers refer to, to be created with the job as its owner; None if there is
+            none. Secret to all but the API server.
     """
 
     manifest: Manifest
@@ -106,54 +106,54 @@ class Rendered:
 
 
 def nothing_told(_job: Mapping[str, Any]) -> Told:
-    """Return what a kind tells whose status says nothing of single replicas."""
+    """Return the empty report of a kind whose status has nothing about single replicas."""
     return Told()
 
 
 class Kind(Protocol):
-    """One CRD."""
+    """Interface of one kind."""
 
     @property
     def KIND(self) -> str:  # noqa: N802 - a module has it as a constant
-        """The kind's name, as objects and references have it."""
+        """Return the kind's name, as in objects and references."""
 
     @property
     def API_VERSION(self) -> str:  # noqa: N802 - as above
-        """Group and version."""
+        """Return group and version."""
 
     @property
     def PLURAL(self) -> str:  # noqa: N802 - as above
-        """The resource's name in paths."""
+        """Return the resource's name in paths."""
 
     @property
     def OPERATOR(self) -> str:  # noqa: N802 - as above
-        """What has to be installed for a cluster to serve the kind, as a person would look for it."""
+        """Return the name of the operator that serves the kind, as a person would search for it."""
 
     @property
     def CONTAINER(self) -> str:  # noqa: N802 - as above
-        """The name of the container that trains; where a pod has none of this name, its first one does."""
+        """Return the name of the training container; without a container of this name, the pod's first one."""
 
     @property
     def HAS_FIXED_POD_NAMES(self) -> bool:  # noqa: N802 - as above
-        """Whether a replica's pod has the replica's name."""
+        """Return whether a replica's pod has the replica's name."""
 
     @property
     def HAS_LABELLED_PODS(self) -> bool:  # noqa: N802 - as above
-        """Whether a job's pods have our labels, by every version of the operator."""
+        """Return whether every version of the operator puts our labels on a job's pods."""
 
     @property
     def STOP_RUNNING_PODS(self) -> Manifest | None:  # noqa: N802 - as above
-        """The patch that makes the operator stop what still runs of an ended job; None: it does so by itself."""
+        """Return the patch that makes the operator stop the remaining pods of an ended job; None if it always does."""
 
     @property
     def DELETION(self) -> str:  # noqa: N802 - as above
-        """How a job is deleted: `Foreground`, its pods first, wherever the operator stands that."""
+        """Return the propagation policy of a deletion: `Foreground`, its pods first, if the operator supports it."""
 
     def in_words_of(self, manifest: Manifest, fields: frozenset[str], /) -> Manifest:
-        """Return the object, or a change of one, in the words of a server that knows these fields of the kind's spec.
+        """Return the object, or a patch, converted for a server with these fields in the kind's spec.
 
         Raises:
-            InvalidSpec: it has no word for something; the text names the field.
+            InvalidSpec: a part has no equivalent; the text names the field.
         """
 
     def render(
@@ -168,65 +168,65 @@ class Kind(Protocol):
         """Return the object of one attempt.
 
         Raises:
-            InvalidSpec: the kind cannot say a field, or the operator would refuse it; the text names the field.
+            InvalidSpec: the kind does not support a field, or the operator would refuse it; the text names the field.
         """
 
     def runtime_of(self, manifest: Mapping[str, Any], /) -> Runtime | None:
-        """Return the runtime that an object names; None if it needs none, or one that nobody here knows."""
+        """Return the runtime that an object names; None if it needs none, or an unknown kind of one."""
 
     def read_status(self, job: Mapping[str, Any], /) -> JobStatus:
         """Derive the job's status from its object."""
 
     def running_since(self, job: Mapping[str, Any], /) -> datetime | None:
-        """Return when the job's present run began, as its object tells; None if it has not, or does not tell."""
+        """Return the start of the job's current run; None if it has not started or does not report it."""
 
     def due_at(self, job: Mapping[str, Any], /) -> datetime | None:
-        """Return when the job's own deadline is over; None if it has none, has not started or has ended."""
+        """Return the end of the job's own deadline; None if it has none, has not started or has ended."""
 
     def replicas(self, manifest: Mapping[str, Any], /) -> tuple[Replica, ...]:
         """Return all replicas, rank 0 first."""
 
     def is_restarted(self, job: Mapping[str, Any], replica: str, /) -> bool:
-        """Whether a replica of this name whose container has failed may run again."""
+        """Return whether a failed replica of this name may run again."""
 
     def stops_by_itself(self, job: Mapping[str, Any], /) -> bool:
-        """Whether the operator stops what still runs of the job when it ends."""
+        """Return whether the operator stops the remaining pods when the job ends."""
 
     def suspended(self, *, suspend: bool) -> Manifest:
-        """Return the patch that takes a job's pods away, or gives them back."""
+        """Return the patch that suspends or resumes a job."""
 
     def expiring(self, job: Mapping[str, Any], /) -> Manifest | None:
-        """Return the patch that limits an ended job's life; None if it is limited, or cannot be."""
+        """Return the patch that sets an ended job's TTL; None if it has one, or cannot have one."""
 
     def expires(self, job: Mapping[str, Any], /) -> bool:
-        """Whether its operator deletes the job by itself some time after its end."""
+        """Return whether its operator deletes the job some time after its end."""
 
     def is_older(self, job: Mapping[str, Any], /) -> bool:
-        """Whether the object is in the words of an operator so old that it labels pods otherwise."""
+        """Return whether the object is of an older operator with other pod labels."""
 
     def pod_selector(self, name: str = "", /, *, older: bool = False) -> str:
-        """Return the label selector of a job's pods, or of all jobs'; as such an older operator labels them."""
+        """Return the label selector of a job's pods, or of all jobs', optionally with an older operator's labels."""
 
     def owner_of(self, pod: Mapping[str, Any], /) -> PodOwner:
-        """Return which job the pod belongs to."""
+        """Return the job that the pod belongs to."""
 
     def replica_of(self, pod: Mapping[str, Any], /) -> str:
-        """Return the name of the replica that the pod is, as far as it says; see `kinds.replica_of`."""
+        """Return the pod's replica name, as far as it shows; see `kinds.replica_of`."""
 
     def replica_named(self, pod: str, /) -> str:
-        """Return the name of the replica that a pod of this name would be, as far as its name says."""
+        """Return the replica name for a pod name."""
 
     def told(self, job: Mapping[str, Any], /) -> Told:
-        """Return what the object's status tells of its replicas: more than pods do, or what they did when gone."""
+        """Return the replica states in the object's status, which outlive the pods."""
 
     def controllers(self, name: str, /) -> Sequence[tuple[str, str]]:
-        """Return kind and name of each object between a job and its pods: their events say why there are no pods."""
+        """Return kind and name of each object between a job and its pods: their events explain missing pods."""
 
     def rank0_template(self, manifest: Mapping[str, Any], /) -> Mapping[str, Any]:
-        """Return the template of the pod that is rank 0, as far as the job's object tells of it."""
+        """Return the template of rank 0's pod, as far as the job's object defines it."""
 
     def priority(self, manifest: Mapping[str, Any], /) -> str:
-        """Return the class or the number that says which jobs go first, "" if the object tells none."""
+        """Return the priority class or number; "" if the object has none."""
 
     def templates(self, manifest: Mapping[str, Any], /) -> Iterable[Mapping[str, Any]]:
-        """Return the templates of all roles, as far as the job's object tells of them."""
+        """Return the templates of all roles, as far as the job's object defines them."""

@@ -1,6 +1,6 @@
-"""Lays one object over another as `kubectl apply` would: maps are merged, what the upper one says wins.
+"""Merge one object over another like `kubectl apply`: maps are merged, and the upper layer overrides.
 
-Lists are merged where Kubernetes has a name for their items, and replaced as a whole elsewhere:
+Lists are merged where Kubernetes has a key for their items, and replaced elsewhere:
 
     containers, initContainers      by name, each merged in turn
     env, volumes, imagePullSecrets  by name, the upper one's item as a whole
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 _ONE_OF = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
-"""Maps whose keys exclude each other: two merged ones would be refused."""
+"""Maps whose keys exclude each other: merged, they would be refused."""
 
 
 def laid_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Manifest:
-    """Return a new object with everything that either says; where both speak, the upper one is heard."""
+    """Return a new merged object; where both have a value, the upper one's is used."""
     return {**lower, **{name: _merged(name, lower.get(name), part) for name, part in upper.items()}}
 
 
 def named_over(lower: Iterable[Any], upper: Iterable[Any], *, key: str = "name") -> list[Any]:
-    """Return the items of both lists; an upper one takes the place of the lower one of its name."""
+    """Return the items of both lists; an upper one replaces the lower one of its name."""
     by_name = {item.get(key): item for item in upper}
     kept = [by_name.get(item.get(key), item) for item in lower]
     taken = {item.get(key) for item in kept}
@@ -65,7 +65,7 @@ def _merged(name: str, lower: Any, upper: Any) -> Any:
 
 
 def with_changes(original: Any, before: Any, after: Any) -> Any:
-    """Return the original with what differs between two readings of it; what the reader does not know stays."""
+    """Return the original with the difference of its two readings applied; fields unknown to the reader stay."""
     if before == after:
         return original
     every = (original, before, after)

@@ -1,4 +1,4 @@
-"""What the API server takes as an object's metadata; the schemas of CRDs say nothing about it."""
+"""Validate object metadata like the API server; the schemas of CRDs do not cover it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ONE_OF_THEM = {"orphan", "foregroundDeletion"}
 
 
 def check_metadata(path: str, meta: Mapping[str, Any]) -> None:
-    """Pass if the API server would take it; the name's rule is the kind's.
+    """Check that the API server would accept it; the kind checks the name.
 
     Raises:
         InvalidSpec: the text names the part by its path.
@@ -30,7 +30,7 @@ def check_metadata(path: str, meta: Mapping[str, Any]) -> None:
 
 
 def check_labels(path: str, meta: Mapping[str, Any]) -> None:
-    """Pass if labels and annotations are ones; also a pod template's, of which no pod could be made otherwise.
+    """Check labels and annotations, including a pod template's, whose pods could not be created otherwise.
 
     Raises:
         InvalidSpec: the text names the key or the value.

@@ -1,7 +1,7 @@
-"""Turns `--backend nccl` into another backend where somebody has said that there is no GPU for NCCL.
+"""Replace `--backend nccl` by another backend for jobs that are declared to have no GPU for NCCL.
 
-Only a container's command and arguments are looked at: `--backend nccl`, `--dist-backend=nccl` and the like, as words
-of their own or within a shell's line. What else a program may read it from is its own.
+Only a container's command and arguments are changed: `--backend nccl`, `--dist-backend=nccl` and the like, as separate
+words or within a shell's line. Other sources of the setting are left alone.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SAID = re.compile(rf"(?<![^\s\"'])({_OPTION.pattern}(?:=|\s+)[\"']?)nccl(?![\w:
 def without_nccl(
     roles: Sequence[tuple[str, Manifest]], job: TrainingJob, template: TrainingJob | None
 ) -> tuple[list[Manifest], tuple[str, ...]]:
-    """Return the templates with `backend_without_gpu` in place of NCCL, and a sentence for each container changed.
+    """Return the templates with `backend_without_gpu` in place of NCCL, and a sentence for each changed container.
 
     Args:
         roles: each role's name, and the template of its pods.
-        job: what was asked for.
+        job: the specification.
         template: the installation's.
     """
     backend = job.backend_without_gpu or (template.backend_without_gpu if template else None)
@@ -51,7 +51,7 @@ def without_nccl(
 
 
 def _replaced(words: Sequence[str], backend: str) -> list[str]:
-    """Return the words with the backend in place of NCCL, also where option and value are two of them."""
+    """Return the words with NCCL replaced, also where option and value are two words."""
     before = ["", *words]
     return [
         backend if word.lower() == "nccl" and _OPTION.fullmatch(option) else _SAID.sub(rf"\g<1>{backend}", word)

@@ -1,4 +1,4 @@
-"""What makes an object of any kind ours: its name, its owner, and what is written on it for later."""
+"""Mark an object of any kind as ours: its name, its owner, and its annotations."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ _SERVER_SET = (
 
 
 def without_servers_word(manifest: Manifest) -> Manifest:
-    """Return the manifest without what the API server writes itself."""
+    """Return the manifest without the API server's own fields."""
     meta = {name: value for name, value in manifest["metadata"].items() if name not in _SERVER_SET}
     return {**{name: value for name, value in manifest.items() if name != "status"}, "metadata": meta}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One attempt at a job, which gets an object of its own.
+    """One attempt at a job, with an object of its own.
 
     Attributes:
-        job: what was asked for.
-        owner: whose it is.
+        job: the specification.
+        owner: its owner.
         number: 1 for the first.
-        exact_name: the object has the job's name as it is, instead of one with a hash of owner and attempt.
-        installation: what is added to every job.
+        exact_name: use the job's name unchanged, without a hash of owner and attempt.
+        installation: additions to every job.
     """
 
     job: TrainingJob
@@ -69,11 +69,11 @@ def with_name(manifest: Manifest, attempt: Attempt, *, longest: int = MAX_NAME) 
 
     Args:
         manifest: the object.
-        attempt: which one; its job's name and namespace come before the manifest's.
-        longest: how long a name that is made here may be.
+        attempt: the attempt; its job's name and namespace override the manifest's.
+        longest: maximum length of a generated name.
 
     Raises:
-        InvalidSpec: neither the job nor its manifest has a name, or it cannot be one; nor can the namespace.
+        InvalidSpec: neither the job nor its manifest has a name, or the name or the namespace is invalid.
     """
     meta, job = manifest["metadata"], attempt.job
     stem = _stem(meta) if job.name is None else job.name
@@ -96,7 +96,7 @@ def _stem(meta: Mapping[str, Any]) -> str:
 def our_annotations(
     attempt: Attempt, digest: str, outputs: ResolvedOutputs, tensorboard: TensorBoardPlan | None
 ) -> dict[str, str]:
-    """Return what is written on the object: whose it is, what it was made from, where its outputs are and who shows."""
+    """Return the object's annotations: owner, specification, outputs and TensorBoard."""
     return {
         OWNER_ANNOTATION: owner_annotation(attempt.owner, attempt.number),
         SPEC_HASH_ANNOTATION: digest,
@@ -106,7 +106,7 @@ def our_annotations(
 
 
 def owned(manifest: Manifest, owner: Owner) -> Manifest:
-    """Return the manifest with the owner's object as one more of its owners."""
+    """Return the manifest with one more owner reference."""
     if owner.reference is None:
         return manifest
     meta = manifest["metadata"]

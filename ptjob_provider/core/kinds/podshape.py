@@ -1,4 +1,4 @@
-"""Whether what is read of a pod is of its type, so that reading it cannot fail; null counts as absent."""
+"""Check the types of a pod's parts before they are read; null counts as absent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def with_training_container(containers: list[Manifest], name: str) -> list[Manifest]:
-    """Return the containers with one that trains: a pod for KubernetesPodOperator calls its first one `base`."""
+    """Return the containers, the first one renamed if none trains: KubernetesPodOperator calls it `base`."""
     if any(each.get("name") == name for each in containers):
         return containers
     first, *others = containers or [{}]
@@ -22,7 +22,7 @@ def with_training_container(containers: list[Manifest], name: str) -> list[Manif
 
 
 def check_pod_shape(path: str, pod: Mapping[str, Any]) -> None:
-    """Pass if every part of a pod that is read here is of its type.
+    """Check the types of all parts of a pod that are read here.
 
     Raises:
         InvalidSpec: the text names the part by its path.
@@ -54,10 +54,10 @@ def _check_container_shape(path: str, container: Mapping[str, Any]) -> None:
 
 
 def part(owner: Mapping[str, Any], name: str, path: str, kind: type = Mapping) -> Any:
-    """Return a part that must be there, of its type and not empty.
+    """Return a required part, checked for its type and for content.
 
     Raises:
-        InvalidSpec: it is not; the text names it by its path.
+        InvalidSpec: it is invalid or missing; the text names it by its path.
     """
     found = owner.get(name)
     if not isinstance(found, kind) or not found:
@@ -66,10 +66,10 @@ def part(owner: Mapping[str, Any], name: str, path: str, kind: type = Mapping) -
 
 
 def optional(owner: Mapping[str, Any], name: str, path: str, kind: type) -> None:
-    """Pass if a part is of its type, or is not there.
+    """Check the type of an optional part.
 
     Raises:
-        InvalidSpec: it is not; the text names it by its path.
+        InvalidSpec: it is wrong; the text names the part by its path.
     """
     found = owner.get(name)
     if found is not None and not isinstance(found, kind):
@@ -77,7 +77,7 @@ def optional(owner: Mapping[str, Any], name: str, path: str, kind: type) -> None
 
 
 def items(owner: Mapping[str, Any], name: str, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield path and item of a list of maps; one that is not there is empty.
+    """Yield path and item of a list of maps; a missing list is empty.
 
     Raises:
         InvalidSpec: it is no list, or an item is no map.

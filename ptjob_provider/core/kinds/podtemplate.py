@@ -1,6 +1,6 @@
-"""A pod template as a value: reads it, and returns changed copies of it. It knows no CRD, only pods.
+"""Read pod templates, and return changed copies of them; independent of CRDs.
 
-The training container is found by its name, which is the CRD's rule and is given by the caller.
+The training container is found by its name, which the caller takes from the CRD's rule.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MAX_VOLUME_NAME = 63
 
 
 def overlaid(template: Manifest, job: TrainingJob, fields: RoleFields, *, container: str) -> Manifest:
-    """Return the template with every field that is set at its place; where none is set the template is unchanged.
+    """Return the template with every set field applied; without any, the template is unchanged.
 
     Args:
         template: of one role.
         job: its fields for pods: labels, placement, volumes, shared memory.
-        fields: what holds for the role.
+        fields: of the role.
         container: name of the training container.
     """
     named = with_metadata(template, labels=job.labels or {}, annotations=job.annotations or {})
@@ -55,7 +55,7 @@ def with_metadata(template: Manifest, *, labels: Mapping[str, str], annotations:
 
 
 def with_claim(template: Manifest, mount: Mount, *, container: str) -> Manifest:
-    """Return the template with a claim mounted in the training container, in place of what was mounted at its path."""
+    """Return the template with a claim mounted in the training container, replacing a mount at its path."""
     pod = template["spec"]
     volumes = pod.get("volumes") or []
     name = next((volume["name"] for volume in volumes if _claim_of(volume) == (mount.claim, False)), None)
@@ -85,7 +85,7 @@ def with_shared_memory(template: Manifest, size: str, *, container: str) -> Mani
 def with_leading_env(template: Manifest, variables: Mapping[str, str], *, container: str) -> Manifest:
     """Return the template with these variables first in the training container, so that later ones can refer to them.
 
-    Variables of the same names that were there are gone.
+    Existing variables of the same names are removed.
     """
     ours = [{"name": name, "value": value} for name, value in variables.items()]
 
@@ -96,7 +96,7 @@ def with_leading_env(template: Manifest, variables: Mapping[str, str], *, contai
 
 
 def with_log_tails(template: Manifest) -> Manifest:
-    """Return the template so that a failing container leaves its last lines in the pod's status; what is said stays."""
+    """Return the template with FallbackToLogsOnError for containers without a terminationMessagePolicy."""
     pod = template["spec"]
     told = {key: [_told(each) for each in pod[key]] for key in ("initContainers", "containers") if pod.get(key)}
     return {**template, "spec": {**pod, **told}}
@@ -110,19 +110,19 @@ def map_container(template: Manifest, name: str, change: Callable[[Manifest], Ma
 
 
 def map_containers(template: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
-    """Return the template with every container changed that runs beside the others; init containers stay."""
+    """Return the template with every container changed except init containers."""
     pod = template["spec"]
     return {**template, "spec": {**pod, "containers": [change(found) for found in pod["containers"]]}}
 
 
 def find_container(template: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the container of that name; where the kind does not ask for one, the first."""
+    """Return the container of that name; if the kind requires none, the first."""
     containers: Sequence[Mapping[str, Any]] = template["spec"]["containers"]
     return next((found for found in containers if found.get("name") == name), containers[0])
 
 
 def claim_mounts(template: Mapping[str, Any], *, container: str) -> tuple[Mount, ...]:
-    """Return where the training container sees claims; a mount whose folder is only known in the pod is left out."""
+    """Return the training container's claim mounts, except those whose folder is only known inside the pod."""
     claims = {volume["name"]: _claim_of(volume) for volume in template["spec"].get("volumes") or []}
     mounts = [found for found in volume_mounts(template, container=container) if not found.get("subPathExpr")]
     return tuple(_mount(found, *claims[found["name"]]) for found in mounts if claims.get(found["name"], ("",))[0])
@@ -134,7 +134,7 @@ def volume_mounts(template: Mapping[str, Any], *, container: str) -> Sequence[Ma
 
 
 def count_gpus(template: Mapping[str, Any]) -> int:
-    """Return how many GPUs (or the like: MIG slices, TPUs, NPUs) one pod asks for."""
+    """Return the number of GPUs (or similar: MIG slices, TPUs, NPUs) that one pod requests."""
     return sum(
         int(str(amount))
         for found in template["spec"]["containers"]
@@ -144,7 +144,7 @@ def count_gpus(template: Mapping[str, Any]) -> int:
 
 
 def is_gpu(resource: str) -> bool:
-    """Whether a device's resource is a GPU, or the like."""
+    """Return whether a device's resource is a GPU or similar."""
     return _GPU.fullmatch(resource) is not None
 
 
@@ -289,7 +289,7 @@ def _without_mount(container: Manifest, path: str) -> Manifest:
 
 
 def _free_name(wish: str, volumes: Iterable[Mapping[str, Any]]) -> str:
-    """Return a valid volume name that no volume has: the wish where it can be one, else with a hash of it."""
+    """Return a valid, unused volume name: the preferred one if possible, else one with its hash."""
     taken = {volume["name"] for volume in volumes}
     if wish not in taken and "." not in wish and len(wish) <= _MAX_VOLUME_NAME:
         return wish

@@ -1,4 +1,4 @@
-"""Kueue, which keeps jobs suspended until their queue has room: what a Workload says of a job."""
+"""Interpret Workloads of Kueue, which keeps jobs suspended until their queue has room."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
-"""On a Workload: whose it is."""
+"""Label on a Workload: the uid of its owner."""
 
 _TELLING = ("Evicted", "QuotaReserved", "Admitted")
-"""Conditions of a Workload, the first one that keeps it waiting counts."""
+"""Conditions of a Workload that hold a job back, in order of precedence."""
 
 
 def owner_of(workload: Mapping[str, Any]) -> str:
-    """Return the uid of the job that a Workload stands for; "" if it does not say."""
+    """Return the uid of a Workload's job; "" if unknown."""
     meta = workload["metadata"]
     owners = [owner.get("uid") or "" for owner in meta.get("ownerReferences") or () if owner.get("controller")]
     return str((meta.get("labels") or {}).get(JOB_UID_LABEL) or next(iter(owners), ""))
 
 
 def as_event(workload: Mapping[str, Any]) -> Manifest | None:
-    """Return what a Workload says of its waiting, in the words of a core/v1 Event; None if it says nothing."""
+    """Return a Workload's reason for waiting as a core/v1 Event; None if it has none."""
     meta, status = workload["metadata"], workload.get("status") or {}
     found = {each["type"]: each for each in status.get("conditions") or ()}
     for name in _TELLING:

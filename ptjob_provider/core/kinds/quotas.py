@@ -1,8 +1,8 @@
-"""Note on pods that a quota refuses whether that quota has room for the whole job at all; pure.
+"""Note on pods that a quota refuses whether that quota can ever hold the whole job. Pure.
 
-The API server says what one pod asks for, what is used and what is allowed (`exceeded quota: compute, requested:
+The API server reports one pod's request, the used amount and the limit (`exceeded quota: compute, requested:
 limits.memory=900Mi, used: limits.memory=900Mi, limited: limits.memory=1Gi`), but not that the job's own other pods use
-it. What those ask for is in the job's object; what only a runtime or a LimitRange gives them counts as nothing.
+it. Their requests are read from the job's object; requests set only by a runtime or a LimitRange count as zero.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PODS = ("pods", "count/pods")
 
 
 def judged(record: Record, replicas: Sequence[Replica]) -> Record:
-    """Return the record with, on each pod that a quota refuses, why no waiting helps; `replicas` are all of the job."""
+    """Return the record with the reason why waiting cannot help on each refused pod; `replicas` are all of the job."""
     waiting = (
         replace(wait, in_vain=_why_in_vain(wait.message, wait.replica, replicas))
         if wait.kind is WaitKind.REFUSED
@@ -43,7 +43,7 @@ def judged(record: Record, replicas: Sequence[Replica]) -> Record:
 def _why_in_vain(message: str, refused: str, replicas: Sequence[Replica]) -> str:
     try:
         return _too_small(message, refused, replicas)
-    except (InvalidSpec, KeyError):  # what broke off, or was written by another version, tells nothing
+    except (InvalidSpec, KeyError):  # a truncated message, or another version's, is ignored
         return ""
 
 
@@ -64,14 +64,14 @@ def _too_small(message: str, refused: str, replicas: Sequence[Replica]) -> str:
 
 
 def _asked(replica: Replica, refused: str, replicas: Sequence[Replica], resource: str, requested: str) -> Decimal:
-    """Return what a replica asks for: as one of the refused one's role does, else what the job's object says of it."""
+    """Return a replica's request: a refused pod's of the same role, else the one in the job's object."""
     if replica.role in {each.role for each in replicas if each.name == refused}:
         return amount(requested)
     return _of_template(replica.template)[resource]
 
 
 def _of_template(template: Mapping[str, Any]) -> Mapping[str, Decimal]:
-    """Return what a pod asks for, by the names that a quota has for it."""
+    """Return a pod's requests by the quota's resource names."""
     total = defaultdict(Decimal, dict.fromkeys(_PODS, Decimal(1)))
     for container in (template.get("spec") or {}).get("containers") or ():
         for name, size in _of_container(container):
@@ -94,6 +94,6 @@ def _amounts(text: str) -> dict[str, str]:
 
 
 def _text(total: Decimal, like: str) -> str:
-    """Return a sum in the unit of one of its parts."""
+    """Format a sum in the unit of one of its parts."""
     unit = like.lstrip("0123456789.")
     return f"{(total / amount(f'1{unit}')).normalize():f}{unit}"

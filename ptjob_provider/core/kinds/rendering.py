@@ -1,7 +1,7 @@
-"""From what was asked for to the object of one attempt: the steps that all kinds share.
+"""Render a specification to the object of one attempt: the steps that all kinds share.
 
-A kind says what was asked for, takes its pods out of it and puts them back. Between the two they are told what the job
-needs, lose the values of credentials, and become ours.
+A kind builds the requested object, takes its pods out and puts them back. In between, this module adds what the job
+needs to the pods, removes credentials, and marks the object as ours.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Pods:
-    """The pods of one role, apart from the object that asks for them.
+    """The pods of one role, apart from the object that requests them.
 
     Attributes:
         role: its name, for people.
-        key: what tells it from the other roles in the job's Secret.
-        first: the name of the first of them, as far as it is known.
+        key: distinguishes it from the other roles in the job's Secret.
+        first: the name of the first pod, as far as known.
         container: the name of the training container.
-        template: what they are made from.
+        template: the pod template.
     """
 
     role: str
@@ -45,7 +45,7 @@ class Pods:
 
 
 def with_code(pods: Sequence[Pods], attempt: Attempt) -> list[Pods]:
-    """Return the pods of all roles with what fetches the job's code, if it has any."""
+    """Return the pods of all roles with the sync container, if the job has code to fetch."""
     source, image = attempt.job.code, attempt.installation.sync_image or code.SYNC_IMAGE
     if source is None:
         return list(pods)
@@ -66,14 +66,14 @@ def rendered(
     """Return the object of one attempt.
 
     Args:
-        asked: the object that was asked for, with its name.
+        asked: the requested object, with its name.
         pods: of all its roles, rank 0's first.
-        attempt: which one.
+        attempt: the attempt.
         together: returns the object with these templates, one for each role in that order.
-        finished: returns a role's template with what the kind's pods have besides.
+        finished: returns a role's template with the kind's additions.
 
     Raises:
-        InvalidSpec: an output, or what is to be shown, is on no claim.
+        InvalidSpec: an output, or the folder of TensorBoard, is on no claim.
     """
     told, changes = _told(pods, attempt)
     rank0 = told[0]
@@ -95,7 +95,7 @@ def rendered(
 
 
 def _told(pods: Sequence[Pods], attempt: Attempt) -> tuple[list[Pods], tuple[str, ...]]:
-    """Return the pods with another backend where there is no GPU and mounts for outputs, and what was changed."""
+    """Return the pods with the backend replaced if there is no GPU, and mounts for outputs; and the changes."""
     roles = [(each.role, each.template) for each in pods]
     bare, changes = without_nccl(roles, attempt.job, attempt.installation.template)
     templates = claims.with_output_mounts(bare, attempt.job.outputs, container=pods[0].container)
@@ -108,7 +108,7 @@ def _tensorboard(rank0: Pods, outputs: ResolvedOutputs, attempt: Attempt) -> Ten
 
 
 def _sealed(pods: Sequence[Pods], asked: Manifest, *, secret: str) -> tuple[list[Pods], Manifest | None]:
-    """Return the pods without the values of credentials, and the Secret that has them; None if there are none."""
+    """Return the pods without credentials, and the Secret that has them; None if there are none."""
     templates = {each.key: each.template for each in pods}
     found, made = code.hidden(templates, secret=secret, namespace=asked["metadata"]["namespace"])
     return [replace(each, template=found[each.key]) for each in pods], made
@@ -124,7 +124,7 @@ def _ours(pods: Pods, labels: Mapping[str, str], variables: Mapping[str, str]) -
 
 
 def _changed(pods: Pods, asked: Manifest, attempt: Attempt) -> Manifest:
-    """Return the template after the installation's own change of a pod, which is no part of what was asked for."""
+    """Return the template after the installation's own change of a pod, which is not part of the specification."""
     change = attempt.installation.change_pod
     if change is None:
         return pods.template

@@ -1,4 +1,4 @@
-"""Which folder the TensorBoard beside a job shows, and what runs it: read from what was asked for and rank 0's pod."""
+"""Plan the TensorBoard of a job, its folder and image, from the specification and rank 0's pod."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _FIELD = "tensorboard.logdir"
 def planned(
     job: TrainingJob, template: Mapping[str, Any], outputs: ResolvedOutputs, *, container: str, image: str
 ) -> TensorBoardPlan | None:
-    """Return the job's TensorBoard; None if none was asked for.
+    """Return the job's TensorBoard; None if none is requested.
 
     Args:
-        job: what was asked for.
+        job: the specification.
         template: of rank 0.
-        outputs: the job's, of which tfevents are shown where no other folder is said.
+        outputs: the job's; tfevents is the default folder.
         container: the name of the training container.
         image: the installation's; "" for the job's own.
 
@@ -47,7 +47,7 @@ def planned(
 
 
 def _folder(text: str, template: Mapping[str, Any], container: str) -> tuple[str, str]:
-    """Return the claim and the path on it; an address needs no mount, for the pod that shows it has one of its own."""
+    """Return the claim and the path on it; an address needs no mount, since TensorBoard's pod has its own."""
     if text.startswith(SCHEME):
         address = PvcAddress.parse(text, field=_FIELD, or_root=True)
         return address.claim, address.path

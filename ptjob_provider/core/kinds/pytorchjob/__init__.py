@@ -1,4 +1,4 @@
-"""PyTorchJob of `kubeflow.org/v1`, as training-operator 1.4 to 1.9 run it."""
+"""PyTorchJob of `kubeflow.org/v1`, as run by training-operator 1.4 to 1.9."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What is refused although each part of the spec has its type: an item twice, and quantities and ports that are none.
+"""Reject specs that pass the type checks but not admission: duplicate items, invalid quantities and ports.
 
-The API server keeps some lists as maps, by the keys of their items; the webhook reads quantities and ports as numbers.
-A place is written as in the API's documentation, `volumes[].emptyDir.sizeLimit`; `{}` are the values of a map. A part
-of another type than is expected here is passed over: that is the schema's own business.
+The API server stores some lists as maps, by the keys of their items; the webhook parses quantities and ports as
+numbers. A path is written as in the API's documentation, `volumes[].emptyDir.sizeLimit`; `{}` are the values of a map.
+A part of an unexpected type is skipped: the schema covers it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     **{f"{_TEMPLATE}.{place}": keys for place, keys in _POD_KEYS.items()},
     **{f"{_TEMPLATE}.{owner}.{place}": keys for owner in _CONTAINERS for place, keys in _CONTAINER_KEYS.items()},
 }
-"""Lists that hold one item per key; where the items are no maps, each once."""
+"""Lists with unique keys; where the items are no maps, with unique items."""
 
 QUANTITIES: tuple[str, ...] = (
     "runPolicy.schedulingPolicy.minResources{}",
@@ -74,11 +74,11 @@ PORTS: tuple[str, ...] = _in(
 )
 
 _IMPLIED = {"name": "", "protocol": "TCP"}
-"""What the API server writes for a key that is not there, before it compares."""
+"""The API server's defaults for missing keys, applied before it compares."""
 
 
 def check_admissible(spec: Mapping[str, Any]) -> None:
-    """Pass if no item is there twice, and every quantity and port is one.
+    """Check that items are unique, and quantities and ports valid.
 
     Raises:
         InvalidSpec: the text names the part by its path.
@@ -95,7 +95,7 @@ def check_admissible(spec: Mapping[str, Any]) -> None:
 
 
 def _at(spec: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Yield path and value of all that is there at a place, but for nulls."""
+    """Yield path and value of everything at a path, except nulls."""
     found: Iterable[tuple[str, Any]] = [("spec", spec)]
     for step in _steps(place):
         found = [inner for path, part in found for inner in _step(path, part, step) if inner[1] is not None]

@@ -1,4 +1,4 @@
-"""What is changed of a PyTorchJob that exists, as patches (RFC 7386)."""
+"""Patches (RFC 7386) of an existing PyTorchJob."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ _POLICIES_THAT_STOP = {"Running", "All"}
 
 
 def stops_by_itself(job: Mapping[str, Any]) -> bool:
-    """Whether its policy has the operator stop what still runs when the job ends."""
+    """Return whether its policy makes the operator stop the remaining pods when the job ends."""
     return _run_policy(job).get("cleanPodPolicy") in _POLICIES_THAT_STOP
 
 
 def suspended(*, suspend: bool) -> Manifest:
-    """Return the patch that takes the job's pods away, or gives them back."""
+    """Return the patch that suspends or resumes the job."""
     return {"spec": {"runPolicy": {"suspend": suspend}}}
 
 
 def expiring(job: Mapping[str, Any]) -> Manifest | None:
-    """Return the patch that gives an ended job the time to live of every other one; None if it has one."""
+    """Return the patch that sets the default TTL on an ended job; None if it has one."""
     if expires(job):
         return None
     return {"spec": {"runPolicy": {"ttlSecondsAfterFinished": DEFAULT_TTL}}}
 
 
 def expires(job: Mapping[str, Any]) -> bool:
-    """Whether the job has a time to live, after which its operator deletes it."""
+    """Return whether the job has a TTL, after which its operator deletes it."""
     return _run_policy(job).get("ttlSecondsAfterFinished") is not None
 
 
 def _run_policy(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what it says of the job's life; with the old operator's CRD it stands at the top of the spec."""
+    """Return the run policy, which the old operator's CRD has at the top of the spec."""
     found: Mapping[str, Any] = job["spec"].get("runPolicy") or job["spec"]
     return found

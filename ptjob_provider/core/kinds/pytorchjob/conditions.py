@@ -1,4 +1,4 @@
-"""A PyTorchJob's conditions, read as a status. Types decide, never reasons: those differ from version to version."""
+"""Derive a PyTorchJob's status from its condition types; reasons differ from version to version."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _DECISIONS = (
     ("Running", JobPhase.RUNNING),
     ("Created", JobPhase.PENDING),
 )
-"""The first true one decides. Failed comes first: nothing is written after it, while an elastic job that has succeeded
-can still fail. Restarting is never taken back by an end, so both ends come before it."""
+"""The first true one decides. Failed comes first: it is final, while an elastic job that has succeeded can still fail.
+Restarting stays true after an end, so both ends come before it."""
 
 
 def due_at(job: Mapping[str, Any]) -> datetime | None:
-    """Return when the job's own deadline is over; None if it has none, has not started or has ended."""
+    """Return the end of the job's own deadline; None if it has none, has not started or has ended."""
     seconds = (job["spec"].get("runPolicy") or job["spec"]).get("activeDeadlineSeconds")
     status = read_status(job)
     if seconds is None or status.started_at is None or status.phase.is_terminal:
@@ -33,9 +33,9 @@ def due_at(job: Mapping[str, Any]) -> datetime | None:
 
 
 def running_since(job: Mapping[str, Any]) -> datetime | None:
-    """Return when the job's present run began; None if it has not begun.
+    """Return the start of the job's current run; None if it has not started.
 
-    `Running` turns False at the end and keeps its instant; where a job is suspended, it gets that instant and reason.
+    `Running` turns False at the end and keeps its instant; suspending sets both its instant and its reason.
     """
     conditions = (job.get("status") or {}).get("conditions") or []
     found = (each for each in conditions if each["type"] == "Running")
@@ -44,7 +44,7 @@ def running_since(job: Mapping[str, Any]) -> datetime | None:
 
 
 def read_status(job: Mapping[str, Any]) -> JobStatus:
-    """Derive the job's status from the object as the back-end returned it; an object without conditions is pending."""
+    """Derive the job's status from the back-end's object; an object without conditions is pending."""
     status = job.get("status") or {}
     true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
     kind, phase = next((found for found in _DECISIONS if found[0] in true), ("", JobPhase.PENDING))

@@ -1,7 +1,7 @@
-"""PyTorchJob as the old PyTorch operator has it: `kubeflow.org/v1` too, without `runPolicy`.
+"""Convert to the old PyTorch operator's PyTorchJob: `kubeflow.org/v1` too, without `runPolicy`.
 
-Arena still installs that CRD. What the run policy says stands at the top of its spec, and a server that prunes silently
-would drop it from where it is now.
+Arena still installs that CRD. It has the run policy's fields at the top of the spec, and a server that prunes silently
+would drop a `runPolicy`.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _WHY_NOT = (
 
 
 def is_older(job: Mapping[str, Any]) -> bool:
-    """Whether the job's object is in the words of the old PyTorch operator: with a run policy at the top of its spec.
+    """Return whether the job's object is the old PyTorch operator's: with run policy fields at the top of its spec.
 
-    Another server has no such fields there. A job that says nothing of all that is taken for the training-operator's.
+    Other servers have no such fields there. A job without any of them counts as the training-operator's.
     """
     return bool(_AT_THE_TOP & (job.get("spec") or {}).keys())
 
 
 def in_words_of(manifest: Manifest, fields: frozenset[str]) -> Manifest:
-    """Return the job, or a change of one, in the words of a server that knows these fields of a PyTorchJob's spec.
+    """Return the job, or a patch, converted for a server with these fields in a PyTorchJob's spec.
 
     Raises:
-        InvalidSpec: it has no word for something; the text names the field.
+        InvalidSpec: a part has no equivalent; the text names the field.
     """
     spec = manifest.get("spec") or {}
     if not fields or _RUN_POLICY in fields:

@@ -1,4 +1,4 @@
-"""What was asked for, as a PyTorchJob: built from typed fields, or a user's manifest with the typed fields over it."""
+"""Build the requested PyTorchJob: from typed fields, or a user's manifest with the typed fields over it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ptjob_provider.core.spec import ElasticPolicy, TrainingJob
 
 VOLCANO = "volcano"
-"""The scheduler that has queues of its own."""
+"""The scheduler with its own queues."""
 
 DEFAULT_TTL = 7 * 24 * 3600
-"""Seconds; long enough to look into a failure after a weekend."""
+"""Default TTL in seconds; long enough to investigate a failure after a weekend."""
 
 _OPERATOR_ENV = {
     *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"),
@@ -36,11 +36,10 @@ _OPERATOR_ENV = {
 
 
 def requested(job: TrainingJob, template: TrainingJob | None = None) -> Manifest:
-    """Return the object that was asked for, with nothing of ours but the defaults of typed fields.
+    """Return the requested object, with no additions but the defaults of typed fields.
 
-    From the lowest to the highest layer: the installation's template, the job's `pod_template`, its manifest, its typed
-    fields. A manifest keeps every field that nothing overrides, known here or not; only what the API server writes
-    itself goes.
+    Layers from the lowest to the highest: the installation's template, the job's `pod_template`, its manifest, its
+    typed fields. A manifest keeps every field that nothing overrides, known here or not, except the API server's own.
 
     Raises:
         InvalidSpec: the manifest has not the shape of a PyTorchJob, or a typed variable is the operator's own.
@@ -61,7 +60,7 @@ def _given(manifest: Manifest) -> Manifest:
 
 
 def _of_installation(template: TrainingJob | None, roles: Mapping[str, Any]) -> Iterator[Manifest]:
-    """Give what the installation's template says of a job with these roles."""
+    """Return the installation's template as a job with these roles."""
     if template is None:
         return
     _check_env(template)
@@ -71,7 +70,7 @@ def _of_installation(template: TrainingJob | None, roles: Mapping[str, Any]) -> 
 
 
 def _of_pods(template: Manifest | None, roles: Mapping[str, Any]) -> Iterator[Manifest]:
-    """Give what a pod template says of a job with these roles."""
+    """Return a pod template as a job with these roles."""
     if template is None:
         return
     pod = {
@@ -87,7 +86,7 @@ def _of_templates(template: Manifest, roles: Mapping[str, Any]) -> Manifest:
 
 
 def _check_env(job: TrainingJob) -> None:
-    """Refuse what the operator would silently replace: it appends its variables after the user's."""
+    """Reject variables that the operator would silently replace: it appends its own after the user's."""
     for prefix, owner in (("", job), ("master.", job.master), ("worker.", job.worker)):
         for variable in (owner.env if owner else None) or ():
             if variable.name in _OPERATOR_ENV:
@@ -95,7 +94,7 @@ def _check_env(job: TrainingJob) -> None:
 
 
 def _with_defaults(job: TrainingJob, found: Manifest) -> TrainingJob:
-    """Return the job with the defaults that are for typed fields only, where neither it nor a layer below says more."""
+    """Return the job with the defaults of typed fields where neither it nor a lower layer has a value."""
     run = found["spec"].get("runPolicy") or {}
     roles = found["spec"]["pytorchReplicaSpecs"].values()
     is_said = {
@@ -156,7 +155,7 @@ def _roles(spec: Mapping[str, Any], job: TrainingJob) -> Manifest:
 
 
 def _resized(roles: Mapping[str, Any], workers: int, *, elastic: bool) -> Manifest:
-    """Return the roles with so many pods in all; a new Worker is a copy of the Master."""
+    """Return the roles with this number of pods; a new Worker is a copy of the Master."""
     if "Master" not in roles:
         return {**roles, "Worker": {**roles["Worker"], "replicas": workers}}
     master = {**roles["Master"], "replicas": 1}
@@ -194,7 +193,7 @@ def _run_policy(found: Manifest, job: TrainingJob, *, pods: int) -> Manifest | N
 def _elastic_policy(found: Manifest | None, job: TrainingJob) -> Manifest | None:
     policy = {**(found or {}), **(_elastic_wire(job.elastic_policy) if job.elastic_policy else {})}
     if job.nproc_per_node is not None:
-        policy.pop("nProcPerNode", None)  # the deprecated place of the same setting
+        policy.pop("nProcPerNode", None)  # the same setting at its deprecated path
     return policy if found is not None or job.elastic_policy is not None else None
 
 

@@ -1,4 +1,4 @@
-"""From a job to the object that is submitted: what was asked for, plus exactly what makes it ours."""
+"""Render a PyTorchJob for submission: the requested object plus what marks it as ours."""
 
 from __future__ import annotations
 
@@ -29,17 +29,16 @@ def render(
 ) -> Rendered:
     """Return the object of one attempt.
 
-    What was asked for gets a name, namespace and owner, the owner's labels (on the pods too) and annotations, the
-    `PTJOB_*` variables first in the training container, mounts for declared outputs whose claim is not mounted, what
-    fetches its code, and the last lines of failing containers in their pod's status - and nothing else.
+    Adds to the requested object: name, namespace and owner, the owner's labels (on the pods too) and annotations, the
+    `PTJOB_*` variables first in the training container, mounts for declared outputs whose claim is not mounted, the
+    sync container, and FallbackToLogsOnError - and nothing else.
 
     Args:
-        job: what was asked for.
-        owner: whose it is.
+        job: the specification.
+        owner: its owner.
         attempt: 1 for the first.
-        exact_name: keep the name as it is, instead of adding a hash of owner and attempt.
-        installation: what is added to every job; its change of the pods is not part of what was asked for, and of the
-            hash.
+        exact_name: keep the name unchanged, without a hash of owner and attempt.
+        installation: additions to every job; its change of the pods is not part of the specification and its hash.
 
     Raises:
         InvalidSpec: the operator would refuse it, or an output is on no claim.
@@ -73,7 +72,7 @@ def _pods(manifest: Manifest) -> list[Pods]:
 
 
 def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manifest:
-    """Return the manifest with another template for each role, rank 0's first."""
+    """Return the manifest with new templates, one per role, rank 0's first."""
     spec, roles = manifest["spec"], manifest["spec"]["pytorchReplicaSpecs"]
     found = dict(zip((role for role in ROLES if role in roles), templates, strict=True))
     changed = {role: {**replica, "template": found[role]} for role, replica in roles.items()}

@@ -1,4 +1,4 @@
-"""Which pods a PyTorchJob has, how they are called, and which of them is rank 0."""
+"""List a PyTorchJob's pods with their names, and find rank 0."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def rank0(manifest: Mapping[str, Any]) -> Replica:
 
 
 def total_gpus(manifest: Mapping[str, Any]) -> int:
-    """Return how many GPUs all pods ask for together."""
+    """Return the GPUs that all pods request together."""
     return sum(replica.gpus for replica in replicas(manifest))
 
 
 def pod_selector(name: str = "", *, older: bool = False) -> str:
-    """Return the label selector of a job's pods, or of all jobs', as training-operator 1.4 and later set it.
+    """Return the label selector of a job's pods, or of all jobs', as set by training-operator 1.4 and later.
 
     The old PyTorch operator, whose CRD has no `runPolicy`, sets another one since 0.5.
     """
@@ -43,7 +43,7 @@ def pod_selector(name: str = "", *, older: bool = False) -> str:
 
 
 def owner_of(pod: Mapping[str, Any]) -> PodOwner:
-    """Return the job that the operator made the pod for: its owner."""
+    """Return the job that owns the pod."""
     owners = pod["metadata"].get("ownerReferences") or ()
     found: Mapping[str, Any] = next((each for each in owners if each.get("kind") == KIND), {})
     return PodOwner(name=str(found.get("name") or ""), uid=str(found.get("uid") or ""))
@@ -55,7 +55,7 @@ def replica_of(pod: Mapping[str, Any]) -> str:
 
 
 def is_restarted(manifest: Mapping[str, Any], replica: str) -> bool:
-    """Whether the operator or the kubelet may start a failed replica again; not one that the job has no more."""
+    """Return whether the operator or the kubelet may restart a failed replica; False if the job no longer has it."""
     role = next((each.role for each in replicas(manifest) if each.name == replica), None)
     if role is None:
         return False
@@ -69,28 +69,28 @@ def templates(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def replica_named(pod: str) -> str:
-    """Return the name of the replica that a pod of this name would be: its own."""
+    """Return the replica name for a pod name: the same."""
     return pod
 
 
 def controllers(_name: str) -> tuple[tuple[str, str], ...]:
-    """Return nothing: the operator makes a job's pods itself, and tells of it in the job's name."""
+    """Return nothing: the operator creates a job's pods itself, and its events are about the job."""
     return ()
 
 
 def runtime_of(_manifest: Mapping[str, Any]) -> None:
-    """Return None: a job says itself how it runs."""
+    """Return None: the job has no runtime."""
 
 
 def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the template of the pod that is rank 0."""
+    """Return the template of rank 0's pod."""
     roles = manifest["spec"]["pytorchReplicaSpecs"]
     template: Mapping[str, Any] = next(roles[role] for role in ROLES if role in roles)["template"]
     return template
 
 
 def priority(manifest: Mapping[str, Any]) -> str:
-    """Return the class of the pods, or that of the gang."""
+    """Return the pods' priority class, or the gang's."""
     policy = (manifest["spec"].get("runPolicy") or {}).get("schedulingPolicy") or {}
     pod = rank0_template(manifest).get("spec") or {}
     return str(pod.get("priorityClassName") or policy.get("priorityClass") or "")
@@ -108,6 +108,6 @@ def _numbered(manifest: Mapping[str, Any]) -> Iterator[Replica]:
 
 
 def count(replica: Mapping[str, Any]) -> int:
-    """Return how many pods a role has; the operator's default is one."""
+    """Return the number of pods of a role; the operator's default is one."""
     number = replica.get("replicas")
     return 1 if number is None else int(number)

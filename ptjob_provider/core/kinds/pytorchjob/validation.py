@@ -1,4 +1,4 @@
-"""What the API server or the operator's webhook would refuse, or would let through to hang, refused before that."""
+"""Reject in advance what the API server or the operator's webhook would refuse, or accept and let hang."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLURAL = "pytorchjobs"
 OPERATOR = "the training-operator"
 
 CONTAINER = "pytorch"
-"""The training container's name: the operator looks for no other."""
+"""Name of the training container; the operator accepts no other."""
 
 ROLES = ("Master", "Worker")
 ROLES_PATH = "spec.pytorchReplicaSpecs"
@@ -35,10 +35,10 @@ _LONGEST_SERVICE = 63
 
 
 def validate(manifest: Mapping[str, Any]) -> None:
-    """Pass if the operator would accept and run the job.
+    """Check that the operator would accept and run the job.
 
-    Beyond the webhook's rules: words that the CRD has no enum for, names whose services could not be made, and labels
-    that no pod can have.
+    Beyond the webhook's rules: words that the CRD has no enum for, names whose services could not be created, and
+    labels that no pod can have.
 
     Raises:
         InvalidSpec: the text names the field by its path.
@@ -58,7 +58,7 @@ def validate(manifest: Mapping[str, Any]) -> None:
 
 
 def check_shape(manifest: Mapping[str, Any]) -> None:
-    """Pass if every part that is read here is of its type, so that reading it cannot fail; null counts as absent.
+    """Check the types of all parts that are read here; null counts as absent.
 
     Raises:
         InvalidSpec: the text names the part by its path.
@@ -138,7 +138,7 @@ def _check_policies(spec: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
 
 
 def _check_length(name: str | None, roles: Mapping[str, Any]) -> None:
-    """Refuse a name with which the last replica's service would be too long: such a job hangs for ever (#1101)."""
+    """Reject a name with which the last replica's service would be too long: such a job hangs for ever (#1101)."""
     if name is None:
         return
     suffixes = [f"-{role.lower()}-{(replica.get('replicas') or 1) - 1}" for role, replica in roles.items()]

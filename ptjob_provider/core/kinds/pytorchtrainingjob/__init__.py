@@ -1,4 +1,4 @@
-"""PyTorchTrainingJob of `batch.tensorstack.dev/v1beta1`, as T9k's platform runs it."""
+"""PyTorchTrainingJob of `batch.tensorstack.dev/v1beta1`, as run by T9k's platform."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ DELETION = "Foreground"
 
 
 def in_words_of(manifest: Manifest, _fields: frozenset[str]) -> Manifest:
-    """Return the manifest: there is one version of its words."""
+    """Return the manifest: there is only one version."""
     return manifest
 
 
 def stops_by_itself(job: Mapping[str, Any]) -> bool:
-    """Whether its policy has the controller stop what still runs when the job ends."""
+    """Return whether its policy makes the controller stop the remaining pods when the job ends."""
     return (job["spec"].get("runPolicy") or {}).get("cleanUpPolicy") in {"Unfinished", "All"}
 
 
 def suspended(*, suspend: bool) -> Manifest:
-    """Return the patch that takes the job's pods away, or gives them back."""
+    """Return the patch that suspends or resumes the job."""
     return {"spec": {"runMode": {"pause": {"enabled": suspend}}}}
 
 
 def expiring(_job: Mapping[str, Any]) -> Manifest | None:
-    """Return None: such a job has no time to live."""
+    """Return None: such a job has no TTL."""
     return None
 
 
 def expires(_job: Mapping[str, Any]) -> bool:
-    """Return False: as above."""
+    """Return False: such a job has no TTL."""
     return False
 
 

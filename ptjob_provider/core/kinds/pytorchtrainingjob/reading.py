@@ -1,4 +1,4 @@
-"""A PyTorchTrainingJob's object and its pods, read."""
+"""Read a PyTorchTrainingJob's object and its pods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PHASES = {
     "Succeeded": JobPhase.SUCCEEDED,
     "Failed": JobPhase.FAILED,
 }
-"""All others have not begun to run: Pending, Resuming, Unknown."""
+"""Phases other than Pending, Resuming and Unknown, in which the job has not started."""
 
 _ENDS = {"Failed": JobPhase.FAILED, "Completed": JobPhase.SUCCEEDED}
 _SAYS = {
@@ -34,11 +34,11 @@ _SAYS = {
     JobPhase.SUCCEEDED: ("Completed",),
     JobPhase.SUSPENDED: ("Paused",),
 }
-"""Which condition tells more of a phase."""
+"""Condition with more details of a phase."""
 
 
 def read_status(job: Mapping[str, Any]) -> JobStatus:
-    """Derive the job's status from its object: the phase decides, and where that is not there yet, the conditions."""
+    """Derive the job's status from its object: from the phase or, if that is missing, the conditions."""
     status = job.get("status") or {}
     true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
     phase = _PHASES.get(status.get("phase") or "", JobPhase.PENDING)
@@ -58,7 +58,7 @@ def read_status(job: Mapping[str, Any]) -> JobStatus:
 
 
 def running_since(job: Mapping[str, Any]) -> datetime | None:
-    """Return since when its condition says that it runs; None where none does."""
+    """Return the time of its running condition; None if it has none."""
     conditions = (job.get("status") or {}).get("conditions") or []
     found = (each for each in conditions if (each["type"], each.get("status")) == ("Running", "True"))
     told: Mapping[str, Any] = next(found, {})
@@ -66,7 +66,7 @@ def running_since(job: Mapping[str, Any]) -> datetime | None:
 
 
 def due_at(_job: Mapping[str, Any]) -> datetime | None:
-    """Return None: nothing is known of a deadline that its controller would miss."""
+    """Return None: its controller is not known to miss deadlines."""
     return None
 
 
@@ -87,7 +87,7 @@ def _numbered(manifest: Mapping[str, Any]) -> Iterator[Replica]:
 
 
 def is_restarted(manifest: Mapping[str, Any], replica: str) -> bool:
-    """Whether the controller may make a failed replica again; not one that the job has no more."""
+    """Return whether the controller may recreate a failed replica; False if the job no longer has it."""
     role = next((each.role for each in replicas(manifest) if each.name == replica), None)
     if role is None:
         return False
@@ -96,7 +96,7 @@ def is_restarted(manifest: Mapping[str, Any], replica: str) -> bool:
 
 
 def is_older(_job: Mapping[str, Any]) -> bool:
-    """Return False: no version is known that labels pods otherwise."""
+    """Return False: no version with other pod labels is known."""
     return False
 
 
@@ -106,7 +106,7 @@ def pod_selector(name: str = "", *, older: bool = False) -> str:  # noqa: ARG001
 
 
 def owner_of(pod: Mapping[str, Any]) -> PodOwner:
-    """Return the job that the pod is for: its owner if it has such a one, else the one that its label names."""
+    """Return the pod's job: its owner if that is one, else the one in its label."""
     meta = pod["metadata"]
     owners = meta.get("ownerReferences") or ()
     found: Mapping[str, Any] = next((each for each in owners if each.get("kind") == KIND), {})
@@ -115,34 +115,34 @@ def owner_of(pod: Mapping[str, Any]) -> PodOwner:
 
 
 def replica_of(pod: Mapping[str, Any]) -> str:
-    """Return the name of the replica that the pod is: the pod's own, without the five letters that are drawn."""
+    """Return the pod's replica name: the pod's own, without the five random letters."""
     name, owner = str(pod["metadata"]["name"]), owner_of(pod).name
     rest = name.removeprefix(owner)
     return owner + _DRAWN.sub("-", rest, count=1) if owner and rest != name else name
 
 
 def replica_named(pod: str) -> str:
-    """Return the name of the replica that a pod of this name would be: nobody documents how one is refused."""
+    """Return the replica name for a pod name; the format of refused pods' names is undocumented."""
     return pod
 
 
 def controllers(_name: str) -> tuple[tuple[str, str], ...]:
-    """Return nothing: the operator makes a job's pods itself, and tells of it in the job's name."""
+    """Return nothing: the operator creates a job's pods itself, and its events are about the job."""
     return ()
 
 
 def runtime_of(_manifest: Mapping[str, Any]) -> None:
-    """Return None: a job says itself how it runs."""
+    """Return None: the job has no runtime."""
 
 
 def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the template of the pod that is rank 0."""
+    """Return the template of rank 0's pod."""
     template: Mapping[str, Any] = replica_specs(manifest)[0]["template"]
     return template
 
 
 def priority(manifest: Mapping[str, Any]) -> str:
-    """Return the number in T9k's queue, or the class of the pods."""
+    """Return the number in T9k's queue, or the pods' priority class."""
     queue = (manifest["spec"].get("scheduler") or {}).get("t9kScheduler") or {}
     pod = rank0_template(manifest).get("spec") or {}
     return str(queue.get("priority") or pod.get("priorityClassName") or "")

@@ -1,4 +1,4 @@
-"""From a job to the PyTorchTrainingJob that is submitted: what was asked for, plus exactly what makes it ours."""
+"""Render a PyTorchTrainingJob for submission: the requested object plus what marks it as ours."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def render(
     """Return the PyTorchTrainingJob of one attempt; see `Kind.render`.
 
     Raises:
-        InvalidSpec: it cannot say a field, or an output is on no claim.
+        InvalidSpec: it does not support a field, or an output is on no claim.
     """
     _check_fields(job)
     installation = installation or Installation()
@@ -70,7 +70,7 @@ def render(
 
 
 def _longest_name(asked: Manifest) -> int:
-    """Return how long the job's name may be, so that those of its pods are none too long.
+    """Return the maximum length of the job's name, so that its pods' names are not too long.
 
     Raises:
         InvalidSpec: a role's type leaves no room for one.
@@ -87,7 +87,7 @@ def _longest_name(asked: Manifest) -> int:
 
 
 def _ending(spec: Mapping[str, Any]) -> str:
-    """Return what the name of a role's last pod has behind the job's."""
+    """Return the suffix of a role's last pod's name after the job's name."""
     return f"{_DRAWN}{spec['type']}-{count(spec) - 1}"
 
 
@@ -114,7 +114,7 @@ def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manife
 
 
 def _with_tensorboard(manifest: Manifest) -> Manifest:
-    """Return the manifest with T9k's own words for the TensorBoard it asks for, which its controller runs."""
+    """Return the manifest with T9k's own fields for the TensorBoard, which its controller runs."""
     plan = TensorBoardPlan.of(manifest)
     if plan is None:
         return manifest
@@ -132,7 +132,7 @@ def _check_fields(job: TrainingJob) -> None:
 
 
 def _asked(job: TrainingJob, under: TrainingJob | None) -> Manifest:
-    """Return the object that was asked for."""
+    """Return the requested object."""
     found = _skeleton(job) if job.manifest is None else _given(job.manifest)
     spec = found["spec"]
     torchrun = torchrun_config(job, spec.get("torchrunConfig"))
@@ -157,7 +157,7 @@ def _asked(job: TrainingJob, under: TrainingJob | None) -> Manifest:
 
 
 def _skeleton(job: TrainingJob) -> Manifest:
-    """Return a job with one role, or two where they are to differ."""
+    """Return a job with one role, or two if they differ."""
     bare = {"spec": {"containers": [{"name": CONTAINER}]}}
     roles: list[tuple[str, int]] = [("worker", job.pods)]
     if job.master is not None or job.worker is not None:
@@ -181,7 +181,7 @@ def _given(manifest: Manifest) -> Manifest:
 
 
 def _resized(spec: Mapping[str, Any], workers: int | None) -> list[Manifest]:
-    """Return the roles with so many pods in all: the last role grows or shrinks."""
+    """Return the roles with this number of pods: the last role grows or shrinks."""
     roles = [dict(each) for each in spec["replicaSpecs"]]
     if workers is None:
         return roles
@@ -192,10 +192,10 @@ def _resized(spec: Mapping[str, Any], workers: int | None) -> list[Manifest]:
 
 
 def _with_roles(specs: list[Manifest], job: TrainingJob) -> list[tuple[Manifest, Role]]:
-    """Return each role with whose fields it takes: rank 0's, or those of all others.
+    """Return each role with the role whose fields it takes: rank 0's, or those of all others.
 
     Raises:
-        InvalidSpec: rank 0 shares its role with others, and the job says that they differ.
+        InvalidSpec: rank 0 shares its role with others, and the job gives them different fields.
     """
     differ = [name for name in ("master", "worker") if getattr(job, name) is not None]
     if not differ:
@@ -209,15 +209,15 @@ def _with_roles(specs: list[Manifest], job: TrainingJob) -> list[tuple[Manifest,
 def _role(
     spec: Manifest, role: Role, job: TrainingJob, under: TrainingJob | None, *, is_command: bool, is_asked_by_us: bool
 ) -> Manifest:
-    """Return one role; with torchrun its command, which T9k would ignore, becomes arguments, unless it is the user's.
+    """Return one role; with torchrun, our command, which T9k would ignore, becomes arguments.
 
     Args:
-        spec: as it is so far.
-        role: whose fields it takes.
-        job: what was asked for.
+        spec: the role so far.
+        role: the role whose fields it takes.
+        job: the specification.
         under: the installation's template.
-        is_command: the container's command is run as it is.
-        is_asked_by_us: it is not the manifest that asks for torchrun.
+        is_command: the container's command is run unchanged.
+        is_asked_by_us: torchrun is not requested by the manifest.
     """
     container = trainer_of(spec["template"])
     template = pods_asked_for(spec["template"], job, under, role=role, container=container)

@@ -1,4 +1,4 @@
-"""`status.tasks`: which pods a job's replicas are, how their containers ended, and how often they were made again."""
+"""Parse `status.tasks`: the pods of a job's replicas, their containers' ends, and their recreations."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 _INDEX = re.compile(r"-(\d+)$")
 _STOPPED = 143
-"""How a container ends that obeys the signal with which a pod is deleted."""
+"""Exit code of a container that obeys the signal of a pod's deletion."""
 
 
 def told(job: Mapping[str, Any]) -> Told:
-    """Return what the status tells of the job's replicas; how their pods are named is said nowhere else."""
+    """Return the replica states in the status, the only source of the pods' names."""
     status = job.get("status") or {}
     tasks = status.get("tasks") or ()
     found = list(_replicas(job, tasks))
@@ -33,7 +33,7 @@ def told(job: Mapping[str, Any]) -> Told:
 
 
 def _replicas(job: Mapping[str, Any], tasks: Any) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield role, name and pod of each replica that has one: by its pod's number, else by its place."""
+    """Yield role, name and pod of each replica that has one: by its pod's number, else by its position."""
     asked_for = {each.name for each in replicas(job)}
     for task in tasks:
         role = str(task.get("type") or "worker")
@@ -45,7 +45,7 @@ def _replicas(job: Mapping[str, Any], tasks: Any) -> Iterator[tuple[str, str, Ma
 
 
 def _failure(replica: str, pod: Mapping[str, Any], trainer: str) -> Iterator[Termination]:
-    """Yield how a pod failed: by its training container's exit code, else by that of another one."""
+    """Yield a pod's failure: by its training container's exit code, else by another one's."""
     containers = [each for each in pod.get("containers") or () if each.get("exitCode")]
     for each in sorted(containers, key=lambda each: each.get("name") != trainer)[:1]:
         code = int(each["exitCode"])

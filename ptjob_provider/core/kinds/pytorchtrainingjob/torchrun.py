@@ -1,4 +1,4 @@
-"""`torchrunConfig`: T9k writes torchrun's command line itself, and ignores the container's command then."""
+"""Render `torchrunConfig`: T9k builds torchrun's command line itself, and ignores the container's command."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _BEGINNINGS = (
 
 
 def torchrun_config(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | None:
-    """Return how torchrun starts the program; None if it does not.
+    """Return the torchrun configuration; None if torchrun does not start the program.
 
     Raises:
-        InvalidSpec: T9k cannot say a part of the elastic policy.
+        InvalidSpec: T9k does not support a part of the elastic policy.
     """
     policy = job.elastic_policy
     is_asked = begins_with_torchrun(job.command) or job.nproc_per_node is not None or policy is not None
@@ -44,7 +44,7 @@ def torchrun_config(job: TrainingJob, found: Mapping[str, Any] | None) -> Manife
 
 
 def begins_with_torchrun(command: Sequence[str] | None) -> bool:
-    """Whether a command is torchrun's."""
+    """Return whether a command is torchrun's."""
     return _beginning(command or ()) > 0
 
 
@@ -52,7 +52,7 @@ def as_arguments(container: Manifest) -> Manifest:
     """Return a container whose program torchrun starts: script and arguments as `args`, and no command.
 
     Raises:
-        InvalidSpec: the command is no torchrun's, so it would be ignored.
+        InvalidSpec: the command is not torchrun's, so it would be ignored.
     """
     command = container.get("command") or []
     if not command:

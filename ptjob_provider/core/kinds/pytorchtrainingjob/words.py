@@ -1,4 +1,4 @@
-"""The names of `batch.tensorstack.dev/v1beta1`, and which of a job's fields have a place in it."""
+"""Names in `batch.tensorstack.dev/v1beta1`, and the job fields with a place in it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PLURAL = "pytorchtrainingjobs"
 OPERATOR = "T9k's job controller"
 
 CONTAINER = "python"
-"""The training container's name; where a template has none of this name, its first one trains."""
+"""Name of the training container; without a container of this name, the first one trains."""
 
 TYPES: Mapping[str, str] = {"master": "master", "worker": "worker"}
-"""Our roles, as types of replicas; the words are free, and the first replica of all is the master."""
+"""Our roles as replica types; the words are free, and the very first replica is the master."""
 
 CLEAN_UP = {"Running": "Unfinished", "All": "All", "None": "None"}
 """Our policy → theirs."""
@@ -29,12 +29,12 @@ def replica_specs(job: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def trainer_of(template: Mapping[str, Any]) -> str:
-    """Return the name of the container that trains."""
+    """Return the name of the training container."""
     names = [str(each.get("name") or "") for each in template["spec"]["containers"]]
     return CONTAINER if CONTAINER in names else names[0]
 
 
 def count(replica: Mapping[str, Any]) -> int:
-    """Return how many pods a role has; the default is one."""
+    """Return the number of pods of a role; the default is one."""
     number = replica.get("replicas")
     return 1 if number is None else int(number)

@@ -1,4 +1,4 @@
-"""TrainJob of `trainer.kubeflow.org/v1alpha1`, as Kubeflow Trainer 2.0 to 2.3 run it, with JobSet underneath."""
+"""TrainJob of `trainer.kubeflow.org/v1alpha1`, as run by Kubeflow Trainer 2.0 to 2.3, on top of JobSet."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STOP_RUNNING_PODS: Manifest | None = None
 OPERATOR = "Kubeflow Trainer"
 
 DELETION = "Background"
-"""Trainer makes a JobSet anew that goes while its TrainJob is still there, as it would be in the foreground."""
+"""Not `Foreground`: Trainer recreates a JobSet that is deleted while its TrainJob still exists."""
 
 
 def stops_by_itself(_job: Mapping[str, Any]) -> bool:
@@ -45,17 +45,17 @@ def stops_by_itself(_job: Mapping[str, Any]) -> bool:
 
 
 def suspended(*, suspend: bool) -> Manifest:
-    """Return the patch that takes the job's pods away, or gives them back."""
+    """Return the patch that suspends or resumes the job."""
     return {"spec": {"suspend": suspend}}
 
 
 def expiring(_job: Mapping[str, Any]) -> Manifest | None:
-    """Return None: a TrainJob has no time to live."""
+    """Return None: a TrainJob has no TTL."""
     return None
 
 
 def expires(_job: Mapping[str, Any]) -> bool:
-    """Return False: as above."""
+    """Return False: a TrainJob has no TTL."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""A TrainJob's conditions, read as a status. There are three types, and none says that a job runs."""
+"""Derive a TrainJob's status from its conditions: three types, none of which shows that a job runs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ _DECISIONS = (
     ("Complete", JobPhase.SUCCEEDED),
     ("Suspended", JobPhase.SUSPENDED),
 )
-"""The first true one decides. A job that was resumed keeps `Suspended` as False, and that says nothing more."""
+"""The first true one decides. A resumed job keeps `Suspended` as False, which has no meaning."""
 
 _DEADLINE = "DeadlineExceeded"
-"""The one reason of `Failed` that Trainer keeps, also where the JobSet completes while it is being deleted for it: of a
-complete job it looks at no deadline. Beside `Complete`, any other reason came after it, and goes again."""
+"""The one reason of `Failed` that Trainer keeps, even where the JobSet completes while it is being deleted for it:
+Trainer checks no deadline of a complete job. Besides `Complete`, any other reason came after it, and is removed
+again."""
 
 
 def read_status(job: Mapping[str, Any]) -> JobStatus:
     """Derive the job's status from its object.
 
-    While none of the conditions is true, the job runs when the runtime's job has all its pods ready; until then it is
-    pending, also while it crash-loops. It started, as far as its own deadline counts, when it was created or resumed.
+    While no condition is true, the job runs when the runtime's job has all its pods ready; until then it is pending,
+    also while it crash-loops. For its own deadline, it started when it was created or resumed.
     """
     status = job.get("status") or {}
     conditions = {each["type"]: each for each in status.get("conditions") or []}
@@ -52,12 +53,12 @@ def read_status(job: Mapping[str, Any]) -> JobStatus:
 
 
 def running_since(_job: Mapping[str, Any]) -> datetime | None:
-    """Return None: no condition says when a TrainJob began to run."""
+    """Return None: no condition has the start of a TrainJob's run."""
     return None
 
 
 def due_at(_job: Mapping[str, Any]) -> datetime | None:
-    """Return None: Trainer has a clock of its own for the job's deadline, and needs no help."""
+    """Return None: Trainer enforces the job's deadline by itself."""
     return None
 
 

@@ -1,4 +1,4 @@
-"""What fetches a TrainJob's code: an init container of its runtime, which a job can tell what to fetch, and not add."""
+"""Fetch a TrainJob's code with an init container of its runtime, which a job can configure but not add."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _TOLD = ("name", "env", "volumeMounts")
 
 
 def with_code(template: Manifest, source: CodeSource | None, *, has_own_runtime: bool) -> Manifest:
-    """Return the template with the runtime's init container told what to fetch, and the code beside the training.
+    """Return the template with the runtime's init container configured, and the code in the training container.
 
-    Whose user it is, its image and what it may take is the runtime's affair, as is where the training starts: the code
-    is in `code/<repository>` below `DEFAULT_WORKING_DIR`.
+    The runtime defines its user, image and resources, and the working directory: the code is in `code/<repository>`
+    below `DEFAULT_WORKING_DIR`.
 
     Raises:
-        InvalidSpec: the runtime has surely none, or the source says what only a runtime can.
+        InvalidSpec: the runtime is known to have none, or the source has settings that only a runtime can have.
     """
     if source is None:
         return template

@@ -1,4 +1,4 @@
-"""From a job to the TrainJob that is submitted: what was asked for, plus exactly what makes it ours."""
+"""Render a TrainJob for submission: the requested object plus what marks it as ours."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _OF_PODS = frozenset(
     | {"service_account_name", "image_pull_secrets", "security_context", "container_security_context"}
     | {"termination_grace_period_seconds"}
 )
-"""Which fields have a place, in the job or in its pods' template; every other one is refused by its name."""
+"""Fields with a place in the job or in its pods' template; any other field is refused by name."""
 
 _WHY_NOT = {
     "restart_policy": "the runtime says what becomes of a pod that fails",
@@ -83,10 +83,10 @@ def render(
     exact_name: bool = False,
     installation: Installation | None = None,
 ) -> Rendered:
-    """Return the TrainJob of one attempt, in the newest words of its API; see `Kind.render`.
+    """Return the TrainJob of one attempt, in the newest version of its API; see `Kind.render`.
 
     Raises:
-        InvalidSpec: a TrainJob cannot say a field, or an output is on no claim.
+        InvalidSpec: a TrainJob does not support a field, or an output is on no claim.
     """
     _check_fields(job)
     installation = installation or Installation()
@@ -99,13 +99,13 @@ def render(
 
 
 def _longest_name(asked: Manifest) -> int:
-    """Return how long the job's name may be: JobSet refuses one with which a pod of any step had too long a name."""
+    """Return the maximum length of the job's name: JobSet refuses names that make any step's pod name too long."""
     steps = [f"{part}-initializer" for part in asked["spec"].get("initializer") or ()]
     return _LONGEST_POD - max(len(f"-{step}-0-{_nodes(asked) - 1}{_DRAWN}") for step in (STEP, *steps))
 
 
 def _pods(asked: Manifest, attempt: Attempt) -> Pods:
-    """Return the pods, all nodes of which are alike."""
+    """Return the pods; all nodes are alike."""
     own, name = template_of(asked["spec"]), asked["metadata"]["name"]
     check_pod_shape("spec", own["spec"])
     template = pods_asked_for(own, attempt.job, attempt.installation.template, role="worker", container=CONTAINER)
@@ -120,19 +120,19 @@ def _with_template(asked: Manifest, templates: Sequence[Manifest]) -> Manifest:
 
 
 def _told_rank(asked: Manifest, job: TrainingJob) -> Callable[[Manifest], Manifest]:
-    """Return what tells the training container its rank, unless somebody's own manifest runs it."""
+    """Return the change that adds the rank's variables; none for a user's own manifest."""
     if job.manifest is not None:
         return lambda template: template
     return lambda template: podtemplate.map_container(template, CONTAINER, lambda found: _with_rank(found, asked))
 
 
 def _is_own(runtime: Mapping[str, Any]) -> bool:
-    """Whether it is not the one that Trainer brings along; one of the namespace never is, whatever it is called."""
+    """Return whether the runtime is not Trainer's own; one of the namespace never is."""
     return runtime.get("kind") == "TrainingRuntime" or runtime.get("name") != DEFAULT_RUNTIME
 
 
 def _check_fields(job: TrainingJob) -> None:
-    """Refuse what a TrainJob has no place for; a field that is added to jobs is refused until it has one here."""
+    """Reject fields without a place in a TrainJob; new fields are rejected until they get one here."""
     if job.clean_pod_policy not in {None, "Running"}:
         raise InvalidSpec.of("clean_pod_policy", job.clean_pod_policy, "a TrainJob's end stops what runs: Running")
     for field in fields(job):
@@ -145,7 +145,7 @@ def _check_fields(job: TrainingJob) -> None:
 
 
 def _asked(job: TrainingJob, under: TrainingJob | None) -> Manifest:
-    """Return the object that was asked for, but for what is said of its pods."""
+    """Return the requested object without its pods."""
     found = _skeleton(job) if job.manifest is None else _given(job.manifest)
     spec = found["spec"]
     trainer = {**mapping("spec.trainer", spec.get("trainer") or {})}
@@ -188,7 +188,7 @@ def _nodes(asked: Mapping[str, Any]) -> int:
 
 
 def _with_rank(container: Manifest, asked: Mapping[str, Any]) -> Manifest:
-    """Return the training container with the variables that `env://` needs: Trainer tells them to torchrun alone."""
+    """Return the training container with the variables that `env://` needs: Trainer gives them to torchrun alone."""
     name, trainer = asked["metadata"]["name"], asked["spec"]["trainer"]
     found: dict[str, Manifest] = {
         "MASTER_ADDR": {"value": f"{name}-{STEP}-0-0.{name}"},

@@ -1,7 +1,7 @@
-"""Which pods a TrainJob has: those of its JobSet's job `node`, told apart by completion index. Their names are drawn.
+"""List a TrainJob's pods: those of its JobSet's job `node`, identified by completion index. Their names are random.
 
-A pod is called `JOB-node-0-INDEX-xxxxx`, and another one takes its place under the same index: a replica is named by
-all but the last part.
+A pod is called `JOB-node-0-INDEX-xxxxx`, and its replacement has the same index: a replica's name is all but the last
+part.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HAS_LABELLED_PODS = False
 
 
 def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
-    """Return all nodes of the job; a job that leaves their number to its runtime is taken to have one."""
+    """Return all nodes of the job; one if their number is left to the runtime."""
     name, trainer = manifest["metadata"]["name"], manifest["spec"].get("trainer") or {}
     template = template_of(manifest["spec"])
     gpus = count_gpus(template)
@@ -37,27 +37,27 @@ def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
 
 
 def is_restarted(_manifest: Mapping[str, Any], _replica: str) -> bool:
-    """Return True: whether a pod that has failed is replaced is the runtime's affair, and no object of ours says it."""
+    """Return True: the runtime decides whether a failed pod is replaced, and no object of ours shows it."""
     return True
 
 
 def is_older(_job: Mapping[str, Any]) -> bool:
-    """Return False: no version is known that labels pods otherwise."""
+    """Return False: no version with other pod labels is known."""
     return False
 
 
 def pod_selector(name: str = "", *, older: bool = False) -> str:  # noqa: ARG001 - there is no older one
-    """Return the label selector of a job's pods, or of all jobs', as JobSet sets it."""
+    """Return the label selector of a job's pods, or of all jobs', as set by JobSet."""
     return f"{_JOB}={name}" if name else _JOB
 
 
 def owner_of(pod: Mapping[str, Any]) -> PodOwner:
-    """Return the job that the pod is for: by its name alone, as its owner is a Job of a JobSet."""
+    """Return the pod's job by name alone, as its owner is a Job of a JobSet."""
     return PodOwner(name=str(_labels(pod).get(_JOB) or ""))
 
 
 def replica_of(pod: Mapping[str, Any]) -> str:
-    """Return the name of the replica that the pod is; a pod that does not say its index is one by itself."""
+    """Return the pod's replica name; a pod without an index is a replica of its own."""
     labels = _labels(pod)
     if not labels.get(_INDEX) or not labels.get(_JOB):
         return str(pod["metadata"]["name"])
@@ -65,12 +65,12 @@ def replica_of(pod: Mapping[str, Any]) -> str:
 
 
 def replica_named(pod: str) -> str:
-    """Return the name of the replica that a pod of this name would be: without the letters that are drawn."""
+    """Return the replica name for a pod name: without the random letters."""
     return pod.rpartition("-")[0] or pod
 
 
 def controllers(name: str) -> tuple[tuple[str, str], ...]:
-    """Return the JobSet that Trainer makes and the Job that this makes, which makes the pods."""
+    """Return the JobSet that Trainer creates and its Job, which creates the pods."""
     return (("JobSet", name), ("Job", f"{name}-{STEP}-0"))
 
 

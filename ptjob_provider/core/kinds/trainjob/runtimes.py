@@ -1,4 +1,4 @@
-"""The runtime that a TrainJob names: which of the cluster's, or of its namespace's."""
+"""Resolve the runtime that a TrainJob names: the cluster's, or its namespace's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_CLUSTER, _OF_NAMESPACE = "ClusterTrainingRuntime", "TrainingRuntime"
 
 
 def reference(text: str | None) -> Manifest | None:
-    """Read a runtime's name: `NAME` for the cluster's, `TrainingRuntime/NAME` for one of the namespace.
+    """Parse a runtime's name: `NAME` for the cluster's, `TrainingRuntime/NAME` for one of the namespace.
 
     Raises:
         InvalidSpec: it is neither.
@@ -43,7 +43,7 @@ def runtime_of(manifest: Mapping[str, Any]) -> Runtime | None:
 
 
 def init_containers(runtime: Mapping[str, Any]) -> set[str]:
-    """Return the names of the init containers that a runtime's object gives the pods that train."""
+    """Return the names of the init containers that a runtime's object gives the training pods."""
     template = (runtime.get("spec") or {}).get("template") or {}
     steps = (template.get("spec") or {}).get("replicatedJobs") or ()
     pods = (pod_template_of(step).get("spec") or {} for step in steps if step.get("name") == STEP)

@@ -1,6 +1,6 @@
-"""A TrainJob's `trainer` and its patches of the runtime as one pod template, and back.
+"""Convert a TrainJob's `trainer` and its patches of the runtime to one pod template, and back.
 
-So everything that is said of pods is said once, for all kinds; what a TrainJob cannot say is refused here.
+So the pod code is shared by all kinds; parts that a TrainJob does not support are refused here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CONTAINER = STEP
 
 _TRAINER = {"image": "image", "command": "command", "args": "args", "env": "env", "resources": "resourcesPerNode"}
-"""What the training container has, and where a TrainJob says it."""
+"""Fields of the training container, and their places in a TrainJob."""
 
 _FIELDS = {
     "workingDir": "working_dir",
@@ -39,14 +39,14 @@ _FIELDS = {
     "schedulerName": "scheduler_name",
     "hostNetwork": "host_network",
 }
-"""What a user calls what only a runtime can say."""
+"""User-facing names of fields that only a runtime supports."""
 
 _ADVICE = "only its runtime can say it; have a TrainingRuntime that does, and name it with `runtime`"
 _CHANGE_DIR = "; or begin the command with sh -c 'cd … && exec …'"
 
 
 def template_of(spec: Mapping[str, Any]) -> Manifest:
-    """Return what a job says of its pods, as a pod template with the training container; in the newest words."""
+    """Return a job's pods as a pod template with the training container; expects the newest version."""
     trainer = spec.get("trainer") or {}
     own = {name: trainer[place] for name, place in _TRAINER.items() if trainer.get(place) is not None}
     found: Manifest = {"spec": {"containers": [{"name": CONTAINER, **own}]}}
@@ -58,12 +58,12 @@ def template_of(spec: Mapping[str, Any]) -> Manifest:
 
 
 def with_template(spec: Mapping[str, Any], template: Mapping[str, Any]) -> Manifest:
-    """Return a job's spec that says all of the template, and nothing else of the pods.
+    """Return a job's spec with all of the template, and no other settings of the pods.
 
-    The patch that said something of them before says it now; of several, the first.
+    Replaces the existing patch of the pods; of several, the first.
 
     Raises:
-        InvalidSpec: a TrainJob cannot say a part of it; the text names the field.
+        InvalidSpec: a TrainJob does not support a part of it; the text names the field.
     """
     pod = template["spec"]
     _check_pod(pod)

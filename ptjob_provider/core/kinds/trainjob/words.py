@@ -1,4 +1,4 @@
-"""The words of `trainer.kubeflow.org/v1alpha1`, which change with every minor version: what a TrainJob says in which.
+"""Convert between the versions of `trainer.kubeflow.org/v1alpha1`, whose fields change with every minor release.
 
     version      what is changed of the runtime    where
     ----------   -------------------------------   ------------------------------------------------------------------
@@ -7,7 +7,7 @@
     2.1          nor security contexts             `podTemplateOverrides[]`, `metadata` and `spec` apart
     2.0          nor metadata, affinity, secrets   `podSpecOverrides[]`, with labels and annotations in the job's spec
 
-Jobs are made in the newest words; `in_words_of` says them in those of an older server.
+Jobs are rendered in the newest version; `in_words_of` converts them for an older server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 STEP = "node"
-"""The runtime's replicated job that trains, and its container: Trainer's own name for both."""
+"""The runtime's replicated job that trains, and its container: Trainer uses one name for both."""
 
 MANAGER = "ptjob-provider/job"
 
@@ -33,13 +33,13 @@ _QUEUES_MANAGER = "kueue.x-k8s.io/manager"
 PATCHES, TEMPLATES, PODS = "runtimePatches", "podTemplateOverrides", "podSpecOverrides"
 
 NEWEST = "2.2 or newer"
-"""The versions whose words differ by what may be in a patch, which the field does not tell."""
+"""Versions that differ only by the allowed content of a patch, which the field does not show."""
 
 PATCHABLE = frozenset(
     {"serviceAccountName", "volumes", "initContainers", "containers", "imagePullSecrets", "securityContext"}
     | {"nodeSelector", "affinity", "tolerations", "schedulingGates", "terminationGracePeriodSeconds"}
 )
-"""Of a pod's spec; all else is the runtime's."""
+"""Patchable parts of a pod's spec; the runtime defines the rest."""
 
 PATCHABLE_OF_CONTAINER = frozenset({"name", "env", "volumeMounts", "securityContext"})
 
@@ -64,7 +64,7 @@ def in_newest_words(spec: Mapping[str, Any]) -> Manifest:
 
 
 def without_queues_word(spec: Mapping[str, Any]) -> Manifest:
-    """Return a job's spec without Kueue's patch, which its webhook adds to every job: a second one would be refused.
+    """Return a job's spec without Kueue's patch, which its webhook adds to every job and refuses twice.
 
     Raises:
         InvalidSpec: its patches have not the shape of patches.
@@ -77,16 +77,16 @@ def without_queues_word(spec: Mapping[str, Any]) -> Manifest:
 
 
 def version_of(fields: Iterable[str]) -> str:
-    """Return whose words a server knows whose TrainJobs have these fields in their spec; "" where they do not tell."""
+    """Return the version of a server whose TrainJobs have these fields in their spec; "" if they do not show it."""
     known = {PATCHES: NEWEST, TEMPLATES: "2.1", PODS: "2.0"}
     return next((version for field, version in known.items() if field in set(fields)), "")
 
 
 def in_words_of(manifest: Manifest, fields: frozenset[str]) -> Manifest:
-    """Return the job in the words of a server that knows these fields of a TrainJob's spec.
+    """Return the job converted for a server with these fields in a TrainJob's spec.
 
     Raises:
-        InvalidSpec: it has no word for something; the text names the field.
+        InvalidSpec: a part has no equivalent; the text names the field.
     """
     spec = manifest["spec"]
     if PATCHES in fields or not fields & {TEMPLATES, PODS}:
@@ -102,7 +102,7 @@ def in_words_of(manifest: Manifest, fields: frozenset[str]) -> Manifest:
 
 
 def replicated_jobs(patch: Mapping[str, Any]) -> list[Manifest]:
-    """Return what a patch says of the runtime's replicated jobs."""
+    """Return a patch's changes of the runtime's replicated jobs."""
     found: Any = patch
     for name in ("trainingRuntimeSpec", "template", "spec"):
         found = found.get(name) or {}
@@ -110,18 +110,18 @@ def replicated_jobs(patch: Mapping[str, Any]) -> list[Manifest]:
 
 
 def pod_template_of(entry: Mapping[str, Any]) -> Manifest:
-    """Return the part of a replicated job's patch that is about its pods."""
+    """Return the pod template in a replicated job's patch."""
     job = (entry.get("template") or {}).get("spec") or {}
     return dict(job.get("template") or {})
 
 
 def patch_of(template: Mapping[str, Any], *, step: str = STEP) -> Manifest:
-    """Return what a patch says that makes these changes of a replicated job's pods."""
+    """Return the patch with these changes of a replicated job's pods."""
     return {"name": step, "template": {"spec": {"template": dict(template)}}}
 
 
 def with_replicated_jobs(patch: Mapping[str, Any], entries: list[Manifest]) -> Manifest:
-    """Return a patch that says this of the runtime's replicated jobs."""
+    """Return the patch with these changes of the runtime's replicated jobs."""
     runtime = patch.get("trainingRuntimeSpec") or {}
     template = runtime.get("template") or {}
     inner = {**(template.get("spec") or {}), "replicatedJobs": entries}
@@ -129,7 +129,7 @@ def with_replicated_jobs(patch: Mapping[str, Any], entries: list[Manifest]) -> M
 
 
 def _entries(spec: Mapping[str, Any], name: str) -> Iterator[tuple[list[str], Manifest]]:
-    """Yield which jobs each override is about, and what it changes, as a pod template."""
+    """Yield each override's jobs, and its changes as a pod template."""
     for index, item in enumerate(sequence(f"spec.{name}", spec.get(name) or [])):
         path = f"spec.{name}[{index}]"
         found = dict(mapping(path, item))

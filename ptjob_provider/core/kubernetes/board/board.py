@@ -165,9 +165,7 @@ class Board:
                 self._ended.add(uid)
             return
         self._pods[uid] = {pod: packed(found) for pod, found in world.pods.items()}
-        if (
-            int(job["metadata"]["resourceVersion"]) == version
-        ):  # else the world lacks the newest version: the next follower requests it
+        if int(job["metadata"]["resourceVersion"]) == version:  # else the next follower reads the newest one
             self._jobs[uid] = packed(job)
             self._versions[uid] = version
 
