@@ -1,10 +1,10 @@
-"""The port on this machine's processes: for development, tests and the first five minutes. Linux only.
+"""The local back-end: jobs as processes of this machine, for development, tests and first steps. Linux only.
 
-It runs the manifest, not our own fields: `backend` checks and submits it, one `supervisor` process per job plays the
-training-operator, the scheduler and the kubelet, and the state on disk is wire objects, so that everything above reads
-local jobs and cluster jobs with the same code.
+Runs the manifest, not our own fields: `backend` checks and submits it, one `supervisor` process per job plays the
+training-operator, the scheduler and the kubelet, and the state on disk is wire objects, so that the same code reads
+local jobs and cluster jobs.
 
-The names are loaded when they are used: the supervisor is a module of this package and must start in milliseconds.
+Names are loaded on first use: the supervisor is a module of this package and must start in milliseconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The port on this machine: checks and submits jobs, and reads what their supervisors write. See the package."""
+"""Implements the port on this machine: submits jobs, and reads the state that their supervisors write."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class LocalBackend:
     """Runs jobs as processes of this machine; implements `backend.Backend`.
 
-    Any number of processes may use one root at once. What it does otherwise than a cluster is in the documentation.
+    Any number of processes may use one root at once. The documentation lists the differences from a cluster.
     """
 
     def __init__(self, config: LocalConfig) -> None:
@@ -49,14 +49,14 @@ class LocalBackend:
         self._config = config
 
     async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
-        """Create the job; its supervisor runs when this returns. See `Backend.submit`."""
+        """Create the job and start its supervisor. See `Backend.submit`."""
         return await asyncio.to_thread(submission.submit, manifest, self._config, self._store, secret=secret)
 
     async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
-        """Do nothing: a job of this machine has its Secret from its first moment. See `Backend.give_secret`."""
+        """Do nothing: a local job has its Secret from the start. See `Backend.give_secret`."""
 
     async def ensure_tensorboard(self, ref: JobRef) -> str:  # noqa: ARG002 - the port's
-        """Have nothing: `ptjob tensorboard` shows a job of this machine, and its notices say so."""
+        """Return "": `ptjob tensorboard` shows a local job, as its notices say."""
         return ""
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
@@ -68,7 +68,7 @@ class LocalBackend:
         return await asyncio.to_thread(self._store.list, kind, namespace, labels)
 
     async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
-        """Yield the job's world after each change; see `Backend.watch`."""
+        """Yield the job's state after each change; see `Backend.watch`."""
         files = self._store.files(ref.namespace, ref.name)
         notices, seen = read_json(files.notices) or [], -1
         async with joined((Looking, self._config.root), lambda: Looking(self._store.settle)) as looking:
@@ -90,7 +90,7 @@ class LocalBackend:
             yield line
 
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:  # noqa: ARG002 - the port's
-        """Have nothing to add to what the watch tells; see `Backend.reasons`."""
+        """Return nothing: the watch reports all reasons; see `Backend.reasons`."""
         return ()
 
     async def patch(self, ref: JobRef, change: Manifest) -> None:
@@ -102,21 +102,21 @@ class LocalBackend:
         await asyncio.to_thread(self._store.delete, ref)
 
     async def pods_gone(self, ref: JobRef) -> bool:
-        """Whether nothing of the job runs; see `Backend.pods_gone`."""
+        """Return whether nothing of the job runs; see `Backend.pods_gone`."""
         return await asyncio.to_thread(self._store.pods_gone, ref)
 
     async def inspect_outputs(
         self, ref: JobRef, outputs: ResolvedOutputs, *, since: datetime, curves: bool = False
     ) -> OutputReport:
-        """Look at the outputs in their claims' directories; see `Backend.inspect_outputs`."""
+        """Inspect the outputs in their claims' directories; see `Backend.inspect_outputs`."""
         return await asyncio.to_thread(self._inspect, ref, outputs, {"since": since.timestamp(), "curves": curves})
 
     async def usage(self, ref: JobRef) -> Mapping[str, Use]:
-        """Return what the job's supervisor has told so far, also of a job that has ended; see `Backend.usage`."""
+        """Return the usage reported by the job's supervisor, also after its end; see `Backend.usage`."""
         return await asyncio.to_thread(metering.told, self._store.files(ref.namespace, ref.name))
 
     def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
-        """Yield what is noted in the file beside a claim; see `Backend.watch_claim` and `local.claim`."""
+        """Yield a local claim's annotations after each change; see `Backend.watch_claim` and `local.claim`."""
         return watched_claim(self._config.claims_of(namespace), name)
 
     def _inspect(self, ref: JobRef, outputs: ResolvedOutputs, wanted: Mapping[str, Any]) -> OutputReport:
@@ -140,7 +140,7 @@ def _place(claims: Path, output: ResolvedOutput) -> tuple[Path, Path]:
 
 
 def _unseen(files: JobFiles, state: JobState, seen: int) -> list[dict[str, Any]]:
-    """Return the states after the last one that was seen; the newest if there was none, or only the object changed."""
+    """Return the states after the last yielded one; the newest if there was none, or only the object changed."""
     if seen < 0 or state.number == seen:
         return [state.state]
     return [each for number, each in files.snapshots.after(seen) if number <= state.number]

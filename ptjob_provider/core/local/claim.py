@@ -1,8 +1,8 @@
-"""What writers have noted on a claim of this machine: a file beside its directory stands for its annotations.
+"""Annotations of a local claim: a file next to its directory.
 
-`claims/<namespace>/.<claim>.annotations.json` is a JSON object of annotations by their names, as a cluster has them in
-the claim's metadata. No claim can have such a name itself. Whoever writes it puts a whole file in its place (write
-beside it, rename): one that is read half-written is read again a moment later.
+`claims/<namespace>/.<claim>.annotations.json` is a JSON object of annotations by name, as in a cluster's claim
+metadata. No claim can have such a name itself. Writers replace the file atomically (write a temporary file, rename it);
+a partially written one is read again a moment later.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _INTERVAL = 1.0
-"""Seconds between looks."""
+"""Seconds between polls."""
 
 _HALF_WRITTEN = 3
-"""How often in a row a file may be no JSON before it is said to be wrong."""
+"""Consecutive reads of invalid JSON before it is an error."""
 
 
 def annotations_file(claims: Path, claim: str) -> Path:
-    """Return where a claim's annotations are on this machine, whether or not there are any.
+    """Return the path of a claim's annotations, existing or not.
 
     Raises:
-        InvalidSpec: the name is none that a claim can have.
+        InvalidSpec: the claim's name is invalid.
     """
     return claims / f".{claim_directory(claims, claim).name}.annotations.json"
 
 
 async def watched_claim(claims: Path, claim: str) -> AsyncGenerator[Claim, None]:
-    """Yield the claim's states; see `Backend.watch_claim`. A claim of this machine is always there.
+    """Yield the claim's states; see `Backend.watch_claim`. A local claim always exists.
 
     Raises:
-        InvalidSpec: its annotations cannot be read, and that stays so.
+        InvalidSpec: its annotations are permanently unreadable.
     """
     file = annotations_file(claims, claim)
     seen, failures = None, 0

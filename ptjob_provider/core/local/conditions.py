@@ -1,7 +1,7 @@
-"""A PyTorchJob's conditions, changed by training-operator 1.9's rules (its `pkg/util/status.go`); pure.
+"""Update a PyTorchJob's conditions by training-operator 1.9's rules (its `pkg/util/status.go`). Pure.
 
-Each type stands at most once, a changed one moves to the end, Running and Restarting remove each other, the end makes
-Running false, and after Failed nothing changes any more.
+Each type occurs at most once, a changed one moves to the end, Running and Restarting remove each other, the end sets
+Running to false, and after Failed nothing changes any more.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _RIVALS = {"Running": "Restarting", "Restarting": "Running"}
 
 
 def has(status: Mapping[str, Any], kind: str) -> bool:
-    """Whether the condition stands and is true."""
+    """Return whether the condition is present and true."""
     return any(
         condition["type"] == kind and condition["status"] == "True" for condition in status.get("conditions", ())
     )
 
 
 def is_finished(status: Mapping[str, Any]) -> bool:
-    """Whether the job has succeeded or failed."""
+    """Return whether the job has succeeded or failed."""
     return has(status, "Succeeded") or has(status, "Failed")
 
 
 def with_condition(
     status: Mapping[str, Any], kind: str, message: str, *, now: datetime, truth: str = "True", reason: str = ""
 ) -> Status:
-    """Return the status with the condition set; the reason is the operator's for this type unless another is given."""
+    """Return the status with the condition set; the default reason is the operator's for this type."""
     fresh = {
         "type": kind,
         "status": truth,
@@ -52,7 +52,7 @@ def with_condition(
 
 
 def instant(moment: datetime) -> str:
-    """Write an instant as the API server does, with the microseconds that tell which replica failed first."""
+    """Format an instant like the API server, with microseconds, which show which replica failed first."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 

@@ -1,4 +1,4 @@
-"""What an adapter tells the local back-end: where its state lies, what stands in for images, secrets and devices."""
+"""Configuration of the local back-end: location of its state, and substitutes for images, secrets and devices."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _UNSAFE = re.compile(r"[\s'\"\\:;,=$`()\[\]{}<>|&*?!#]")
 
 @dataclass(frozen=True, kw_only=True)
 class ImageStandIn:
-    """A directory that stands in for an image.
+    """Directory that replaces an image.
 
     Attributes:
         context: the image's build context; its Dockerfile is read, nothing is built.
-        python: the interpreter that stands in for the image's; None takes `LocalConfig.python`.
+        python: the interpreter that replaces the image's; None: `LocalConfig.python`.
     """
 
     context: Path
@@ -40,19 +40,19 @@ class ImageStandIn:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalConfig:
-    """How jobs run on this machine.
+    """Settings of jobs on this machine.
 
     Attributes:
-        root: where state, logs and claims lie; on a local disk, without characters that a shell would interpret.
-        claims: where the claims lie, `claims/<namespace>/<claim>`; None is `root/claims`.
-        images: image name → what stands in for it; a name without a tag stands for all tags.
-        python: the interpreter for `python` and `torchrun`; None is the one that runs us.
-        gpus: `refuse` a job that asks for devices, `ignore` the wish and run it on the CPU, or how many are lent.
+        root: directory of state, logs and claims; on a local disk, without characters that a shell would interpret.
+        claims: directory of the claims, `claims/<namespace>/<claim>`; None: `root/claims`.
+        images: image name → its replacement; a name without a tag matches all tags.
+        python: the interpreter for `python` and `torchrun`; None: the one that runs us.
+        gpus: `refuse` a job that requests devices, `ignore` the request and run it on the CPU, or the number to lend.
         secrets: secret name → key → value, of any namespace; never written to disk.
         config_maps: config map name → key → value, of any namespace.
         restart_backoff: seconds before a container's second restart, then doubled up to thirty times; a kubelet takes
             10.
-        environment: what every container inherits from this machine, see `base_environment`.
+        environment: inherited by every container, see `base_environment`.
     """
 
     root: Path
@@ -75,20 +75,20 @@ class LocalConfig:
 
     @property
     def interpreter(self) -> str:
-        """The interpreter for containers whose image names no other."""
+        """Return the interpreter for containers whose image has no other."""
         return self.python or sys.executable
 
     def claims_of(self, namespace: str) -> Path:
-        """Return the directory that holds this namespace's claims."""
+        """Return the directory of this namespace's claims."""
         return (self.claims or self.root / "claims").absolute() / namespace
 
     def stand_in(self, image: str) -> ImageStandIn | None:
-        """Return what stands in for the image: of exactly this name, else of the name without its tag and digest."""
+        """Return the image's replacement: by its exact name, else by the name without tag and digest."""
         return self.images.get(image) or self.images.get(untagged(image))
 
 
 def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Pick what containers may inherit from a process's environment: paths and the language, no settings."""
+    """Return the part of a process's environment that containers inherit: paths and the language, no settings."""
     return _DEFAULT_ENVIRONMENT | {name: value for name, value in environ.items() if _INHERITED.fullmatch(name)}
 
 

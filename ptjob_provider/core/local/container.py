@@ -1,4 +1,4 @@
-"""One container of a pod as the kubelet runs it: a process, its log, its restarts (decided in `restarts`)."""
+"""Run one container of a pod like the kubelet: its process, its log, its restarts (decided in `restarts`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_MESSAGE = 4096
 
 
 class Container:
-    """Waiting, running, or at its end; `wire` tells which in the words of a pod's `containerStatuses`."""
+    """A container that is waiting, running or terminated; `wire` returns its entry in a pod's `containerStatuses`."""
 
     def __init__(self, launch: Launch, *, logs: Path, policy: str, backoff: float) -> None:
         self.launch = launch
@@ -51,33 +51,33 @@ class Container:
 
     @property
     def pid(self) -> int | None:
-        """The main process, while there is one."""
+        """Return the main process's pid, while there is one."""
         return self._process.pid if self._process else None
 
     @property
     def output(self) -> int | None:
-        """The descriptor that its output can be read from, while it is open."""
+        """Return the descriptor of its output, while it is open."""
         pipe = self._process.stdout if self._process else None
         return pipe.fileno() if pipe and not pipe.closed else None
 
     @property
     def exit_code(self) -> int | None:
-        """Of the last run that ended."""
+        """Return the exit code of the last finished run."""
         ended = self._terminated or self._last
         return int(ended["exitCode"]) if ended else None
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until it is to be started again; None if it is not to be."""
+        """Return the seconds until its restart; None if there will be none."""
         return None if self._due_at is None else max(self._due_at - time.monotonic(), 0.0)
 
     @property
     def is_due(self) -> bool:
-        """Whether it has never run, or its pause before the next run is over."""
+        """Return whether it has never run, or its restart is due."""
         return self._process is None and not self.has_ended and not self.due_in
 
     def start(self) -> None:
-        """Run it for the first time or again; a program that cannot be started ends it at once, as StartError."""
+        """Start it, or restart it; a program that cannot be started ends it at once with StartError."""
         self._due_at = None
         if self._terminated:
             self._last, self._terminated = self._terminated, None
@@ -94,7 +94,7 @@ class Container:
         self.identity = ProcessId.of(self._process.pid)
 
     def read(self) -> None:
-        """Take what it has written so far into its log."""
+        """Copy its available output into its log."""
         if self._process is None or self._process.stdout is None or self._log is None:
             return
         try:
@@ -107,12 +107,12 @@ class Container:
             self._process.stdout.close()
 
     def notice_exit(self) -> None:
-        """Note when its main process ended, if it has."""
+        """Record the end of its main process, if it has ended."""
         if self._process and not self._exited_at and self._process.poll() is not None:
             self._exited_at = _now()
 
     def close_if_exited(self) -> bool:
-        """Finish a run whose main process ended: end what it left, complete its log; say whether the run is over."""
+        """Kill the rest of a run whose main process ended, and complete its log; return whether it is over."""
         process = self._process
         if process is None or not self._exited_at:
             return False
@@ -127,7 +127,7 @@ class Container:
         return True
 
     def terminate(self) -> None:
-        """Ask its processes to end, and never start it again."""
+        """Send its processes SIGTERM, and never start it again."""
         self._policy = "Never"
         if self._process is None:
             self._give_up()
@@ -138,7 +138,7 @@ class Container:
                 return
 
     def kill(self) -> None:
-        """End all its processes now, those that left its process group included."""
+        """Kill all its processes now, including those outside its process group."""
         for process in self._remains():
             process.send(signal.SIGKILL)
 
@@ -204,7 +204,7 @@ class Container:
             self._end({"exitCode": code, "reason": "Error" if code else "Completed"})
 
     def _end(self, facts: dict[str, Any]) -> None:
-        assert self._log is not None  # noqa: S101 - there is one since the start
+        assert self._log is not None  # noqa: S101 - opened by start()
         self._log.finish()
         message = _told(self.launch.told)
         if not message and facts["exitCode"] and self.launch.logs_as_message:
@@ -224,7 +224,7 @@ class Container:
 
 
 def _told(path: str) -> str:
-    """Return what a run has written where its termination message belongs, and forget it."""
+    """Return a run's termination message, and clear it."""
     try:
         with Path(path).open("rb") as file:
             said = file.read(_MAX_MESSAGE).decode("utf-8", "replace")
@@ -237,7 +237,7 @@ def _told(path: str) -> str:
 def _widen(pipe: IO[bytes] | None) -> None:
     assert pipe is not None  # noqa: S101 - a pipe was asked for
     os.set_blocking(pipe.fileno(), False)
-    with suppress(OSError):  # a user has only so many large pipes
+    with suppress(OSError):  # a user may have only a limited number of large pipes
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _CHUNK)
 
 

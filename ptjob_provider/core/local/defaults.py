@@ -1,4 +1,4 @@
-"""A job with training-operator's defaults filled in, as its reconciler sees it; pure."""
+"""Apply training-operator's defaults to a job, as its reconciler sees it. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 ROLES = ("Master", "Worker")
-"""In the order of their ranks."""
+"""Roles in the order of their ranks."""
 
 CONTAINER = "pytorch"
-"""The name of the container that trains; the kind's rule."""
+"""Name of the training container, by the kind's rule."""
 
 
 def defaulted(job: Mapping[str, Any]) -> Manifest:
-    """Return a copy with what the operator assumes where nothing is written; roles come in the order of their ranks."""
+    """Return a copy with the operator's defaults; roles are in the order of their ranks."""
     full = deepcopy(dict(job))
     spec = full["spec"]
     given = {name.lower(): replica for name, replica in spec["pytorchReplicaSpecs"].items()}

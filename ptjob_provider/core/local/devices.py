@@ -1,4 +1,4 @@
-"""Devices and ports of this machine, lent to one job at a time; the kernel takes them back from whoever dies."""
+"""Lend devices and ports of this machine to one job at a time; the kernel releases them when the holder dies."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 FIRST_PORT = 20000
 LAST_PORT = 32000
-"""Below the range from which Linux takes ports for outgoing connections, so nobody gets one by accident."""
+"""Below Linux's range of ports for outgoing connections, so that none is taken by accident."""
 
 
 class DevicePool:
-    """The devices that this machine lends; each one's lock file is held by the supervisor that has it."""
+    """The devices of this machine; the supervisor that uses one holds its lock file."""
 
     def __init__(self, directory: Path, count: int) -> None:
         self._directory = directory
@@ -28,7 +28,7 @@ class DevicePool:
         self._held: dict[int, TextIOWrapper] = {}
 
     def acquire(self, wanted: int) -> tuple[int, ...] | None:
-        """Take so many devices, all or none; None if they are not free."""
+        """Reserve this number of devices, all or none; None if they are not free."""
         if wanted == 0:
             return ()
         make_private(self._directory)
@@ -45,7 +45,7 @@ class DevicePool:
         return tuple(taken)
 
     def release(self, devices: tuple[int, ...]) -> None:
-        """Give devices back."""
+        """Release devices."""
         for number in devices:
             self._held.pop(number).close()
 
@@ -62,15 +62,15 @@ class DevicePool:
 
 
 class PortReservation:
-    """A port that no other job of this machine gets while this is held, and that nothing listened on when it was taken.
+    """Reservation of a port that is unused at first and exclusive to one job of this machine.
 
-    The reservation is an abstract socket's name: as far-reaching as a port, and gone with its holder. The port itself
-    stays unbound: the program binds it.
+    The reservation is an abstract socket's name: it has the same scope as a port, and disappears with its holder. The
+    port itself stays unbound: the program binds it.
     """
 
     def __init__(self) -> None:
         while True:
-            self.port = random.randint(FIRST_PORT, LAST_PORT)  # noqa: S311 - chance spreads them, nothing is secret
+            self.port = random.randint(FIRST_PORT, LAST_PORT)  # noqa: S311 - spreads the ports, nothing is secret
             self._holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             with suppress(OSError):
                 self._holder.bind(f"\0ptjob-provider-port-{self.port}")
@@ -79,7 +79,7 @@ class PortReservation:
             self._holder.close()
 
     def close(self) -> None:
-        """Give it back."""
+        """Release the port."""
         self._holder.close()
 
 

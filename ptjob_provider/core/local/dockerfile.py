@@ -1,8 +1,8 @@
-"""A build context → what its image would run; the Dockerfile is read, nothing is built.
+"""Derive an image's process from its build context; reads the Dockerfile, builds nothing.
 
-ENTRYPOINT, CMD, WORKDIR and ENV hold; COPY and ADD say which paths of the image are which files of the context. What
-would have to be executed is not, and is told: RUN, files of other stages or addresses, heredocs. USER and EXPOSE do not
-apply.
+ENTRYPOINT, CMD, WORKDIR and ENV apply; COPY and ADD map paths of the image to files of the context. Instructions that
+would have to be executed are reported instead: RUN, files of other stages or addresses, heredocs. USER and EXPOSE do
+not apply.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _QUIET = {"COMMENT", "LABEL", "MAINTAINER"}
 
 @dataclass
 class _Stage:
-    """One stage while it is read."""
+    """State of one stage while it is parsed."""
 
     name: str = ""
     entrypoint: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class _Stage:
     unapplied: list[str] = field(default_factory=list)
 
     def child(self, name: str) -> _Stage:
-        """Return a stage that begins where this one ends."""
+        """Return a stage based on this one."""
         return _Stage(
             name=name,
             entrypoint=list(self.entrypoint),
@@ -75,7 +75,7 @@ class _Stage:
 
 
 def read_image(context: Path, *, python: str, image: str) -> tuple[ImageFacts, list[str]]:
-    """Return what the context's Dockerfile says, and which of its instructions do not apply here.
+    """Return the facts of the context's Dockerfile, and its instructions that do not apply here.
 
     Raises:
         InvalidSpec: there is no Dockerfile, or it names a file that is not in the context.

@@ -1,8 +1,8 @@
-"""What a container finds in its environment; pure.
+"""Build a container's environment. Pure.
 
-training-operator appends its variables to the user's in every container (init containers excepted), so on a clash it
-wins. The kubelet expands `$(NAME)` with what is defined so far, `$$(NAME)` is how one writes it literally, and what is
-unknown stays.
+training-operator appends its variables to the user's in every container (init containers excepted), so it wins on a
+clash. The kubelet expands `$(NAME)` with the variables defined so far, `$$(NAME)` is the escaped form, and unknown
+names stay unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """Where values that the manifest only refers to are found: name → key → value."""
+    """Values that the manifest only refers to: name → key → value."""
 
     secrets: Mapping[str, Mapping[str, str]]
     config_maps: Mapping[str, Mapping[str, str]]
@@ -36,7 +36,7 @@ class Stores:
         """Return the value of a `secretKeyRef` or `configMapKeyRef`; None if it is optional and absent.
 
         Raises:
-            InvalidSpec: it is absent, and the container could not start on a cluster either.
+            InvalidSpec: it is absent, so the container could not start on a cluster either.
         """
         kind, store = self._store(source)
         ref = source[kind]
@@ -46,7 +46,7 @@ class Stores:
         return value
 
     def lookup_all(self, source: Mapping[str, Any], field: str) -> Mapping[str, str]:
-        """Return everything that an `envFrom` entry or a volume brings in; nothing if it is optional and absent.
+        """Return all values of an `envFrom` entry or a volume; nothing if it is optional and absent.
 
         Raises:
             InvalidSpec: it is absent.
@@ -62,10 +62,10 @@ class Stores:
         return values or {}
 
     def only(self, source: Mapping[str, Any], field: str) -> Stores:
-        """Return a store with nothing but what this reference needs.
+        """Return a store with only the values of this reference.
 
         Raises:
-            InvalidSpec: it leads nowhere.
+            InvalidSpec: it does not exist.
         """
         kind, _ = self._store(source)
         ref = source[kind]
@@ -91,13 +91,13 @@ class Stores:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a replica stands in its job.
+    """Position of a replica in its job.
 
     Attributes:
         role: Master or Worker.
         index: its number within the role.
-        port: where rank 0 listens for the others.
-        rdzv_port: where the elastic rendezvous listens.
+        port: the port on which rank 0 listens for the others.
+        rdzv_port: the port of the elastic rendezvous.
     """
 
     role: str
@@ -107,11 +107,11 @@ class Place:
 
 
 def injected(job: Manifest, place: Place) -> list[dict[str, str]]:
-    """Return what training-operator 1.9 appends to a container's `env`, in its order; addresses are this machine's.
+    """Return the variables that training-operator 1.9 appends to a container's `env`, with this machine's addresses.
 
     Args:
         job: with defaults, see `defaults.defaulted`.
-        place: which replica.
+        place: the replica.
     """
     spec = job["spec"]
     replicas = spec["pytorchReplicaSpecs"]
@@ -128,23 +128,23 @@ def injected(job: Manifest, place: Place) -> list[dict[str, str]]:
 
 
 def total_replicas(spec: Mapping[str, Any]) -> int:
-    """Return how many pods the job has."""
+    """Return the job's number of pods."""
     return sum(replica["replicas"] for replica in spec["pytorchReplicaSpecs"].values())
 
 
 def resolve(
     container: Mapping[str, Any], *, stores: Stores, fields: Mapping[str, str], field: str = "containers[]"
 ) -> dict[str, str]:
-    """Return the container's variables as the kubelet would set them: `envFrom` first, then `env` in its order.
+    """Return the container's variables as set by the kubelet: `envFrom` first, then `env` in its order.
 
     Args:
         container: of the pod's spec.
-        stores: where references are looked up.
-        fields: what `fieldRef` may ask for: field path → value.
-        field: how errors call the container.
+        stores: values of references.
+        fields: values for `fieldRef`: field path → value.
+        field: the container's name in errors.
 
     Raises:
-        InvalidSpec: a reference leads nowhere.
+        InvalidSpec: a reference does not exist.
     """
     variables: dict[str, str] = {}
     for number, source in enumerate(container.get("envFrom") or ()):
@@ -159,7 +159,7 @@ def resolve(
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace every `$(NAME)` that is known; `$$` becomes `$`."""
+    """Replace every known `$(NAME)`; `$$` becomes `$`."""
 
     def replacement(match: re.Match[str]) -> str:
         if match[0] == "$$":
@@ -232,7 +232,7 @@ def _endpoint(job: Manifest, policy: Mapping[str, Any], place: Place) -> str:
 
 
 def is_own_host(job: Manifest, host: str) -> bool:
-    """Whether the name is one of the job's pods, or loopback: then it is here, at a port of the job's own."""
+    """Return whether the name is one of the job's pods, or loopback: then it is here, at a port of the job's own."""
     name = job["metadata"]["name"]
     head = host.split(".", 1)[0]
     return host in ("localhost", LOOPBACK, "::1") or bool(re.fullmatch(rf"{re.escape(name)}-(master|worker)-\d+", head))

@@ -1,8 +1,8 @@
-"""Which fields of a job this machine honours, which it announces as not applying, and which it refuses; pure.
+"""Classify a job's fields as honoured, announced as not applying, or refused on this machine. Pure.
 
-What only says where, or as whom, something runs is announced once. What changes what runs is honoured or refused; a
-field that is in no table is refused, so that nothing is ever ignored in silence. A null, an empty list and an empty
-mapping ask for nothing.
+Fields about where, or as which user, something runs are announced once. Fields that change what runs are honoured or
+refused; an unlisted field is refused, so that nothing is silently ignored. A null, an empty list and an empty mapping
+count as unset.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _SHOWN = "is shown by `ptjob tensorboard`, as long as somebody looks"
 
 @dataclass(frozen=True)
 class Announced:
-    """The field does not apply here, and is said once."""
+    """The field does not apply here; announced once."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Refused:
-    """The field would change what runs, and cannot be done here."""
+    """The field would change what runs, and is not supported here."""
 
     why: str
 
 
 Rule = str | Announced | Refused
-"""HONOURED, or what happens instead."""
+"""HONOURED, or one of the two."""
 
 _RUN_POLICY: Mapping[str, Rule] = {
     **dict.fromkeys(
@@ -140,7 +140,7 @@ _INNER: Mapping[str, Mapping[str, Mapping[str, Rule]]] = {
 
 
 def announced(job: Mapping[str, Any]) -> list[str]:
-    """Return what has to be said of fields that do not apply here, each once, whichever roles have it.
+    """Return the fields that do not apply here, each once for all roles.
 
     Args:
         job: with defaults.
@@ -158,7 +158,7 @@ def announced(job: Mapping[str, Any]) -> list[str]:
 
 
 def _joined(paths: Sequence[str]) -> list[str]:
-    """Write a path that both roles have once, with a star in the place of the role."""
+    """Merge the paths of both roles into one with a star for the role."""
     starred = [_ROLE.sub(r"\1*", path) for path in paths]
     return list(dict.fromkeys(s if starred.count(s) > 1 else path for s, path in zip(starred, paths, strict=True)))
 

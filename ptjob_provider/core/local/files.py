@@ -1,6 +1,6 @@
-"""Where a job's state lies on disk, who writes which file, and how: whole or not at all.
+"""Layout of a job's state on disk, the writer of each file, and atomic writes.
 
-Each file has one writer, named at its end; clients are whoever uses the back-end, in any process.
+Each file has one writer, named in parentheses; clients are users of the back-end, in any process.
 
     <root>/jobs/<namespace>/<job>/
         object.json            the job as submitted and patched (clients, holding object.lock)
@@ -38,72 +38,72 @@ _KEPT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class JobFiles:
-    """The files of one job; nothing is read or made before it is asked for."""
+    """Paths of one job's files; reads and creates nothing by itself."""
 
     path: Path
 
     @property
     def object(self) -> Path:
-        """The job's metadata and spec."""
+        """Return the path of the job's metadata and spec."""
         return self.path / "object.json"
 
     @property
     def object_lock(self) -> Path:
-        """Held while clients change the object."""
+        """Return the path of the lock that clients hold while they change the object."""
         return self.path / "object.lock"
 
     @property
     def notices(self) -> Path:
-        """What was announced at submission."""
+        """Return the path of the announcements at submission."""
         return self.path / "notices.json"
 
     @property
     def supervisor(self) -> Path:
-        """The supervisor's identity."""
+        """Return the path of the supervisor's identity."""
         return self.path / "supervisor.json"
 
     @property
     def supervisor_lock(self) -> Path:
-        """Held as long as somebody answers for the job."""
+        """Return the path of the lock that the job's supervisor or submitter holds while it lives."""
         return self.path / "supervisor.lock"
 
     @property
     def supervisor_log(self) -> Path:
-        """The supervisor's own stderr."""
+        """Return the path of the supervisor's own stderr."""
         return self.path / "supervisor.log"
 
     @property
     def processes(self) -> Path:
-        """The processes that the supervisor started."""
+        """Return the path of the supervisor's list of processes."""
         return self.path / "processes.json"
 
     @property
     def usage(self) -> Path:
-        """What its replicas were measured to use."""
+        """Return the path of the replicas' measured usage."""
         return self.path / "usage.json"
 
     @property
     def snapshots(self) -> Snapshots:
-        """The states that the job went through."""
+        """Return the job's states."""
         return Snapshots(self.path / "status")
 
     def pod_directory(self, pod: str) -> Path:
-        """What one pod has on this disk besides its logs; a new pod of the name finds it empty."""
+        """Return one pod's directory on this disk, without its logs; a new pod of the name finds it empty."""
         return self.path / "run" / pod
 
     def logs_of(self, pod: str) -> Path:
-        """The logs of all pods that had this name, one directory each, numbered in their order."""
+        """Return the logs of all pods of this name, one numbered directory each, in order."""
         return self.path / "logs" / pod
 
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Numbered states, each a file: a reader that comes every few seconds misses none."""
+    """Numbered states, one file each, so that a reader that polls every few seconds misses none."""
 
     path: Path
 
     def latest(self) -> tuple[int, dict[str, Any]]:
-        """Return the newest state and its number; number 0 and an empty one before the first."""
+        """Return the newest state and its number; 0 and an empty state before the first."""
         for number in reversed(self._numbers()):
             value = read_json(self._file(number))
             if value is not None:
@@ -116,7 +116,7 @@ class Snapshots:
         return [(later, value) for later, value in found if value is not None]
 
     def append(self, number: int, value: dict[str, Any]) -> None:
-        """Write the state of this number, and forget states that every reader has had time to see."""
+        """Write the state of this number, and delete states that every reader has had time to read."""
         self.path.mkdir(mode=0o700, exist_ok=True)
         write_json(self._file(number), value)
         self._prune(number)
@@ -145,19 +145,19 @@ class Snapshots:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory, and those that are missing above it, for this user alone; what is there stays as it is."""
+    """Create a directory and its missing parents for this user alone; existing ones are unchanged."""
     if not directory.is_dir():
         make_private(directory.parent)
         directory.mkdir(mode=0o700, exist_ok=True)
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file, as an `opener`; one that is made is for this user alone."""
+    """Open a file, as an `opener`; a created file is for this user alone."""
     return os.open(path, flags, 0o600)
 
 
 def read_json(path: Path) -> Any:
-    """Return the file's value; None if there is no such file, or a power failure left it without content."""
+    """Return the file's value; None if the file is missing, or was left empty by a power failure."""
     try:
         return json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -165,9 +165,9 @@ def read_json(path: Path) -> Any:
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """Return something that differs after each `write_json`; zeros if there is no such file.
+    """Return a value that changes with each `write_json`; zeros if the file is missing.
 
-    The time alone would not do: two changes within a tick of the kernel's clock have the same.
+    Includes more than the time, since two changes within a tick of the kernel's clock have the same.
     """
     try:
         facts = path.stat()
@@ -177,7 +177,7 @@ def stamp(path: Path) -> tuple[int, int]:
 
 
 def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
-    """Replace the file: a reader sees the old value or the new one, never a part.
+    """Replace the file atomically.
 
     Args:
         path: the file.
@@ -192,14 +192,14 @@ def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         temporary.rename(path)
-    except OSError:  # a full disk is not filled further
+    except OSError:  # frees space on a full disk
         temporary.unlink(missing_ok=True)
         raise
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the file's lock; whoever held it and died holds it no more.
+    """Hold the file's lock; the kernel releases a dead holder's.
 
     Raises:
         FileNotFoundError: its directory is gone.
@@ -210,7 +210,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a living process holds the file's lock."""
+    """Return whether a living process holds the file's lock."""
     try:
         with path.open("r") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

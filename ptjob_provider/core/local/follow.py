@@ -1,8 +1,7 @@
-"""One replica's log, read from its files while they grow: every line once, in order, across restarts and new pods.
+"""Follow one replica's log files: every line once, in order, across restarts and new pods.
 
-It asks the job's state only whether more will come; what a line's place is, `logs` decides. What is asked before
-reading to the end of a file holds for what is found there: the supervisor says that a run is over after its log is
-complete.
+The job's state only shows whether more lines will come; `logs` assigns cursors. A state read before reading to the end
+of a file is valid for the content found: the supervisor reports a run's end after its log is complete.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _CHUNK = 64 * 1024
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Run:
-    """One run of the container: in which pod of the name, in their order, and after how many restarts."""
+    """One run of the container: the number of its pod among those of the name, and its restart count."""
 
     incarnation: int
     restart: int
@@ -41,7 +40,7 @@ class Run:
 
 
 class ReplicaLog:
-    """The log of one replica of the job that has this uid, the training's or another container's."""
+    """The log of one replica of the job with this uid, of the training or another container."""
 
     def __init__(self, files: JobFiles, pod: str, *, job_uid: str, container: str = CONTAINER) -> None:
         self._files = files
@@ -128,7 +127,7 @@ class ReplicaLog:
         return next((pod for pod, meta in metas if meta["name"] == self._pod and uid in (None, meta["uid"])), None)
 
     def _policy(self, pod: Manifest) -> str:
-        assert self._state.job is not None  # noqa: S101 - `_is_there` has seen it
+        assert self._state.job is not None  # noqa: S101 - checked by `_is_there`
         role = pod["metadata"]["labels"][ROLE_LABEL].capitalize()
         return str(defaulted(self._state.job)["spec"]["pytorchReplicaSpecs"][role]["restartPolicy"])
 
@@ -143,7 +142,7 @@ def _has_run_ended(pod: Manifest, name: str, restart: int) -> bool:
 
 
 def _has_succeeded(pod: Manifest, name: str) -> bool:
-    """Whether the container, which runs before the training, has done what it is for: it is not started again."""
+    """Return whether the init container has succeeded, so that it is not restarted."""
     ended = [each["state"].get("terminated") or {} for each in _statuses(pod) if each["name"] == name]
     return any(each.get("exitCode") == 0 for each in ended)
 

@@ -1,4 +1,4 @@
-"""What is known of an image through the directory that stands in for it, and what of it a container runs; pure."""
+"""Facts about an image from the directory that replaces it, and a container's command. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _TORCHRUN = re.compile(r"(?:/\S*/)?torchrun")
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFacts:
-    """What a Dockerfile says that matters to a process.
+    """Facts of a Dockerfile that matter to a process.
 
     Attributes:
-        python: the interpreter that stands in for the image's.
+        python: the interpreter that replaces the image's.
         entrypoint: of ENTRYPOINT, in exec form.
         cmd: of CMD, in exec form.
-        working_dir: of WORKDIR; empty if none is said.
+        working_dir: of WORKDIR; "" if not set.
         env: of ENV.
-        files: image path → path on this machine, of COPY and ADD; a directory there stands for all that is in it.
-        directories: image paths that the Dockerfile makes directories of: of WORKDIR, and targets of COPY and ADD.
+        files: image path → path on this machine, of COPY and ADD; a directory there includes its content.
+        directories: image paths of directories: of WORKDIR, and targets of COPY and ADD.
     """
 
     python: str
@@ -46,7 +46,7 @@ class ImageFacts:
 
 
 def arguments(container: Mapping[str, Any], image: ImageFacts) -> list[str]:
-    """Return what the container runs: `command` replaces ENTRYPOINT and CMD, `args` replaces CMD."""
+    """Return the container's command line: `command` replaces ENTRYPOINT and CMD, `args` replaces CMD."""
     command, args = container.get("command"), container.get("args")
     if command:
         return [*command, *(args or ())]
@@ -54,7 +54,7 @@ def arguments(container: Mapping[str, Any], image: ImageFacts) -> list[str]:
 
 
 def with_interpreter(argv: Sequence[str], python: str) -> list[str]:
-    """Return the command with this machine's interpreter in the place of the image's."""
+    """Return the command with this machine's interpreter in place of the image's."""
     program, *rest = argv
     if _PYTHON.fullmatch(program):
         return [python, *rest]

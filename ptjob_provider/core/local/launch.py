@@ -1,8 +1,7 @@
-"""A container's spec → the process that stands for it here: arguments, environment, working directory; pure.
+"""Map a container's spec to a local process: arguments, environment, working directory. Pure.
 
-The container's own file system is a directory of the pod (`root`): working directories are made in it, and what the
-image stand-in copies and what is mounted is linked into it, so that relative paths lead where they lead in the
-container.
+A directory of the pod (`root`) replaces the container's file system: working directories are created in it, and files
+of the image's replacement and mounts are linked into it, so that relative paths resolve as in the container.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ _TERMINATION_LOG = "/dev/termination-log"
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """Everything that starting a container's process needs.
+    """Parameters of a container's process.
 
     Attributes:
         pod: its pod's name.
         container: its name.
         image: its image, for its status.
-        argv: what is executed.
-        env: all of its environment; never written anywhere.
-        working_dir: where it starts.
-        mark: how its processes are recognised.
-        waiting_reason: why it does not run before it is started.
-        logs_as_message: whether the end of its log tells why it failed.
-        told: the file that stands for its `terminationMessagePath` wherever a variable or an argument names that.
+        argv: the command line.
+        env: its whole environment; never written anywhere.
+        working_dir: its working directory.
+        mark: identifies its processes.
+        waiting_reason: reason before it is started.
+        logs_as_message: the end of its log is its termination message.
+        told: the file that replaces its `terminationMessagePath` in variables and arguments.
     """
 
     pod: str
@@ -59,12 +58,12 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class PodPlan:
-    """What is the same for all containers of a pod.
+    """Common parameters of a pod's containers.
 
     Attributes:
         job: with defaults.
         pod: its object.
-        place: where it stands in its job.
+        place: its position in the job.
         setup: of this machine.
         directory: the pod's own.
         devices: the numbers of its devices.
@@ -79,12 +78,12 @@ class PodPlan:
 
     @property
     def root(self) -> Path:
-        """The directory that stands for the containers' file system."""
+        """Return the directory that replaces the containers' file system."""
         return self.directory / "root"
 
     @property
     def programs(self) -> Path:
-        """The directory with the interpreter's names, for commands inside a shell's text."""
+        """Return the directory with links to the interpreter, for commands inside a shell's text."""
         return self.directory / "bin"
 
 
@@ -94,11 +93,11 @@ def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[Binding
     Args:
         plan: of its pod.
         container: of the pod's spec.
-        mounts: where its mounts lie.
-        is_init: whether it runs before the others; the operator injects nothing there.
+        mounts: local paths of its mounts.
+        is_init: it is an init container; the operator injects nothing there.
 
     Raises:
-        InvalidSpec: it refers to a value that this machine does not have.
+        InvalidSpec: it refers to a value that does not exist on this machine.
     """
     image = plan.setup.image(container["image"])
     appended = (
@@ -125,12 +124,12 @@ def launch(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[Binding
 
 
 def mark(plan: PodPlan, container: str) -> str:
-    """Return how all processes of one container are recognised, wherever they went."""
+    """Return the mark of all processes of one container, wherever they move."""
     return f"{plan.job['metadata']['uid']}/{plan.pod['metadata']['uid']}/{container}/"
 
 
 def pod_fields(pod: Manifest) -> dict[str, str]:
-    """Return what a `fieldRef` may ask for."""
+    """Return the values for `fieldRef`."""
     meta = pod["metadata"]
     names = ("name", "namespace", "uid")
     plain = {f"metadata.{name}": str(meta[name]) for name in names}
@@ -143,13 +142,13 @@ def pod_fields(pod: Manifest) -> dict[str, str]:
 
 
 def image_bindings(image: ImageFacts, root: Path) -> list[Binding]:
-    """Return where the image's own files and directories lie: linked below the root."""
+    """Return the local paths of the image's own files and directories, linked below the root."""
     places = [*image.directories, *image.files]
     return [Binding(container_path=normal(place), host_path=f"{root}{normal(place)}") for place in places]
 
 
 def working_directory(container: Mapping[str, Any], image: ImageFacts, paths: PathMap, root: Path) -> str:
-    """Return where the container starts: `workingDir`, else the image's WORKDIR, else its root."""
+    """Return the working directory: `workingDir`, else the image's WORKDIR, else its root."""
     wanted = normal(container.get("workingDir") or image.working_dir or "/")
     return paths.path(wanted) or str(root / PurePosixPath(wanted).relative_to("/"))
 

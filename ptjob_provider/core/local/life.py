@@ -1,7 +1,7 @@
-"""The states that a job went through → what happened to it, as Events: what a cluster's controllers would report; pure.
+"""Synthesize Events from the recorded states of a job, like a cluster's controllers. Pure.
 
-The job's own events have the operator's words, those of its replicas the kubelet's; that a container ended, which no
-kubelet reports, is one here too. Of a job with more states than are kept, what the oldest of them still tells is told.
+The job's own events have the operator's words, those of its replicas the kubelet's; a container's end, which no kubelet
+reports, is one here too. If the oldest states are deleted, the oldest kept one still yields its events.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _WARNINGS = ("Failed", "Restarting")
 _BACK_OFF = "CrashLoopBackOff"
 
 Told = tuple[str, str, str, str]
-"""When, which type of event, its reason, its message."""
+"""Time, type, reason and message of an event."""
 
 
 def events_of(job: Manifest, states: Iterable[Mapping[str, Any]]) -> list[Manifest]:
-    """Return what happened, each once; the states are {"status", "pods"}, oldest first."""
+    """Return the events, each once; the states are {"status", "pods"}, oldest first."""
     found: dict[str, Manifest] = {}
     for state in states:
         for told in _of_conditions(state.get("status") or {}):
@@ -36,7 +36,7 @@ def events_of(job: Manifest, states: Iterable[Mapping[str, Any]]) -> list[Manife
 
 
 def _of_conditions(status: Mapping[str, Any]) -> Iterator[Told]:
-    """Tell of each condition that is true, and of one that ended something: a job that was resumed."""
+    """Yield an event for each true condition, and for the resumption of a suspended job."""
     for each in status.get("conditions") or ():
         if each["status"] == "True" or each["type"] == "Suspended":
             kind = "Warning" if each["type"] in _WARNINGS else "Normal"

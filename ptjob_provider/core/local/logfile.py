@@ -1,7 +1,8 @@
-"""A container's output → its log file, in the kubelet's format: `<RFC3339nano> stdout F text`, `P` for part of a line.
+"""Write a container's output to its log file in the kubelet's format.
 
-Both streams of a container come through one pipe, so that their order is kept. A reader of the file needs no lock: what
-it finds is what was written so far.
+A record is `<RFC3339nano> stdout F text`, with `P` for a partial line.
+Both streams of a container share one pipe, so that their order is kept. A reader of the file needs no lock: every
+complete record is final.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PART = 16 * 1024
-"""Bytes of a line that one record holds; containerd's number."""
+"""Maximum bytes of a line in one record; containerd's number."""
 
 _MESSAGE_BYTES = 2048
 _MESSAGE_LINES = 80
@@ -34,7 +35,7 @@ class LogFile:
         self._tail = b""
 
     def write(self, chunk: bytes) -> None:
-        """Take output; whole lines and full parts are in the file afterwards."""
+        """Append output; complete lines and full parts are in the file afterwards."""
         self._tail = (self._tail + chunk)[-_MESSAGE_BYTES:]
         *lines, rest = (self._open_line + chunk).split(b"\n")
         stamp = self._stamp()
@@ -48,14 +49,14 @@ class LogFile:
             self._file.flush()
 
     def finish(self) -> None:
-        """Write what the container left without a line end, and close."""
+        """Write the remaining text without a line end, and close."""
         if self._open_line:
             self._file.write(b"".join(_records(self._open_line, self._stamp())))
             self._open_line = b""
         self._file.close()
 
     def message(self) -> str:
-        """Return the end of the log as `FallbackToLogsOnError` takes it: 2 KiB or 80 lines, whichever is less."""
+        """Return the end of the log like `FallbackToLogsOnError`: 2 KiB or 80 lines, whichever is less."""
         lines = self._tail.splitlines(keepends=True)[-_MESSAGE_LINES:]
         return b"".join(lines).decode("utf-8", errors="replace")
 
@@ -65,7 +66,7 @@ class LogFile:
 
 
 def timestamp(nanoseconds: int) -> str:
-    """Write an instant with nine fractional digits."""
+    """Format an instant with nine fractional digits."""
     seconds, fraction = divmod(nanoseconds, 1_000_000_000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction:09}Z"
 

@@ -1,4 +1,4 @@
-"""One look after the other at the files of all jobs that are followed on an event loop; a `hub.Source`."""
+"""Poller of the files of all jobs that are followed on an event loop; a `hub.Source`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INTERVAL = 0.2
 
 
 class FollowedJob:
-    """One job's state for one follower."""
+    """One job's state for its followers."""
 
     def __init__(self, files: JobFiles) -> None:
         self.files = files
@@ -27,7 +27,7 @@ class FollowedJob:
         self._state = JobState(files)
 
     async def states(self) -> AsyncGenerator[JobState, None]:
-        """Yield what the files say now, and again after each change."""
+        """Yield the current state, and again after each change."""
         self._state.refresh()
         while True:
             seen = self.box.version
@@ -35,7 +35,7 @@ class FollowedJob:
             await self.box.until(lambda seen=seen: self.box.version > seen)  # type: ignore[misc]
 
     def look(self) -> bool:
-        """Read what has changed, and say so; returns whether something has."""
+        """Read changes and signal them; return whether there were any."""
         has_changed = self._state.refresh()
         if has_changed:
             self.box.ring()
@@ -43,10 +43,10 @@ class FollowedJob:
 
 
 class Looking:
-    """Looks at the files of every followed job.
+    """Polls the files of every followed job.
 
     Args:
-        settle: does what is due for a job without a supervisor: its end, the end of its time to live.
+        settle: performs due actions on a job without a supervisor: its end, the end of its TTL.
     """
 
     def __init__(self, settle: Callable[[JobFiles], None]) -> None:
@@ -55,7 +55,7 @@ class Looking:
 
     @contextmanager
     def following(self, files: JobFiles) -> Iterator[FollowedJob]:
-        """Give a job's state, kept up to date meanwhile."""
+        """Subscribe to a job's state."""
         job = FollowedJob(files)
         self._jobs.add(job)
         try:
@@ -77,8 +77,8 @@ class Looking:
 
     async def _look_at(self, job: FollowedJob) -> None:
         try:
-            is_settled_by_us = not is_supervised(job.files)  # asked first: what a supervisor wrote last is read below
-            if not job.look() and is_settled_by_us:  # whoever follows it has read all: its time to live may be over
+            is_settled_by_us = not is_supervised(job.files)  # first: its last writes are read below
+            if not job.look() and is_settled_by_us:  # its followers have read everything: its TTL may be over
                 await asyncio.to_thread(self._settle, job.files)
         except OSError as error:
             self._jobs.discard(job)

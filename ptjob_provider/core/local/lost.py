@@ -1,7 +1,7 @@
-"""A job whose supervisor is dead: what still runs is killed, and its end is written down; any client may come first.
+"""Recover a job whose supervisor is dead: kill what still runs and record its end; any client may do it.
 
-A supervisor that ends by itself leaves nothing running and a finished job; everything else was its death. A submitter
-that died before its supervisor began counts the same.
+A supervisor that exits normally leaves nothing running and a finished job; anything else means that it died. The same
+holds for a submitter that died before its supervisor started.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MESSAGE = (
 
 
 def is_supervised(files: JobFiles) -> bool:
-    """Whether somebody alive answers for the job: its supervisor, or the submitter that is about to start it."""
+    """Return whether the job has a living supervisor, or a submitter that is about to start it."""
     identity = read_json(files.supervisor)
     if identity is None:
         return is_locked(files.supervisor_lock)
@@ -39,7 +39,7 @@ def is_supervised(files: JobFiles) -> bool:
 
 
 def settle(files: JobFiles, *, trash: Path) -> None:
-    """Bring a job without a supervisor to its end: nothing of it runs afterwards, and it is gone if it was deleted."""
+    """End a job without a supervisor: kill its processes, and remove it if it was deleted."""
     if is_supervised(files):
         return
     try:
@@ -50,7 +50,7 @@ def settle(files: JobFiles, *, trash: Path) -> None:
 
 
 def remove_job(files: JobFiles, trash: Path | None = None) -> None:
-    """Remove the job's directory at once, and then its content; its claims are elsewhere."""
+    """Remove the job's directory at once, then its content; its claims are elsewhere."""
     trash = trash or files.path.parents[2] / "trash"
     trash.mkdir(mode=0o700, exist_ok=True)
     grave = trash / f"{files.path.parent.name}.{files.path.name}.{datetime.now(UTC).timestamp()}"
@@ -78,19 +78,19 @@ def _forget_pods(files: JobFiles, state: Mapping[str, Any]) -> None:
 
 
 def needs_settling(state: Mapping[str, Any]) -> bool:
-    """Whether this last state is not one that a supervisor leaves behind when it ends by itself."""
+    """Return whether this last state shows that the supervisor died."""
     running = (is_running(pod) for pod in state.get("pods", ()))
     return not is_finished(state.get("status", {})) or any(running)
 
 
 def is_running(pod: Manifest) -> bool:
-    """Whether a container of the pod runs."""
+    """Return whether a container of the pod runs."""
     kinds = ("initContainerStatuses", "containerStatuses")
     return any("running" in container["state"] for kind in kinds for container in pod["status"].get(kind, ()))
 
 
 def ended(state: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """Return the state with the job failed and its containers gone, in the kubelet's words for what nobody saw end."""
+    """Return the state with the job failed and its containers ended, in the kubelet's words for an unobserved end."""
     status: Status = dict(state.get("status", {}))
     if not is_finished(status):
         status = with_condition(
@@ -100,7 +100,7 @@ def ended(state: Mapping[str, Any], now: datetime) -> dict[str, Any]:
 
 
 def kill_remains(job: Manifest, recorded: list[dict[str, Any]]) -> None:
-    """Kill every process of the job: by its mark, and by the sessions that its supervisor had recorded."""
+    """Kill every process of the job, by its mark and by the sessions that its supervisor recorded."""
     leaders = [ProcessId(pid=entry["pid"], started=entry["started"], boot=entry["boot"]) for entry in recorded]
     mark = f"{job['metadata']['uid']}/"
     processes.kill_all(lambda: {*processes.marked(mark), *processes.in_sessions_of(leaders)})

@@ -1,7 +1,7 @@
-"""What the processes of a job use on this machine, as the kernel counts; told in a file by the job's supervisor.
+"""Measure the usage of a job's processes by the kernel's counters; the supervisor writes it to a file.
 
-Every process of a pod counts, whoever has started it. Memory that processes share is counted for each of them. There is
-no network of their own to measure.
+Counts all processes of a pod, including descendants. Shared memory counts for each process. There is no separate
+network to measure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.local.processes import ProcessId
 
 _PAUSES = (0.2, 5.0)
-"""Seconds until the second look, and between two at most: each pause is twice as long as the one before."""
+"""Seconds until the second sample, and the maximum between two: each pause is twice the one before."""
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -35,14 +35,14 @@ _KIBIBYTE = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What processes have used together.
+    """Combined usage of processes.
 
     Attributes:
-        seconds: of CPU, those of their ended children included.
-        memory: bytes that are resident now.
-        highest: the most that were of one of them alone, at whatever moment.
-        written: bytes sent to disks, those of their ended children included; None where the kernel does not say.
-        began: before the seconds were read, by the monotonic clock: whoever reads may stand still at any moment.
+        seconds: of CPU, including ended children.
+        memory: resident bytes now.
+        highest: the peak of any single one.
+        written: bytes sent to disks, including ended children; None if the kernel does not report it.
+        began: before the seconds were read, by the monotonic clock: the reader may be suspended at any moment.
         ended: after they were read.
     """
 
@@ -55,7 +55,7 @@ class Load:
 
     @classmethod
     def of(cls, pod: str, among: Iterable[ProcessId] | None = None) -> Self | None:
-        """Read that of a pod's processes, which carry a mark that begins so; None if it has none that lives."""
+        """Measure a pod's processes, by the prefix of their mark; None if none is alive."""
         pids = [process.pid for process in processes.marked(pod, among=among)]
         began = time.monotonic()
         stats = [fields for pid in pids if (fields := _stat(pid))]
@@ -74,9 +74,9 @@ class Load:
         )
 
     def cores_since(self, before: Self | None) -> float | None:
-        """Return how many cores were used since an earlier look: never more than were.
+        """Return the cores used since an earlier sample: never more than were used.
 
-        None without one, or where processes that have ended took more along than was used since.
+        None without one, or if ended processes have taken more with them than was used since.
         """
         if before is None or self.seconds < before.seconds:
             return None
@@ -85,11 +85,11 @@ class Load:
 
 @dataclass
 class Meter:
-    """Looks at the pods of one job, seldom enough to cost nothing.
+    """Samples the pods of one job, rarely enough to cost nothing.
 
     Args:
         job: its uid.
-        files: where it tells what it saw.
+        files: where the usage is written.
     """
 
     job: str
@@ -100,9 +100,9 @@ class Meter:
     _due: float = 0.0
 
     def look(self, pods: Iterable[tuple[str, str]]) -> None:
-        """Look at those that run, replica and uid of each, if it is time to.
+        """Sample the running ones, replica and uid of each, if it is time to.
 
-        A disk that is full, or whatever else the system refuses, costs a look and not the job.
+        A system error, such as a full disk, costs a sample and not the job.
         """
         now, running = time.monotonic(), list(pods)
         if now < self._due or not running:
@@ -128,13 +128,13 @@ class Meter:
 
 
 def told(files: JobFiles) -> dict[str, Use]:
-    """Return what a job's supervisor has told of its replicas."""
+    """Return the usage that a job's supervisor has written."""
     found: dict[str, dict[str, Any]] = read_json(files.usage) or {}
     return {name: Use(**fields) for name, fields in found.items()}
 
 
 def _stat(pid: int) -> list[bytes]:
-    """Return the numbers behind the name in /proc/PID/stat; none of a process that has ended."""
+    """Return the numbers after the name in /proc/PID/stat; none for an ended process."""
     return _read(pid, "stat").rpartition(b")")[2].split()
 
 

@@ -1,7 +1,7 @@
-"""The jobs of one root as an API server would hold them: get, list, patch, delete, and what time does to them.
+"""Store of the jobs of one root, like an API server: get, list, patch, delete, TTL.
 
-Nothing here runs in the background: whatever is due (a time to live, a dead supervisor, an unfinished deletion) is done
-by the next call that looks.
+Nothing runs in the background: the next call performs whatever is due (a TTL, a dead supervisor, an unfinished
+deletion).
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ class JobStore:
 
     @property
     def trash(self) -> Path:
-        """Where jobs go that are being removed."""
+        """Return the directory of jobs that are being removed."""
         return self.root / "trash"
 
     def files(self, namespace: str, name: str) -> JobFiles:
-        """Return where this job's files lie, or would lie.
+        """Return the paths of this job's files, existing or not.
 
         Raises:
-            InvalidSpec: no job can have that name.
+            InvalidSpec: the job's name is invalid.
         """
         return JobFiles(self.namespace_directory(namespace) / check_name(name))
 
     def namespace_directory(self, namespace: str) -> Path:
-        """Return where the jobs of a namespace lie.
+        """Return the directory of a namespace's jobs.
 
         Raises:
-            InvalidSpec: no namespace can have that name.
+            InvalidSpec: the namespace's name is invalid.
         """
         if len(namespace) > _MAX_NAMESPACE or not _NAMESPACE.fullmatch(namespace):
             rule = "allowed: lower-case letters, digits and '-', at most 63 characters (DNS-1123)"
@@ -66,7 +66,7 @@ class JobStore:
         return self.root.absolute() / "jobs" / namespace
 
     def get(self, kind: str, namespace: str, name: str) -> Manifest:
-        """Return the object that has this name now; see `Backend.get`."""
+        """Return the object with this name; see `Backend.get`."""
         job = self._find(namespace, name) if kind == KIND else None
         if job is None:
             raise _not_found(kind, namespace, name)
@@ -94,7 +94,7 @@ class JobStore:
             raise _not_found(ref.kind, ref.namespace, ref.name) from error
 
     def delete(self, ref: JobRef) -> None:
-        """Have the job stopped and removed; its supervisor does it, or we if it is dead."""
+        """Stop and remove the job, through its supervisor or directly if that is dead."""
         files = self.files(ref.namespace, ref.name)
         with suppress(FileNotFoundError, JobNotFound):
             with locked(files.object_lock):
@@ -102,26 +102,26 @@ class JobStore:
             self.settle(files)
 
     def pods_gone(self, ref: JobRef) -> bool:
-        """Whether nothing of the job with this uid runs; see `Backend.pods_gone`."""
+        """Return whether nothing of the job with this uid runs; see `Backend.pods_gone`."""
         files = self.files(ref.namespace, ref.name)
         self.settle(files)
         job = read_json(files.object)
         if job is None or JobRef.of(job) != ref:
             return True
         if job["metadata"].get("deletionTimestamp"):
-            return False  # it goes last: then its name is free as well
+            return False  # the directory goes last, and with it the name
         number, state = files.snapshots.latest()
         if number == 0 or not is_finished(state["status"]):
             return False
         return not any(lost.is_running(pod) or _is_pending(pod) for pod in state["pods"])
 
     def settle(self, files: JobFiles) -> None:
-        """Do what is due: the end of a job whose supervisor died, of its time to live, of its deletion."""
+        """Perform due actions on a job: after its supervisor's death, at the end of its TTL, for its deletion."""
         _expire(files, datetime.now(UTC))
         lost.settle(files, trash=self.trash)
 
     def sweep(self) -> None:
-        """Do what is due for all jobs, if nobody has done so lately, and remove what interrupted calls left behind."""
+        """Perform due actions on all jobs, at most every so often, and remove leftovers of interrupted calls."""
         jobs, marker = self.root.absolute() / "jobs", self.root / ".swept"
         if not jobs.is_dir() or time.time() - (marker.stat().st_mtime if marker.exists() else 0) < _SWEEP_INTERVAL:
             return
@@ -198,7 +198,7 @@ def _expire(files: JobFiles, now: datetime) -> None:
 
 
 def is_expired(job: Manifest, status: Mapping[str, Any], now: datetime) -> bool:
-    """Whether the job's time to live after its end is over; a job without a completion time stays, as on a cluster."""
+    """Return whether the job's TTL is over; a job without a completion time stays, as on a cluster."""
     ttl = (job["spec"].get("runPolicy") or {}).get("ttlSecondsAfterFinished")
     completed = status.get("completionTime")
     if ttl is None or not completed or not is_finished(status):

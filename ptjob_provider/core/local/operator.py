@@ -1,8 +1,8 @@
-"""What training-operator 1.9.4 would do with a job and its pods: one pass of its reconciler; pure.
+"""One pass of training-operator 1.9.4's reconciler over a job and its pods. Pure.
 
-A port of `ReconcileJobs`, `ReconcilePods` and `UpdateJobStatus` in their order, with its words. Where Go's map order
-decides there, the master comes first here. Different on purpose: the deadline is enforced on time (there only when
-something else happens to the job, #3358).
+A port of `ReconcileJobs`, `ReconcilePods` and `UpdateJobStatus` in their order, with their messages. Where Go's map
+order decides there, the master comes first here. Deliberately different: the deadline is enforced on time (there only
+when something else happens to the job, #3358).
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class Pass:
 
 
 def created(job: Manifest, now: datetime) -> Status:
-    """Return the status of a job that the operator has just seen for the first time."""
+    """Return the status of a job that the operator observes for the first time."""
     return with_condition({}, "Created", f"PyTorchJob {job['metadata']['name']} is created.", now=now)
 
 
 def reconcile(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetime) -> Pass:
-    """Decide what to do now.
+    """Return the actions that are due now.
 
     Args:
         job: with defaults.
-        status: as the last pass left it.
-        pods: all pods of the job that exist.
+        status: of the last pass.
+        pods: all existing pods of the job.
         now: aware.
     """
     policy = job["spec"]["runPolicy"]

@@ -1,6 +1,6 @@
-"""Container paths → this machine's paths, inside any text; pure.
+"""Replace container paths by this machine's paths, inside any text. Pure.
 
-The longest container path wins, and only whole path components count: with `/data` mounted, `/data2` stays as it is. A
+The longest container path wins, and only whole path components match: with `/data` mounted, `/data2` is unchanged. A
 path may stand alone, after `=`, in a `a:b` list, or between the quotes and blanks of a shell command.
 """
 
@@ -20,14 +20,14 @@ _AFTER = r"(?=[\s'\"/:;,)\]}<>|&`]|$)"
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """One place of the container's file system that is elsewhere on this machine."""
+    """Mapping of one path of the container's file system to this machine."""
 
     container_path: str
     host_path: str
 
 
 class PathMap:
-    """Translates texts of one container; of two bindings for one path the later counts, as a mount hides an image."""
+    """Translates texts of one container; the later of two bindings for one path counts, as a mount hides an image."""
 
     def __init__(self, bindings: Iterable[Binding]) -> None:
         self._hosts = {normal(binding.container_path): binding.host_path for binding in bindings}
@@ -36,13 +36,13 @@ class PathMap:
         self._pattern = re.compile(f"{_BEFORE}({choices}){_AFTER}") if choices else None
 
     def text(self, text: str) -> str:
-        """Return the text with every container path in it replaced."""
+        """Return the text with every bound container path replaced."""
         if self._pattern is None:
             return text
         return self._pattern.sub(lambda match: self._hosts[match[1]], text)
 
     def path(self, path: str) -> str | None:
-        """Return where one absolute path lies; None if it is on no binding."""
+        """Return the local path of one absolute path; None if it is on no binding."""
         pure = PurePosixPath(normal(path))
         for ancestor in (pure, *pure.parents):
             host = self._hosts.get(str(ancestor))

@@ -1,4 +1,4 @@
-"""What this machine makes of a job before anything starts: what it honours, announces, refuses and needs."""
+"""Admission of a job on this machine: fields that are honoured, announced or refused, and its requirements."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 _FOR_PODS = ("imagePullPolicy", "securityContext")
 _SYNC = ("python3", "-I", code_sync.__file__)
-"""What stands in for every image that fetches code: they are told the same things."""
+"""Replacement of every sync image: all take the same configuration."""
 
 
 def plan(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
-    """Return what the supervisor is told, and what is announced, as Events about the job.
+    """Return the supervisor's setup, and the announcements, as Events about the job.
 
     Raises:
-        InvalidSpec: a name leads nowhere, or out of its place.
-        UnsupportedByBackend: a field would have to be ignored, or there is not enough of something.
+        InvalidSpec: a reference does not exist, or a path leaves its volume.
+        UnsupportedByBackend: a field would have to be ignored, or a resource is insufficient.
     """
     full = defaulted(job)
     notices = [*fields.announced(_without_ours(full)), *_device_notices(full, config)]
@@ -67,7 +67,7 @@ def _pods(job: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _without_ours(job: Manifest) -> Manifest:
-    """Return the job without what we ourselves say of the container that fetches its code, to pods of a cluster."""
+    """Return the job without our own settings of the sync container for clusters."""
     roles = job["spec"]["pytorchReplicaSpecs"]
     return {**job, "spec": {**job["spec"], "pytorchReplicaSpecs": {role: _quiet(each) for role, each in roles.items()}}}
 

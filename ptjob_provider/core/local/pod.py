@@ -1,4 +1,4 @@
-"""One pod on this machine: its directories, its containers in their order, and its object in the wire's words."""
+"""One pod on this machine: its directories, its containers in order, and its wire object."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ class Pod:
 
     @property
     def containers(self) -> Sequence[Container]:
-        """All of them, in the order in which they start."""
+        """Return all its containers, in starting order."""
         return [*self._init, *self._main]
 
     @property
     def is_going(self) -> bool:
-        """Whether it is being removed."""
+        """Return whether it is being removed."""
         return bool(self.object["metadata"].get("deletionTimestamp"))
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it runs or will run again."""
+        """Return whether nothing of it runs or will run again."""
         return self.phase in ("Succeeded", "Failed") or (self.is_going and all(c.pid is None for c in self.containers))
 
     @property
     def phase(self) -> str:
-        """The pod's phase, from its containers."""
+        """Return the pod's phase, derived from its containers."""
         if not self.is_placed:
             return "Pending"
         if any(container.has_ended and container.exit_code != 0 for container in self._init):
@@ -85,10 +85,10 @@ class Pod:
         return "Running" if any(container.has_started for container in self._main) else "Pending"
 
     def place(self, devices: tuple[int, ...]) -> None:
-        """Give it its devices, make its directories and plan its containers; `advance` starts them.
+        """Assign its devices, create its directories and plan its containers; `advance` starts them.
 
         Raises:
-            InvalidSpec: a volume or a value is not there.
+            InvalidSpec: a volume or a value does not exist.
         """
         self.devices = devices
         self.is_placed = True
@@ -104,21 +104,21 @@ class Pod:
         self._main = [self._container(plan, spec, places, c) for c in spec["containers"]]
 
     def advance(self) -> bool:
-        """Start what is due, the init containers one after the other, then the others; say whether anything was."""
+        """Start due containers, init containers one by one, then the others; return whether any was started."""
         due = [container for container in self._next() if container.is_due]
         for container in due:
             container.start()
         return bool(due)
 
     def remove(self) -> None:
-        """Begin its end: its processes are asked to stop and nothing is started any more."""
+        """Begin its removal: send its processes SIGTERM and start nothing any more."""
         if not self.is_going:
             self.object["metadata"]["deletionTimestamp"] = _now()
             for container in self.containers:
                 container.terminate()
 
     def forget(self) -> None:
-        """Remove what it left in memory and in its directory; its logs and claims stay."""
+        """Delete its memory and its directory; its logs and claims stay."""
         for directory in (self._plan.directory, volumes.memory_of(self.uid)):
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -178,7 +178,7 @@ class Pod:
 
 
 def pod_object(job: Manifest, place: Place) -> Manifest:
-    """Return the pod as the operator creates it, and the API server stores it."""
+    """Return the pod as created by the operator and stored by the API server."""
     meta, role = job["metadata"], place.role.lower()
     template = job["spec"]["pytorchReplicaSpecs"][place.role]["template"]
     told = template.get("metadata") or {}
@@ -218,7 +218,7 @@ def _make_places(plan: PodPlan, container: Mapping[str, Any], mounts: Sequence[B
             Path(mount.host_path).mkdir(parents=True, exist_ok=True)
     links = {**image.files, **{mount.container_path: mount.host_path for mount in mounts}}
     for directory in (working_dir, *(f"{plan.root}{place}" for place in image.directories)):
-        Path(directory).mkdir(parents=True, exist_ok=True)  # real ones: what is written there stays in the pod
+        Path(directory).mkdir(parents=True, exist_ok=True)  # real directories: what is written there stays in the pod
     for place in sorted(links):
         _link(plan.root, plan.root / place.lstrip("/"), Path(links[place]))
     _write_scripts(plan.programs / container["name"], image.python)

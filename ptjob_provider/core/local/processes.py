@@ -1,8 +1,8 @@
-"""Processes of this machine: who they are, whose children they are, and how to end them without hitting others.
+"""Identify processes of this machine and their descendants, and end them without hitting others.
 
-A pid alone names nobody, since numbers are reused: a process is its pid, the tick it started at and the boot it started
-in. What a job started carries a mark in its environment (`MARK`), which grandchildren inherit even when they leave
-their process group. Everything is read from /proc.
+A pid alone is ambiguous, since numbers are reused: a process is identified by its pid, its start tick and its boot. A
+job's processes carry a mark in their environment (`MARK`), which grandchildren inherit even when they leave their
+process group. Everything is read from /proc.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KILL_TIMEOUT = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessId:
-    """One process of one boot; never another one that has its number later."""
+    """Identity of one process of one boot; a later process with its pid has another one."""
 
     pid: int
     started: int
@@ -40,17 +40,17 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> Self | None:
-        """Identify the process that has this number now; None if there is none, or it has ended."""
+        """Identify the process with this pid; None if there is none, or it has ended."""
         stat = _stat(pid)
         return cls(pid=pid, started=stat.started, boot=boot_id()) if stat else None
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs; a zombie does not."""
+        """Return whether it still runs; a zombie does not."""
         return ProcessId.of(self.pid) == self
 
     def send(self, signum: int) -> None:
-        """Send it a signal; nothing happens if it has ended."""
+        """Send it a signal; no effect if it has ended."""
         with suppress(ProcessLookupError):
             handle = os.pidfd_open(self.pid)
             try:
@@ -77,12 +77,12 @@ class _Stat:
 
 
 def boot_id() -> str:
-    """Return what this machine calls its current boot."""
+    """Return this machine's id of its current boot."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def descendants(pid: int) -> list[ProcessId]:
-    """Return the living children of a process, their children and so on."""
+    """Return the living descendants of a process."""
     children: dict[int, list[int]] = {}
     stats = _all_stats()
     for child, stat in stats.items():
@@ -97,14 +97,14 @@ def descendants(pid: int) -> list[ProcessId]:
 
 
 def marked(mark: str, among: Iterable[ProcessId] | None = None) -> list[ProcessId]:
-    """Return the living processes whose mark begins so: of a job, a pod, or a container."""
+    """Return the living processes with this prefix of their mark: of a job, a pod, or a container."""
     needle = f"{MARK}={mark}".encode()
     candidates = _everybody() if among is None else among
     return [process for process in candidates if _has_mark(process.pid, needle)]
 
 
 def in_sessions_of(leaders: Iterable[ProcessId]) -> list[ProcessId]:
-    """Return the living processes in the sessions that these processes began, whether or not they still live."""
+    """Return the living processes in the sessions that these processes started, dead or alive."""
     boot = boot_id()
     stats = _all_stats()
     of_this_boot = [leader for leader in leaders if leader.boot == boot]
@@ -117,7 +117,7 @@ def in_sessions_of(leaders: Iterable[ProcessId]) -> list[ProcessId]:
 
 
 def kill_all(find: Callable[[], Iterable[ProcessId]], timeout: float = _KILL_TIMEOUT) -> bool:
-    """Kill what `find` returns until it returns nothing; say whether that was reached in time."""
+    """Kill the result of `find` until it is empty; return whether that was reached in time."""
     deadline = time.monotonic() + timeout
     while found := list(find()):
         for process in found:
@@ -129,12 +129,12 @@ def kill_all(find: Callable[[], Iterable[ProcessId]], timeout: float = _KILL_TIM
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of all descendants that lose theirs."""
+    """Make this process the parent of all orphaned descendants."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with(parent: int) -> None:
-    """Have this process killed when its parent ends, even if that happened already; called between fork and exec."""
+    """Have the kernel kill this process when its parent ends, or has ended; called between fork and exec."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

@@ -1,4 +1,4 @@
-"""What a job's pods refer to by name: values, volumes, fields. Each must lead somewhere, and nowhere else."""
+"""Resolve the names that a job's pods refer to: values, volumes, fields. Each must exist and stay in its place."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _REFERENCES = ("secretKeyRef", "secretRef", "secret", "configMapKeyRef", "config
 
 
 def check_pod(path: str, pod: Mapping[str, Any], *, claims: Path) -> None:
-    """Pass if the pod's names can be directories here, its claims and sub-paths stay inside, and its fields are known.
+    """Check that the pod's names can be directories here, its claims and sub-paths stay inside, its fields are known.
 
     Raises:
-        InvalidSpec: a name or a path cannot be.
-        UnsupportedByBackend: a field of the pod is asked for that it does not have here.
+        InvalidSpec: a name or a path is invalid.
+        UnsupportedByBackend: the pod refers to one of its fields that does not exist here.
     """
     places = volumes.VolumePlaces(claims=claims, pod=claims)
     for volume in pod.get("volumes") or ():
@@ -39,17 +39,17 @@ def check_pod(path: str, pod: Mapping[str, Any], *, claims: Path) -> None:
 
 
 def containers(path: str, pod: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the pod's containers with their paths, in the order in which they start."""
+    """Yield the pod's containers with their paths, in starting order."""
     for kind in ("initContainers", "containers"):
         for number, container in enumerate(pod.get(kind) or ()):
             yield f"{path}.{kind}[{number}]", container
 
 
 def referenced(path: str, pod: Mapping[str, Any], stores: Stores) -> Stores:
-    """Return of the stores only what the pod refers to.
+    """Return only the values that the pod refers to.
 
     Raises:
-        InvalidSpec: a reference leads nowhere.
+        InvalidSpec: a reference does not exist.
     """
     found = Stores(secrets={}, config_maps={})
     for where, source in _sources(path, pod):
@@ -58,7 +58,7 @@ def referenced(path: str, pod: Mapping[str, Any], stores: Stores) -> Stores:
 
 
 def merged(left: Stores, right: Stores) -> Stores:
-    """Return what either has."""
+    """Return the union of both."""
     return Stores(
         secrets=_union(left.secrets, right.secrets),
         config_maps=_union(left.config_maps, right.config_maps),

@@ -1,4 +1,4 @@
-"""What a pod asks this machine for, in the words of `resources`; pure."""
+"""Read a pod's resource requests to this machine from its `resources`. Pure."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _GPU = re.compile(r"[a-z0-9.-]+/(gpu|mig-[a-z0-9.-]+)")
 
 
 def devices_of(spec: Mapping[str, Any]) -> int:
-    """Return how many GPUs a pod gets: what its containers ask for together."""
+    """Return the GPUs that a pod's containers request together."""
     return sum(count for container in spec["containers"] for name, count in extended(container) if is_gpu(name))
 
 
 def is_gpu(name: str) -> bool:
-    """Whether a resource of this name is a GPU, whoever made it."""
+    """Return whether a resource of this name is a GPU of any vendor."""
     return bool(_GPU.fullmatch(name))
 
 
 def has_limits(container: Mapping[str, Any]) -> bool:
-    """Whether the container has limits of what every machine has."""
+    """Return whether the container limits resources that every machine has."""
     limits = (container.get("resources") or {}).get("limits") or {}
     return any(_OWN.fullmatch(name) for name in limits)
 
 
 def extended(container: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield the devices that a container asks for, and how many; none of which it asks for none."""
+    """Yield each device that a container requests, with its count."""
     resources = container.get("resources") or {}
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for name, quantity in {**requests, **limits}.items():

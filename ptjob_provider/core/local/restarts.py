@@ -1,4 +1,4 @@
-"""Whether, when and with what words the kubelet starts a container again; pure."""
+"""Restart rules of the kubelet: decision, delay and messages. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 _NOT_FOUND = (errno.ENOENT, errno.EACCES, errno.ENOTDIR)
 _LONGEST = 30
-"""In units of the first delay: 300 s where that is 10 s."""
+"""Maximum delay in units of the first: 300 s where that is 10 s."""
 
 
 def pod_policy(replica_policy: str) -> str:
-    """Return the pods' restart policy: ExitCode is the operator's business, so the kubelet does nothing."""
+    """Return the pods' restart policy: the operator handles ExitCode, so the kubelet does nothing."""
     return "Never" if replica_policy == "ExitCode" else replica_policy
 
 
 def should_restart(policy: str, exit_code: int) -> bool:
-    """Whether a container that ended so is started again in its pod."""
+    """Return whether a container with this end is restarted in its pod."""
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
@@ -31,7 +31,7 @@ def delay(restarts: int, first: float) -> float:
 
 
 def waiting(terminated: Mapping[str, Any], launch: Launch, seconds: float) -> dict[str, str]:
-    """Return the waiting state of a container that is to be started again."""
+    """Return the waiting state of a container before its restart."""
     if terminated["reason"] == "StartError":
         return {"reason": "RunContainerError", "message": terminated["message"]}
     message = f"back-off {seconds:g}s restarting failed container={launch.container} pod={launch.pod}"
@@ -39,7 +39,7 @@ def waiting(terminated: Mapping[str, Any], launch: Launch, seconds: float) -> di
 
 
 def start_error(launch: Launch, error: Exception) -> str:
-    """Say why a program could not be started, in the container runtime's words."""
+    """Return the container runtime's message for a program that could not be started."""
     program = launch.argv[0]
     if not isinstance(error, OSError):
         return f'exec: "{program}": {error}'

@@ -1,4 +1,4 @@
-"""What a supervisor is told at its start, through a pipe: nothing of it is written to disk, since it holds secrets."""
+"""Parameters of a supervisor, passed through a pipe and never written to disk, since they contain secrets."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How one job runs on this machine.
+    """Parameters of one job on this machine.
 
     Attributes:
         claims: the directory of the namespace's claims.
         devices: the directory of the device locks.
         gpus: as in `LocalConfig`.
         restart_backoff: as in `LocalConfig`.
-        environment: what every container inherits.
-        python: the interpreter of images that nothing stands in for.
-        images: what is known of the job's images: name → facts.
-        stores: the secrets and config maps that the job refers to, and no others.
+        environment: inherited by every container.
+        python: the interpreter of images without a replacement.
+        images: facts about the job's images, by name.
+        stores: only the secrets and config maps that the job refers to.
     """
 
     claims: str
@@ -39,7 +39,7 @@ class Setup:
     stores: Stores
 
     def image(self, name: str) -> ImageFacts:
-        """Return what is known of an image; without a stand-in that is only the interpreter."""
+        """Return the facts about an image; without a replacement only the interpreter."""
         return self.images.get(name) or ImageFacts(python=self.python, env={}, files={})
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A folder of events on this machine as an address: TensorBoard as a process, as long as somebody looks."""
+"""Show a folder of events on this machine: TensorBoard as a process, for the duration of the view."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _GRACE = 5.0
 
 @asynccontextmanager
 async def shown(config: LocalConfig, what: Shown) -> AsyncIterator[str]:
-    """Give the address at which the folder is shown; the process is gone afterwards.
+    """Yield the address at which the folder is shown; the process is stopped afterwards.
 
     Raises:
-        NotThere: there is no such claim, or no such folder on it.
+        NotThere: the claim or the folder on it does not exist.
         InvalidSpec: the port is taken.
-        UnsupportedByBackend: TensorBoard is not installed beside this package.
+        UnsupportedByBackend: TensorBoard is not installed with this package.
         ClusterError: it ended, or did not listen in time.
     """
     if importlib.util.find_spec("tensorboard") is None:
@@ -45,7 +45,7 @@ async def shown(config: LocalConfig, what: Shown) -> AsyncIterator[str]:
     if not root.is_dir():
         raise NotThere.claim(what.plan.claim, what.namespace, where=str(root))
     folder = inside(root, what.plan.path, field="path") if what.plan.path else root
-    if what.job is None and not folder.is_dir():  # a job's may still come
+    if what.job is None and not folder.is_dir():  # a job may still create its folder
         raise NotThere(f"path: {what.plan.path!r} is not there: {folder} is no folder")
     port = what.port or _free_port()
     _check_free(port)
@@ -64,8 +64,8 @@ async def _started(folder: Path, port: int) -> asyncio.subprocess.Process:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for this process alone, which stops that one
-        preexec_fn=partial(processes.die_with, os.getpid()),  # if it is killed before it could
+        start_new_session=True,  # Ctrl-C reaches only this process, which stops that one
+        preexec_fn=partial(processes.die_with, os.getpid()),  # in case this process is killed before
     )
 
 

@@ -1,4 +1,4 @@
-"""This machine, as somebody sees it who looks around; see `core.site`."""
+"""The inspector port on this machine; see `core.site`."""
 
 from __future__ import annotations
 
@@ -38,30 +38,30 @@ if TYPE_CHECKING:
     from ptjob_provider.core.site import FileOptions, Shown
 
 _INTERVAL = 0.5
-"""Seconds over which the use of the CPU is measured."""
+"""Seconds of a CPU usage measurement."""
 
 _GIBIBYTE = 2**30
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class LocalSite:
-    """Looks around on this machine; implements `site.Site`."""
+    """Inspects this machine; implements `site.Site`."""
 
     def __init__(self, config: LocalConfig) -> None:
         self._config = config
         self._store = JobStore(config.root)
 
     async def events(self, ref: JobRef, pods: Sequence[str]) -> Sequence[Manifest]:  # noqa: ARG002 - the port's
-        """Return what happened to the job and its replicas, and what of it does not apply here; see `Site.events`."""
+        """Return the events of the job and its replicas, and its announcements; see `Site.events`."""
         return await asyncio.to_thread(self._events, self._store.files(ref.namespace, ref.name))
 
     async def container_log(
         self, ref: JobRef, pod: str, container: str, *, follow: bool
     ) -> AsyncGenerator[LogLine, None]:
-        """Yield the lines of a container that runs before the training, such as `init-code`; see `Site.container_log`.
+        """Yield the lines of an init container, such as `init-code`; see `Site.container_log`.
 
         Raises:
-            UnsupportedByBackend: there is none of that name; beside the training nothing runs here.
+            UnsupportedByBackend: there is none of that name; sidecars do not run here.
         """
         files = self._store.files(ref.namespace, ref.name)
         known = await asyncio.to_thread(_before_training, files)
@@ -92,7 +92,7 @@ class LocalSite:
         ]
 
     async def usage(self, job: Manifest) -> Usage:
-        """Return what a job's processes use, measured for half a second; see `Site.usage`."""
+        """Return the usage of a job's processes, measured for half a second; see `Site.usage`."""
         ref = JobRef.of(job)
         async with aclosing(LocalBackend(self._config).watch(ref)) as watch:
             pods = {pod["metadata"]["name"]: pod for pod in (await anext(watch)).pods}
@@ -101,7 +101,7 @@ class LocalSite:
         return Usage(replicas=[_use(ref, each.name, pods, before) for each in kinds.replicas(job)])
 
     async def claims(self, namespace: str) -> Sequence[Manifest]:
-        """Return the directories that stand in for claims; see `Site.claims`."""
+        """Return the directories that replace claims; see `Site.claims`."""
         folder = self._config.claims_of(namespace)
         if not folder.is_dir():
             return []
@@ -110,7 +110,7 @@ class LocalSite:
     async def create_claim(
         self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
     ) -> Sequence[str]:
-        """Make the directory; a directory has neither size, mode nor class. See `Site.create_claim`."""
+        """Create the directory, which has neither size, mode nor class. See `Site.create_claim`."""
         if size is not None:
             quantity("--size", size)
         path = claim_directory(self._config.claims_of(namespace), name)
@@ -129,24 +129,24 @@ class LocalSite:
 
     @asynccontextmanager
     async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[LocalFiles]:  # noqa: ARG002 - the port's
-        """Give the files of a claim's directory; see `Site.files`."""
+        """Open the files in a claim's directory; see `Site.files`."""
         folder = claim_directory(self._config.claims_of(namespace), claim)
         if not folder.is_dir():
             raise NotThere.claim(claim, namespace, where=str(folder))
         yield LocalFiles(folder)
 
     async def tensorboard_url(self, ref: JobRef) -> str:  # noqa: ARG002 - the port's
-        """Have none: nobody but us makes jobs of this machine. See `Site.tensorboard_url`."""
+        """Return "": no other program creates local jobs. See `Site.tensorboard_url`."""
         return ""
 
     @asynccontextmanager
     async def tensorboard(self, what: Shown) -> AsyncIterator[str]:
-        """Give the address of a process that shows a folder; see `Site.tensorboard`."""
+        """Show a folder at a local address; see `Site.tensorboard`."""
         async with shown(self._config, what) as address:
             yield address
 
     async def checks(self, namespace: str) -> Sequence[Check]:
-        """Return what jobs need of this machine; see `Site.checks`."""
+        """Check what jobs need of this machine; see `Site.checks`."""
         return [self._root(), self._python(), *self._images(), self._claims(namespace), self._devices()]
 
     async def _gpus_taken(self) -> int:
@@ -208,7 +208,7 @@ class LocalFiles:
         self._root = folder.resolve()
 
     async def listed(self, path: str) -> Sequence[dict[str, Any]]:
-        """Return what is in a folder; see `ClaimFiles.listed`."""
+        """Return a folder's entries; see `ClaimFiles.listed`."""
         with _as_invalid(path):
             return await asyncio.to_thread(lambda: claim_files.listed(claim_files.below(self._root, path)))
 
@@ -218,7 +218,7 @@ class LocalFiles:
             await asyncio.to_thread(lambda: claim_files.pack(claim_files.below(self._root, path), stream))
 
     async def unpack(self, stream: IO[bytes], folder: str, name: str) -> None:
-        """Read an archive; see `ClaimFiles.unpack`."""
+        """Extract an archive; see `ClaimFiles.unpack`."""
         with _as_invalid(folder):
             place = claim_files.below(self._root, folder)
             await asyncio.to_thread(lambda: claim_files.unpack(stream, self._root, place, name))
@@ -238,7 +238,7 @@ _FATE = {"refuse": "refused", "ignore": "run without"}
 
 
 def _is_installed(module: str) -> bool:
-    from importlib.util import find_spec  # noqa: PLC0415 - only a check-up asks
+    from importlib.util import find_spec  # noqa: PLC0415 - only needed by checks
 
     return find_spec(module) is not None
 

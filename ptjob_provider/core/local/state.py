@@ -1,4 +1,4 @@
-"""A job's state as its files tell it, read again only when they changed."""
+"""Read a job's state from its files, again only when they have changed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def current_job(files: JobFiles) -> Manifest | None:
 
 
 def with_status(job: Manifest, state: Mapping[str, Any]) -> Manifest:
-    """Return the object with the status that belongs to this state."""
+    """Return the object with this state's status."""
     return {**job, "status": state.get("status", {})}
 
 
 class JobState:
-    """The last known object and state of one job, for a reader that comes again and again."""
+    """Last known object and state of one job, for a poller."""
 
     def __init__(self, files: JobFiles) -> None:
         self._files = files
@@ -35,7 +35,7 @@ class JobState:
         self.state: dict[str, Any] = {}
 
     def refresh(self) -> bool:
-        """Read what changed since the last time; say whether anything did."""
+        """Read the changes since the last call; return whether there were any."""
         job_changed = self._refresh_job()
         return self._refresh_state() or job_changed
 

@@ -1,8 +1,8 @@
-"""Submitting a job to this machine: checked as a whole, then there as a whole, then supervised.
+"""Submit a job to this machine: validate it, create it atomically, start its supervisor.
 
-The job's directory is made elsewhere and renamed into its place, so that it is there completely or not at all, and
-whoever comes second finds the name taken. From before that moment its lock is held by somebody who answers for it:
-first by us, then by the supervisor that inherits it.
+The job's directory is created elsewhere and renamed into place, so that it exists completely or not at all, and a
+second submitter finds the name taken. Its lock is held from before that moment: first by us, then by the supervisor
+that inherits it.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def submit(
 
 
 def admitted(manifest: Mapping[str, Any]) -> Manifest:
-    """Return the job as it is stored: of the one kind that is run here, valid, with a uid.
+    """Return the job as it is stored: validated, of the one supported kind, with a uid.
 
     Raises:
-        InvalidSpec: it is not.
+        InvalidSpec: it is invalid.
     """
     if (manifest.get("apiVersion"), manifest.get("kind")) != (API_VERSION, KIND):
         what = f"{manifest.get('apiVersion')} {manifest.get('kind')}"
@@ -87,11 +87,11 @@ def admitted(manifest: Mapping[str, Any]) -> Manifest:
 
 @contextmanager
 def created(files: JobFiles, job: Manifest, notices: Sequence[Manifest]) -> Iterator[int]:
-    """Make the job's directory and yield the descriptor of its lock; who holds that answers for the job.
+    """Create the job's directory and yield the descriptor of its lock; its holder is responsible for the job.
 
     Raises:
         JobAlreadyExists: the name is taken.
-        ClusterUnavailable: the directory cannot be made.
+        ClusterUnavailable: the directory cannot be created.
     """
     draft = JobFiles(files.path.with_name(f".{files.path.name}.{job['metadata']['uid']}"))
     make_private(draft.path)
@@ -110,7 +110,7 @@ def created(files: JobFiles, job: Manifest, notices: Sequence[Manifest]) -> Iter
 
 def _take_name(draft: Path, place: Path, ref: JobRef) -> None:
     try:
-        draft.rename(place)  # the kernel replaces no directory that has files in it
+        draft.rename(place)  # fails if a non-empty directory has the name
     except OSError as error:
         if not place.exists():
             raise ClusterUnavailable(f"{ref}: {place} could not be made: {error}") from error

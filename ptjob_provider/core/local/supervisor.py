@@ -1,8 +1,7 @@
 """The process that runs one job: operator, scheduler and kubelet in one loop.
 
-It outlives its parent and a closed terminal, adopts whatever its job's processes leave behind, and ends when nothing of
-the job runs or will run. What it decides is in `operator` and `restarts`; here is the loop and the I/O. It is one
-thread.
+It outlives its parent and a closed terminal, adopts the orphans of its job's processes, and ends when nothing of the
+job runs or will run. `operator` and `restarts` decide; this module has the loop and the I/O. Single-threaded.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INTERVAL = 0.1
-"""Seconds between two looks at the object, at clocks and at devices; output and ends of processes are seen at once."""
+"""Seconds between polls of the object, clocks and devices; output and ends of processes are noticed at once."""
 
 LONGEST_GRACE = 3
-"""Seconds between SIGTERM and SIGKILL, whatever `terminationGracePeriodSeconds` asks for: a stop takes at most five."""
+"""Seconds between SIGTERM and SIGKILL, regardless of `terminationGracePeriodSeconds`: a stop takes at most five."""
 
 
 class Supervisor:
-    """One job, from its submission until nothing of it runs."""
+    """Supervisor of one job, from its submission until nothing of it runs."""
 
     def __init__(self, files: JobFiles, setup: Setup) -> None:
         self._files = files
@@ -80,16 +79,16 @@ class Supervisor:
             if self._is_over():
                 break
             self._measure()
-            if not has_started:  # what runs is told before it can end
+            if not has_started:  # reports a run before it can end
                 self._wait()
         self._end()
 
     def stop(self, signum: int, _frame: object) -> None:
-        """Give up because somebody told this process to end."""
+        """End the job because this process was told to stop."""
         self._stopped_by = signum
 
     def fail(self, message: str) -> None:
-        """End everything and say that the supervisor could not go on."""
+        """Stop everything and record that the supervisor could not continue."""
         processes.kill_all(lambda: processes.descendants(os.getpid()))
         deadline = time.monotonic() + LONGEST_GRACE
         while any(container.pid for container in self._containers()) and time.monotonic() < deadline:
@@ -114,7 +113,7 @@ class Supervisor:
 
     def _collect(self) -> None:
         for container in self._containers():
-            container.notice_exit()  # of all, before anything takes time: who failed first is told by these instants
+            container.notice_exit()  # for all before anything slow: these instants show who failed first
         for container in self._containers():
             container.close_if_exited()
         self._reap_orphans()
@@ -196,7 +195,7 @@ class Supervisor:
         return has_started
 
     def _wait(self) -> None:
-        """Take output until something else happened or is due."""
+        """Copy output until another event happens or is due."""
         until = time.monotonic() + INTERVAL
         while (left := until - time.monotonic()) > 0:
             open_outputs = {c.output: c for c in self._containers() if c.output is not None}
@@ -249,14 +248,14 @@ class Supervisor:
 
 
 def main(path: str) -> int:
-    """Read the set-up from stdin, let the parent go, and run the job."""
+    """Read the setup from stdin, detach from the parent, and run the job."""
     files = JobFiles(Path(path))
     setup = Setup.from_dict(json.load(sys.stdin))
     if os.fork():
-        os._exit(0)  # the parent need not wait for us, and the orphan belongs to nobody it could die with
+        os._exit(0)  # the parent need not wait, and the orphan dies with nobody
     identity = ProcessId.of(os.getpid())
     write_json(files.supervisor, identity.to_dict() if identity else None)
-    _detach(files.supervisor_log)  # that is what the submitter waits for: who supervises has to be known by then
+    _detach(files.supervisor_log)  # the submitter waits for this: the supervisor must be known by then
     processes.adopt_orphans()
     supervisor = Supervisor(files, setup)
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -282,7 +281,7 @@ def _reason(error: Exception) -> str:
 
 def _detach(log: Path) -> None:
     for signum in (signal.SIGHUP, signal.SIGCHLD):
-        signal.signal(signum, lambda *_: None)  # not SIG_IGN: the job's processes would inherit that
+        signal.signal(signum, lambda *_: None)  # not SIG_IGN, which the job's processes would inherit
     null = os.open(os.devnull, os.O_RDWR)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for source, target in ((null, 0), (out, 1), (out, 2)):

@@ -1,7 +1,7 @@
-"""A pod's volumes and mounts → directories of this machine.
+"""Map a pod's volumes and mounts to directories of this machine.
 
-A claim is the directory `claims/<namespace>/<claim>`, made when it is first used. No name, sub-path or link leads out
-of it. Secret volumes lie in memory (`/dev/shm`), for the pod's lifetime.
+A claim is the directory `claims/<namespace>/<claim>`, created on first use. No name, sub-path or link leaves it. Secret
+volumes are in memory (`/dev/shm`), for the pod's lifetime.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_NAME = 253
 
 @dataclass(frozen=True, kw_only=True)
 class VolumePlaces:
-    """Where one pod's volumes lie.
+    """Directories of one pod's volumes.
 
     Attributes:
         claims: the directory of its namespace's claims.
@@ -43,10 +43,10 @@ class VolumePlaces:
 
 
 def claim_directory(claims: Path, claim: str, *, field: str = "claim") -> Path:
-    """Return the directory of a claim, whether or not it is there yet.
+    """Return the directory of a claim, existing or not.
 
     Raises:
-        InvalidSpec: the name is none that a claim can have.
+        InvalidSpec: the claim's name is invalid.
     """
     if len(claim) > _MAX_NAME or not _CLAIM.fullmatch(claim) or ".." in claim:
         raise InvalidSpec.of(field, claim, "allowed: lower-case letters, digits, '-' and '.', at most 253 characters")
@@ -57,7 +57,7 @@ def inside(directory: Path, sub_path: str, *, field: str) -> Path:
     """Return the path below the directory.
 
     Raises:
-        InvalidSpec: it leads out of it, by its words or by a link.
+        InvalidSpec: it leaves the directory, by `..` or through a link.
     """
     pure = PurePosixPath(sub_path)
     if pure.is_absolute() or ".." in pure.parts:
@@ -74,7 +74,7 @@ def volumes_of(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def volume_directory(volume: Mapping[str, Any], places: VolumePlaces) -> Path:
-    """Return where a volume lies, whether or not it is there yet."""
+    """Return the directory of a volume, existing or not."""
     claim = volume.get("persistentVolumeClaim")
     if claim:
         return claim_directory(places.claims, claim["claimName"], field=f"volumes[{volume['name']}]")
@@ -84,10 +84,10 @@ def volume_directory(volume: Mapping[str, Any], places: VolumePlaces) -> Path:
 
 
 def bindings(spec: Mapping[str, Any], container: Mapping[str, Any], places: VolumePlaces) -> list[Binding]:
-    """Return where the container's mounts lie on this machine.
+    """Return the local paths of the container's mounts.
 
     Raises:
-        InvalidSpec: a sub-path leads out of its volume.
+        InvalidSpec: a sub-path leaves its volume.
     """
     volumes = volumes_of(spec)
     found = []
@@ -101,7 +101,7 @@ def bindings(spec: Mapping[str, Any], container: Mapping[str, Any], places: Volu
 
 
 def read_only_mounts(spec: Mapping[str, Any]) -> list[str]:
-    """Return the paths at which a pod's containers must not write on a cluster: their mount or its claim says so."""
+    """Return the mount paths that are read-only on a cluster, by their mount or its claim."""
     claims = {name: volume.get("persistentVolumeClaim") or {} for name, volume in volumes_of(spec).items()}
     containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
     mounts = [mount for container in containers for mount in container.get("volumeMounts") or ()]
@@ -109,7 +109,7 @@ def read_only_mounts(spec: Mapping[str, Any]) -> list[str]:
 
 
 def prepare(pod: Manifest, places: VolumePlaces, stores: Stores) -> None:
-    """Make the pod's volumes: claims that were never used, empty directories, files of config maps and secrets."""
+    """Create the pod's volumes: unused claims, empty directories, files of config maps and secrets."""
     for volume in volumes_of(pod["spec"]).values():
         directory = volume_directory(volume, places)
         make_private(directory)
@@ -119,12 +119,12 @@ def prepare(pod: Manifest, places: VolumePlaces, stores: Stores) -> None:
 
 
 def memory_of(pod_uid: str) -> Path:
-    """Return the pod's directory in memory, whether or not it is there."""
+    """Return the pod's directory in memory, existing or not."""
     return MEMORY / f"ptjob-{pod_uid}"
 
 
 def needs_memory(spec: Mapping[str, Any]) -> bool:
-    """Whether the pod has a volume that must not touch the disk."""
+    """Return whether the pod has a volume that must not touch the disk."""
     return any("secret" in volume for volume in volumes_of(spec).values())
 
 
