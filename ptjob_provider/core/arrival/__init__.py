@@ -1,7 +1,7 @@
-"""Training data that arrives: which batches are complete, which of them nobody was told of, how that is kept.
+"""Data arrival: find complete batches that were not announced yet, and store which ones were.
 
-Everything here is a function of what a source lists and of what is known already. It reads no clock and no store, and
-it never compares the store's clock with ours: order and age of files decide nothing, only whether they change.
+Pure functions of a source's listing and the stored state. They read no clock and no store, and never compare the
+store's clock with ours: order and age of files are irrelevant, only changes count.
 """
 
 from __future__ import annotations

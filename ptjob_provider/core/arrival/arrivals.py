@@ -1,4 +1,4 @@
-"""Which batches are to be announced now: the one place that decides."""
+"""Decide which batches to announce now; the only place that does."""
 
 from __future__ import annotations
 
@@ -13,32 +13,31 @@ if TYPE_CHECKING:
     from ptjob_provider.core.arrival.batches import Batch, BatchRules, Listing
 
 REMEMBERED = 86_400.0
-"""Seconds for which a batch that is not listed any more is remembered: a listing may be cut short without a word."""
+"""Seconds that an unlisted batch is remembered: a listing may be truncated without an error."""
 
 SWEEP = 3600.0
-"""Seconds between two times of forgetting: it rewrites the whole watermark."""
+"""Seconds between two clean-ups: each rewrites the whole watermark."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """Since which listing a batch has had this content."""
+    """First listing in which a batch had its current content."""
 
     stamp: bytes
     since: float
 
 
 class Arrivals:
-    """What is announced, what is about to be, and what is gone.
+    """Announced, pending and vanished batches of one source.
 
-    A batch is announced if it was seen with the same content in two listings, of which the second was begun after the
-    first had ended: a listing takes its time, and may show a marker and miss a file that was written before it. A
-    marked batch needs no more than that. One without marker, and one that was announced already and has changed, must
-    have stayed the same for `settle_seconds`.
+    A batch is announced once two listings showed the same content, the second of which began after the first had ended:
+    a listing takes time, and may show a marker and miss a file written before it. A marked batch needs no more. One
+    without a marker, and one that was announced already and has changed, must be unchanged for `settle_seconds`.
 
     Args:
-        rules: what a batch is.
+        rules: definition of a batch.
         settle_seconds: by the watcher's own clock.
-        watermark: what was announced before.
+        watermark: the announced batches so far.
     """
 
     def __init__(self, rules: BatchRules, *, settle_seconds: float, watermark: Watermark | None = None) -> None:
@@ -50,7 +49,7 @@ class Arrivals:
         self._swept = 0.0
 
     def ready(self, listing: Listing) -> list[Batch]:
-        """Return the batches to announce; the same listing may be asked about again after some were taken."""
+        """Return the batches to announce; may be called again for the same listing after `take`."""
         odd = listing.oddities
         open_batches = [each for each in listing.batches if each.name not in odd and not self.watermark.has(each)]
         waiting = [each for each in open_batches if each.is_marked or not self._rules.has_markers]
@@ -63,7 +62,7 @@ class Arrivals:
         return [each for each in waiting if self._is_ready(each, listing.began)]
 
     def needs_confirmation(self, listing: Listing) -> bool:
-        """Whether a batch of this listing is ready as soon as another listing shows the same."""
+        """Return whether a batch of this listing is ready as soon as another listing confirms it."""
         return any(
             self._seen[batch.key].since == listing.began and self._patience(batch) == 0.0
             for batch in listing.batches
@@ -71,19 +70,19 @@ class Arrivals:
         )
 
     def is_rewritten(self, batch: Batch) -> bool:
-        """Whether another content was announced under this name."""
+        """Return whether other content was announced under this name."""
         return self.watermark.knows(batch) and not self.watermark.has(batch)
 
     def take(self, batches: Sequence[Batch]) -> None:
-        """Have these as announced."""
+        """Mark these as announced."""
         self.watermark.add(batches)
         for batch in batches:
             self._seen.pop(batch.key, None)
 
     def sweep(self, listing: Listing) -> int:
-        """Forget the batches that were not listed for a day; return how many.
+        """Forget the batches that were unlisted for a day; return how many.
 
-        A source that seems to be empty makes nothing forgotten: it may be a volume that is not mounted.
+        An empty source changes nothing: it may be an unmounted volume.
         """
         listed = {batch.key for batch in listing.batches}
         self._gone = {key: since for key, since in self._gone.items() if key not in listed}

@@ -1,4 +1,4 @@
-"""Which files make which batch, and what tells one content of a batch from another."""
+"""Group files into batches, and fingerprint the content of a batch."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 Kind = Literal["folder", "file"]
 
 MARKER = "_SUCCESS"
-"""What Hadoop, Spark and many others write when a folder is complete."""
+"""Default marker, written by Hadoop, Spark and many others when a folder is complete."""
 
 KEY_BYTES, STAMP_BYTES = 8, 6
 
 MOST = 2**53 - 1
-"""The greatest size of a batch that is told: sums of many stay in the 64 bits of what events are encoded with."""
+"""Maximum reported size of a batch: sums of many stay within the 64 bits of the event encoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """One file as the store lists it.
+    """One file in the store's listing.
 
     Attributes:
         path: relative to the source, parts separated by `/`.
         size: in bytes.
-        mark: what changes when the file is written again: the store's etag, else its time of modification.
+        mark: changes when the file is rewritten: the store's etag, else its modification time.
         modified: RFC 3339, by the store's clock; for people.
         is_folder: it is a folder, of which only the name counts.
-        trouble: why its content could not be read, or an empty text.
+        trouble: why its content could not be read; "" if it could.
     """
 
     path: str
@@ -45,12 +45,12 @@ class StoredFile:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRules:
-    """What a batch is.
+    """Definition of a batch.
 
     Attributes:
-        batch: a folder right below the source with everything in it, or each file, at any depth.
+        batch: a folder directly below the source with all its content, or each file, at any depth.
         pattern: of the batch's name (its path below the source), as in a shell; `*` matches `/` too.
-        marker: name of the file that says that its folder is complete. None: a batch is complete when it has settled.
+        marker: name of the file that marks its folder as complete. None: a batch is complete when it has settled.
     """
 
     batch: Kind = "folder"
@@ -59,22 +59,22 @@ class BatchRules:
 
     @property
     def has_markers(self) -> bool:
-        """Whether a batch is complete by its marker."""
+        """Return whether markers complete the batches."""
         return self.batch == "folder" and self.marker is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What is there under one name.
+    """Content under one name.
 
     Attributes:
         name: its path below the source.
-        files: how many.
+        files: number of files.
         size: of all files, in bytes.
         modified: RFC 3339, the newest file's, by the store's clock.
         key: the name's hash.
-        stamp: the hash over path, size and mark of all files: another content has another one.
-        is_marked: whether its marker is there.
+        stamp: the hash over path, size and mark of all files; differs for other content.
+        is_marked: its marker exists.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Batch:
 
     @property
     def id(self) -> str:
-        """The same for the same content, whoever looks and whenever."""
+        """Return an id that depends on the content alone."""
         return f"{self.name}@{self.stamp.hex()}"
 
     def to_dict(self, source: str) -> dict[str, Any]:
@@ -98,13 +98,13 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Everything that a source held.
+    """Complete listing of a source.
 
     Attributes:
-        began: when the listing was begun, in seconds of the watcher's own clock.
-        batches: in the order of their names.
-        oddities: what is wrong with a batch, by its name; it is not complete until that is repaired.
-        files: how many files were listed.
+        began: start of the listing, in seconds of the watcher's own clock.
+        batches: ordered by name.
+        oddities: problems of batches by name; such a batch is incomplete until it is repaired.
+        files: number of listed files.
     """
 
     began: float
@@ -114,7 +114,7 @@ class Listing:
 
 
 def group(files: Iterable[StoredFile], rules: BatchRules, *, began: float) -> Listing:
-    """Return the batches that these files make; names that begin with `.` or `_` are no data, as in Spark."""
+    """Return the batches of these files; names beginning with `.` or `_` are no data, as in Spark."""
     found: dict[str, list[StoredFile]] = defaultdict(list)
     markers: dict[str, bool] = {}
     unread: dict[str, str] = {}
@@ -126,7 +126,7 @@ def group(files: Iterable[StoredFile], rules: BatchRules, *, began: float) -> Li
             continue
         if each.trouble:
             unread[name] = each.trouble
-            del found.get(name, [])[1:]  # as it is not announced, what else it has is not kept in memory
+            del found.get(name, [])[1:]  # frees the other files of a batch that is not announced
         if rules.has_markers and each.path == f"{name}/{rules.marker}":
             markers[name] = not each.is_folder
         elif not each.is_folder and not _is_hidden(each.path):
@@ -164,7 +164,7 @@ def _batch(name: str, files: list[StoredFile], *, is_marked: bool) -> Batch:
 
 
 def _oddities(found: Mapping[str, object], markers: Mapping[str, bool], rules: BatchRules) -> dict[str, str]:
-    """Say what is wrong with names and markers, so that nobody waits in silence for what will never be complete."""
+    """Return problems with names and markers that would prevent a batch for ever."""
     odd = {
         name: "its name has characters that cannot be printed; rename it" for name in found if not name.isprintable()
     }

@@ -1,4 +1,4 @@
-"""What an event says."""
+"""Payloads of arrival events."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from ptjob_provider.core.arrival.batches import Batch
 
 MOST_BATCHES = 200
-"""Batches in one event: about 40 KB. Airflow writes each event to the triggerer's log, and a record of 8 MB holds up
-the loop that all triggers share for seconds."""
+"""Maximum batches in one event: about 40 KB. Airflow writes each event to the triggerer's log, and a record of 8 MB
+blocks the loop that all triggers share for seconds."""
 
 
 def payloads(source: str, batches: Sequence[Batch], *, together: bool) -> Iterator[dict[str, Any]]:
-    """Yield what the events for these batches say: one for each, or one for all and several for very many."""
+    """Yield the payloads for these batches: one each, or one for all, split if there are very many."""
     size = MOST_BATCHES if together else 1
     for place in range(0, len(batches), size):
         yield payload(source, batches[place : place + size])
 
 
 def payload(source: str, batches: Sequence[Batch]) -> dict[str, Any]:
-    """Return what one event says; the version is the same for the same contents."""
+    """Return the payload of one event; the version depends on the contents alone."""
     return {
         "source": source,
         "version": _version([batch.id for batch in batches]),

@@ -1,8 +1,8 @@
-"""What writers have noted on a claim → the batches that lie in it.
+"""Read the batches that writers note in the annotations of a claim.
 
-A note is an annotation of the claim: the one that is asked for, or one whose name goes on after it with a dot. Every
-batch that has a note of its own is told, however long nobody looked: writers do not overwrite each other's. The value
-is a path below the claim, or JSON that says more.
+A note is the configured annotation of the claim, or one whose name continues it after a dot. Every batch with a note of
+its own is reported, however late: writers do not overwrite each other's. The value is a path below the claim, or JSON
+with more details.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 NOTE = "ptjob.dev/arrived"
-"""The annotation that says what has arrived, unless another one is asked for."""
+"""Default name of the annotation."""
 
 ALLOWED = (
     'a path below the claim, such as incoming/2026-11-22; or JSON: {"path": "incoming/2026-11-22"} with "id", "files", '
@@ -28,16 +28,16 @@ ALLOWED = (
 
 _FIELDS = ("path", "id", "files", "bytes", "modified")
 _LENGTHS = {"id": 500, "modified": 40}
-"""The most characters of each text."""
+"""Maximum characters of each text."""
 
 
 def noted(annotations: Mapping[str, str], *, note: str, claim: str) -> tuple[list[Batch], dict[str, str]]:
-    """Return the batches that are noted, in the order of the notes' names, and what is wrong with notes by their names.
+    """Return the noted batches in the order of the notes' names, and problems by the notes' names.
 
     Args:
         annotations: of the claim.
-        note: the annotation that is asked for.
-        claim: what tells the claim from another one: a batch of a claim that was made anew is a new one.
+        note: name of the annotation.
+        claim: identifies the claim: a batch of a recreated claim is a new one.
     """
     batches: dict[bytes, Batch] = {}
     wrong: dict[str, str] = {}
@@ -61,7 +61,7 @@ def _read(text: str, claim: str) -> list[Batch]:
 
 
 def _described(found: Any) -> Iterator[Any]:
-    """Yield what describes one batch each."""
+    """Yield the descriptions of single batches."""
     if isinstance(found, dict) and set(found) == {"batches"} and isinstance(found["batches"], list):
         yield from found["batches"]
     elif isinstance(found, dict) and "batches" not in found:

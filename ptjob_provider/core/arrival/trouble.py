@@ -1,19 +1,19 @@
-"""A source that cannot be listed: what is said of it, how often, and when it is tried again."""
+"""Report and retry failed listings of a source."""
 
 from __future__ import annotations
 
 LONGEST_PAUSE = 900.0
-"""Seconds between two attempts at a source in trouble, at most (before the jitter)."""
+"""Maximum seconds between two tries at a failing source (before the jitter)."""
 
 SHORTEST_PAUSE = 5.0
 
 
 class SourceTrouble(Exception):
-    """A look at the source failed.
+    """A listing of the source failed.
 
     Args:
-        kind: what tells one trouble from another; each is said once.
-        text: what was seen, for people, and what helps if that is known.
+        kind: identifies the problem; each kind is reported once.
+        text: the problem for people, with a remedy if known.
     """
 
     def __init__(self, kind: str, text: str) -> None:
@@ -23,7 +23,7 @@ class SourceTrouble(Exception):
 
 
 class Troubles:
-    """What was said of a source: each kind of trouble once, and once that it is over.
+    """Reported problems of a source: each kind once, and once that it works again.
 
     Args:
         source: its address.
@@ -36,7 +36,7 @@ class Troubles:
         self.failures = 0
 
     def failed(self, trouble: SourceTrouble, now: float) -> str | None:
-        """Count a failure; return what is to be said of it, or None if that was said."""
+        """Count a failure; return its report, or None if it was reported before."""
         if not self.failures:
             self._since = now
         self.failures += 1
@@ -49,7 +49,7 @@ class Troubles:
         )
 
     def worked(self, now: float) -> str | None:
-        """Have the trouble as over; return what is to be said, or None if there was none."""
+        """Mark the source as working; return the report, or None if there was no failure."""
         failures, self.failures = self.failures, 0
         self._said.clear()
         if not failures:
@@ -59,12 +59,12 @@ class Troubles:
 
 
 def pause_after(failures: int, poll_seconds: float, draw: float) -> float:
-    """Return the seconds until the next look.
+    """Return the seconds until the next listing.
 
     Args:
-        failures: how many looks have failed one after the other.
-        poll_seconds: between two looks at a source that is well.
-        draw: from 0 to 1, by chance: watchers that began together must not stay together.
+        failures: number of consecutive failures.
+        poll_seconds: interval for a working source.
+        draw: random, from 0 to 1: spreads watchers that started together.
     """
     if not failures:
         return poll_seconds * (1 + 0.1 * draw)

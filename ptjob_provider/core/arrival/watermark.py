@@ -1,4 +1,4 @@
-"""What was announced already, in as few bytes as will do: a hash of each batch's name and of its content."""
+"""Compact record of announced batches: a hash of each batch's name and of its content."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 ENTRY = KEY_BYTES + STAMP_BYTES
 
 PAGE = 3400
-"""Batches to a page: 63,468 characters. Airflow warns at each write of a value of 64 KB and more."""
+"""Batches per page: 63,468 characters. Airflow warns at each write of a value of 64 KB and more."""
 
 
 class Watermark:
-    """The batches that events were taken for, in the order in which they were announced first."""
+    """Batches announced by accepted events, in the order of their first announcement."""
 
     def __init__(self) -> None:
         self._stamps: dict[bytes, bytes] = {}
@@ -29,15 +29,15 @@ class Watermark:
         return len(self._stamps)
 
     def has(self, batch: Batch) -> bool:
-        """Whether this very content was announced."""
+        """Return whether exactly this content was announced."""
         return self._stamps.get(batch.key) == batch.stamp
 
     def knows(self, batch: Batch) -> bool:
-        """Whether any content was announced under this name."""
+        """Return whether any content was announced under this name."""
         return batch.key in self._stamps
 
     def add(self, batches: Iterable[Batch]) -> None:
-        """Have these as announced; an earlier content of the same name is replaced."""
+        """Mark these as announced; earlier content of the same name is replaced."""
         self._stamps.update((batch.key, batch.stamp) for batch in batches)
 
     def keys(self) -> frozenset[bytes]:
@@ -45,25 +45,25 @@ class Watermark:
         return frozenset(self._stamps)
 
     def forget(self, keys: Iterable[bytes]) -> None:
-        """Have these names as never seen."""
+        """Remove these names."""
         for key in keys:
             self._stamps.pop(key, None)
 
     def common(self, other: Watermark) -> Watermark:
-        """Return what both have: a batch that is missing in one must be announced again."""
+        """Return the intersection: a batch missing in one must be announced again."""
         both = Watermark()
         both._stamps = {key: stamp for key, stamp in self._stamps.items() if other._stamps.get(key) == stamp}
         return both
 
     def pages(self) -> list[str]:
-        """Return it as texts; announcing more changes the last pages only, forgetting may change all."""
+        """Return the watermark as texts; adding changes the last pages only, forgetting may change all."""
         raw = b"".join(key + stamp for key, stamp in self._stamps.items())
         step = PAGE * ENTRY
         return [base64.b64encode(raw[place : place + step]).decode() for place in range(0, len(raw), step)]
 
     @classmethod
     def from_pages(cls, pages: Sequence[object]) -> Watermark:
-        """Read the texts; a page that cannot be read counts as empty, so that its batches are announced again."""
+        """Parse the texts; an unreadable page counts as empty, so that its batches are announced again."""
         watermark = cls()
         for page in pages:
             raw = _decoded(page)

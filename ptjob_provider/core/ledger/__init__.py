@@ -1,6 +1,6 @@
-"""Which batches of data a training has had as new data, and which it has not: values and decisions.
+"""Ledger of the batches that trainings have had as new data: values and decisions.
 
-`store` keeps them in a database; it alone needs SQLAlchemy, so nothing here imports it.
+`store` keeps it in a database; only that needs SQLAlchemy, so nothing here imports it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One batch of data as its arrival told it, read from what Airflow hands on."""
+"""One batch of data from an arrival event of Airflow."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LENGTHS = {"id": (1, 500), "uri": (1, 2000), "modified": (0, 40)}
-"""The fewest and the most characters of each text: as many as the ledger's tables have room for."""
+"""Minimum and maximum characters of each text, as in the ledger's columns."""
 
 MOST = 2**63 - 1
-"""The greatest whole number that databases, and the encoding between Airflow's processes, have."""
+"""Maximum integer of databases and of the encoding between Airflow's processes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +22,11 @@ class Batch:
     """Data that arrived together.
 
     Attributes:
-        id: says what it is, byte for byte: a batch that is written anew has another one.
-        uri: where it lies.
-        files: how many files; None if nobody counted.
-        bytes: how large they are together; None if nobody counted.
-        modified: when its youngest file was written, as the store said; empty if it did not.
+        id: identifies the content; a rewritten batch has another one.
+        uri: its location.
+        files: number of files; None if not counted.
+        bytes: their total size; None if not counted.
+        modified: when its newest file was written, by the store's clock; "" if unknown.
     """
 
     id: str
@@ -37,10 +37,10 @@ class Batch:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Read a batch of an event.
+        """Parse a batch of an event.
 
         Raises:
-            InvalidSpec: it has no id or no place, or says something that no ledger can keep.
+            InvalidSpec: it has no id or no location, or a value that the ledger cannot store.
         """
         return cls(
             id=_text("id", fields.get("id")),
@@ -56,11 +56,11 @@ class Batch:
 
 
 def batches_of(extra: Mapping[str, Any] | None) -> tuple[list[Batch], list[str]]:
-    """Return the batches that an asset event tells of, and what is wrong with those that are left out.
+    """Return the batches of an asset event, and the problems of those left out.
 
     Args:
-        extra: the event's. Airflow puts what a trigger fires under `payload`; whoever else makes such an event, a task
-            or the API, has `batches` at the top. An event about something else has none.
+        extra: the event's. Airflow puts a trigger's event under `payload`; events of others, a task or the API, have
+            `batches` at the top. Unrelated events have neither.
     """
     told = (extra or {}).get("payload", extra)
     listed = told.get("batches") if isinstance(told, dict) else None

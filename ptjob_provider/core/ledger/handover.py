@@ -1,4 +1,4 @@
-"""What a training is told of its data: lists while they are short, a manifest whatever their number."""
+"""Data of one training for its tasks: lists while they are short, and a manifest for any number of batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.ledger.batch import Batch
 
 LIST_LIMIT = 1000
-"""Above so many batches there are no lists in the value that goes from task to task: Airflow's database keeps it."""
+"""Maximum batches listed in the value that goes from task to task: Airflow's database stores it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Handover:
     """The batches of one training, each part in the order of their arrival.
 
     Attributes:
-        earlier: those that successful trainings have had.
+        earlier: those of successful earlier trainings.
         new: those that are new in this one.
     """
 
@@ -32,21 +32,21 @@ class Handover:
 
     @property
     def version(self) -> str:
-        """A text for exactly this data: how many batches, and a digest over their ids."""
+        """Return a text that identifies this data: the number of batches, and a digest over their ids."""
         ids = "\n".join(batch.id for batch in (*self.earlier, *self.new))
         return f"{len(self.earlier) + len(self.new)}-{hashlib.sha256(ids.encode()).hexdigest()[:12]}"
 
     @property
     def current(self) -> list[Batch]:
-        """All batches as they lie there: of one that was written anew only the newest, where the newest arrived."""
+        """Return all existing batches: of a rewritten one only the newest, at the position of its arrival."""
         return _current((*self.earlier, *self.new))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what goes to the next tasks, as JSON.
+        """Return the value for the next tasks, as JSON.
 
-        `new` and `all` are places, each once; `new_ids` has every id that counts as had by this training. `paths` is
-        `all` with commas, and None if an address has one. Above `LIST_LIMIT` batches a list is None, and so is `paths`;
-        `batches` and `bytes` (of all), `new_batches` and `new_bytes` still count.
+        `new` and `all` are locations, each once; `new_ids` has every id that this training consumes. `paths` is `all`
+        separated by commas, and None if an address contains one. Above `LIST_LIMIT` batches a list is None, and so is
+        `paths`; `batches` and `bytes` (of all), `new_batches` and `new_bytes` still count.
         """
         new, every = _current(self.new), self.current
         uris = _bounded([batch.uri for batch in every])
@@ -64,14 +64,14 @@ class Handover:
 
 
 def manifest_lines(handover: Handover) -> Iterator[str]:
-    """Yield the manifest: a JSON object a line, one for each batch as it lies there, with `new` true or false."""
+    """Yield the manifest: one JSON object per line for each existing batch, with `new` true or false."""
     new = {batch.id for batch in handover.new}
     for batch in handover.current:
         yield json.dumps({**batch.to_dict(), "new": batch.id in new}) + "\n"
 
 
 def _current(batches: Iterable[Batch]) -> list[Batch]:
-    """Keep the newest of those that lie in one place."""
+    """Keep the newest batch of each location."""
     newest: dict[str, Batch] = {}
     for batch in batches:
         newest.pop(batch.uri, None)

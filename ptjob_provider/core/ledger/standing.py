@@ -1,4 +1,4 @@
-"""What becomes of a run's batches, decided by what Airflow says of its training and of the run."""
+"""Decide what becomes of a run's batches, from Airflow's states of its training and of the run."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _NOT_BEGUN = frozenset({"none", "failed", "skipped", "upstream_failed", "removed
 
 
 class Standing(StrEnum):
-    """How a run stands with the batches that it claimed."""
+    """State of a run's reserved batches."""
 
     HAD = "had"
-    """Its training succeeded: they were its new data, for good."""
+    """Consumed: its training succeeded."""
     TAKEN = "taken"
-    """It may still train on them."""
+    """Open: it may still train on them."""
     FREE = "free"
-    """It is over and has not trained on them: they are new again."""
+    """Released: the run has ended without training on them, and they are new again."""
 
 
 def standing_of(training: Collection[str], *, is_going: bool | None, reported: bool) -> Standing:
-    """Decide about one run's batches.
+    """Return the state of one run's batches.
 
     Args:
         training: the states of the training task's instances, `none` for one that was never scheduled; a mapped task
             has several, and has trained when all of them have.
-        is_going: whether the run is queued or running; None: Airflow does not know such a run (any more).
-        reported: whether the training itself has told the ledger that it succeeded. Only asked where Airflow cannot
-            be: a task that was cleared or failed since then has not trained.
+        is_going: the run is queued or running; None: Airflow does not know the run (any more).
+        reported: the training itself has reported its success to the ledger. Only used if Airflow cannot be queried: a
+            task that was cleared or failed since then has not trained.
     """
     if is_going is None:
         return Standing.HAD if reported else Standing.FREE
@@ -44,9 +44,8 @@ def standing_of(training: Collection[str], *, is_going: bool | None, reported: b
 
 
 def may_claim_more(training: Collection[str]) -> bool:
-    """Whether a run that claims again may be given batches besides its own: its training is still to begin.
+    """Return whether a run that reserves again may get further batches: only before its training starts.
 
-    One that runs, or has succeeded, was told its batches before: what were added now would count as had, and nobody
-    would have trained on it.
+    One that runs or has succeeded got its batches before: added ones would count as consumed without being trained on.
     """
     return all(state in _NOT_BEGUN for state in training)

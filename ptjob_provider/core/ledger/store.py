@@ -1,7 +1,7 @@
-"""The ledger itself: tables in PostgreSQL or SQLite, and claims that no two runs can both have.
+"""The ledger's store: tables in PostgreSQL or SQLite, with exclusive reservations of batches.
 
-Every change is one transaction that holds the ledger's row, so that changes of one ledger follow each other. Nobody is
-asked anything while it is held: what was asked before is only believed if the claim has not changed since (`number`).
+Every change is one transaction that locks the ledger's row, which serializes the changes of one ledger. No requests are
+made while it is locked: earlier answers only count if the reservation is unchanged since (`number`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _INSERTS: Mapping[str, Any] = {"postgresql": postgresql.insert, "sqlite": sqlite
 _PATIENCE = 60
 """Seconds that a change waits for another one of the same ledger; each takes a fraction of one."""
 _MAKING = 7_304_651
-"""Advisory lock of PostgreSQL while the tables are made: `IF NOT EXISTS` alone fails when two make them at once."""
+"""PostgreSQL's advisory lock for creating the tables: `IF NOT EXISTS` fails for two concurrent creations."""
 
 _OPEN, _HAD, _RELEASED = "open", "had", "released"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claimant:
-    """A DAG run that trains on what it claims, and which of its tasks does."""
+    """A DAG run that reserves batches, and its training task."""
 
     dag_id: str
     run_id: str
@@ -47,14 +47,14 @@ class Claimant:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenClaim:
-    """A claim of which the ledger does not know yet how it ended.
+    """A reservation whose outcome the ledger does not know yet.
 
     Attributes:
         id: its own.
-        number: counts what has happened to it; a decision about it holds while this stays.
-        claimant: whose it is.
-        reported: whether the training has said that it succeeded.
-        batches: how many.
+        number: counts its changes; a decision about it is valid while this is unchanged.
+        claimant: its run.
+        reported: the training has reported its success.
+        batches: number of batches.
     """
 
     id: int
@@ -66,11 +66,11 @@ class OpenClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class Claimed:
-    """What a run was given, and what became of others' claims on the way.
+    """Result of a reservation.
 
     Attributes:
-        handover: its data; nothing in `new` if there is nothing to train for.
-        settled: claims that were open, with how they stand now.
+        handover: the run's data; `new` is empty if there is nothing to train on.
+        settled: formerly open reservations, with their current states.
     """
 
     handover: Handover
@@ -82,10 +82,10 @@ class LedgerStore:
 
     Args:
         url: SQLAlchemy's, of PostgreSQL or SQLite. A SQLite file serves one machine.
-        name: several ledgers of one database do not meet: each model line has one.
+        name: separates the ledgers of one database, one per model line.
 
     Raises:
-        InvalidSpec: there can be no ledger at that address.
+        InvalidSpec: the address cannot hold a ledger.
     """
 
     def __init__(self, url: str, name: str) -> None:
@@ -101,12 +101,12 @@ class LedgerStore:
         self._engine.dispose()
 
     def record(self, batches: Sequence[Batch], *, source: str | None = None, until: str = "") -> int:
-        """Write down batches that are not known yet, in this order, and return how many those were.
+        """Add unknown batches in this order, and return their number.
 
         Args:
-            batches: what arrived; known ones stay as they are.
-            source: whose events told of them; None: of no matter.
-            until: up to when that source's events are written down now, a text that sorts by time.
+            batches: the arrived batches; known ones are unchanged.
+            source: the source of their events; None: not tracked.
+            until: position up to which that source's events are recorded now, a text that sorts by time.
         """
         with self._change() as connection:
             before = self._count(connection)
@@ -118,12 +118,12 @@ class LedgerStore:
             return self._count(connection) - before
 
     def read_until(self, source: str) -> str | None:
-        """Return up to when a source's events are written down; None if none are."""
+        """Return the position up to which a source's events are recorded; None for none."""
         with self._change() as connection:
             return self._read(connection, source)
 
     def open_claims(self) -> list[OpenClaim]:
-        """Return the claims of which it must be asked how they ended."""
+        """Return the reservations whose outcome must be queried."""
         count = sa.select(sa.func.count()).where(BATCHES.c.claim_id == CLAIMS.c.id).scalar_subquery()
         query = sa.select(CLAIMS, count.label("batches")).where(self._of(CLAIMS), CLAIMS.c.state == _OPEN)
         with self._change() as connection:
@@ -132,12 +132,12 @@ class LedgerStore:
     def claim(
         self, claimant: Claimant, standings: Sequence[tuple[OpenClaim, Standing]], *, may_claim_more: bool
     ) -> Claimed:
-        """Settle what is decided about others' claims, and give this run its own batches and those that are new.
+        """Settle decided reservations, and return this run's own batches and the new ones, reserved for it.
 
         Args:
             claimant: the run.
-            standings: what was decided about open claims, its own one included if its training has succeeded.
-            may_claim_more: False gives it its own batches only.
+            standings: decisions about open reservations, including its own if its training has succeeded.
+            may_claim_more: False returns only its own batches.
         """
         with self._change() as connection:
             settled = [(claim, self._settle(connection, claim, standing, claimant)) for claim, standing in standings]
@@ -147,15 +147,15 @@ class LedgerStore:
         return Claimed(handover=handover, settled=settled)
 
     def handover(self, claimant: Claimant) -> Handover:
-        """Return what the run trains on, as it is now."""
+        """Return the run's current data."""
         with self._change() as connection:
             return self._handover(connection, claimant)
 
     def check(self, claimant: Claimant) -> None:
-        """Return if the batches of this run's claim are still its own; no one else can have them while it trains.
+        """Check that this run still holds its batches; no one else can reserve them while it trains.
 
         Raises:
-            ClaimLost: they are not, or it has claimed none.
+            ClaimLost: it does not, or has reserved none.
         """
         with self._change() as connection:
             found = self._latest(connection, claimant)
@@ -174,13 +174,13 @@ class LedgerStore:
             connection.execute(change.values(number=found.number + 1, reported=False))
 
     def report(self, claimant: Claimant) -> None:
-        """Write down that this run's training has succeeded, for the day when Airflow has forgotten the run."""
+        """Record that this run's training has succeeded, for the time when Airflow has deleted the run."""
         with self._change() as connection:
             if (found := self._latest(connection, claimant)) is not None:
                 connection.execute(CLAIMS.update().where(CLAIMS.c.id == found.id).values(reported=True))
 
     def _settle(self, connection: sa.Connection, claim: OpenClaim, standing: Standing, claimant: Claimant) -> Standing:
-        """Write down what was decided, unless the claim has changed since it was looked at; return what holds."""
+        """Apply a decision unless the reservation has changed since; return the current state."""
         if standing is Standing.TAKEN:
             return standing
         unchanged = (CLAIMS.c.id == claim.id, CLAIMS.c.number == claim.number, CLAIMS.c.state == _OPEN)
@@ -208,7 +208,7 @@ class LedgerStore:
         connection.execute(BATCHES.update().where(*free).values(claim_id=claim_id))
 
     def _handover(self, connection: sa.Connection, claimant: Claimant) -> Handover:
-        own = sa.and_(*self._by(claimant))  # a claim that was released has none
+        own = sa.and_(*self._by(claimant))  # a released reservation has none
         new = self._batches(connection, own)
         return Handover(earlier=self._batches(connection, sa.and_(CLAIMS.c.state == _HAD, sa.not_(own))), new=new)
 
@@ -238,7 +238,7 @@ class LedgerStore:
         return {"ledger": self._name, "batch_id": fields.pop("id"), **fields}
 
     def _insert(self, table: sa.Table, unless: Sequence[str], *, update: str = "") -> Any:
-        """Return the statement that leaves rows as they are which have these values already, but for one column."""
+        """Return an insert that keeps existing rows with the same `unless` columns, but for the `update` column."""
         statement = _INSERTS[self._engine.dialect.name](table)
         if update:
             newer = {update: statement.excluded[update]}
@@ -247,7 +247,7 @@ class LedgerStore:
 
     @contextmanager
     def _change(self) -> Iterator[sa.Connection]:
-        """Have the ledger for oneself; what was changed is there afterwards, or nothing of it if this raises."""
+        """Lock the ledger for a transaction, which is rolled back if this raises."""
         try:
             with self._engine.begin() as connection:
                 self._lock(connection)
@@ -286,7 +286,7 @@ def _engine(url: str) -> sa.Engine:
 
 
 def _with_driver(url: sa.URL) -> sa.URL:
-    """Return the address with a driver that is there, if it names none."""
+    """Return the address with an installed driver, if it names none."""
     if "+" in url.drivername:
         return url
     driver = "psycopg2" if importlib.util.find_spec("psycopg2") else "psycopg"
@@ -298,7 +298,7 @@ def _sqlite(url: sa.URL) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def leave_transactions_to_us(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # else Python's driver begins them, at the first write only
+        connection.isolation_level = None  # else Python's driver begins transactions itself, at the first write only
 
     @sa.event.listens_for(engine, "begin")
     def take_the_file(connection: sa.Connection) -> None:

@@ -1,4 +1,4 @@
-"""The ledger's tables, as SQLAlchemy has them; they are made when they are first needed."""
+"""The ledger's SQLAlchemy tables, created on first use."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sqlalchemy as sa
 TABLES = sa.MetaData()
 
 _NAME = sa.String(250)
-_NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite counts up whole numbers of this type only
+_NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite auto-increments only this integer type
 
 LEDGERS = sa.Table("ptjob_ledgers", TABLES, sa.Column("name", _NAME, primary_key=True))
-"""A row for each ledger: whoever changes one holds it."""
+"""One row per ledger, locked by its changes."""
 
 CLAIMS = sa.Table(
     "ptjob_claims",
@@ -45,7 +45,7 @@ BATCHES = sa.Table(
     sa.Index("ptjob_batches_by_claim", "claim_id"),
     sa.Index("ptjob_batches_of_ledger", "ledger", "claim_id"),
 )
-"""A row for each batch that was told of; new while nobody has claimed it."""
+"""One row per arrived batch; new until a run has reserved it."""
 
 READ = sa.Table(
     "ptjob_read",
@@ -54,4 +54,4 @@ READ = sa.Table(
     sa.Column("source", sa.String(2000), primary_key=True),
     sa.Column("until", sa.String(40), nullable=False),
 )
-"""Up to when a source's events are written down."""
+"""Position up to which a source's events are recorded."""
