@@ -5,16 +5,16 @@ PTJobError
 │  └─ NotThere                        a claim or folder that it names does not exist
 ├─ JobFailed                          the training failed: retry when its diagnosis says so
 │  ├─ JobTimedOut                     our deadline passed and the job was stopped
-│  └─ JobDeleted                      somebody deleted the job while we waited
+│  └─ JobDeleted                      the job was deleted while it was followed
 ├─ OutputsNotVerified                 the job succeeded, its outputs could not be looked at: retry verifies again
-├─ ClusterError                       the API server (or this machine) said no
+├─ ClusterError                       the API server (or this machine) refused
 │  ├─ JobNotFound
 │  ├─ JobAlreadyExists
 │  ├─ PermissionDenied
 │  └─ ClusterUnavailable              a retry helps
 ├─ LedgerUnavailable                  the ledger, or the source of its runs' states, did not answer: a retry helps
 ├─ ClaimLost                          another run has reserved this training's batches: never retry
-└─ UnsupportedByBackend               the back-end cannot do what the job asks for: never retry
+└─ UnsupportedByBackend               the back-end does not support the request: never retry
    └─ KindNotServed                   it does not know the kind of job at all
 """
 

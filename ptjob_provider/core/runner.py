@@ -333,7 +333,7 @@ class _Follower:
         leaves = self.leave_stuck
         return _End(outcome=Outcome.FAILED, diagnosis=why_not, stop=not leaves, leave=leaves) if why_not else None
 
-    # --- the end ------------------------------------------------------------------------------------------------------
+    # --- conclusion --------------------------------------------------------------------------------------------------
 
     async def _conclude(self, end: _End) -> Conclusion:
         if end.outcome is not Outcome.SUCCEEDED:

@@ -9,19 +9,19 @@ The store and the object with the name decide (each row has a test):
     nothing        ours, finished             the next attempt is created
     nothing        ours, of this very try     adopted: it ended before its create was answered
     nothing        ours, being deleted        after nothing of it runs, the next attempt is created
-    nothing        somebody else's            the next attempt is created, under another name
-    nothing        somebody else's, and the   JobAlreadyExists that says whose
+    nothing        another owner's            the next attempt is created, under another name
+    nothing        another owner's, and the   JobAlreadyExists that says whose
                    name is given exactly
     open intent    nothing                    the create never arrived: it is repeated
     open intent    ours                       the create did arrive: adopted, finished or not
-    open intent    somebody else's            the next attempt is created
+    open intent    another owner's            the next attempt is created
     uid            that uid                   adopted, finished or not
     delivered      that uid, live             adopted (a task that only submits)
     delivered      that uid, finished         it is stopped, the next attempt created
     uid            nothing, or another uid    the job is gone: the next attempt is created
     ended          whatever                   the old job is stopped, its pods waited for, the next attempt created
     cleared        whatever                   the same
-    uid            that uid, somebody else's  nothing is stopped, the next attempt is created
+    uid            that uid, another owner's  nothing is stopped, the next attempt is created
 
 "Delivered": a try has delivered the attempt's success before the task was cleared; see `attempts.is_delivered`.
 """

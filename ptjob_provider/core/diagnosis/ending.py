@@ -1,6 +1,6 @@
 """Decide when an unfinished job cannot progress by itself and is ended.
 
-    seen in the pods                                                    ends the job
+    state of the pods                                                   ends the job
     -----------------------------------------------------------------   -----------------------------------
     invalid image name, image never pulled, program missing             at once
     image pull back-off, missing secret, stuck init, mount errors       after `start_timeout`

@@ -103,7 +103,7 @@ def _container(code: CodeSource, variables: list[Manifest], *, image: str, user:
     }
 
 
-# --- what it is told
+# --- environment
 
 
 def _environment(code: CodeSource, variables: list[Manifest]) -> list[Manifest]:
@@ -146,7 +146,7 @@ def _credentials(code: CodeSource) -> list[Manifest]:
     return found
 
 
-# --- who it is
+# --- security context
 
 
 def _user(pod: Mapping[str, Any], container: Mapping[str, Any], *, is_known: bool) -> Manifest:
@@ -166,7 +166,7 @@ def _user(pod: Mapping[str, Any], container: Mapping[str, Any], *, is_known: boo
     return {**restricted, **known, **named}
 
 
-# --- its credentials
+# --- credentials
 
 
 def credentials_taken_out(template: Manifest, secret: str, prefix: str) -> tuple[Manifest, dict[str, str]]:

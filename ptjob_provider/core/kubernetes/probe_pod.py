@@ -148,7 +148,7 @@ def _metadata(job: Manifest, name: str) -> Manifest:
     }
 
 
-# --- what it runs
+# --- program
 
 
 def _program(trainer: Mapping[str, Any], options: ProbeOptions) -> Manifest:
@@ -185,7 +185,7 @@ def _places_asked(outputs: ResolvedOutputs, places: Mapping[str, Mount]) -> Mani
     return {**paths, "roots": roots}
 
 
-# --- what it sees
+# --- volumes
 
 
 def _declared(outputs: ResolvedOutputs) -> dict[str, ResolvedOutput]:

@@ -84,7 +84,7 @@ class Supervisor:
         self._end()
 
     def stop(self, signum: int, _frame: object) -> None:
-        """End the job because this process was told to stop."""
+        """End the job because this process received a stop signal."""
         self._stopped_by = signum
 
     def fail(self, message: str) -> None:

@@ -132,7 +132,7 @@ def text_of(fields: Mapping[str, Any], name: str) -> str:
     return str(fields.get(name) or "").encode("utf-8", "replace").decode("utf-8")
 
 
-# --- what ended
+# --- ends
 
 
 def _with_restarts(record: Record, pod: Pod) -> Record:
@@ -312,7 +312,7 @@ def _last_bytes(text: str, limit: int) -> str:
     return text if len(data) <= limit else data[-limit:].decode("utf-8", "ignore")
 
 
-# --- what was taken away
+# --- removals
 
 
 def _with_removals(record: Record, pods: Sequence[Pod], events: Sequence[Manifest], now: datetime) -> Record:
@@ -353,7 +353,7 @@ def _gone(record: Record, pods: Sequence[Pod], now: datetime) -> Iterator[Remova
             yield Removal(replica=name, pod_uid=uids.get(name, ""), asked_at=now)
 
 
-# --- what waits
+# --- waits
 
 
 def _waits(

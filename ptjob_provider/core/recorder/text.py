@@ -42,7 +42,7 @@ def from_text(text: str) -> Record:
     try:
         return _read(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError):
-        return Record()  # edited by somebody: the history is lost, the job goes on
+        return Record()  # edited by hand: the history is lost, the job goes on
 
 
 def bounded(record: Record) -> Record:
@@ -52,7 +52,7 @@ def bounded(record: Record) -> Record:
     return record
 
 
-# --- leaving out
+# --- shortening
 
 
 def _smaller(record: Record) -> Record:

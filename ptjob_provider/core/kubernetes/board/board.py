@@ -111,7 +111,7 @@ class Board:
         world = self._worlds.get(ref.uid)
         return world if world is not None and world.is_known else None
 
-    # --- followers come and go
+    # --- subscriptions
 
     async def _begin(self, world: World) -> None:
         """Fill a world from the cache, else by requests."""
@@ -392,7 +392,7 @@ class Board:
         for world in self._worlds.values():
             world.forget_versions()
 
-    # --- both
+    # --- jobs and pods
 
     def _see_whether_refused(self, part: str, news: News) -> None:
         """Fail all followers when the server begins to refuse the watch, and resume them when it answers."""

@@ -88,7 +88,7 @@ class World:
         self._events: Mapping[str, Manifest] = {}
         self._used: dict[str, tuple[str, Use]] | None = None
 
-    # --- what its board tells
+    # --- written by the informer
 
     def show_job(self, job: Manifest | None) -> None:
         """Set the job's current state; None if it is gone."""
@@ -157,7 +157,7 @@ class World:
         _, before = self._used.get(uid, (replica, Use()))
         self._used[uid] = replica, before.seen(measured)
 
-    # --- what its followers read
+    # --- read by followers
 
     async def observations(self) -> AsyncGenerator[Observation, None]:
         """Yield the state once it is complete, and again after each change; see `Backend.watch`.
@@ -214,7 +214,7 @@ class World:
         """Return the usage of its replicas measured since it is followed, by name."""
         return of_pods((self._used or {}).values())
 
-    # --- what its board reads
+    # --- read by the informer
 
     def read_job(self) -> Manifest | None:
         """Return the job's last published state; None if it is gone."""

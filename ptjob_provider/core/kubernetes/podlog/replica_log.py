@@ -366,7 +366,7 @@ class ReplicaLog:
             **query,
         )
 
-    # --- what is lost
+    # --- lost lines
 
     async def _rotated(self, run: Run, place: LogCursor, until: str, *, is_previous: bool = False) -> LogLine:
         """Return the notice that the lines after this cursor are gone.
