@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TAIL_LINES = 200
 TAIL_WIDTH = 500
-"""Lines that are kept from the end of a replica's log, for the diagnosis."""
+"""Lines, and characters per line, kept from the end of a replica's log for the diagnosis."""
 
 _LAST_WORDS = timedelta(seconds=60)
 """Seconds before a run's end at which its last lines begin: after one process has raised, torchrun waits up to 30 s for

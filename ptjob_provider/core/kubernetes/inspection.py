@@ -45,7 +45,7 @@ _LONGEST_PAUSE = 2.0
 _AFTERWARDS = 10.0
 """Seconds for reading why the pod does not run, and again for deleting it, after the time limit."""
 _LOG_READS = 3
-"""Seconds that a runtime may still write the log of an ended container."""
+"""Tries to read the log: a runtime may still be writing that of an ended container."""
 
 
 async def inspect(

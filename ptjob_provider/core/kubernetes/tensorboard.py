@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = 30.0
-"""Time limits in seconds for the check and the creation; the job trains meanwhile."""
+"""Seconds for the check, and again for the creation; the job trains meanwhile."""
 
 _TAKEN = 10.0
 """Seconds to wait for an earlier job's objects to be deleted; less than the total, so that it can be reported."""

@@ -35,11 +35,11 @@ _NODES = re.compile(r"\d+/\d+ nodes are available: .*?\.(?=\s|$)")
 _NOT_MADE = {"FailedCreatePod", "FailedCreate"}
 """Event reasons for pods that training-operator, or the batch Job under a TrainJob, could not create."""
 _NOTHING_MADE = {"TrainJobResourcesCreationFailed", "HeadlessServiceCreationFailed", "JobCreationFailed"}
-"""Event reasons for objects that Trainer or JobSet could not create."""
+"""Event reasons for objects that Trainer or JobSet could not create, and which would create pods."""
 _MAKES = {"FailedCreate", "SuccessfulCreate"}
-"""Event reason of a batch Job: it was created, and creates pods."""
+"""Event reasons of a batch Job: they show that it exists and creates pods."""
 _CONFLICT = "the object has been modified"
-"""Errors of a controller that lost a race: it retries at once, and mostly reports them as an event."""
+"""Error of a controller that lost a race: it retries at once, and mostly reports it as an event."""
 _FORBIDDEN_POD = re.compile(r'pods "(?P<name>[^"]+)" is forbidden: (?P<why>.*)', re.DOTALL)
 
 

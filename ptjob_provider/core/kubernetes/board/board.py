@@ -128,7 +128,7 @@ class Board:
         for pod, found in self._pods.pop(uid, {}).items():
             if pod not in world.pods:
                 world.show_pod(unpacked(found))
-        if kept is not None and not world.is_known:  # a later event has already reached the follower
+        if kept is not None and not world.is_known:  # else a newer event has arrived since
             self._show(world, unpacked(kept))
         return kept is not None
 
