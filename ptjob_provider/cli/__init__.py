@@ -47,28 +47,28 @@ class Commands(LazyGroup):
         "Look": {
             "list": (f"{_SYNTAX}.jobs", "List the jobs of the namespace, oldest first."),
             "get": (f"{_SYNTAX}.jobs", "Show one job: replicas, outputs, why it failed or waits."),
-            "logs": (f"{_SYNTAX}.logs", "Print what a replica has written."),
+            "logs": (f"{_SYNTAX}.logs", "Print a replica's log."),
             "follow": (f"{_SYNTAX}.logs", "Follow a job to its end, as `run` does."),
-            "events": (f"{_SYNTAX}.jobs", "Show what was reported about a job and its pods."),
-            "tensorboard": (f"{_SYNTAX}.tensorboard", "Show a job's curves in a browser of this machine."),
+            "events": (f"{_SYNTAX}.jobs", "Show the events of a job and its pods."),
+            "tensorboard": (f"{_SYNTAX}.tensorboard", "Show a job's curves in a browser on this machine."),
             "top": (f"{_SYNTAX}.top", "Show what nodes and jobs have and use."),
         },
         "Change": {
-            "delete": (f"{_SYNTAX}.jobs", "Stop jobs and remove them."),
+            "delete": (f"{_SYNTAX}.jobs", "Delete jobs and wait until they are gone."),
             "prune": (f"{_SYNTAX}.jobs", "Delete the jobs that ended a while ago."),
-            "suspend": (f"{_SYNTAX}.jobs", "Let jobs wait without pods until they are resumed."),
-            "resume": (f"{_SYNTAX}.jobs", "Let suspended jobs run."),
-            "orphans": (f"{_SYNTAX}.orphans", "List the jobs for which no task of Airflow waits."),
+            "suspend": (f"{_SYNTAX}.jobs", "Suspend jobs: their pods are deleted until they are resumed."),
+            "resume": (f"{_SYNTAX}.jobs", "Resume suspended jobs."),
+            "orphans": (f"{_SYNTAX}.orphans", "List orphaned jobs: no task of Airflow waits for them."),
         },
-        "Around": {
-            "data": (f"{_SYNTAX}.data", "List and make claims, and copy files to and from them."),
+        "Other": {
+            "data": (f"{_SYNTAX}.data", "List and create claims, and copy files to and from them."),
             "doctor": (f"{_SYNTAX}.doctor", "Check whether jobs can run here, and say what to do."),
-            "completion": (f"{_SYNTAX}.completion", "Print what makes a shell complete words."),
+            "completion": (f"{_SYNTAX}.completion", "Print a shell completion script."),
         },
     }
 
 
-_EPILOG = "ptjob COMMAND --help says what a command takes, ptjob run --help-all has every flag of a job."
+_EPILOG = "Use ptjob COMMAND --help for a command's options and ptjob run --help-all for all flags of a job."
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)

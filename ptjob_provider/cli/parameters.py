@@ -71,7 +71,11 @@ _FORMATS = click.Choice(["json", "yaml", "name", "wide"])
 def output_option(command: C) -> C:
     """Add `-o`."""
     return click.option(
-        "-o", "--output", type=_FORMATS, callback=_for_people, help="For programs; without it, or wide, for people."
+        "-o",
+        "--output",
+        type=_FORMATS,
+        callback=_for_people,
+        help="Output format for programs; the default and wide are for people.",
     )(command)
 
 
@@ -90,7 +94,7 @@ def airflow_options(command: C) -> C:
 
 def wide_output_option(command: C) -> C:
     """Add `-o` for a command in which `wide` shows more."""
-    wide = "For programs; without it, for people, with wide also the nodes, for which each job's pods are asked for."
+    wide = "Output format for programs; the default is for people, wide adds the nodes (one more request per job)."
     return click.option("-o", "--output", type=_FORMATS, help=wide)(command)
 
 
@@ -124,7 +128,7 @@ def place_options(command: C) -> C:
 
     Only `-n` is in the command's help: the others are in that of `ptjob`.
     """
-    beside = "Of the jobs.  --context, --kubeconfig and --backend may stand here, too."
+    beside = "Namespace of the jobs.  --context, --kubeconfig and --backend are accepted here, too."
     also = (
         _also("-n", "--namespace", metavar="NAME", shell_complete=namespaces, help=beside, read=of_namespace),
         _also("--backend", type=click.Choice(BACKENDS, case_sensitive=False), hidden=True),
@@ -201,7 +205,7 @@ def kind_option(command: C) -> C:
         expose_value=False,
         callback=_of_kind,
         shell_complete=kinds,
-        help="Of the job.  [default: whichever there is]",
+        help="Kind of the job.  [default: any]",
     )(type_option(command))
 
 

@@ -11,7 +11,7 @@ _FILES = {"bash": "~/.bashrc", "zsh": "~/.zshrc", "fish": "~/.config/fish/comple
 @click.argument("shell", type=click.Choice(list(_FILES)))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes a shell complete words.
+    """Print a shell completion script.
 
     Commands, options, jobs, claims, namespaces.
 

@@ -11,13 +11,16 @@ from ptjob_provider.cli.parameters import WholeNumber, addresses, output_option,
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
 
-_IMAGE = "Cluster: of the pod that looks; it needs python3.  [default: [ptjob] probe_image, else python:3.13-alpine]"
-_USER = "Cluster: as whom the pod touches files; a hardened namespace wants one.  [default: the image's]"
+_IMAGE = (
+    "Cluster: image of the pod that reads the claim; it needs python3.  "
+    "[default: [ptjob] probe_image, else python:3.13-alpine]"
+)
+_USER = "Cluster: user of that pod; a hardened namespace requires one.  [default: the image's]"
 
 
 @click.group()
 def data() -> None:
-    """List and make claims, and copy files to and from them."""
+    """List and create claims, and copy files to and from them."""
 
 
 @data.command("list")
@@ -33,17 +36,17 @@ def list_(place: Place, output: str | None) -> None:
 
 @data.command()
 @click.argument("name")
-@click.option("--size", metavar="SIZE", help="How much it can hold.  [default: 10Gi]")
+@click.option("--size", metavar="SIZE", help="Capacity.  [default: 10Gi]")
 @click.option(
     "--access-mode",
     type=click.Choice(["ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod"]),
-    help="Whether pods of several nodes can mount it.  [default: ReadWriteMany]",
+    help="Access mode of the claim.  [default: ReadWriteMany]",
 )
 @click.option("--storage-class", metavar="NAME", help="[default: the cluster's]")
 @place_options
 @pass_place
 def create(place: Place, name: str, *, size: str | None, access_mode: str | None, storage_class: str | None) -> None:
-    """Have a new, empty claim."""
+    """Create an empty claim."""
     from ptjob_provider.cli import data as claims
 
     claims.create_claim(place, name, size=size, mode=access_mode, storage_class=storage_class)
@@ -57,7 +60,7 @@ def create(place: Place, name: str, *, size: str | None, access_mode: str | None
 @place_options
 @pass_place
 def ls(place: Place, address: str, *, image: str | None, user: int | None, output: str | None) -> None:
-    """List what is in a folder of a claim; on a cluster that starts a pod."""
+    """List a folder of a claim; on a cluster this starts a pod."""
     from ptjob_provider.cli import data as claims
 
     claims.list_files(place, address, image=image, user=user, output=output)
@@ -71,7 +74,7 @@ def ls(place: Place, address: str, *, image: str | None, user: int | None, outpu
 @place_options
 @pass_place
 def cp(place: Place, source: str, target: str, *, image: str | None, user: int | None) -> None:
-    """Copy a file or a folder to or from a claim; on a cluster that starts a pod.
+    """Copy a file or a folder to or from a claim; on a cluster this starts a pod.
 
     \b
     ptjob data cp digits.npz pvc://datasets/digits/digits.npz

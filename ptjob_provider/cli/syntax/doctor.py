@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     type=click.Choice(["json", "yaml", "name"]),
-    help="For programs, name: what is missing; without it, for people.",
+    help="Output format; name prints what is missing.",
 )
 @airflow_options
 @place_options

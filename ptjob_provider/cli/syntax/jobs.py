@@ -49,9 +49,9 @@ def list_(place: Place, labels: tuple[str, ...], output: str | None) -> None:
 @click.option(
     "--outputs",
     is_flag=True,
-    help="Look at what the job has written; on a cluster that starts a pod.  [default: tell what was found before]",
+    help="Inspect the outputs again; on a cluster this starts a pod.  [default: show the last report]",
 )
-@click.option("-e", "--events", is_flag=True, help="With what Kubernetes has reported about it.")
+@click.option("-e", "--events", is_flag=True, help="Also show the events about the job and its pods.")
 @output_option
 @kind_option
 @place_options
@@ -77,7 +77,7 @@ def get(place: Place, name: str, *, outputs: bool, events: bool, output: str | N
 @place_options
 @pass_place
 def events(place: Place, name: str, output: str | None) -> None:
-    """Show what was reported about a job and its pods.
+    """Show the events of a job and its pods.
 
     The oldest comes first. A cluster keeps its events for an hour.
     """
@@ -88,14 +88,14 @@ def events(place: Place, name: str, output: str | None) -> None:
 
 @click.command()
 @names_argument
-@click.option("--ignore-not-found", is_flag=True, help="A job that is not there is as good as deleted.")
+@click.option("--ignore-not-found", is_flag=True, help="Treat a job that does not exist as deleted.")
 @kind_option
 @place_options
 @pass_place
 def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> None:
-    """Stop jobs and remove them.
+    """Delete jobs and wait until they are gone.
 
-    What they have written to their claims stays. Returns when nothing of them runs any more.
+    Files on claims stay.
     """
     from ptjob_provider.cli import answers, commands
 
@@ -104,10 +104,16 @@ def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> N
 
 @click.command()
 @click.option(
-    "-s", "--since", callback=span, default="7d", show_default=True, metavar="SPAN", help="How long ago they ended."
+    "-s",
+    "--since",
+    callback=span,
+    default="7d",
+    show_default=True,
+    metavar="SPAN",
+    help="Minimum time since the job ended.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say which.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask; without a terminal nobody can be asked.")
+@click.option("--dry-run", is_flag=True, help="List the jobs without deleting them.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
 @kind_option
 @all_namespaces_option
 @place_options
@@ -115,7 +121,7 @@ def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> N
 def prune(place: Place, *, since: timedelta, dry_run: bool, yes: bool) -> None:
     """Delete the jobs that ended a while ago.
 
-    They are listed first, and a terminal is asked. What they have written to their claims stays.
+    They are listed first, and on a terminal you are asked to confirm. Files on claims stay.
 
     \b
     ptjob prune --since 30d
@@ -132,7 +138,7 @@ def prune(place: Place, *, since: timedelta, dry_run: bool, yes: bool) -> None:
 @place_options
 @pass_place
 def suspend(place: Place, names: tuple[str, ...]) -> None:
-    """Let jobs wait without pods until they are resumed.
+    """Suspend jobs: their pods are deleted until they are resumed.
 
     What ran is stopped; the training begins again from its checkpoint, if it keeps one.
     """
@@ -147,7 +153,7 @@ def suspend(place: Place, names: tuple[str, ...]) -> None:
 @place_options
 @pass_place
 def resume(place: Place, names: tuple[str, ...]) -> None:
-    """Let suspended jobs run."""
+    """Resume suspended jobs."""
     from ptjob_provider.cli import answers, commands
 
     answers.for_each(names, lambda name: commands.suspend(place, name, suspend=False))

@@ -38,7 +38,7 @@ def _instant(context: click.Context, param: click.Parameter, value: str | None) 
 
 @click.command()
 @name_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the container has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Stream the log until the container ends.")
 @click.option("-t", "--tail", type=WholeNumber(min=-1), metavar="N", help="Begin with the last N lines; -1: all.")
 @click.option(
     "-i",
@@ -48,10 +48,10 @@ def _instant(context: click.Context, param: click.Parameter, value: str | None) 
     shell_complete=replicas,
     help="A pod's name, its end (worker-0) or a rank.  [default: rank 0]",
 )
-@click.option("--all", "every", is_flag=True, help="Of all replicas, each line with its replica's name.")
-@click.option("--since", callback=span, metavar="SPAN", help="Only lines of this last time: 90s, 10m, 2h.")
-@click.option("--since-time", callback=_instant, metavar="INSTANT", help="Only lines from this instant (RFC 3339) on.")
-@click.option("--timestamps", is_flag=True, help="Begin each line with the time at which it was written.")
+@click.option("--all", "every", is_flag=True, help="Print the logs of all replicas, each line with its replica's name.")
+@click.option("--since", callback=span, metavar="SPAN", help="Only lines newer than this: 90s, 10m, 2h.")
+@click.option("--since-time", callback=_instant, metavar="INSTANT", help="Only lines after this time (RFC 3339).")
+@click.option("--timestamps", is_flag=True, help="Print the time of each line.")
 @click.option("-c", "--container", metavar="NAME", help="Another container of the pod.  [default: the training]")
 @kind_option
 @place_options
@@ -69,7 +69,7 @@ def logs(
     timestamps: bool,
     container: str | None,
 ) -> None:
-    """Print what a replica has written."""
+    """Print a replica's log."""
     from ptjob_provider.cli import logs as reading
 
     if every and replica is not None:
@@ -87,10 +87,10 @@ def logs(
 @click.option(
     "--adopt",
     is_flag=True,
-    help="Take charge of a job that something else made: note its story on it, stop what it leaves running.",
+    help="Treat a job that something else created as your own: store its result on it, stop what it leaves running.",
 )
 @click.option("--timeout", callback=span, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
-@click.option("--delete-on-interrupt", is_flag=True, help="Ctrl-C deletes the job.  [default: it runs on]")
+@click.option("--delete-on-interrupt", is_flag=True, help="Delete the job on Ctrl-C.  [default: the job continues]")
 @click.option(
     "-o", "--output", type=click.Choice(["json", "yaml", "name"]), help="Print the result, or the name, at the end."
 )

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @click.command("orphans")
 @airflow_options
-@click.option("--instance", metavar="NAME", help="[ptjob] instance of that Airflow.  [default: the id that it tells]")
+@click.option("--instance", metavar="NAME", help="[ptjob] instance of that Airflow.  [default: the id it reports]")
 @click.option(
-    "--older-than", callback=span, default="10m", metavar="SPAN", show_default=True, help="Leave younger jobs alone."
+    "--older-than", callback=span, default="10m", metavar="SPAN", show_default=True, help="Ignore younger jobs."
 )
-@click.option("--delete", is_flag=True, help="Stop them; a job that has ended keeps its story, as does every claim.")
+@click.option("--delete", is_flag=True, help="Delete the running ones; ended jobs and all claims stay.")
 @output_option
 @place_options
 @pass_place
@@ -35,9 +35,9 @@ def orphans(
     delete: bool,
     output: str | None,
 ) -> None:
-    """List the jobs for which no task of Airflow waits.
+    """List orphaned jobs: no task of Airflow waits for them.
 
-    Of those that run. Without an Airflow to ask: all of them.
+    Only running jobs. Without --airflow-url, all running jobs of Airflow tasks.
 
     \b
     ptjob orphans --airflow-url https://airflow.example.com --delete

@@ -117,7 +117,12 @@ def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
         _arena(
             "--sync-source", "--syncSource", metavar="ADDRESS", help="A repository, or HOST::MODULE/PATH; see --code."
         ),
-        _arena("--sync-image", "--syncImage", metavar="IMAGE", help="What fetches it, instead of the installation's."),
+        _arena(
+            "--sync-image",
+            "--syncImage",
+            metavar="IMAGE",
+            help="Image that fetches the code, instead of the installation's.",
+        ),
         _arena("--hostIPC", "host_ipc", is_flag=True, help="Use the node's shared memory and semaphores."),
         _arena("--hostPID", "host_pid", is_flag=True, help="See the node's processes."),
         _arena("--shell", metavar="SHELL", help="Give the training's command to this shell as one line."),
@@ -175,19 +180,24 @@ def submit(place: Place, /, *, output: str | None, filename: str | None, words: 
 @_job_flags
 @click.option("--timeout", callback=span, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
 @click.option(
-    "--start-timeout", callback=span, metavar="SPAN", help="For images, volumes, init containers.  [default: 20m]"
+    "--start-timeout",
+    callback=span,
+    metavar="SPAN",
+    help="Maximum time for images, volumes and init containers.  [default: 20m]",
 )
-@click.option("--queue-timeout", callback=span, metavar="SPAN", help="To wait for a place.  [default: without end]")
-@click.option("--crash-loop-limit", type=WholeNumber(min=0), metavar="N", help="Restarts in a row.  [default: 5]")
+@click.option("--queue-timeout", callback=span, metavar="SPAN", help="Maximum time in a queue.  [default: no limit]")
+@click.option(
+    "--crash-loop-limit", type=WholeNumber(min=0), metavar="N", help="Maximum restarts in a row.  [default: 5]"
+)
 @click.option(
     "--on-finish-action",
     type=click.Choice(["keep_job", "delete_job", "delete_succeeded_job"]),
     default="keep_job",
     show_default=True,
-    help="What becomes of the job's object.",
+    help="Keep or delete the job object at the end.",
 )
-@click.option("--keep-running-pods", is_flag=True, help="Leave replicas running that the job's end leaves running.")
-@click.option("--delete-on-interrupt", is_flag=True, help="Ctrl-C deletes the job.  [default: it runs on]")
+@click.option("--keep-running-pods", is_flag=True, help="Do not stop replicas that still run when the job has ended.")
+@click.option("--delete-on-interrupt", is_flag=True, help="Delete the job on Ctrl-C.  [default: the job continues]")
 @click.option(
     "-o",
     "--output",
@@ -214,9 +224,9 @@ def run(
     """Submit a job and follow it to its end.
 
     Rank 0's log is shown while it runs, and the exit code says how it ended. 0: it succeeded, with its outputs in
-    place. 1: it failed. 75: it failed, or nobody could say, for a reason that passes by itself. Ctrl-C ends the
-    looking (130) and not the job; `ptjob follow NAME` goes on. A job that does not start in time, or fails again and
-    again, is deleted: nothing of it is kept but what is told here.
+    place. 1: it failed. 75: it failed, or the result is unknown, for a temporary reason. Ctrl-C stops following (130),
+    and the job continues; `ptjob follow NAME` resumes. A job that does not start in time, or fails again and again, is
+    deleted, and only what is printed here is left of it.
 
     \b
     ptjob run --name digits --image digits --model pvc://models/digits.pt -- python train.py --epochs 12

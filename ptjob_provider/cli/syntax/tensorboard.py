@@ -14,22 +14,28 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("what", metavar="JOB|pvc://CLAIM/PATH", shell_complete=jobs_or_addresses)
-@click.option("--port", type=WholeNumber(0, 65535), default=0, metavar="PORT", help="Of this machine.  [default: any]")
+@click.option(
+    "--port",
+    type=WholeNumber(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Port on this machine.  [default: any free port]",
+)
 @click.option(
     "--image",
     metavar="IMAGE",
-    help="Cluster: what shows it where none stands beside the job.  [default: [ptjob] tensorboard_image, else the "
+    help="Cluster: image to use where the job has no TensorBoard.  [default: [ptjob] tensorboard_image, else the "
     "job's own]",
 )
-@click.option("--user", type=WholeNumber(min=0), metavar="UID", help="Cluster: as whom.  [default: as the job]")
+@click.option("--user", type=WholeNumber(min=0), metavar="UID", help="Cluster: user of the pod.  [default: the job's]")
 @kind_option
 @place_options
 @pass_place
 def tensorboard(place: Place, what: str, *, port: int, image: str | None, user: int | None) -> None:
-    """Show a job's curves in a browser of this machine.
+    """Show a job's curves in a browser on this machine.
 
-    Prints its address, and ends by Ctrl-C. On a cluster through the API server: by the TensorBoard that stands
-    beside the job, else, also when the job is gone, by a pod that is started for it and deleted at the end.
+    Prints the address and runs until Ctrl-C. On a cluster it goes through the API server: to the job's own TensorBoard
+    or, also when the job is gone, to a pod that is started for this and deleted at the end.
 
     \b
     ptjob tensorboard digits
