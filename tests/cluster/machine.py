@@ -112,20 +112,24 @@ class Machine:
         Raises:
             ClusterFailed: something stayed; named. Or the cluster of this number is in another cache folder.
         """
-        first, link = self.first_pid, self.layout.link
-        if first is None and Path("/sys/class/net", link).exists():
+        first = self.first_pid
+        if first is None and (other := self._home_of_another_cache()):
             raise ClusterFailed(
-                f"the interface {link} belongs to a cluster of another cache folder; end that one first "
-                f"(make cluster-down with its XDG_CACHE_HOME; if none runs: ip link delete {link})"
+                f"the cluster in {other} has the same addresses; end it first (make cluster-down there)"
             )
         if first is not None:
             os.kill(first, signal.SIGKILL)
             wait_until("the cluster's processes to end", lambda: not _is_alive(first), timeout=180)
         with contextlib.suppress(ClusterFailed):
-            run(["ip", "link", "delete", link], timeout=60)
+            run(["ip", "link", "delete", self.layout.link], timeout=60)
         wait_until("the cluster's control groups to empty", self._remove_cgroups, timeout=120)
         if left := self.leftovers():
             raise ClusterFailed("the cluster left behind: " + ", ".join(left))
+
+    def _home_of_another_cache(self) -> str | None:
+        number = self.layout.home.name
+        homes = (process.argv[-1] for process in all_processes() if _is_first(process, process.argv[-1]))
+        return next((home for home in homes if Path(home).name == number), None)
 
     def leftovers(self) -> list[str]:
         """Return what is there of the cluster outside its folder, each named."""

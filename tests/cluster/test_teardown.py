@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster import binaries
 from cluster.boot import Cluster
 from cluster.fixtures import OWN_NUMBER, skip_unless_possible
 from cluster.images import INIT_IMAGE
@@ -126,14 +127,17 @@ def test_an_interrupted_boot_leaves_nothing(second: Cluster) -> None:
     assert second.machine.leftovers() == []
 
 
-def test_the_cluster_of_another_cache_folder_is_left_alone(tmp_path: Path) -> None:
+def test_the_cluster_of_another_cache_folder_is_left_alone(second: Cluster, tmp_path: Path) -> None:
     """It has the same addresses; taking its interface away would break whatever uses it."""
-    skip_unless_possible(Cluster.of(Layout.of(os.environ)))
-    other = Cluster.of(Layout(cache=tmp_path, number=59))
-    run(["ip", "link", "add", other.layout.link, "type", "veth"], timeout=60)
-    try:
-        with pytest.raises(ClusterFailed, match=f"{other.layout.link} belongs to a cluster of another cache folder"):
-            other.down()
-        assert Path("/sys/class/net", other.layout.link).exists()
-    finally:
-        run(["ip", "link", "delete", other.layout.link], timeout=60)
+    second.programs.build(print)
+    mine, other = (Cluster.of(Layout(cache=tmp_path / name, number=59)) for name in ("mine", "other"))
+    pause = second.programs.folder(binaries.PAUSE) / "pause"
+    holder = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", str(pause), str(other.layout.home)]
+    with subprocess.Popen(holder) as holding:
+        try:
+            wait_until("its first process", lambda: other.machine.first_pid, timeout=60)
+            with pytest.raises(ClusterFailed, match=f"the cluster in {other.layout.home} has the same addresses"):
+                mine.down()
+            assert other.machine.first_pid
+        finally:
+            holding.kill()
