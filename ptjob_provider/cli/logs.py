@@ -13,6 +13,7 @@ from ptjob_provider.cli.answers import EXIT_USAGE, Refused, notice, run
 from ptjob_provider.cli.printable import say_logged
 from ptjob_provider.cli.reading_on import failed_first, instead_of
 from ptjob_provider.core import kinds
+from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import nanoseconds
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.cli.place import Place
     from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.diagnosis import Diagnosis
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.logs import LogLine
     from ptjob_provider.core.snapshot import Snapshot
@@ -147,16 +149,22 @@ async def _print_replica(backend: Backend, ref: JobRef, pod: str, wanted: Wanted
 
 def _may_have_run(seen: Snapshot, pod: str) -> bool:
     """Return whether a replica whose pod is gone has run, or may have: others did, and nothing is known of it."""
-    record, why = seen.record, seen.diagnosis
+    record, why = seen.record, _known_cause(seen)
     is_told_of = any(end.replica == pod for end in record.terminations) or (why is not None and why.replica == pod)
     others_ran = record.first_running_at is not None
     return record.has_run(pod) or not (why or seen.waiting) or (others_ran and not is_told_of)
 
 
+def _known_cause(seen: Snapshot) -> Diagnosis | None:
+    """Return the diagnosis; None for one without a cause, which does not explain a missing log either."""
+    return seen.diagnosis if seen.diagnosis and seen.diagnosis.cause is not Cause.UNKNOWN else None
+
+
 def _why_none(seen: Snapshot, pod: str) -> str:
     """Return why a replica has no log; "" if it has run, or if that is unknown."""
     ref = seen.submission.ref
-    why = seen.diagnosis.summary if seen.diagnosis else seen.waiting
+    diagnosis = _known_cause(seen)
+    why = diagnosis.summary if diagnosis else seen.waiting
     if not why or seen.record.has_run(pod):
         return ""
     before = [

@@ -134,8 +134,7 @@ def job(snapshot: Snapshot) -> Table:
         "attempt": str(said["attempt"]) if said["attempt"] > 1 else "",
         "created": _time(status.created_at),
         "ended": _time(status.finished_at),
-        "waited": f"{said['queue_seconds']:.1f} s",
-        "ran": f"{said['run_seconds']:.1f} s" + (f", {restarts(said['restarts'])}" if said["restarts"] else ""),
+        **_times(snapshot, said),
         "code": said["git_revision"] or "",
         "model": _model(snapshot, said["model"]),
         "tfevents": _tfevents(snapshot, said["tfevents"]),
@@ -148,6 +147,14 @@ def job(snapshot: Snapshot) -> Table:
         if text:
             table.add_row(name, text)
     return table
+
+
+def _times(snapshot: Snapshot, said: Mapping[str, Any]) -> dict[str, str | Text]:
+    """Return how long the job waited and ran; `not known` where nobody followed it and its object does not tell."""
+    if _is_unseen(snapshot.record, snapshot.status):
+        return {"waited": "not known", "ran": "not known"}
+    again = f", {restarts(said['restarts'])}" if said["restarts"] else ""
+    return {"waited": f"{said['queue_seconds']:.1f} s", "ran": f"{said['run_seconds']:.1f} s{again}"}
 
 
 def replicas(snapshot: Snapshot) -> Table:
@@ -186,9 +193,19 @@ def _ended_with(record: Record, end: Termination) -> str:
 
 
 def _without_pod(record: Record, replica: str, status: JobStatus) -> str:
-    """Return whether a replica without a pod had one; for an ended job that ran unobserved: most likely."""
+    """Return whether a replica without a pod had one; for an ended job that ran unobserved: most likely.
+
+    `not seen`: the job has ended, and nothing of its pods is known.
+    """
+    if _is_unseen(record, status):
+        return "not seen"
     ran_unseen = status.phase.is_terminal and record.first_running_at is not None
     return "gone" if ran_unseen or record.had_pod(replica) else "not made"
+
+
+def _is_unseen(record: Record, status: JobStatus) -> bool:
+    """Return whether the job ended and nothing tells whether it ran, as of a TrainJob that nobody followed."""
+    return status.phase.is_terminal and record.first_running_at is None and record.is_blank(status.finished_at)
 
 
 def conditions(snapshot: Snapshot) -> Table:

@@ -135,6 +135,17 @@ def test_a_log_that_is_gone_is_told_with_what_is_left(
     assert refused.value.message == f"{GONE}; {goes_on}"
 
 
+def test_a_log_of_a_job_that_nobody_followed_is_not_said_to_have_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown cause explains nothing, least of all that the training has not begun."""
+    job = a_job("Failed", Diagnosis.unknown(), was_seen=False)
+    backend = BackendWithLostLogs(job, pods=(), lost=("digits-master-0",))
+
+    with pytest.raises(Refused) as refused:
+        read(backend, monkeypatch)
+
+    assert refused.value.message == f"{GONE}; more: ptjob get digits"
+
+
 def test_the_replica_that_failed_first_is_the_first_of_those_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its log is the one to read."""
     why = Diagnosis.of(Cause.KILLED, "digits-worker-1 (rank 2) was killed", replica="digits-worker-1")

@@ -151,6 +151,21 @@ def test_a_train_job_has_run_since_it_was_seen_to_and_else_at_most_since_it_was_
     assert cells(tables.jobs([row_of(failed)], now=NOW), "RAN") == ["-"]
 
 
+async def test_a_train_job_that_nobody_followed_and_that_failed_is_told_nothing_that_nobody_knows() -> None:
+    """JobSet has deleted its pods, and its object says neither that they were made nor when they ran."""
+    backend, job = ScriptedBackend(), recorded("trainjob-failed-node")["job"]
+    meta = job["metadata"]
+    backend.jobs[meta["namespace"], meta["name"]], backend.worlds = job, [Observation(job=job)]
+
+    snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
+
+    names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
+    told = dict(zip(names, texts, strict=True))
+    assert (told["waited"], told["ran"]) == ("not known", "not known")
+    assert told["reason"].startswith("nobody followed it, so how its replicas ended is not known; the job says: ")
+    assert set(cells(tables.replicas(snapshot), "PHASE")) == {"not seen"}
+
+
 @pytest.mark.parametrize(
     ("fields", "ran_at", "shown"),
     [

@@ -100,6 +100,25 @@ class TestRoot:
         assert found.cause is Cause.UNKNOWN
         assert found.summary == "no replica was seen failing; the job says: it broke."
 
+    @pytest.mark.parametrize(
+        ("seen", "said"),
+        [
+            (Record(), "nobody followed it, so how its replicas ended is not known"),
+            (Record(queued_since=TEN_SECONDS_LATER), "nobody followed it, so how its replicas ended is not known"),
+            (Record(queued_since=NOW), "no replica was seen failing"),
+            (record_of(end(code=0)), "no replica was seen failing"),
+        ],
+        ids=["nothing", "looked at after its end", "waited without pods", "an end"],
+    )
+    def test_a_failed_job_that_nobody_followed_is_said_to_be_one(self, seen: Record, said: str) -> None:
+        """Its pods are gone with their job, as a TrainJob's are: that none was seen failing is no finding."""
+        failed = replace(FAILED, message="it broke", finished_at=TEN_SECONDS_LATER)
+
+        found = diagnose(seen, failed, ranks=RANKS)
+
+        assert (found.cause, found.summary) == (Cause.UNKNOWN, f"{said}; the job says: it broke")
+        assert ("ptjob follow" in found.resolution) == said.startswith("nobody")
+
     def test_a_backoff_limit_that_nobody_saw_reached_is_told_by_the_job(self) -> None:
         """An hour later neither pods nor events are there any more."""
         found = judged(status=replace(FAILED, message="Job x has failed because it has reached the backoff limit"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.diagnosis.finding import STOPS, Finding, disrupted, find, signal_of
 from ptjob_provider.core.diagnosis.held_up import WAITS_FOR_MASTER, held_up
 from ptjob_provider.core.diagnosis.tail import clip, lines_of, telling
-from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis, bounded_tail, named
+from ptjob_provider.core.diagnosis.verdict import ADVICE, Cause, Diagnosis, bounded_tail, named
 from ptjob_provider.core.recorder import ContainerKind
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _DELETED = Finding(
 _TRAINERS_DEADLINE = "DeadlineExceeded"
 """Reason why a TrainJob has failed; training-operator gives it in the message alone."""
 _LISTED = 3
+_FOLLOW = f"{ADVICE[Cause.UNKNOWN][0]}; follow the next one (ptjob follow)"
 _OWN_REASONS = {Cause.PYTHON_EXCEPTION, Cause.GPU_OUT_OF_MEMORY, Cause.SHARED_MEMORY, Cause.OUT_OF_MEMORY}
 
 
@@ -88,7 +89,7 @@ def diagnose(
     if removed is not None:
         return _removed(removed, record, suspects, ranks)
     if root is None:
-        return _unseen(status)
+        return _unseen(record, status)
     if root.end.container == WAITS_FOR_MASTER:
         if record.held_up:
             return _gave_up(record, root, ranks)
@@ -351,11 +352,14 @@ def _backoff(status: JobStatus) -> str:
     return "its backoff limit" if "backoff limit" in status.message else ""
 
 
-def _unseen(status: JobStatus) -> Diagnosis:
+def _unseen(record: Record, status: JobStatus) -> Diagnosis:
     """Diagnose from the object's own message when no container's end explains the failure."""
     said = f"the job says: {clip(status.message)}" if status.message else "the job does not say why"
     if _backoff(status):
         return Diagnosis.of(Cause.BACKOFF_LIMIT, f"its replicas failed up to the backoff limit; {said}")
+    if record.is_blank(status.finished_at):
+        unknown = "nobody followed it, so how its replicas ended is not known"
+        return Diagnosis.of(Cause.UNKNOWN, f"{unknown}; {said}", resolution=_FOLLOW)
     return Diagnosis.unknown(f"no replica was seen failing; {said}")
 
 

@@ -229,6 +229,14 @@ class Record:
         seen: list[Termination | Restarts | Removal] = [*self.terminations, *self.restart_counts, *self.removals]
         return self.all_running_at is not None or any(entry.replica == replica for entry in seen)
 
+    def is_blank(self, ended_at: datetime | None) -> bool:
+        """Return whether nothing of the pods was observed of a job that ended at `ended_at`: nobody followed it.
+
+        An observed wait without pods, before the end, is an observation; the first look after the end is none.
+        """
+        was_queued = self.queued_since is not None and ended_at is not None and self.queued_since < ended_at
+        return not (self.terminations or self.restart_counts or self.removals or self.waiting or was_queued)
+
     def has_run(self, replica: str) -> bool:
         """Return whether a replica's training container is known to have run."""
         ends = (one for one in self.terminations if one.replica == replica and one.kind is ContainerKind.TRAINING)
