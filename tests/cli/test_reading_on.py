@@ -146,6 +146,27 @@ def test_a_log_of_a_job_that_nobody_followed_is_not_said_to_have_not_begun(monke
     assert refused.value.message == f"{GONE}; more: ptjob get digits"
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (1, f"{GONE}; still to be read: worker-0 (ptjob logs digits -i worker-0); last lines of worker-0: "),
+        (137, "team/digits: digits-master-0 has no log, its training has not begun: digits-worker-0 (rank 1) exited"),
+        (128, "team/digits: digits-master-0 has no log, its training has not begun: digits-worker-0 (rank 1) exited"),
+    ],
+)
+def test_a_replica_that_the_operator_saw_exit_has_run(code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its event is all that is left of the pod, and has no start; a container that never started has 128 or 137."""
+    job = a_job("Failed", was_seen=False)
+    told = Termination(replica="digits-master-0", key="told/digits-master-0", container="pytorch", exit_code=code)
+    job["metadata"]["annotations"][RECORD_ANNOTATION] = to_text(Record(terminations=(told,)))
+    backend = BackendWithLostLogs(job, pods=("digits-worker-0",), lost=("digits-master-0",))
+
+    with pytest.raises(Refused) as refused:
+        read(backend, monkeypatch)
+
+    assert refused.value.message.startswith(said)
+
+
 def test_the_replica_that_failed_first_is_the_first_of_those_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its log is the one to read."""
     why = Diagnosis.of(Cause.KILLED, "digits-worker-1 (rank 2) was killed", replica="digits-worker-1")

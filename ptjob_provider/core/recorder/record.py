@@ -17,6 +17,11 @@ EARLIEST = datetime.min.replace(tzinfo=UTC)
 """Sorts before every real instant."""
 
 
+_WITHOUT_START = {None, 128, 137}
+"""Exit codes of containers that may never have started: unknown; the runtime could not start it; the kubelet did not
+find it when its pod was deleted."""
+
+
 class ContainerKind(StrEnum):
     """Purpose of a container."""
 
@@ -88,6 +93,16 @@ class Termination:
     def failed(self) -> bool:
         """Return whether it ended in any way but exit code 0."""
         return self.exit_code != 0
+
+    @property
+    def has_run(self) -> bool:
+        """Return whether the container is known to have started.
+
+        An end that the operator reports has no start: its exit code is the program's own, unless it is one that is
+        also written for a container that never started.
+        """
+        is_reported = not self.pod_uid and self.exit_code not in _WITHOUT_START
+        return self.started_at is not None or is_reported
 
     @property
     def ended_at(self) -> datetime:
@@ -240,7 +255,7 @@ class Record:
     def has_run(self, replica: str) -> bool:
         """Return whether a replica's training container is known to have run."""
         ends = (one for one in self.terminations if one.replica == replica and one.kind is ContainerKind.TRAINING)
-        return replica in self.running or any(one.started_at is not None for one in ends)
+        return replica in self.running or any(one.has_run for one in ends)
 
     def lost_seconds(self) -> dict[str, float]:
         """Return per replica the seconds its training container ran before it had to be restarted."""
