@@ -1,14 +1,17 @@
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from pods import CREATING, NOW, POD, RUNNING, after, container, ended, event, look, pod, stamp
+from pods import BACK_OFF, CREATING, NOW, POD, RUNNING, after, container, ended, event, look, pod, stamp
 from ptjob_provider.core.recorder import (
     Record,
     WaitKind,
 )
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 class TestHeldUp:
@@ -322,6 +325,24 @@ class TestClocks:
 
         assert waiting.queued_since == after(1)
         assert placed.queued_since is None
+
+    @pytest.mark.parametrize(
+        ("state", "last", "began"),
+        [
+            (BACK_OFF, ended(start=2, end=3), after(2)),
+            ({"running": {"startedAt": stamp(20)}}, ended(start=2, end=3), after(2)),
+            (BACK_OFF, {"terminated": {"exitCode": 128, "startedAt": "1970-01-01T00:00:00Z"}}, None),
+        ],
+        ids=["between two runs", "in the second run", "never started"],
+    )
+    def test_a_job_that_is_first_looked_at_in_a_crash_loop_has_run(
+        self, state: dict[str, Any], last: dict[str, Any], began: datetime | None
+    ) -> None:
+        """The kubelet keeps the run before in lastState, as whoever followed from the beginning would have seen it."""
+        record = look(Record(), pod(container(state, 1, **last)), at=25, replicas=1)
+
+        assert record.first_running_at == began
+        assert (record.all_running_at is None) == (began is None)
 
     def test_all_run_when_the_last_replica_has_started(self) -> None:
         """The operator's Running says no more than that rank 0 runs."""

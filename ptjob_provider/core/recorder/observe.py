@@ -413,23 +413,27 @@ def _is_vaguer(new: Waiting, before: Waiting) -> bool:
 
 
 def _with_clocks(record: Record, pods: Sequence[Pod], *, now: datetime, replicas: int) -> Record:
-    started = [at for pod in pods if (at := _started_at(pod))]
+    starts = [found for pod in pods if (found := _starts(pod))]
     kinds = {wait.kind for wait in record.waiting}
     is_queued = bool(kinds & {WaitKind.QUEUED, WaitKind.REFUSED}) or (not pods and WaitKind.FORBIDDEN not in kinds)
-    runs = len(started) >= max(replicas, len(pods), 1)
+    runs = len(starts) >= max(replicas, len(pods), 1)
     return replace(
         record,
         queued_since=(record.queued_since or now) if is_queued else None,
-        first_running_at=record.first_running_at or min(started, default=None),
-        all_running_at=record.all_running_at or (max(started) if runs else None),
+        first_running_at=record.first_running_at or min((found[0] for found in starts), default=None),
+        all_running_at=record.all_running_at or (max(found[-1] for found in starts) if runs else None),
     )
 
 
-def _started_at(pod: Pod) -> datetime | None:
+def _starts(pod: Pod) -> list[datetime]:
+    """Return the starts of the training container's last two runs, as far as the kubelet still reports them.
+
+    A container that waits for its next start in a crash loop has the previous run alone.
+    """
     if pod.training is None:
-        return None
-    run = pod.training.state("running") or pod.training.state("terminated") or {}
-    return _instant(run.get("startedAt"))
+        return []
+    runs = (pod.training.last_terminated, pod.training.state("running"), pod.training.state("terminated"))
+    return [at for run in runs if (at := _instant((run or {}).get("startedAt")))]
 
 
 def _instant(text: str | None) -> datetime | None:
