@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ends import FAILED, MASTER, RANKS, VALUE_ERROR, WAITING, WORKER, end, record_of, wait
+from ends import FAILED, LOST, MASTER, RANKS, VALUE_ERROR, WAITING, WORKER, end, record_of, wait
 from ptjob_provider.core.diagnosis import Cause, Diagnosis, in_brief
 from ptjob_provider.core.recorder import ContainerKind, Record, Restarts, WaitKind
 from ptjob_provider.core.status import JobPhase, JobStatus
@@ -21,6 +21,7 @@ NO_ACCOUNT = 'error looking up service account team/x: serviceaccount "x" not fo
 QUOTA = 'pods "digits-worker-0" is forbidden: exceeded quota: compute, requested: memory=1Gi'
 TWICE = (Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=2),)
 ONCE = (replace(TWICE[0], count=1),)
+BOTH_ONCE = (*ONCE, replace(ONCE[0], replica=MASTER))
 
 
 def brief(record: Record, status: JobStatus, noted: Diagnosis | None = None) -> str:
@@ -58,6 +59,15 @@ def test_a_pending_job_has_what_it_waits_for(record: Record, told: str) -> None:
     [
         (record_of(end(code=3), restart_counts=TWICE), RUNNING, "2 restarts: exit code 3"),
         (record_of(end(message=VALUE_ERROR), restart_counts=ONCE), RUNNING, "1 restart: ValueError"),
+        (record_of(end(message=VALUE_ERROR)), RUNNING, "worker-0: ValueError"),
+        (record_of(end(message=VALUE_ERROR)), SUSPENDED, ""),
+        (record_of(end(code=0)), RUNNING, ""),
+        (
+            record_of(end(message=VALUE_ERROR), end(MASTER, at=61, message=LOST), restart_counts=BOTH_ONCE),
+            RUNNING,
+            "2 restarts: ValueError",
+        ),
+        (record_of(end(MASTER, message=LOST), restart_counts=BOTH_ONCE), RUNNING, "2 restarts: connection lost"),
         (held(WaitKind.STUCK, "ErrImagePull"), RUNNING, ""),
         (Record(queue="no room for 8 GPUs"), SUSPENDED, "no room for 8 GPUs"),
         (Record(), SUSPENDED, ""),

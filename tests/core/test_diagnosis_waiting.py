@@ -253,7 +253,7 @@ class TestWaitingReason:
     ) -> None:
         """A TrainJob of which rank 0 had completed ran on for ever, and nothing said so."""
         record = Record(
-            terminations=(end(MASTER, 0, at=60), end(WORKER, 1, at=ended)),
+            terminations=(end(MASTER, 0, at=60), end(WORKER, 1, at=ended, message=VALUE_ERROR)),
             running=tuple(running),
             finished=() if MASTER in running else (MASTER,) if WORKER in running else (MASTER, WORKER),
             placed=(MASTER, WORKER),
@@ -261,8 +261,19 @@ class TestWaitingReason:
 
         said = waiting_reason(record, JobStatus(phase=JobPhase.RUNNING), replicas=2, rank0=MASTER)
 
-        why = f"{WORKER} was started again after {MASTER} (rank 0) had ended, and may wait for it for ever"
-        assert said == (f"{why}; delete the job if it does not get on" if is_said else "")
+        again = f"it was started again after {MASTER} (rank 0) had ended, and may wait for it for ever"
+        why = f"{WORKER} exited with code 1: ValueError: bad batch; {again}; delete the job if it does not get on"
+        assert said == (why if is_said else "")
+
+    def test_replicas_that_are_started_again_when_rank_0_has_ended_are_named_with_the_first_ones_end(self) -> None:
+        """They mostly failed for one reason."""
+        ends = (end(MASTER, 0, at=60), end(WORKER, 3, at=61), end("digits-worker-1", 1, at=61))
+        placed = (MASTER, WORKER, "digits-worker-1")
+        record = Record(terminations=ends, running=placed[1:], finished=(MASTER,), placed=placed)
+
+        said = waiting_reason(record, JobStatus(phase=JobPhase.RUNNING), replicas=3, rank0=MASTER)
+
+        assert said.startswith(f"{WORKER} exited with code 3; {WORKER}, digits-worker-1 were started again after")
 
     def test_a_pod_that_is_missing_without_a_word_is_counted(self) -> None:
         """One pod was deleted and is not there again yet."""

@@ -737,7 +737,14 @@ async def test_a_replica_that_may_wait_for_ever_for_rank_0_is_told_of_once_and_n
 
     await follow(backend, submission(), sink=sink, clock=lambda: NOON + timedelta(seconds=next(seconds)))
 
-    assert sum(f"{REF} waits: {WORKER} was started again after {MASTER}" in text for text in sink.notices) == 1
+    assert (
+        sum(
+            f"{REF} waits: {WORKER} exited with code 1: ValueError: bad batch; it was started again after {MASTER}"
+            in text
+            for text in sink.notices
+        )
+        == 1
+    )
     assert backend.deleted == []
 
 

@@ -149,7 +149,9 @@ async def test_a_job_that_waits_for_a_rank_0_that_is_over_says_so() -> None:
 
     snapshot = await seen(job("Running"), pods=pods)
 
-    assert snapshot.waiting.startswith("digits-worker-0 was started again after digits-master-0 (rank 0) had ended")
+    assert snapshot.waiting.startswith(
+        "digits-worker-0 exited with code 1; it was started again after digits-master-0 "
+    )
 
 
 QUEUED = {

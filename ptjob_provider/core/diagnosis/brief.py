@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.diagnosis.failed import failed_replicas
-from ptjob_provider.core.diagnosis.failure import diagnose, suspects_of
+from ptjob_provider.core.diagnosis.failure import diagnose, root_of, suspects_of
 from ptjob_provider.core.diagnosis.tail import clip
 from ptjob_provider.core.diagnosis.verdict import OF_THE_WHOLE_JOB, Cause, Diagnosis
 from ptjob_provider.core.recorder import WaitKind
@@ -15,6 +15,7 @@ from ptjob_provider.core.status import JobPhase
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ptjob_provider.core.diagnosis.failure import Suspect
     from ptjob_provider.core.recorder import Record, Waiting
     from ptjob_provider.core.status import JobStatus
 
@@ -65,7 +66,7 @@ def in_brief(job: str, record: Record, status: JobStatus, noted: Diagnosis | Non
         text = _failed_beside(job, record, ranks)
     elif status.phase is JobPhase.PENDING and record.waiting:
         text = _wait(min(record.waiting, key=lambda one: (not _subject(one.message), one.kind not in _HELD)))
-    return clip(text or _restarts(record, status), _LONGEST)
+    return clip(text or _ended_so_far(job, record, status, ranks), _LONGEST)
 
 
 def held_back(record: Record) -> frozenset[tuple[str, str]]:
@@ -98,15 +99,22 @@ def _wait(wait: Waiting) -> str:
     return _subject(wait.message) or wait.reason
 
 
-def _restarts(record: Record, status: JobStatus) -> str:
-    """Return the number of container restarts and the last one's reason."""
-    if status.phase.is_terminal or not record.restarts:
+def _ended_so_far(job: str, record: Record, status: JobStatus, ranks: Mapping[str, int]) -> str:
+    """Return the number of container restarts and their cause; without restarts, the replica that failed."""
+    if status.phase.is_terminal:
         return ""
+    suspects = suspects_of(record)
+    root = root_of(record, suspects, ranks)
+    if not record.restarts:
+        is_told = root is not None and status.phase is not JobPhase.SUSPENDED
+        return f"{root.end.replica.removeprefix(f'{job}-')}: {_end(root)}" if root and is_told else ""
     count = f"{record.restarts} restart{'' if record.restarts == 1 else 's'}"
-    ends = suspects_of(record)
-    if not ends:
-        return count
-    return f"{count}: {_word(ends[-1].finding.cause, ends[-1].end.exit_code, ends[-1].finding.exception)}"
+    shown = root or next(reversed(suspects), None)
+    return f"{count}: {_end(shown)}" if shown else count
+
+
+def _end(one: Suspect) -> str:
+    return _word(one.finding.cause, one.end.exit_code, one.finding.exception)
 
 
 def _subject(message: str) -> str:

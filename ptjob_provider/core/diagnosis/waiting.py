@@ -102,8 +102,10 @@ def _stranded(record: Record, rank0: str) -> str:
     late = {one.replica for one in trained if one.failed and one.ended_at + _CLOCKS >= over[-1]} & {*record.running}
     if not late:
         return ""
-    again = f"was started again after {rank0} (rank 0) had ended, and may wait for it for ever"
-    return f"{_named(sorted(late))} {again}; delete the job if it does not get on"
+    first, who = min(late), "it was" if len(late) == 1 else f"{_named(sorted(late))} were"
+    ends = [one for one in suspects_of(record) if one.end.kind is ContainerKind.TRAINING and one.end.replica == first]
+    again = f"{who} started again after {rank0} (rank 0) had ended, and may wait for it for ever"
+    return f"{first} {ends[-1].finding.say()}; {again}; delete the job if it does not get on"
 
 
 def _counts(record: Record, replicas: int) -> str:
