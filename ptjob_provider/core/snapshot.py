@@ -145,7 +145,7 @@ async def look(
         replica_of=kinds.replica_of(seen.job),
         record=record,
         waiting=waiting,
-        diagnosis=_diagnose(seen.job, submission, status, record, report),
+        diagnosis=_diagnose(seen, submission, status, record, report),
         report=report,
         unverified=unverified,
         used=measured.together(measured.stored_in(seen.job), await backend.usage(JobRef.of(job))),
@@ -195,10 +195,14 @@ async def _inspect(backend: Backend, submission: Submission) -> tuple[OutputRepo
 
 
 def _diagnose(
-    job: Manifest, submission: Submission, status: JobStatus, record: Record, report: OutputReport | None
+    seen: Observation, submission: Submission, status: JobStatus, record: Record, report: OutputReport | None
 ) -> Diagnosis | None:
+    job = seen.job or {}
     if status.phase is JobPhase.FAILED:
-        return diagnoses.Diagnosis.stored_in(job) or diagnoses.diagnose(record, status, ranks=submission.ranks)
+        found = diagnoses.Diagnosis.stored_in(job) or diagnoses.diagnose(record, status, ranks=submission.ranks)
+        left = {kinds.replica_of(job)(pod) for pod in seen.pods}
+        has_log = found.replica in left if found.replica else bool(left)
+        return found if has_log else found.without_log("its pod")
     not_before = parse_instant(submission.first_started_at)
-    found = problems(report, submission.outputs, not_before=not_before) if report and not_before else ()
-    return diagnoses.outputs_failed(found, replica=submission.rank0) if found else None
+    problems_found = problems(report, submission.outputs, not_before=not_before) if report and not_before else ()
+    return diagnoses.outputs_failed(problems_found, replica=submission.rank0) if problems_found else None

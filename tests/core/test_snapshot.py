@@ -126,6 +126,27 @@ async def test_a_job_that_failed_is_diagnosed_from_its_record() -> None:
     assert snapshot.report is None
 
 
+@pytest.mark.parametrize(
+    ("name", "message", "advice"),
+    [
+        ("digits-worker-0", "", "See its log"),
+        ("digits-master-0", "", "Its log is gone with its pod"),
+        ("digits-master-0", "loading\n", "See its last lines"),
+    ],
+    ids=["there", "gone", "gone, with its last lines"],
+)
+async def test_nobody_is_sent_to_a_log_that_is_gone_with_its_pod(name: str, message: str, advice: str) -> None:
+    """`ptjob logs` would send back to `ptjob get`."""
+    end = Termination(replica="digits-worker-0", key="k", container="pytorch", exit_code=3, message=message)
+    failed = job("Failed", annotations={RECORD_ANNOTATION: to_text(Record(terminations=(end,)))})
+    pod = {"metadata": {"name": name, "uid": name}, "status": {"phase": "Failed"}}
+
+    snapshot = await seen(failed, pods=[pod])
+
+    assert snapshot.diagnosis is not None
+    assert snapshot.diagnosis.resolution.startswith(advice)
+
+
 async def test_a_job_that_waits_says_for_what() -> None:
     """The reason is the one that the task's log gives."""
     snapshot = await seen(job())

@@ -164,13 +164,13 @@ ADVICE: Mapping[Cause, tuple[str, bool]] = {
 }
 
 _OF_DELETED = (
-    ("See the log for its", "See its last lines for its", "Its log is gone with the job, and its"),
+    ("See the log for its", "See its last lines for its", "Its log is gone with {}, and its"),
     ("See the log of that container for what", "Find out what", "Find out what"),
-    ("See its log", "See its last lines", "Its log is gone with the job"),
-    ("See the log", "See its last lines", "Its log is gone with the job"),
+    ("See its log", "See its last lines", "Its log is gone with {}"),
+    ("See the log", "See its last lines", "Its log is gone with {}"),
     ("Look at the pod's events, or raise", "Raise", "Raise"),
 )
-"""Beginning of an advice, and its replacements once the job is deleted, with the replica's last lines and without."""
+"""Beginning of an advice, and its replacements once the log is deleted, with the replica's last lines and without."""
 _VERBS = {
     Cause.DELETED: "was deleted",
     Cause.TIMED_OUT: "timed out",
@@ -262,13 +262,14 @@ class Diagnosis:
             return f"No last lines of {self.replica} are known; last lines of {self.tail_of}"
         return f"Last lines of {self.tail_of or self.replica or 'the log'}"
 
-    def without_log(self) -> Self:
-        """Return the diagnosis for a deleted job: its advice refers to nothing that was deleted with it."""
+    def without_log(self, gone_with: str = "the job") -> Self:
+        """Return the diagnosis for a deleted job, or pod: its advice refers to nothing that was deleted with it."""
         has_lines = bool(self.log_tail) and self.tail_of in {"", self.replica}
         for before, with_lines, without in _OF_DELETED:
             if self.resolution.startswith(before):
                 rest = self.resolution.removeprefix(before)
-                return replace(self, resolution=(with_lines if has_lines else without) + rest)
+                instead = with_lines if has_lines else without.format(gone_with)
+                return replace(self, resolution=instead + rest)
         return self
 
     def to_dict(self) -> dict[str, Any]:
