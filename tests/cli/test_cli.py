@@ -81,7 +81,7 @@ def test_a_list_shows_each_job_with_its_phase_and_for_whom_it_runs(ended: Machin
     assert result.exit_code == 0
     assert lines[0].split() == ["NAME", "PHASE", "REASON", "REPLICAS", "AGE", "RAN", "KIND", "OWNER"]
     assert re.match(r"good +Succeeded +2 ", lines[1])
-    assert re.match(r"bad +Failed +1 Worker replica\(s\) failed +2 ", lines[2])  # nobody followed it
+    assert re.match(r"bad +Failed +see ptjob get +2 ", lines[2])  # nobody followed it
     assert lines[1].endswith("digits.train scheduled__2026-11-20, try 2")
     assert all("  PyTorchJob  " in line for line in lines[1:])
 

@@ -111,15 +111,21 @@ def test_a_failed_job_has_the_replica_and_what_it_ended_with(cause: Cause, field
         (
             Record(),
             replace(FAILED, message="PyTorchJob digits is failed because 1 Worker replica(s) failed."),
-            "1 Worker",
+            "see ptjob get",
         ),
+        (
+            Record(),
+            replace(FAILED, message="jobset failed due to one or more job failures (first failed job: digits-node-0)"),
+            "see ptjob get",
+        ),
+        (Record(), replace(FAILED, message="PyTorchJob digits is failed because its spec is bad."), "its spec is bad"),
         (Record(), replace(FAILED, reason="PyTorchJobFailed"), "PyTorchJobFailed"),
     ],
 )
 def test_a_failed_job_that_nobody_followed_has_what_its_object_tells(
     record: Record, status: JobStatus, told: str
 ) -> None:
-    """By the record that is on it, else in the operator's words."""
+    """By the record that is on it, else in the operator's words: but the role that it counts is mostly not to blame."""
     assert brief(record, status).startswith(told)
 
 

@@ -27,6 +27,10 @@ _QUOTA = re.compile(r"exceeded quota: ([\w.-]+)")
 _LACKS = re.compile(r"Insufficient ([\w./-]*\w)")
 _EXIT_CODE = re.compile(r"exited with code (\d+)")
 _BECAUSE = re.compile(r".* because ")
+_COUNT_ALONE = re.compile(r"replica\(s\) failed|^jobset failed due to one or more job failures")
+"""Operators' reasons that name a role or a batch Job that has failed, mostly not the replica that failed first."""
+_NOT_HERE = "see ptjob get"
+"""The list reads the job's object alone; pods and events may tell more."""
 _OF_THE_PROGRAM = {Cause.PYTHON_EXCEPTION, Cause.EXIT_CODE, Cause.CRASH_LOOP}
 _HELD = {WaitKind.BROKEN, WaitKind.STUCK, WaitKind.QUEUED, WaitKind.REFUSED, WaitKind.FORBIDDEN}
 _SHORT = {"persistentvolumeclaim": "claim", "serviceaccount": "service account"}
@@ -75,6 +79,8 @@ def held_back(record: Record) -> frozenset[tuple[str, str]]:
 
 
 def _failure(job: str, status: JobStatus, why: Diagnosis) -> str:
+    if why.cause is Cause.UNKNOWN and _COUNT_ALONE.search(status.message):
+        return _NOT_HERE
     if why.cause is Cause.UNKNOWN:
         return _BECAUSE.sub("", status.message.rstrip(".")) or status.reason
     code = _EXIT_CODE.search(why.summary)
