@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from ptjob_provider.cli.answers import emit_rows, run
 from ptjob_provider.cli.printable import say
 from ptjob_provider.core import kinds
 from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.logs import nanoseconds
 from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.status import parse_instant
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Manifest
+
+_MADE_AT = re.compile(r"\.([0-9a-f]{16})$")
 
 
 def events(place: Place, name: str, *, output: str | None) -> None:
@@ -56,7 +60,7 @@ async def _events(place: Place, name: str) -> list[Manifest]:
     ref, pods = JobRef.of(job), [replica.name for replica in kinds.replicas(job)]
     if not kinds.kind_of(job).HAS_FIXED_POD_NAMES:
         pods += dict.fromkeys([*await _pods_there(backend, ref), *kinds.kind_of(job).told(job).pods])
-    return sorted(await place.site().events(ref, pods), key=_instant)
+    return sorted(await place.site().events(ref, pods), key=_order)
 
 
 async def _pods_there(backend: Backend, ref: JobRef) -> list[str]:
@@ -72,6 +76,13 @@ def _at(event: Manifest) -> str:
     return str(when or "")
 
 
-def _instant(event: Manifest) -> datetime:
-    """Return the event's time for sorting: texts with and without fractions do not sort. No time sorts first."""
-    return parse_instant(_at(event)) or datetime.min.replace(tzinfo=UTC)
+def _order(event: Manifest) -> tuple[datetime, int]:
+    """Return the event's second, and its nanoseconds since 1970 within it, for sorting. No time sorts first.
+
+    Only some reporters write fractions of a second; client-go ends the name of every event with the nanoseconds of its
+    first occurrence, in hexadecimal digits.
+    """
+    at = parse_instant(_at(event)) or datetime.min.replace(tzinfo=UTC)
+    made = _MADE_AT.search(str(event["metadata"].get("name") or ""))
+    exact = int(made[1], 16) if made else nanoseconds(at.isoformat())
+    return at.replace(microsecond=0), exact
