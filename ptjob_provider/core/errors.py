@@ -82,11 +82,12 @@ class KindNotServed(UnsupportedByBackend):
 class JobFailed(PTJobError):
     """The training ended without success.
 
-    The first line says which replica failed, why, and what to do next; the replica's last log lines follow.
+    The first line says which replica failed, why, and what to do next; the replica's last log lines follow. The status
+    of a job that was given up and left in place is not terminal.
     """
 
     def __init__(self, ref: JobRef, status: JobStatus, diagnosis: Diagnosis) -> None:
-        super().__init__(diagnosis.report(ref))
+        super().__init__(diagnosis.report(ref, has_ended=status.phase.is_terminal))
         self.ref = ref
         self.status = status
         self.diagnosis = diagnosis

@@ -338,6 +338,8 @@ class _Follower:
     async def _conclude(self, end: _End) -> Conclusion:
         if end.outcome is not Outcome.SUCCEEDED:
             why = self._with_tail(end.diagnosis or await self._diagnose_and_note())
+            if end.leave:
+                return self._failure(end.outcome, why.left_in_place(), phase=self.known.status.phase)
             return self._failure(end.outcome, why.without_log() if end.stop else why)
         status = self.known.status
         try:
@@ -399,9 +401,16 @@ class _Follower:
         tails[first.replica] = await last_lines(self.backend, self.ref, first.replica, mask=self.mask)
         return diagnoses.diagnose(record, self.known.status, ranks=ranks, tails=tails)
 
-    def _failure(self, outcome: Outcome, why: Diagnosis, report: OutputReport | None = None) -> Conclusion:
+    def _failure(
+        self,
+        outcome: Outcome,
+        why: Diagnosis,
+        report: OutputReport | None = None,
+        *,
+        phase: JobPhase = JobPhase.FAILED,
+    ) -> Conclusion:
         why = self._with_tail(why)
-        status = replace(self.known.status, phase=JobPhase.FAILED)
+        status = replace(self.known.status, phase=phase)
         result = self._result(status, report, why)
         return Conclusion(outcome=outcome, status=status, diagnosis=why, result=result, cursor=self.log.cursor)
 

@@ -444,7 +444,7 @@ def test_following_a_job_that_cannot_start_leaves_it_there(machine: Machine) -> 
 
     assert (followed.exit_code, kept) == (1, 0)
     assert "default/stuck is still there: ptjob get stuck; delete it: ptjob delete stuck" in followed.stderr
-    assert "default/stuck failed: master-0 (rank 0) cannot start" in followed.stderr
+    assert "default/stuck was given up: master-0 (rank 0) cannot start" in followed.stderr
     assert (run.exit_code, machine.ptjob("get", "other").exit_code) == (1, 3)
     assert "default/other was deleted" in run.stderr
 

@@ -662,8 +662,9 @@ async def test_a_job_that_cannot_get_on_is_left_as_it_is_on_request() -> None:
 
     assert (conclusion.outcome, backend.deleted, backend.patches) == (Outcome.FAILED, [], [])
     assert sink.notices == [f"{REF} is still there: ptjob get digits; delete it: ptjob delete digits"]
-    with pytest.raises(JobFailed, match="InvalidImageName: must be lowercase"):
+    with pytest.raises(JobFailed, match=r"was given up: .*InvalidImageName: must be lowercase") as failed:
         raise_for(REF, conclusion)
+    assert (failed.value.status.phase, "retry" in str(failed.value)) == (JobPhase.PENDING, False)
 
 
 async def test_a_deadline_stops_also_a_job_that_would_be_left_as_it_is() -> None:

@@ -221,9 +221,13 @@ class Diagnosis:
         """Return the diagnosis without any known cause."""
         return cls.of(Cause.UNKNOWN, summary)
 
-    def report(self, ref: JobRef) -> str:
-        """Return the text for a person: one line with the complete story, then the replica's last lines."""
-        return "\n".join([f"{ref} {_VERBS.get(self.cause, 'failed')}: {self.story(ref)}", *self.details(ref)])
+    def report(self, ref: JobRef, *, has_ended: bool = True) -> str:
+        """Return the text for a person: one line with the complete story, then the replica's last lines.
+
+        A job that has not ended was given up and left in place, see `left_in_place`.
+        """
+        verb = _VERBS.get(self.cause, "failed") if has_ended else "was given up"
+        return "\n".join([f"{ref} {verb}: {self.story(ref)}", *self.details(ref)])
 
     def story(self, ref: JobRef) -> str:
         """Return the failure and the next step, in one line.
@@ -272,6 +276,10 @@ class Diagnosis:
                 return replace(self, resolution=instead + rest)
         return self
 
+    def left_in_place(self) -> Self:
+        """Return the diagnosis for a job that was given up, but not deleted."""
+        return replace(self, resolution=while_it_is_there(self.resolution))
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields."""
         lists = {name: list(getattr(self, name)) for name in _LISTS}
@@ -300,6 +308,12 @@ class Diagnosis:
         cause = Cause(fields["cause"]) if fields["cause"] in set(Cause) else Cause.UNKNOWN
         lists = {name: tuple(fields.get(name, ())) for name in _LISTS}
         return cls(**{**known_fields(cls, fields), **lists, "cause": cause})
+
+
+def while_it_is_there(advice: str) -> str:
+    """Return the advice for a job that still exists: without the outlook for a retry, which is another job."""
+    step, _, rest = advice.partition("; ")
+    return step if rest.startswith("a retry") else advice
 
 
 def passes_by_itself(cause: Cause, *, retryable: bool) -> bool:
