@@ -50,7 +50,7 @@ FAILURES: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
     "a hang past the job's deadline": (
         ["hang"],
         {"workers": 2, "active_deadline_seconds": 12},
-        ["master-0 (rank 0)", "its active deadline", "Raise the active deadline"],
+        ["master-0 (rank 0)", "its active deadline", "Give it more time (active_deadline_seconds"],
         "rank 0 waits for its peers",
     ),
     "a missing output": (

@@ -188,11 +188,14 @@ class TestOutlook:
             ([wait(WaitKind.STARTING)], "; given up after 20 min (start timeout)"),
             (
                 [wait(WaitKind.STUCK, reason="CreateContainerConfigError", message='secret "wandb" not found')],
-                ". Create what is missing or correct its name; given up after 20 min (start timeout)",
+                ". Create what is missing (the job then goes on by itself), or submit it again with the right name;",
             ),
-            ([wait(WaitKind.PULLING), wait(WaitKind.INIT, MASTER)], "; waited for without end"),
-            ([wait(WaitKind.QUEUED, message=SIZE)], ". Ask for less or free a node; waited for without end"),
-            ([wait(WaitKind.QUEUED, message="1 node(s) were unschedulable.")], "; waited for without end"),
+            ([wait(WaitKind.PULLING), wait(WaitKind.INIT, MASTER)], "; there is no time limit"),
+            (
+                [wait(WaitKind.QUEUED, message=SIZE)],
+                ". Ask for less or free a node (ptjob top shows what there is); there is no time limit",
+            ),
+            ([wait(WaitKind.QUEUED, message="1 node(s) were unschedulable.")], "; there is no time limit"),
             ([wait(WaitKind.CRASH_LOOP)], "; given up after 5 restarts in a row"),
             ([wait(WaitKind.SIDECAR)], "; given up after 5 min (sidecar timeout)"),
             ([wait(WaitKind.BROKEN, reason="InvalidImageName")], ". See whether the registry can be reached from the"),
@@ -218,7 +221,7 @@ class TestOutlook:
     def test_how_long_others_wait_for_their_job_is_not_said(self) -> None:
         """Whoever only looks at it does not know."""
         assert outlook(Record(waiting=(wait(WaitKind.QUEUED, message=SIZE),)), limits=None) == (
-            ". Ask for less or free a node"
+            ". Ask for less or free a node (ptjob top shows what there is)"
         )
         assert outlook(Record(queued_since=NOW), limits=None) == ""
 
@@ -226,7 +229,7 @@ class TestOutlook:
         """As with `crash_loop_limit=None`."""
         looping = Record(waiting=(wait(WaitKind.CRASH_LOOP),))
 
-        assert outlook(looping, limits=Limits(crash_loop_limit=None)) == "; waited for without end"
+        assert outlook(looping, limits=Limits(crash_loop_limit=None)) == "; there is no time limit"
 
 
 class TestWaitingReason:

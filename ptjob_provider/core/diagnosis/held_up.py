@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.diagnosis.tail import clip, runtime_error
-from ptjob_provider.core.diagnosis.verdict import ADVICE, Cause, Diagnosis, named
+from ptjob_provider.core.diagnosis.verdict import ADVICE, Cause, Diagnosis, named, while_it_is_there
 from ptjob_provider.core.recorder import WaitKind, is_program_missing
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def advice_on(waits: Sequence[Waiting]) -> str:
     """Return the advice while these waits last; "" if no action is known to be needed."""
     telling = [one for one in waits if one.kind in _TELLING and (one.kind is not WaitKind.QUEUED or _is_telling(one))]
     wait = min(telling, key=lambda one: one.kind is not WaitKind.STUCK, default=None)
-    return _advice(_cause_of(wait), wait)[0].partition(";")[0] if wait else ""
+    return while_it_is_there(_advice(_cause_of(wait), wait)[0]) if wait else ""
 
 
 def _is_telling(wait: Waiting) -> bool:
@@ -92,7 +92,7 @@ def is_image_gone(reason: str, message: str) -> bool:
 
 def _advice(cause: Cause, wait: Waiting) -> tuple[str, bool]:
     if cause is Cause.IMAGE and _IMAGE_GONE.search(wait.message):
-        what = "name or the pull secret" if _PULL_REFUSED.search(wait.message) else "name or tag"
+        what = "name, or give it a valid pull secret" if _PULL_REFUSED.search(wait.message) else "name or tag"
         return f"Correct the image's {what}; a retry would fail the same way", False
     if cause is Cause.FORBIDDEN and f'(container "{WAITS_FOR_MASTER}" must' in wait.message:
         advice = "Have the operator's init container template fit the namespace; a retry would fail the same way"

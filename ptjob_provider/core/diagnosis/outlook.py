@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def outlook(record: Record, *, limits: Limits | None, deadline: datetime | None = None) -> str:
-    """Return the continuation of a sentence about the wait: `. Ask for less or free a node; waited for without end`.
+    """Return the continuation of a sentence about the wait: `. Ask for less or free a node; there is no time limit`.
 
     Args:
         record: the record of the job's pods.
@@ -39,4 +39,4 @@ def _until(record: Record, limits: Limits, deadline: datetime | None) -> str:
         return f"waited for until the deadline, {deadline.isoformat(sep=' ', timespec='seconds')}"
     if WaitKind.CRASH_LOOP in kinds and limits.crash_loop_limit is not None:
         return f"given up after {limits.crash_loop_limit} restarts in a row"
-    return f"given up after {duration(first.seconds)} ({first.name})" if first else "waited for without end"
+    return f"given up after {duration(first.seconds)} ({first.name})" if first else "there is no time limit"

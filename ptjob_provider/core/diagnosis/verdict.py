@@ -100,6 +100,9 @@ class Cause(StrEnum):
 
 _RESUMES = "a retry goes on from the last checkpoint if the code loads one"
 _SAME = "a retry would fail the same way"
+_RENAMED = " or correct its name"
+_CREATED = " (the job then goes on by itself), or submit it again with the right name"
+_MORE_TIME = "Give it more time (active_deadline_seconds, --running-timeout)"
 
 OF_THE_WHOLE_JOB = {
     Cause.DEADLINE,
@@ -148,12 +151,15 @@ ADVICE: Mapping[Cause, tuple[str, bool]] = {
     ),
     Cause.INIT: ("See the log of that container for what it waits for; a retry may help", True),
     Cause.START_TIMEOUT: ("Look at the pod's events, or raise the start timeout; a retry may help", True),
-    Cause.UNSCHEDULABLE: ("Ask for less or free a node; a retry, or a longer queue timeout, waits again", True),
+    Cause.UNSCHEDULABLE: (
+        "Ask for less or free a node (ptjob top shows what there is); a retry, or a longer queue timeout, waits again",
+        True,
+    ),
     Cause.QUOTA: ("Ask for less or free quota; a retry, or a longer queue timeout, waits again", True),
     Cause.FORBIDDEN: (f"Ask for what the namespace allows, or have its rules changed; {_SAME}", False),
     Cause.QUEUED: ("Look at the queue or raise the queue timeout; a retry waits again", True),
     Cause.SIDECAR: (f"Make it a native sidecar or keep it out of the pod; {_SAME}", False),
-    Cause.DEADLINE: (f"Raise the active deadline or make the training shorter; {_SAME}", False),
+    Cause.DEADLINE: (f"{_MORE_TIME} or make the training shorter; {_SAME}", False),
     Cause.TIMED_OUT: (f"Raise the timeout if it was getting on; {_RESUMES}", True),
     Cause.DELETED: (
         "It is not created again by itself: to train again, submit it again or clear its Airflow task",
@@ -311,9 +317,12 @@ class Diagnosis:
 
 
 def while_it_is_there(advice: str) -> str:
-    """Return the advice for a job that still exists: without the outlook for a retry, which is another job."""
+    """Return the advice for a job that still exists: without the outlook for a retry, which is another job.
+
+    The operator and the kubelet look again for a missing object until they find it.
+    """
     step, _, rest = advice.partition("; ")
-    return step if rest.startswith("a retry") else advice
+    return (step if rest.startswith("a retry") else advice).replace(_RENAMED, _CREATED)
 
 
 def passes_by_itself(cause: Cause, *, retryable: bool) -> bool:
