@@ -98,8 +98,11 @@ class Rank0Log:
         """Start reading unless already reading."""
         self._reading = self._reading or asyncio.create_task(self._read())
 
-    async def drain(self, seconds: float) -> None:
-        """Wait for the end of the log while lines arrive; the timeout starts once the cursor is known."""
+    async def drain(self, seconds: float, *, is_read: bool = False) -> None:
+        """Wait for the end of the log while lines arrive; the timeout starts once the cursor is known.
+
+        Without an end, log a notice about missing lines, unless `is_read`: then there were none to come.
+        """
         self.begin()
         assert self._reading is not None  # noqa: S101 - begin() was called
         progresses = True
@@ -107,12 +110,24 @@ class Rank0Log:
             before = self._knows_place, self.cursor
             await asyncio.wait({self._reading}, timeout=seconds)
             progresses = not self._knows_place or before != (self._knows_place, self.cursor)
-        if not self._reading.done():
+        if not self._reading.done() and not is_read:
             after = f" after {self.cursor.timestamp}" if self.cursor else ""
             self._sink.notice(
                 f"{self._submission.ref}: rank 0's log did not end within {seconds:.0f} s of the job's end; what it "
                 f"wrote{after} may be missing here"
             )
+
+    async def is_read(self) -> bool:
+        """Return whether the log has no line after the cursor now; False if it is unreadable."""
+        ref, rank0 = self._submission.ref, self._submission.rank0
+        try:
+            async with contextlib.aclosing(self._backend.logs(ref, rank0, since=self.cursor, follow=False)) as lines:
+                async for line in lines:
+                    if not line.notice:
+                        return False
+        except PTJobError:
+            return False
+        return True
 
     async def end(self) -> None:
         """Stop reading."""

@@ -190,16 +190,24 @@ class _Follower:
         if end.leave:
             leftovers.leave(self.ref, self.sink)
             return
+        is_read = False
         if end.stop:
+            is_read = await self._is_read()
+            if end.diagnosis is not None:
+                self.sink.notice(f"{self.ref} is stopped: {end.diagnosis.failure(self.ref)}")
             await leftovers.delete(self.backend, self.ref, self.sink, self.errors)
         elif not self.keep_running_pods and not self.known.deleted:
             await leftovers.stop(self.backend, self.ref, self.sink, self.errors)
         if self.known.has_begun:
-            await self.log.drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT)
+            await self.log.drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT, is_read=is_read)
             if end.outcome is Outcome.FAILED and not end.stop:
                 await self._look_again()
             if end.outcome is Outcome.SUCCEEDED and self.known.runs:
                 await self._hear_of_others()
+
+    async def _is_read(self) -> bool:
+        """Return whether rank 0 has written nothing that is unread and does not run."""
+        return self.submission.rank0 not in self.known.story.running and await self.log.is_read()
 
     # --- watching -----------------------------------------------------------------------------------------------------
 

@@ -900,6 +900,27 @@ async def test_a_log_that_never_ends_is_not_waited_for_without_limit(
     assert any(text.endswith(f"; what it {missing} may be missing here") for text in sink.notices)
 
 
+@pytest.mark.parametrize("state", [exited(3), RUNS], ids=["between two runs", "running"])
+async def test_a_job_that_is_given_up_is_explained_before_it_is_deleted(
+    monkeypatch: pytest.MonkeyPatch, state: dict[str, Any]
+) -> None:
+    """Nothing is missing of a log that was read to the end of a replica that does not run."""
+    monkeypatch.setattr(runner, "_STOPPED_DRAIN_TIMEOUT", 0.5)  # 10 s of waiting would test nothing more
+    backend, sink = ScriptedBackend(), ListSink()
+    looping = pod(MASTER, state, phase="Running")
+    looping["spec"]["restartPolicy"] = "OnFailure"
+    looping["status"]["containerStatuses"][0] |= {"restartCount": 5, "lastState": exited(3)}
+    backend.worlds = [Observation(job=job("Running"), pods=[looping])]
+    backend.log_hangs = True
+
+    await follow(backend, submission(), sink=sink, limits=Limits(), deadline=NOON, clock=lambda: NOON)
+
+    assert any("may be missing here" in text for text in sink.notices) is (state is RUNS)
+    why, deleted = [text for text in sink.notices if " is stopped: " in text or " was deleted: " in text]
+    assert why.endswith("before that master-0 (rank 0) exited with code 3 after 5 restarts")
+    assert deleted.startswith(f"{REF} was deleted: ")
+
+
 async def test_cancelling_leaves_the_job_alone() -> None:
     """A worker that is told to go asks before it deletes."""
     backend = ScriptedBackend()

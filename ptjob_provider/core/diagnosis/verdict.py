@@ -236,12 +236,12 @@ class Diagnosis:
         return "\n".join([f"{ref} {verb}: {self.story(ref)}", *self.details(ref)])
 
     def story(self, ref: JobRef) -> str:
-        """Return the failure and the next step, in one line.
+        """Return the failure and the next step, in one line."""
+        return f"{self.failure(ref)}. {self.resolution}."
 
-        Pods are named as by `named`, without the job's name, their prefix.
-        """
-        summary = re.sub(rf"{re.escape(ref.name)}-(\S+ \(rank \d+\))", r"\1", self.summary)
-        return f"{summary.rstrip('.')}. {self.resolution}."
+    def failure(self, ref: JobRef) -> str:
+        """Return the summary with pods named as by `named`, without the job's name, their prefix."""
+        return re.sub(rf"{re.escape(ref.name)}-(\S+ \(rank \d+\))", r"\1", self.summary).rstrip(".")
 
     def details(self, ref: JobRef) -> list[str]:
         """Return lines on the other replicas, and this one's last lines; [] if there are none."""
