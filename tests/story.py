@@ -100,7 +100,7 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
         record=record,
         ranks=ranks,
         now=look.at,
-        waits=tuple(waits),
+        waits=tuple(filter(None, waits)),
         limits=limits,
     )
 

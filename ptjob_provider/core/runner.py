@@ -235,7 +235,8 @@ class _Follower:
         if waiting.to_say(now):
             deadline = None if self.hands_off else self.deadline
             ahead = diagnoses.outlook(self.known.story, limits=limits, deadline=deadline)
-            self.sink.notice(f"{self.ref} waits: {waiting.with_outlook(ahead)}")
+            if text := waiting.with_outlook(ahead):
+                self.sink.notice(f"{self.ref} waits: {text}")
             await self._keep_wait()
 
     def _patience(self) -> float:

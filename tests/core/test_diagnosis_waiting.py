@@ -22,6 +22,7 @@ from ptjob_provider.core.diagnosis import (
     Cause,
     Diagnosis,
     Limits,
+    WaitingNotice,
     ending,
     outlook,
     waiting_reason,
@@ -230,6 +231,18 @@ class TestOutlook:
         looping = Record(waiting=(wait(WaitKind.CRASH_LOOP),))
 
         assert outlook(looping, limits=Limits(crash_loop_limit=None)) == "; there is no time limit"
+
+
+class TestWaitingNotice:
+    def test_a_reason_that_only_became_shorter_is_not_told_again(self) -> None:
+        """A worker stops waiting for the master, which still has no place."""
+        notice, told = WaitingNotice(), []
+        for number, reason in enumerate(["0 of 2; m: no room; w: init", "0 of 2; m: no room", "1 of 2; m: no room"]):
+            notice.see(reason, NOW + timedelta(minutes=number))
+            notice.to_say(NOW + timedelta(minutes=number, seconds=30))
+            told.append(notice.with_outlook("; no limit"))
+
+        assert told == ["0 of 2; m: no room; w: init; no limit", "", "1 of 2; m: no room"]
 
 
 class TestWaitingReason:

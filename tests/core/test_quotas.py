@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.diagnosis import Limits, diagnose, ending
+from ptjob_provider.core.diagnosis import Limits, diagnose, ending, in_brief
 from ptjob_provider.core.recorder import Record, WaitKind
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
 
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 RANKS = {"digits-master-0": 0, "digits-worker-0": 1, "digits-worker-1": 2}
+PENDING, FAILED = JobStatus(phase=JobPhase.PENDING), JobStatus(phase=JobPhase.FAILED)
 SIX = {"limits": {"memory": "600Mi"}}
 
 
@@ -42,14 +43,14 @@ def figures(resource: str, *, asked: str, allowed: str) -> str:
     ("job", "resource", "asked", "allowed", "said"),
     [
         (job(SIX), "limits.memory", "600Mi", "1800Mi", ""),
-        (job(SIX), "limits.memory", "600Mi", "1Gi", "its 3 replicas ask for limits.memory=1800Mi together"),
+        (job(SIX), "limits.memory", "600Mi", "1Gi", "ask for limits.memory=1800Mi together, it allows 1Gi, so"),
         (job(SIX), "requests.memory", "600Mi", "1Gi", "its 3 replicas ask for requests.memory=1800Mi together"),
         (job({}), "memory", "600Mi", "1Gi", ""),  # what its workers ask for is not in its object
         (job({}, SIX), "memory", "100Mi", "1Gi", "ask for memory=1300Mi together"),
         (job({}, {"requests": {"cpu": 2}, "limits": {"cpu": 4}}), "cpu", "500m", "4", "ask for cpu=4500m together"),
         (job({}, {"requests": {"cpu": 2}, "limits": {"cpu": 4}}), "limits.cpu", "1", "8", "for limits.cpu=9 together"),
         (job({}), "pods", "1", "2", "its 3 replicas ask for pods=3 together"),
-        (job(SIX), "limits.memory", "2Gi", "1Gi", "the quota compute allows limits.memory=1Gi in all"),
+        (job(SIX), "limits.memory", "2Gi", "1Gi", "allows limits.memory=1Gi in all, less than the 2Gi asked for"),
     ],
 )
 def test_a_quota_that_is_smaller_than_the_job_is_told_at_once(
@@ -81,7 +82,7 @@ def test_a_refusal_that_cannot_be_read_may_have_room_later(why: str) -> None:
 def test_a_job_that_its_quota_cannot_hold_is_not_tried_again() -> None:
     """Neither after the queue timeout, nor where a worker gave up waiting for the master that was refused."""
     record = refused(job(SIX), figures("limits.memory", asked="600Mi", allowed="1Gi"))
-    late = ending(record, JobStatus(phase=JobPhase.PENDING), now=NOW, limits=Limits(queue_timeout=0), ranks=RANKS)
+    late = ending(record, PENDING, now=NOW, limits=Limits(queue_timeout=0), ranks=RANKS)
     gave_up = {
         "metadata": {"name": "digits-worker-0", "uid": "w", "creationTimestamp": "2026-11-20T10:00:00Z"},
         "spec": {"containers": [{"name": "pytorch"}], "initContainers": [{"name": "init-pytorch"}]},
@@ -93,11 +94,14 @@ def test_a_job_that_its_quota_cannot_hold_is_not_tried_again() -> None:
         },
     }
     seen = kinds.observe(record, job(SIX), [gave_up], [], now=NOW, replicas=3)
-    failed = diagnose(seen, JobStatus(phase=JobPhase.FAILED), ranks=RANKS)
+    failed = diagnose(seen, FAILED, ranks=RANKS)
 
     for found in (late, failed):
         assert found is not None
         assert (found.cause.value, found.retryable) == ("quota", False)
-        assert "the quota compute is smaller than the job" in found.summary
+        assert ": the quota compute is smaller than the job: " in found.summary
+        assert "requested" not in found.summary
         assert found.resolution == "Ask for less or raise the quota; a retry would fail the same way"
+        assert in_brief("digits", record, FAILED, found, ranks=RANKS) == "master-0: quota compute too small"
     assert "gave up waiting for it" in failed.summary
+    assert in_brief("digits", record, PENDING, None, ranks=RANKS) == "quota compute too small"

@@ -110,7 +110,9 @@ def test_who_looks_at_a_job_that_waits_is_told_why(terminal: Terminal) -> None:
         return str(json.loads(terminal.ptjob("get", name, "-o", "json").stdout)["waiting"])
 
     wait_until(
-        "both reasons", lambda: all(text in said() for text in ("exceeded quota", "no-such-secret")), timeout=PATIENCE
+        "both reasons",
+        lambda: all(text in said() for text in ("the quota compute allows", "no-such-secret")),
+        timeout=PATIENCE,
     )
 
     assert f"{name}-master-0: FailedMount" in said()

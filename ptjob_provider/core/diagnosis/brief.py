@@ -24,6 +24,7 @@ _LONGEST = 40
 
 _MISSING = re.compile(r'(?i:\b(secret|configmap|serviceaccount|persistentvolumeclaim)s? "([^"]+)" not found)')
 _QUOTA = re.compile(r"exceeded quota: ([\w.-]+)")
+_TOO_SMALL = re.compile(r"the quota ([\w.-]+) (?:is smaller than|allows) ")
 _LACKS = re.compile(r"Insufficient ([\w./-]*\w)")
 _EXIT_CODE = re.compile(r"exited with code (\d+)")
 _BECAUSE = re.compile(r".* because ")
@@ -102,7 +103,7 @@ def _wait(wait: Waiting) -> str:
         return f"init container {wait.container}"
     if wait.kind is WaitKind.CRASH_LOOP:  # the restarts are more informative
         return ""
-    return _subject(wait.message) or wait.reason
+    return _subject(wait.in_vain or wait.message) or wait.reason
 
 
 def _ended_so_far(job: str, record: Record, status: JobStatus, ranks: Mapping[str, int]) -> str:
@@ -128,6 +129,8 @@ def _subject(message: str) -> str:
     if missing := _MISSING.search(message):
         kind = missing[1].lower()
         return f"{_SHORT.get(kind, kind)} {missing[2]} not found"
+    if quota := _TOO_SMALL.search(message):
+        return f"quota {quota[1]} too small"
     if quota := _QUOTA.search(message):
         return f"quota {quota[1]} exceeded"
     lacks = _LACKS.search(message)

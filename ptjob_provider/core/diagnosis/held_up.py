@@ -42,14 +42,14 @@ def held_up(waits: Sequence[Waiting], did: str, ranks: Mapping[str, int]) -> Dia
     more = f" (and {others} more)" if others else ""
     reason = f"init container {wait.container} still runs" if wait.kind is WaitKind.INIT else wait.reason
     message = f": {runtime_error(wait.message)}" if wait.message else ""
-    summary = f"{named(wait.replica, ranks)}{more} {did}: {reason}{message}"
+    summary = f"{named(wait.replica, ranks)}{more} {did}: {wait.in_vain or f'{reason}{message}'}"
     return _diagnosis(wait, summary)
 
 
 def without_place(wait: Waiting, did: str, ranks: Mapping[str, int]) -> Diagnosis:
     """Diagnose the wait of one pod that was not created, or that fits on no node."""
     who = named(wait.replica, ranks) or "a replica"
-    return _diagnosis(wait, f"{who} {did}: {clip(wait.message) or wait.reason}")
+    return _diagnosis(wait, f"{who} {did}: {wait.in_vain or clip(wait.message) or wait.reason}")
 
 
 def advice_on(waits: Sequence[Waiting]) -> str:
@@ -67,8 +67,7 @@ def _is_telling(wait: Waiting) -> bool:
 def _diagnosis(wait: Waiting, summary: str) -> Diagnosis:
     cause = _cause_of(wait)
     resolution, retryable = _advice(cause, wait)
-    text = f"{summary}; {wait.in_vain}" if wait.in_vain else summary
-    return Diagnosis.of(cause, text, resolution=resolution, retryable=retryable, replica=wait.replica)
+    return Diagnosis.of(cause, summary, resolution=resolution, retryable=retryable, replica=wait.replica)
 
 
 def _cause_of(wait: Waiting) -> Cause:

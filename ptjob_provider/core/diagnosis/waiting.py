@@ -39,6 +39,7 @@ class WaitingNotice:
     reason: str = ""
     since: datetime | None = None
     said: str = ""
+    said_before: str = ""
     outlook: str = ""
 
     def see(self, reason: str, now: datetime) -> None:
@@ -53,17 +54,21 @@ class WaitingNotice:
         return self.since + PATIENCE
 
     def to_say(self, now: datetime) -> str:
-        """Return the text to report at this instant; mostly ""."""
+        """Return the reason to report at this instant; mostly ""."""
         due = self.due()
         if due is None or now < due:
             return ""
-        self.said = self.reason
+        self.said, self.said_before = self.reason, self.said
         return self.reason
 
     def with_outlook(self, outlook: str) -> str:
-        """Return the text just reported with its outlook, if that is new."""
+        """Return the text of the reason just reported, with its outlook if that is new; "" if nothing is.
+
+        A reason that only became shorter is not new.
+        """
         if outlook in {"", self.outlook}:
-            return self.said
+            is_told = {*self.said.split("; ")} <= {*self.said_before.split("; ")}
+            return "" if is_told else self.said
         self.outlook = outlook
         return self.said.rstrip(".") + outlook
 
@@ -143,7 +148,7 @@ def _reason(record: Record, wait: Waiting) -> str:
     if wait.kind in {WaitKind.QUEUED, WaitKind.PULLING} and wait.message:
         return clip(wait.message)
     if wait.kind in {WaitKind.REFUSED, WaitKind.FORBIDDEN}:
-        return f"not created: {clip(wait.message)}" + (f"; {wait.in_vain}" if wait.in_vain else "")
+        return f"not created: {wait.in_vain or clip(wait.message)}"
     return f"{wait.reason}: {runtime_error(wait.message)}" if wait.message else wait.reason or "is being started"
 
 

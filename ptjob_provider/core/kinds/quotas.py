@@ -55,10 +55,13 @@ def _too_small(message: str, refused: str, replicas: Sequence[Replica]) -> str:
     for resource, one in _amounts(found["requested"]).items():
         allowed = limited[resource]
         if amount(one) > amount(allowed):
-            return f"the quota {quota} allows {resource}={allowed} in all, so waiting does not help"
+            asked = f"less than the {one} asked for at once"
+            return f"the quota {quota} allows {resource}={allowed} in all, {asked}, so waiting does not help"
         total = sum((_asked(each, refused, replicas, resource, one) for each in replicas), Decimal())
         if total > amount(allowed):
-            together = f"its {len(replicas)} replicas ask for {resource}={_text(total, one)} together"
+            together = (
+                f"its {len(replicas)} replicas ask for {resource}={_text(total, one)} together, it allows {allowed}"
+            )
             return f"the quota {quota} is smaller than the job: {together}, so waiting does not help"
     return ""
 

@@ -119,7 +119,7 @@ class Waiting:
         container: the container that blocks it; "" for the pod as a whole.
         reason: of the kubelet, scheduler or operator.
         since: first observation of this kind of wait of this pod, by our clock, never the cluster's.
-        in_vain: why waiting cannot help, as a sentence's end; "" where it may.
+        in_vain: why waiting cannot help, told instead of the message; "" where it may.
     """
 
     replica: str
