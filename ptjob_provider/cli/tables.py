@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ptjob_provider.cli.printable import printable
-from ptjob_provider.core.diagnosis import told_of
+from ptjob_provider.core.diagnosis import is_clean_up, told_of
 from ptjob_provider.core.recorder import ContainerKind
 from ptjob_provider.core.status import JobPhase
 
@@ -161,8 +162,9 @@ def replicas(snapshot: Snapshot) -> Table:
     """Return the state of each replica, including those whose pods are gone."""
     pods = {snapshot.replica_of(pod): pod for pod in snapshot.pods}
     table = _table("RANK", "REPLICA", "PHASE", "AGE", "NODE", "ENDED WITH")
+    over_at = snapshot.status.finished_at if snapshot.status.phase is JobPhase.FAILED else None
     for name, rank in snapshot.submission.ranks.items():
-        codes = ", ".join(_ends(snapshot.record, name))
+        codes = ", ".join(_ends(snapshot.record, name, over_at))
         pod = pods.get(name) or {"status": {"phase": _without_pod(snapshot.record, name, snapshot.status)}}
         node = (pod.get("spec") or {}).get("nodeName") or ""
         made = _instant((pod.get("metadata") or {}).get("creationTimestamp"))
@@ -171,12 +173,15 @@ def replicas(snapshot: Snapshot) -> Table:
     return table
 
 
-def _ends(record: Record, replica: str) -> Iterator[str]:
-    """Yield how the training ended, and which other containers of the pod failed, with their names."""
+def _ends(record: Record, replica: str, over_at: datetime | None) -> Iterator[str]:
+    """Yield how the training ended, and which other containers of the pod failed, with their names.
+
+    The job failed at `over_at`.
+    """
     for end in record.terminations:
         is_training = end.kind is ContainerKind.TRAINING
         if end.replica == replica and (is_training or end.failed):
-            said = _ended_with(record, end)
+            said = _ended_with(record, replace(end, stopped=end.stopped or is_clean_up(end, over_at)))
             yield said if is_training else f"{end.container}: {said}"
 
 

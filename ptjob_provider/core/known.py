@@ -131,7 +131,8 @@ class Known:
         return tuple(self._words(untold, self.status))
 
     def _words(self, ends: Iterable[recorder.Termination], status: JobStatus) -> Iterator[str]:
-        words = self._last_words.of(ends, after_success=status.phase is JobPhase.SUCCEEDED)
+        over_at = status.finished_at if status.phase is JobPhase.FAILED else None
+        words = self._last_words.of(ends, after_success=status.phase is JobPhase.SUCCEEDED, over_at=over_at)
         return (f"{self.submission.ref}: {text}" for text in words)
 
     def _changes(self, before: recorder.Record, after: recorder.Record, status: JobStatus) -> Iterator[str]:

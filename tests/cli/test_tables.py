@@ -174,11 +174,22 @@ async def test_a_train_job_that_nobody_followed_and_that_failed_is_told_nothing_
         ({"reason": "ContainerStatusUnknown", "started_at": NOW}, NOW, "137 ContainerStatusUnknown"),
         ({"reason": "Error"}, NOW, "never ran"),
         ({"reason": "Error", "started_at": NOW, "stopped": True}, NOW, "137 Error, stopped"),
+        ({"reason": "Error", "started_at": NOW, "finished_at": NOW}, NOW, "137 Error, stopped"),
         ({"reason": "Error", "pod_uid": ""}, NOW, "137 Error"),
         ({"reason": "OOMKilled", "started_at": NOW}, NOW, "137 OOMKilled"),
         ({"reason": "StartError", "exit_code": 128}, None, "128 StartError"),
     ],
-    ids=["not started", "lost", "started and lost", "killed", "stopped", "only told of", "killed itself", "no program"],
+    ids=[
+        "not started",
+        "lost",
+        "started and lost",
+        "killed",
+        "stopped",
+        "cleaned up",
+        "only told of",
+        "killed itself",
+        "no program",
+    ],
 )
 async def test_the_code_of_a_container_that_did_not_end_by_itself_is_told_as_what_it_is(
     fields: dict[str, Any], ran_at: datetime | None, shown: str

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from ptjob_provider.core.diagnosis import LastWords
 from ptjob_provider.core.recorder import ContainerKind, Termination
 
+OVER_AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 END = Termination(
     replica="digits-worker-1", key="pod/pytorch/1", container="pytorch", exit_code=3, message="epoch 3\nValueError: x\n"
 )
@@ -51,6 +54,23 @@ def test_a_replica_that_is_stopped_because_the_job_has_succeeded_is_not_told_of(
     end = replace(END, exit_code=code)
 
     assert len(LastWords(besides="digits-master-0").of([end], after_success=True)) == told
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, "was stopped after the job's end"),
+        ({"finished_at": OVER_AT}, "was killed by SIGKILL (exit code 137)"),
+        ({"reason": "OOMKilled"}, "ran out of memory (OOMKilled, exit code 137)"),
+        ({"exit_code": 3}, "exited with code 3"),
+    ],
+    ids=["cleaned up", "killed before", "out of memory", "failed"],
+)
+def test_a_replica_that_is_stopped_after_the_jobs_end_is_not_told_as_killed(fields: dict[str, Any], told: str) -> None:
+    """The operator deletes what still runs, and the kubelet kills what ignores SIGTERM."""
+    killed = replace(END, **{"exit_code": 137, "message": "", "finished_at": OVER_AT + timedelta(seconds=2), **fields})
+
+    assert LastWords(besides="digits-master-0").of([killed], over_at=OVER_AT) == [f"digits-worker-1 {told}"]
 
 
 def test_a_replica_that_said_nothing_is_told_of_all_the_same() -> None:

@@ -9,7 +9,7 @@ from ptjob_provider.core.diagnosis.brief import held_back, in_brief
 from ptjob_provider.core.diagnosis.ending import Limits, ending, ends_at
 from ptjob_provider.core.diagnosis.failed import failed_replicas, told_of
 from ptjob_provider.core.diagnosis.failure import deleted, diagnose, lacks_reason, outputs_failed, timed_out
-from ptjob_provider.core.diagnosis.last_words import LastWords
+from ptjob_provider.core.diagnosis.last_words import LastWords, is_clean_up
 from ptjob_provider.core.diagnosis.outlook import outlook
 from ptjob_provider.core.diagnosis.retrying import Retrying
 from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis
@@ -29,6 +29,7 @@ __all__ = [
     "failed_replicas",
     "held_back",
     "in_brief",
+    "is_clean_up",
     "lacks_reason",
     "outlook",
     "outputs_failed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from signal import SIGKILL
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.diagnosis.finding import STOPS, find, signal_of
@@ -9,6 +10,7 @@ from ptjob_provider.core.recorder import ContainerKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from ptjob_provider.core.recorder import Termination
 
@@ -24,22 +26,32 @@ class LastWords:
         self._besides = besides
         self._told: set[str] = set()
 
-    def of(self, ends: Iterable[Termination], *, after_success: bool = False) -> list[str]:
+    def of(
+        self, ends: Iterable[Termination], *, after_success: bool = False, over_at: datetime | None = None
+    ) -> list[str]:
         """Return a notice for each new end: how it ended, and its last lines.
 
-        With `after_success`, replicas that were stopped after the job's success are not reported.
+        With `after_success`, replicas that were stopped after the job's success are not reported. The job failed at
+        `over_at`.
         """
         stops = STOPS if after_success else set()
         new = [end for end in ends if self._is_told_of(end) and signal_of(end) not in stops]
         self._told |= {end.key for end in new}
-        return [_said(end) for end in new]
+        return [_said(end, over_at) for end in new]
 
     def _is_told_of(self, end: Termination) -> bool:
         is_death = end.failed and not end.stopped and end.kind is ContainerKind.TRAINING
         return is_death and end.replica != self._besides and end.key not in self._told
 
 
-def _said(end: Termination) -> str:
+def is_clean_up(end: Termination, over_at: datetime | None) -> bool:
+    """Return whether a replica was stopped after the job failed, as the operator stops whatever still runs."""
+    by_signal = signal_of(end) in {SIGKILL, *STOPS} and end.reason != "OOMKilled"
+    return by_signal and over_at is not None and end.ended_at > over_at
+
+
+def _said(end: Termination, over_at: datetime | None) -> str:
     lines = end.message.strip("\n").splitlines()
-    what = f"{end.replica} {find(end, lines).did}"
+    how = "was stopped after the job's end" if is_clean_up(end, over_at) else find(end, lines).did
+    what = f"{end.replica} {how}"
     return f"\n{QUOTED}".join([f"{what}; its last lines:", *lines]) if lines else what
