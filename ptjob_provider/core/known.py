@@ -142,7 +142,8 @@ class Known:
         self._untold |= silent & {end.key for end in new}
         yield from self._words((end for end in new if end.key not in silent), status)
         if status.phase not in {self.status.phase, JobPhase.SUSPENDED}:  # its reason follows, a moment later
-            yield f"{ref} is {status.phase.value}" + (f": {status.message}" if status.message else "")
+            message = "" if status.phase is JobPhase.FAILED else status.message  # so does the diagnosis
+            yield f"{ref} is {status.phase.value}" + (f": {message}" if message else "")
 
     def _masked(self, record: recorder.Record) -> recorder.Record:
         """Mask termination messages before they are shortened: a truncated secret is no longer recognised."""

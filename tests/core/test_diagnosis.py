@@ -400,7 +400,7 @@ class TestReport:
         gone = deleted(Record(), ranks=RANKS)
         late = timed_out(Record(running=(MASTER, WORKER)), ranks=RANKS)
 
-        assert gone.report(REF).startswith("team/digits was deleted: somebody deleted it before it had ended. ")
+        assert gone.report(REF).startswith("team/digits is gone: somebody deleted it before it had ended. ")
         assert late.report(REF).startswith("team/digits timed out: it was unfinished at the deadline; ")
         assert "; until then master-0 (rank 0), worker-0 (rank 1) ran. " in late.report(REF)
         assert (gone.retryable, late.retryable) == (False, True)

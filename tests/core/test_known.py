@@ -165,6 +165,30 @@ def test_a_job_whose_pods_run_before_its_object_says_so_is_told_without_the_obje
     assert news.sentences == (f"{this.submission.ref} is Running",)
 
 
+def test_a_failed_job_is_told_without_its_operators_words_and_what_it_stops_then_as_stopped() -> None:
+    """The diagnosis follows; that a replica was killed would be a second one."""
+    name = "pod-deleted-gloo"
+    this, job = known(name), recorded(name)["job"]
+    over_at, killed_at = "2026-11-20T10:03:00Z", "2026-11-20T10:03:02Z"
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "lastTransitionTime": over_at,
+        "message": "1 Master replica(s) failed.",
+    }
+    worker = next(pod for seen, _ in looks(name) for pod in seen.pods if pod["metadata"]["name"].endswith("worker-0"))
+    state = {"terminated": {"exitCode": 137, "reason": "Error", "startedAt": over_at, "finishedAt": killed_at}}
+    ended = {"phase": "Failed", "containerStatuses": [{"name": "pytorch", "restartCount": 0, "state": state}]}
+    seen = Observation(job={**job, "status": {"conditions": [failed], "completionTime": over_at}})
+
+    is_failed = this.take(seen, now=NOW).sentences
+    this.take(replace(seen, pods=({**worker, "status": ended},)), now=NOW)
+    said = this.hear(this.silent(), [""])
+
+    assert is_failed == (f"{this.submission.ref} is Failed",)
+    assert [text.partition("-worker-0 ")[2] for text in said] == ["was stopped after the job's end"]
+
+
 def test_a_job_that_is_seen_to_have_ended_keeps_what_ran_until_then() -> None:
     """The operator stops it at the same moment: whoever looks a moment later sees nothing run."""
     this = known("pod-deleted-gloo")

@@ -70,7 +70,7 @@ class TestStories:
 
         first = story.diagnosis.report(story.ref).splitlines()[0]
 
-        assert first.startswith(f"team/digits-1a2b3c4d {'was deleted' if story.is_deleted else 'failed'}: ")
+        assert first.startswith(f"team/digits-1a2b3c4d {'is gone' if story.is_deleted else 'failed'}: ")
         assert story.diagnosis.resolution in first
 
     def test_every_cause_has_its_advice(self) -> None:

@@ -166,7 +166,7 @@ def test_a_job_that_is_deleted_fails_the_step(local_step: LocalStep, capsys: pyt
     deleting.join()
 
     assert ended.value.code == step.EXIT_FAILED
-    assert "was deleted" in capsys.readouterr().out
+    assert "is gone: somebody deleted it" in capsys.readouterr().out
 
 
 def test_a_job_that_takes_too_long_is_stopped(local_step: LocalStep, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ def test_a_job_that_a_person_deletes_fails_its_step_and_is_not_made_again(lab: L
     codes = [first.wait(), lab.start(Try(run=run, retry=1)).wait()]
 
     assert codes == [1, 1]
-    assert f"{ref} was deleted: somebody deleted it" in first.log()
+    assert f"{ref} is gone: somebody deleted it" in first.log()
     assert lab.ever_submitted(run) == {ref.uid}
 
 

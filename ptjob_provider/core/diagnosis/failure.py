@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.diagnosis.finding import STOPS, Finding, disrupted, find, signal_of
 from ptjob_provider.core.diagnosis.held_up import WAITS_FOR_MASTER, held_up
 from ptjob_provider.core.diagnosis.tail import clip, lines_of, telling
-from ptjob_provider.core.diagnosis.verdict import ADVICE, Cause, Diagnosis, bounded_tail, named
+from ptjob_provider.core.diagnosis.verdict import ADVICE, RESUMES, Cause, Diagnosis, bounded_tail, named
 from ptjob_provider.core.recorder import ContainerKind
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ torchrun waits up to 30 s for its other children before its container ends."""
 _NO_LOG = {"StartError", "ContainerCannotRun", "ContainerStatusUnknown"}
 """Reasons for which the kubelet's message is not the end of a log."""
 _DELETED = Finding(
-    cause=Cause.TERMINATED, did="was stopped", detail="its pod was deleted, and not by the job's operator"
+    cause=Cause.TERMINATED,
+    did="was stopped",
+    detail="its pod was deleted, and not by the job's operator",
+    resolution=f"Run it again; {RESUMES}",
 )
 _TRAINERS_DEADLINE = "DeadlineExceeded"
 """Reason why a TrainJob has failed; training-operator gives it in the message alone."""

@@ -98,7 +98,7 @@ class Cause(StrEnum):
     UNKNOWN = "unknown"
 
 
-_RESUMES = "a retry goes on from the last checkpoint if the code loads one"
+RESUMES = "a retry goes on from the last checkpoint if the code loads one"
 _SAME = "a retry would fail the same way"
 _RENAMED = " or correct its name"
 _CREATED = " (the job then goes on by itself), or submit it again with the right name"
@@ -134,13 +134,13 @@ ADVICE: Mapping[Cause, tuple[str, bool]] = {
     Cause.CRASHED: ("Look for a native library that does not fit the image or the GPU", True),
     Cause.CRASH_LOOP: ("Look at the program; restarting it did not help so far", True),
     Cause.BACKOFF_LIMIT: ("See the log; restarting it did not help so far", True),
-    Cause.KILLED: (f"See whether the node ran out of memory or somebody killed it; {_RESUMES}", True),
-    Cause.TERMINATED: (f"Something outside the job stopped it; {_RESUMES}", True),
-    Cause.EVICTED: (f"The node had to be freed, the code is not at fault; {_RESUMES}", True),
-    Cause.PREEMPTED: (f"Raise its priority if that must not happen; {_RESUMES}", True),
-    Cause.NODE_LOST: (f"The node, not the code, is at fault; {_RESUMES}", True),
-    Cause.CONNECTION_LOST: (f"No replica says why; look at the network and the nodes; {_RESUMES}", True),
-    Cause.SUPERVISOR_LOST: (f"Something outside the job ended it; {_RESUMES}", True),
+    Cause.KILLED: (f"See whether the node ran out of memory or somebody killed it; {RESUMES}", True),
+    Cause.TERMINATED: (f"Something outside the job stopped it; {RESUMES}", True),
+    Cause.EVICTED: (f"The node had to be freed, the code is not at fault; {RESUMES}", True),
+    Cause.PREEMPTED: (f"Raise its priority if that must not happen; {RESUMES}", True),
+    Cause.NODE_LOST: (f"The node, not the code, is at fault; {RESUMES}", True),
+    Cause.CONNECTION_LOST: (f"No replica says why; look at the network and the nodes; {RESUMES}", True),
+    Cause.SUPERVISOR_LOST: (f"Something outside the job ended it; {RESUMES}", True),
     Cause.CANNOT_START: ("Look at the node's runtime; a retry may meet another node", True),
     Cause.IMAGE: ("See whether the registry can be reached from the nodes; a retry may help", True),
     Cause.CONFIG: (f"Create what is missing or correct its name; {_SAME}", False),
@@ -160,13 +160,13 @@ ADVICE: Mapping[Cause, tuple[str, bool]] = {
     Cause.QUEUED: ("Look at the queue or raise the queue timeout; a retry waits again", True),
     Cause.SIDECAR: (f"Make it a native sidecar or keep it out of the pod; {_SAME}", False),
     Cause.DEADLINE: (f"{_MORE_TIME} or make the training shorter; {_SAME}", False),
-    Cause.TIMED_OUT: (f"Raise the timeout if it was getting on; {_RESUMES}", True),
+    Cause.TIMED_OUT: (f"Raise the timeout if it was getting on; {RESUMES}", True),
     Cause.DELETED: (
         "It is not created again by itself: to train again, submit it again or clear its Airflow task",
         False,
     ),
     Cause.OUTPUTS: (f"Correct the program or the address; {_SAME}", False),
-    Cause.UNKNOWN: (f"Look at the job's events and its operator; {_RESUMES}", True),
+    Cause.UNKNOWN: (f"Look at the job's events and its operator; {RESUMES}", True),
 }
 
 _OF_DELETED = (
@@ -178,7 +178,7 @@ _OF_DELETED = (
 )
 """Beginning of an advice, and its replacements once the log is deleted, with the replica's last lines and without."""
 _VERBS = {
-    Cause.DELETED: "was deleted",
+    Cause.DELETED: "is gone",
     Cause.TIMED_OUT: "timed out",
 }
 
