@@ -210,7 +210,7 @@ class TestRoot:
         found = judged(*(replace(one, stopped=one.exit_code == 137) for one in ends), restart_counts=counts)
 
         assert (found.replica, found.collateral) == (WORKER, (MASTER,))
-        assert found.summary == f"{WORKER} (rank 1) exited with code 1 after 3 restarts"
+        assert found.summary == f"{WORKER} (rank 1) exited with code 1 and was restarted 3 times"
 
     def test_what_the_kubelet_says_of_a_lost_log_is_no_log(self) -> None:
         """An evicted pod's folder may be gone before its log was read."""

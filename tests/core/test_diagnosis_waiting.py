@@ -128,7 +128,7 @@ class TestEnding:
         assert looping is not None
         assert in_vain is not None
         assert (looping.cause, looping.retryable, in_vain.retryable) == (Cause.CRASH_LOOP, True, False)
-        assert "after 5 restarts: ValueError: bad batch" in looping.summary
+        assert " and was restarted 5 times: ValueError: bad batch" in looping.summary
         assert (running, below) == (None, None)
 
     def test_a_crash_loop_of_which_no_end_was_seen_is_one(self) -> None:

@@ -327,7 +327,9 @@ async def test_a_replica_that_is_started_again_is_blamed_for_what_it_wrote_befor
     conclusion = await follow(backend, submission(), sink=sink)
 
     assert conclusion.diagnosis is not None
-    assert conclusion.diagnosis.summary.startswith(f"{WORKER} (rank 1) exited with code 1 after 1 restart: ValueError")
+    assert conclusion.diagnosis.summary.startswith(
+        f"{WORKER} (rank 1) exited with code 1 and was restarted 1 time: ValueError"
+    )
     assert conclusion.diagnosis.log_tail[-1] == "ValueError: bad batch"
     assert sum(f"{WORKER} exited with code 1; its last lines:" in text for text in sink.notices) == 1
     noted = [change.get("metadata", {}).get("annotations", {}) for change in backend.patches]
@@ -917,7 +919,7 @@ async def test_a_job_that_is_given_up_is_explained_before_it_is_deleted(
 
     assert any("may be missing here" in text for text in sink.notices) is (state is RUNS)
     why, deleted = [text for text in sink.notices if " is stopped: " in text or " was deleted: " in text]
-    assert why.endswith("before that master-0 (rank 0) exited with code 3 after 5 restarts")
+    assert why.endswith("before that master-0 (rank 0) exited with code 3 and was restarted 5 times")
     assert deleted.startswith(f"{REF} was deleted: ")
 
 

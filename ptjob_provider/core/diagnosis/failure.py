@@ -395,8 +395,9 @@ def _summary(record: Record, root: Suspect, ranks: Mapping[str, int], limit: str
     if finding.process:
         who = f"process rank {finding.process} of {who}"
     counts = record.restarts_of(end.replica, end.container)
-    times = counts.total if counts else 0
-    again = f" after {times} restart{'' if times == 1 else 's'}" if times else ""
+    times = counts.total if counts else 0  # also those after this end
+    joint = "," if limit else " and"
+    again = f"{joint} was restarted {times} time{'' if times == 1 else 's'}" if times else ""
     reached = f" and reached {limit}" if limit else ""
     return f"{who} {finding.say(f'{again}{reached}')}"
 
