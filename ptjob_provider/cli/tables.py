@@ -129,7 +129,7 @@ def job(snapshot: Snapshot) -> Table:
         "message": "" if snapshot.diagnosis or _is_told(status.message, snapshot) else status.message,
         "failed": told_of(said["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
         "waits": snapshot.waiting,
-        "replicas": "" if status.phase.is_terminal else _counted(said["replica_statuses"]),
+        "replicas": "" if status.phase.is_terminal or ref.kind == "TrainJob" else _counted(said["replica_statuses"]),
         "owner": owner_text(snapshot.owner),
         "priority": snapshot.priority,
         "attempt": str(said["attempt"]) if said["attempt"] > 1 else "",
