@@ -907,7 +907,7 @@ async def test_a_job_that_is_given_up_is_explained_before_it_is_deleted(
     monkeypatch: pytest.MonkeyPatch, state: dict[str, Any]
 ) -> None:
     """Nothing is missing of a log that was read to the end of a replica that does not run."""
-    monkeypatch.setattr(runner, "_STOPPED_DRAIN_TIMEOUT", 0.5)  # 10 s of waiting would test nothing more
+    monkeypatch.setattr("ptjob_provider.core.runner._STOPPED_DRAIN_TIMEOUT", 0.5)
     backend, sink = ScriptedBackend(), ListSink()
     looping = pod(MASTER, state, phase="Running")
     looping["spec"]["restartPolicy"] = "OnFailure"
