@@ -53,7 +53,7 @@ def test_a_failed_jobs_story_is_told_after_its_pods_are_gone(terminal: Terminal)
     told = json.loads(terminal.ptjob("get", name, "-o", "json").stdout)
 
     assert listed[0].split() == ["NAME", "PHASE", "REASON", "REPLICAS", "AGE", "RAN", "KIND", "OWNER"]
-    assert listed[1].split()[:5] == [name, "Failed", "worker-0:", "ValueError", "2"]
+    assert listed[1].split()[:7] == [name, "Failed", "worker-0:", "exit", "code", "3", "2"]
     assert listed[1].endswith("digits.train manual__1, try 2")
     assert "  PyTorchJob  " in listed[1]
     assert "worker-0 (rank 1) exited with code 3" in shown
