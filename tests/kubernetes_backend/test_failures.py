@@ -208,12 +208,13 @@ def test_nothing_of_a_failed_job_runs_on(ended: dict[str, Ended], name: str) -> 
 def test_a_second_reader_is_told_the_same_story(ended: dict[str, Ended], name: str) -> None:
     """Whoever looks at the job afterwards knows which replica failed first and why, though its pods may be gone.
 
-    Its advice does not lead to a log that is gone with its pod.
+    JobSet may have deleted a TrainJob's pods by then: the advice does not lead to a log that is gone with them.
     """
     first, second = ended[name].why, ended[name].second
     same = replace(first, log_tail=bounded_tail(first.log_tail))
 
-    assert second in (same, same.without_log("its pod"))
+    may_be_deleted = name.startswith("trainjob")
+    assert second in ((same, same.without_log("its pod")) if may_be_deleted else (same,))
 
 
 @pytest.mark.parametrize("name", NAMES)
