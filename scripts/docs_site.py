@@ -1,0 +1,130 @@
+"""Adds to the site what is not written in docs/: pages of the rest of the repository, and pictures of diagrams.
+
+A hook of MkDocs (mkdocs.yml). In docs/ links lead to files of the repository, so they work where the repository is
+read. Here each becomes a link to that file's page on the site, or text where the site has no such page.
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import merm
+import reference
+from mkdocs.structure.files import File
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = "reference/examples"
+PAGES = {
+    "CHANGELOG.md": "project/changelog",
+    "CONTRIBUTING.md": "project/contributing",
+    "DECISIONS.md": "project/decisions",
+    "README.md": "index",
+    "SECURITY.md": "project/security-policy",
+    "deploy/README.md": "how-to/deploy",
+    "docker/README.md": "how-to/images",
+}
+"""Files of the repository, and their pages on the site, without the suffix."""
+
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?!\w+:)([^)#\s]*)(#[^)\s]*)?\)")
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+COLOURS = merm.Theme(
+    node_fill="var(--md-code-bg-color)",
+    node_stroke="var(--md-primary-fg-color)",
+    node_text_color="var(--md-default-fg-color)",
+    text_color="var(--md-default-fg-color)",
+    edge_stroke="var(--md-default-fg-color--light)",
+    edge_label_bg="var(--md-default-bg-color)",
+    background_color="none",
+    font_family="inherit",
+)
+NO_BREAK = "\ue000"
+"""Stands for a space in a diagram's label, because the renderer breaks long lines that its boxes have room for."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    texts = {page: with_links((ROOT / source).read_text(), source, page) for source, page in PAGES.items()}
+    texts |= {EXAMPLES: examples(), **reference.pages()}
+    for page, text in texts.items():
+        if page != "index":
+            files.append(File.generated(config, f"{page}.md", content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs
+    """Return a page's text with the site's links and with pictures for its diagrams."""
+    uri = page.file.src_uri
+    text = markdown if page.file.generated_by else with_links(markdown, f"docs/{uri}", uri)
+    return MERMAID.sub(lambda block: picture(block[1]), text)
+
+
+def with_links(text: str, source: str, uri: str) -> str:
+    """Return a file's text with links between repository files turned into links between pages."""
+    parts, end = [], 0
+    for fenced in FENCED.finditer(text):
+        parts += [LINK.sub(lambda link: site_link(link, source, uri), text[end : fenced.start()]), fenced[0]]
+        end = fenced.end()
+    return "".join(parts) + LINK.sub(lambda link: site_link(link, source, uri), text[end:])
+
+
+def site_link(link: re.Match[str], source: str, uri: str) -> str:
+    """Return one link for the site, or its text if it leads to what is no part of the site."""
+    image, text, target, anchor = link[1], link[2], link[3], link[4] or ""
+    if not target:
+        return link[0]
+    page, anchor = place_of(posixpath.normpath(posixpath.join(posixpath.dirname(source), target)), anchor)
+    if not page:
+        return text
+    return f"{image}[{text}]({posixpath.relpath(page, posixpath.dirname(uri) or '.')}{anchor})"
+
+
+def place_of(path: str, anchor: str) -> tuple[str, str]:
+    """Return the page and the anchor on the site of a file of the repository; "" for one that has no page."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/"), anchor
+    if path in {"dags", "pipelines"}:
+        return f"{EXAMPLES}.md", f"#{path}"
+    if path in {source for source, _ in example_files()}:
+        return f"{EXAMPLES}.md", f"#{Path(path).stem}"
+    if path in PAGES:
+        return f"{PAGES[path]}.md", anchor
+    page = PAGES.get(f"{path.partition('/')[0]}/README.md")
+    return f"{page}.md" if page else "", ""
+
+
+def example_files() -> list[tuple[str, str]]:
+    """Return path and source of each example."""
+    paths = sorted([*(ROOT / "dags").glob("*.py"), *(ROOT / "pipelines").glob("*.py")])
+    return [(path.relative_to(ROOT).as_posix(), path.read_text()) for path in paths]
+
+
+def examples() -> str:
+    """Return the page with all example DAGs and pipelines."""
+    lines = ["# Examples", "", "The tests run each of these files as it stands here."]
+    folder = ""
+    for path, source in example_files():
+        name = Path(path)
+        if folder != name.parent.name:
+            folder = name.parent.name
+            lines += ["", f"## {'DAGs' if folder == 'dags' else 'Pipelines'}"]
+        summary = (ast.get_docstring(ast.parse(source)) or "").partition("\n\n")[0].replace("\n", " ")
+        lines += ["", f"### {name.stem}", "", summary, "", f"`{path}`", ""]
+        lines += ["```python", source.rstrip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def picture(diagram: str) -> str:
+    """Return a diagram as a picture in the page, in the colours of the page."""
+    whole = re.sub(r'"[^"]*"', lambda label: label[0].replace(" ", NO_BREAK).replace("<br>", "<br/>"), diagram)
+    svg = re.sub(r">\s+<", "><", merm.render_diagram(whole, theme=COLOURS).replace(NO_BREAK, " "))
+    return f'<div class="diagram">{svg}</div>'
