@@ -1,0 +1,75 @@
+"""`kubectl apply -k`: the base and the components give an account what they say, as an administrator applies them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster.tenants import kubeconfig_of
+from kubernetes_backend.finished import claim
+from kubernetes_backend.terminal import terminal_of
+from rbac import FOLDERS, ROOT, rules, rules_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cluster.boot import Cluster
+
+SHARED = ("ptjob-runtimes", "ptjob-cluster-view")
+"""What components have in the whole cluster."""
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+
+def fitted(folder: Path, namespace: str, *, components: bool) -> Path:
+    """Return a copy of `deploy/` with another namespace and, if wanted, the `#` taken from every component."""
+    copy = shutil.copytree(ROOT / "deploy", folder / "deploy")
+    text = (copy / "kustomization.yaml").read_text().replace("namespace: trainings", f"namespace: {namespace}")
+    (copy / "kustomization.yaml").write_text(re.sub("^  # -", "  -", text, flags=re.MULTILINE) if components else text)
+    return copy
+
+
+@contextlib.contextmanager
+def applied(cluster: Cluster, folder: Path) -> Iterator[None]:
+    """Have what is in the folder in the cluster; what belongs to no namespace goes afterwards."""
+    try:
+        cluster.kubectl("apply", "--kustomize", str(folder))
+        yield
+    finally:
+        cluster.kubectl("delete", "clusterrole,clusterrolebinding", *SHARED, "--ignore-not-found")
+
+
+def test_the_account_of_the_base_trains(cluster: Cluster, namespace: str, tmp_path: Path, digits_image: str) -> None:
+    """`ptjob doctor` misses nothing that jobs need, and a model is written, found and told."""
+    write = "import os; open(os.environ['PTJOB_MODEL_PATH'], 'w').write('m' * 10)"
+    words = ("--image", digits_image, "--data", "data:/data", "--model", "/data/model.pt")
+    cluster.kubectl.apply(claim(namespace))
+
+    with applied(cluster, fitted(tmp_path, namespace, components=False)):
+        account = kubeconfig_of(cluster, namespace, rules())
+    terminal = replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
+    checked = terminal.ptjob("doctor")
+    trained = terminal.ptjob("run", "--name", "digits", *words, "--", "python3", "-c", write)
+
+    assert "all 16 that jobs need" in checked.output
+    assert trained.exit_code == 0, trained.output
+    assert json.loads(terminal.ptjob("get", "digits", "-o", "json").stdout)["model"]["bytes"] == 10
+
+
+def test_every_component_gives_the_account_its_rights(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+    """All together have every right that is written there in effect, ClusterRoles' too, and no other."""
+    folders = [folder for folder in FOLDERS if not folder.endswith("/pipelines-step")]
+    wanted = [rule for folder in folders for kind in ("Role", "ClusterRole") for rule in rules_in(folder, kind)]
+
+    with applied(cluster, fitted(tmp_path, namespace, components=True)):
+        account = kubeconfig_of(cluster, namespace, wanted)
+        listed = cluster.kubectl_as(account)("get", "nodes", "--output", "name")
+
+    assert listed.startswith("node/")
