@@ -1,0 +1,95 @@
+"""`@task.pytorch_job`: run the body of a function as a distributed PyTorch training job.
+
+    @task.pytorch_job(image="pytorch/pytorch:2.8.0", workers=2, gpus=1)
+    def train(rate: float, data: str) -> float: ...
+
+The function runs on every rank; its source travels, with what it uses of its file (`core.code.function`). Arguments are
+JSON values, and what type hints make of them (`core.code.arguments`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
+
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.core.code.arguments import check_hints
+from ptjob_provider.core.code.function import from_function
+from ptjob_provider.core.code.program import job_command
+from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow.sdk.bases.decorator import TaskDecorator
+
+    from ptjob_provider.airflow.task_session import JobExecution
+    from ptjob_provider.core.spec import TrainingJob
+
+JOB = "job"
+"""XCom key of the job's result: the return value of `PyTorchJobOperator`."""
+
+_COMMANDS = ("command", "args", "cmds", "arguments")
+_MAPPED = "_airflow_mapped_validation_only"
+
+
+class PyTorchJobDecoratedOperator(DecoratedOperator, PyTorchJobOperator):
+    """Runs a function as a training job; rank 0's return value is the task's.
+
+    Every argument of `PyTorchJobOperator` but the command. With `nproc_per_node`, torchrun starts the processes.
+
+    Args:
+        modules: packages and modules of this machine that the function imports, pure Python; their sources travel.
+
+    Raises:
+        InvalidSpec: the function cannot run alone, or an argument cannot travel; the text names the variable.
+    """
+
+    custom_operator_name = "@task.pytorch_job"
+    template_fields: Sequence[str] = (
+        *DecoratedOperator.template_fields,
+        *(name for name in PyTorchJobOperator.template_fields if name not in _COMMANDS),
+    )
+    shallow_copy_attrs: Sequence[str] = ("python_callable",)
+
+    def __init__(self, *, modules: Sequence[str] = (), **kwargs: Any) -> None:
+        for name in _COMMANDS:
+            if kwargs.get(name) is not None:
+                raise InvalidSpec.of(f"@task.pytorch_job: {name}", kwargs[name], "allowed: none; the function runs")
+        super().__init__(**kwargs)
+        self._source = from_function(self.python_callable, modules=modules)
+        if not kwargs.get(_MAPPED):
+            check_hints(self.python_callable, [*self.op_args], self.op_kwargs)
+
+    def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> Any:
+        """Return what rank 0 returned, after a deferral; `execute` does so without one."""
+        return self._handle_output(super().execute_complete(context, event))
+
+    def _handle_output(self, return_value: Any) -> Any:
+        return super()._handle_output(return_value.get("return_value"))
+
+    def _tell(self, execution: JobExecution, result: dict[str, Any], context: Any) -> dict[str, Any]:
+        found = super()._tell(execution, result, context)
+        context["ti"].xcom_push(key=JOB, value=found)
+        return found
+
+    def _job(self, namespace: str | None = None) -> TrainingJob:
+        # A TrainJob's pods have their ranks by torchrun only.
+        given = {name: getattr(self, name) for name in ("nproc_per_node", "kind")}
+        torchrun = given["nproc_per_node"] is not None or str(given["kind"] or "").lower() == "trainjob"
+        args, kwargs = [*self.op_args], self.op_kwargs
+        self.command = job_command(self._source, self.python_callable, args, kwargs, torchrun=torchrun)
+        return super()._job(namespace)
+
+
+def pytorch_job_task(
+    python_callable: Callable[..., Any] | None = None, *, multiple_outputs: bool | None = None, **kwargs: Any
+) -> TaskDecorator:
+    """Return a task made from the function, or a decorator that makes it; see `PyTorchJobDecoratedOperator`."""
+    return task_decorator_factory(
+        python_callable=python_callable,
+        multiple_outputs=multiple_outputs,
+        decorated_operator_class=PyTorchJobDecoratedOperator,
+        **kwargs,
+    )

@@ -1,0 +1,355 @@
+"""Pack a folder of code: the same files make the same archive, byte for byte, on every machine.
+
+A tar archive of regular files and symbolic links, by name, with the same owner, time and modes for all; named by the
+hash of its content. What `.gitignore` and `.dockerignore` exclude stays behind, and so do version control, caches and
+empty folders. What looks like a credential, leads out of the folder or is no file stays behind, too, and is named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import os
+import re
+import stat
+import subprocess
+import tarfile
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import IO
+
+    from pathspec import GitIgnoreSpec
+
+MAX_BYTES = 1024**3
+"""Limit of a folder's size."""
+
+MAX_SECRET = 1_000_000
+"""Limit of a compressed archive in one object of the API server, which takes 1 MiB with everything else in it."""
+
+_SKIPPED = {".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+_CREDENTIALS = (
+    *(".env", ".env.*", "*.env", ".netrc", "_netrc", ".pgpass", ".pypirc", ".npmrc", ".git-credentials", ".htpasswd"),
+    *(".databrickscfg", "kubeconfig", "*.kubeconfig", ".dockerconfigjson"),
+    *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "*.key", "*.p12", "*.pfx", "*.jks", "*.kdbx", "*.ppk"),
+    *("credentials", "credentials.json", "client_secret*.json", "service-account*.json", "service_account*.json"),
+)
+_CREDENTIAL_FOLDERS = {".aws", ".azure", ".gnupg", ".kube", ".ssh"}
+_EXAMPLES = ("*.example", "*.sample", "*.template", "*.dist")
+_PRIVATE_KEY = re.compile(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY|\s*\{[^{}]*\"private_key\"\s*:")
+_HEAD = 4096
+_PIECE = 1024 * 1024
+_MODES = (0o644, 0o755)
+_TIME = 315532800  # 1980, the first year of zip archives: tools that pack the files again take it
+_MOST_NAMED = 5
+_GIT_TIMEOUT = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """A folder's archive.
+
+    Attributes:
+        digest: SHA-256 of the archive, in hexadecimal.
+        files: number of its files and links.
+        bytes: their total size.
+        left_out: `path: reason` of what stayed behind without being ignored.
+    """
+
+    digest: str
+    files: int
+    bytes: int
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return the archive's name, the same for the same content."""
+        return f"code-{self.digest[:16]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revision:
+    """The state of a checkout: its commit, and whether files below the folder differ from it."""
+
+    commit: str
+    is_dirty: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    path: str
+    place: Path
+    facts: os.stat_result
+    link: str = ""
+
+
+def pack(folder: Path, archive: IO[bytes], *, field: str = "code", limit: int = MAX_BYTES) -> Packed:
+    """Write the folder to the archive.
+
+    Raises:
+        InvalidSpec: it is no folder, has no files, is too large, or changed meanwhile; the text says what to do.
+    """
+    walk = _Walk(folder, field)
+    entries = list(walk.entries())
+    size = sum(each.facts.st_size for each in entries)
+    if not entries:
+        raise InvalidSpec.of(field, str(folder), "allowed: a folder with files that are not ignored")
+    if size > limit:
+        raise InvalidSpec(_too_large(entries, field=field, size=size, limit=limit))
+    hashing = _Hashing(archive)
+    with tarfile.open(fileobj=hashing, mode="w|", format=tarfile.PAX_FORMAT, copybufsize=_PIECE) as tar:  # type: ignore[call-overload]
+        sizes = [each.facts.st_size for each in entries if _add(tar, each, walk)]
+    return Packed(digest=hashing.digest, files=len(sizes), bytes=sum(sizes), left_out=tuple(walk.left_out))
+
+
+def compressed(archive: bytes) -> bytes:
+    """Return the archive in the gzip format; the same for the same archive and version of zlib."""
+    return gzip.compress(archive, 6, mtime=0)
+
+
+def revision_of(folder: Path) -> Revision | None:
+    """Return the state of the folder's checkout; None without one, or without git."""
+    commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
+    changes = _git(folder, "status", "--porcelain", "--", ".")
+    return None if not commit or changes is None else Revision(commit=commit, is_dirty=bool(changes))
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    """Return what git prints; None if it fails or is missing."""
+    environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    command = ["git", "-C", str(folder), "-c", "core.fsmonitor=false", *words]
+    try:
+        done = subprocess.run(command, env=environ, capture_output=True, timeout=_GIT_TIMEOUT, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace").strip()
+
+
+# --- the archive
+
+
+class _Hashing:
+    """A stream that hashes what is written."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._hash = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        return self._stream.write(data)
+
+
+class _Unchanging:
+    """A file of which exactly the expected bytes can be read."""
+
+    def __init__(self, file: IO[bytes], entry: _Entry, head: bytes, field: str) -> None:
+        self._file, self._entry, self._head, self._field = file, entry, head, field
+
+    def read(self, size: int) -> bytes:
+        """Return as many bytes.
+
+        Raises:
+            InvalidSpec: there are fewer.
+        """
+        taken, self._head = self._head[:size], self._head[size:]
+        data = taken + self._file.read(size - len(taken))
+        if len(data) < size:
+            self.check(is_same=False)
+        return data
+
+    def check(self, *, is_same: bool = True) -> None:
+        """Refuse a file that was changed since it was found.
+
+        Raises:
+            InvalidSpec: it was.
+        """
+        before, now = self._entry.facts, os.fstat(self._file.fileno())
+        if not is_same or (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
+            raise InvalidSpec(
+                f"{self._field}: {self._entry.path} changed while it was packed; allowed: files that stay the same"
+                " meanwhile; try again, or put it into .dockerignore"
+            )
+
+
+def _add(tar: tarfile.TarFile, entry: _Entry, walk: _Walk) -> bool:
+    """Add the entry, and return whether it was added."""
+    info = tarfile.TarInfo(entry.path)
+    info.mtime = _TIME
+    if entry.link:
+        info.type, info.linkname, info.mode = tarfile.SYMTYPE, entry.link, 0o777
+        tar.addfile(info)
+        return True
+    info.size, info.mode = entry.facts.st_size, _MODES[bool(entry.facts.st_mode & stat.S_IXUSR)]
+    try:
+        with entry.place.open("rb", buffering=_PIECE) as file:
+            head = file.read(_HEAD)
+            if _PRIVATE_KEY.match(head):
+                walk.leave_out(entry.path, "a private key")
+                return False
+            content = _Unchanging(file, entry, head, walk.field)
+            content.check()
+            tar.addfile(info, content)  # type: ignore[arg-type]
+            content.check()
+    except OSError as error:
+        raise InvalidSpec.of(
+            walk.field, entry.path, f"it cannot be read: {error.strerror}; exclude it in .dockerignore"
+        ) from None
+    return True
+
+
+def _too_large(entries: Sequence[_Entry], *, field: str, size: int, limit: int) -> str:
+    sizes: dict[str, int] = {}
+    for each in entries:
+        top, slash, _ = each.path.partition("/")
+        sizes[top + slash] = sizes.get(top + slash, 0) + each.facts.st_size
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_NAMED]
+    named = ", ".join(f"{name} ({_megabytes(sizes[name])})" for name in largest)
+    return (
+        f"{field}: {_megabytes(size)} are not allowed; allowed: {_megabytes(limit)}; the largest are {named}: put what"
+        " is no code into .dockerignore, and data on a claim"
+    )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+# --- which files
+
+
+class _Walk:
+    """Finds a folder's files, by name."""
+
+    def __init__(self, folder: Path, field: str) -> None:
+        self.field = field
+        self.left_out: list[str] = []
+        self._folder = folder.resolve()
+        if not self._folder.is_dir():
+            raise InvalidSpec.of(field, str(folder), "allowed: a folder of this machine")
+        self._ignored = _Ignored(self._folder)
+
+    def leave_out(self, path: str, why: str) -> None:
+        self.left_out.append(f"{path}: {why}")
+
+    def entries(self, inner: str = "") -> Iterator[_Entry]:
+        """Yield the files and links below a folder of it."""
+        self._ignored.enter(inner)
+        with os.scandir(self._folder / inner) as found:
+            names = sorted(found, key=lambda each: os.fsencode(each.name))
+        for each in names:
+            path = f"{inner}{each.name}"
+            is_folder = each.is_dir(follow_symlinks=False)
+            if why := _credential(each.name, is_folder=is_folder):
+                self.leave_out(path, why)  # also an ignored one: whoever looks for it in the pod is told
+            elif each.name in _SKIPPED or self._ignored.excludes(path + "/" * is_folder):
+                continue
+            elif is_folder and (Path(each.path) / "pyvenv.cfg").is_file():
+                self.leave_out(path, "a virtual environment: install its packages in the image")
+            elif is_folder:
+                yield from self.entries(f"{path}/")
+            else:
+                yield from self._entry(path, Path(each.path))
+
+    def _entry(self, path: str, place: Path) -> Iterator[_Entry]:
+        with contextlib.suppress(FileNotFoundError):  # a file that is gone meanwhile
+            facts = place.lstat()
+            if stat.S_ISREG(facts.st_mode):
+                yield _Entry(path=path, place=place, facts=facts)
+            elif stat.S_ISLNK(facts.st_mode):
+                yield from self._link(path, place, facts)
+            else:
+                self.leave_out(path, "neither a file nor a folder")
+
+    def _link(self, path: str, place: Path, facts: os.stat_result) -> Iterator[_Entry]:
+        """Yield a link as it is: nothing is followed, so that links in a circle do no harm."""
+        target = os.path.normpath(place.parent / place.readlink())
+        if Path(target).is_relative_to(self._folder):
+            yield _Entry(path=path, place=place, facts=facts, link=os.path.relpath(target, place.parent))
+        else:
+            self.leave_out(path, f"a link that leads out of the folder, to {target}")
+
+
+class _Ignored:
+    """Patterns of the ignore files of a folder and of those above it, up to its repository's root."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._specs: dict[str, GitIgnoreSpec] = {}
+        above = [folder, *folder.parents]
+        roots = [number for number, each in enumerate(above) if (each / ".git").exists()]
+        self._above = above[1 : roots[0] + 1] if roots else []
+        self._outer = [(each, spec) for each in self._above if (spec := _spec(each / ".gitignore"))]
+        lines = _lines(folder / ".dockerignore")
+        self._docker = _spec_of([_anchored(line) for line in lines])
+        self._may_come_back = any(line.startswith("!") for line in lines)
+
+    def enter(self, inner: str) -> None:
+        """Read the ignore file of a folder."""
+        if spec := _spec(self._folder / inner / ".gitignore"):
+            self._specs[inner] = spec
+
+    def excludes(self, path: str) -> bool:
+        """Return whether a path is excluded; that of a folder ends in a slash."""
+        is_kept_open = self._may_come_back and path.endswith("/")
+        if self._docker and not is_kept_open and self._docker.check_file(path).include:
+            return True
+        return self._by_git(path)
+
+    def _by_git(self, path: str) -> bool:
+        """Return what the nearest ignore file says that says anything."""
+        inner = path.rstrip("/")
+        while inner:
+            inner = inner.rpartition("/")[0]
+            spec = self._specs.get(f"{inner}/" if inner else "")
+            if spec and (said := spec.check_file(path.removeprefix(f"{inner}/" if inner else "")).include) is not None:
+                return said
+        for folder, spec in self._outer:
+            outer = (self._folder / path).relative_to(folder).as_posix() + "/" * path.endswith("/")
+            if (said := spec.check_file(outer).include) is not None:
+                return said
+        return False
+
+
+def _spec(file: Path) -> GitIgnoreSpec | None:
+    return _spec_of(_lines(file))
+
+
+def _spec_of(lines: Sequence[str]) -> GitIgnoreSpec | None:
+    if not lines:
+        return None
+    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - only for folders with ignore files
+
+    return GitIgnoreSpec.from_lines(lines)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return [line for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _anchored(line: str) -> str:
+    """Return a line of .dockerignore, where all paths begin at the folder, in the words of .gitignore."""
+    sign, pattern = ("!", line[1:]) if line.startswith("!") else ("", line)
+    return line if line.startswith("#") else f"{sign}/{pattern.strip().removeprefix('./').lstrip('/')}"
+
+
+def _credential(name: str, *, is_folder: bool) -> str:
+    """Return why a name looks like a credential's; "" if it does not."""
+    is_example = any(fnmatchcase(name, pattern) for pattern in _EXAMPLES)
+    matches = any(fnmatchcase(name.lower(), pattern) for pattern in _CREDENTIALS) and not is_example
+    found = name in _CREDENTIAL_FOLDERS if is_folder else matches
+    return "may have credentials: give them by `env`, from a Secret" if found else ""

@@ -1,0 +1,145 @@
+"""Find the sources of packages that travel with a function, and imports that would be missing in the pod.
+
+Nothing is imported for it: a package is found by the import system's finders, and only its `.py` files are read.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from importlib import metadata
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+
+MAX_BYTES = 1024 * 1024
+"""Limit of a function's source together with its modules'."""
+
+_INSTALLED = {"site-packages", "dist-packages"}
+_BINARY = (".so", ".pyd")
+_MOST_NAMED = 5
+
+
+def module_sources(names: Sequence[str], function: str, *, file: str) -> dict[str, str]:
+    """Return path → source of these packages and modules.
+
+    Args:
+        names: of the top level.
+        function: for errors.
+        file: the function's; packages beside it are found, too.
+
+    Raises:
+        InvalidSpec: one is not there, is not of the top level, or is not pure Python.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        spec = _spec(name, file) if name.isidentifier() else None
+        places = [Path(place) for place in _places(spec)]
+        if not places:
+            allowed = "allowed: names of packages and modules of the top level that this process could import"
+            raise InvalidSpec.of(f"function {function}: modules", name, allowed)
+        for path in (path for place in places for path in _files(place)):
+            if path.suffix in _BINARY:
+                allowed = "allowed: pure Python; install the package in the image"
+                raise InvalidSpec.of(f"function {function}: modules", f"{name} ({path.name})", allowed)
+            base = next(place for place in places if path == place or place in path.parents).parent
+            found[path.relative_to(base).as_posix()] = path.read_text(encoding="utf-8")
+    return found
+
+
+def check_size(sources: Mapping[str, str], function: str) -> None:
+    """Refuse more than `MAX_BYTES`; the text names the largest.
+
+    Raises:
+        InvalidSpec: the sources are too large.
+    """
+    sizes = {path: len(text.encode()) for path, text in sources.items()}
+    if (total := sum(sizes.values())) > MAX_BYTES:
+        largest = sorted(sizes, key=lambda path: -sizes[path])[:_MOST_NAMED]
+        named = ", ".join(f"{path} ({sizes[path]:,})" for path in largest)
+        raise InvalidSpec(
+            f"function {function}: {total:,} bytes of source are not allowed; allowed: {MAX_BYTES:,}; the largest are"
+            f' {named}; let code="." bring them'
+        )
+
+
+def check_imports(
+    text: str, function: str, *, of: str, package: str, sources: Mapping[str, str], has_folder: bool, file: str
+) -> None:
+    """Refuse an import of a file of this machine that does not travel.
+
+    Args:
+        text: the source.
+        function: for errors.
+        of: the source's name, for errors.
+        package: that the function's relative imports are relative to.
+        sources: what travels, path → source.
+        has_folder: the function's folder travels as well.
+        file: the function's.
+
+    Raises:
+        InvalidSpec: the module is neither installed nor travels; the text says how it could.
+    """
+    there = {path.partition("/")[0].removesuffix(".py") for path in sources}
+    for name, line in _imports(text, package if of == file else ""):
+        if name in there or has_folder or not _is_local(_spec(name, file), name):
+            continue
+        raise InvalidSpec(
+            f"function {function}: {name!r}, imported in {of}, line {line}, is a file of this machine, which is not"
+            " allowed; allowed: the standard library, packages of the image, and modules that travel; write"
+            f' modules=["{name}"], or code="." for the whole folder'
+        )
+
+
+def _imports(text: str, package: str) -> Iterator[tuple[str, int]]:
+    """Yield the top-level name of each import, with its line; relative ones as part of the package."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name.partition(".")[0], node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            name = package if node.level else node.module or ""
+            if name:
+                yield name.partition(".")[0], node.lineno
+
+
+def _spec(name: str, file: str) -> ModuleSpec | None:
+    try:
+        found = importlib.util.find_spec(name)
+    except (ValueError, ImportError):
+        return None
+    return found or PathFinder.find_spec(name, [str(Path(file).parent)])
+
+
+def _places(spec: ModuleSpec | None) -> list[str]:
+    """Return the folders of a package, or the file of a module; nothing for what has no file."""
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is not None:
+        return [place for place in spec.submodule_search_locations if Path(place).is_dir()]
+    return [spec.origin] if spec.has_location and spec.origin else []
+
+
+def _is_local(spec: ModuleSpec | None, name: str) -> bool:
+    """Return whether a module is a file that is neither Python's own nor of a distribution."""
+    places = _places(spec)
+    if name in sys.stdlib_module_names or not places or _INSTALLED & set(Path(places[0]).parts):
+        return False
+    try:
+        metadata.distribution(name)  # installed from its folder: `pip install --editable`
+    except metadata.PackageNotFoundError:
+        return True
+    return False
+
+
+def _files(place: Path) -> list[Path]:
+    if place.is_file():
+        return [place]
+    wanted = {".py", *_BINARY}
+    return sorted(path for path in place.rglob("*") if path.suffix in wanted and path.is_file())

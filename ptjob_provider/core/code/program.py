@@ -1,0 +1,85 @@
+"""Make the program of a job that runs a function: one argument of `python -c`, which every kind of job can carry.
+
+The text is compressed and in base64: it has no `$(NAME)` that the kubelet would expand, no template that Airflow or
+Argo would render, and no text that the local back-end would take for a path.
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import json
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.code.arguments import plain_arguments
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.in_pod import run_function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ptjob_provider.core.code.function import FunctionSource
+
+MAX_ARGUMENT = 120 * 1024
+"""Limit of the encoded program: Linux takes at most 128 KiB as one argument of a process."""
+
+_TERMINATION_LOG = "/dev/termination-log"
+_START = (
+    f"import base64,os,sys,zlib;os.environ.setdefault('{run_function.RETURN_VALUE}',sys.argv.pop(1));"
+    "exec(compile(zlib.decompress(base64.b64decode(sys.argv.pop(1))),'<ptjob>','exec'))"
+)
+
+
+def script(source: FunctionSource, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> str:
+    """Return a Python program that calls the function with these JSON values; see `arguments.plain_arguments`."""
+    payload = {
+        "name": source.name,
+        "file": source.file,
+        "package": source.package,
+        "text": source.text,
+        "modules": dict(source.modules),
+        "args": list(args),
+        "kwargs": dict(kwargs or {}),
+    }
+    call = f"raise SystemExit(main(json.loads({json.dumps(payload)!r})))"
+    return f'{inspect.getsource(run_function)}\n\nif __name__ == "__main__":\n    {call}\n'
+
+
+def command(text: str, *, field: str, torchrun: bool = False) -> list[str]:
+    """Return the command of a container that runs the program.
+
+    Args:
+        text: the program.
+        field: the function, for errors.
+        torchrun: start as many processes as the job's `nproc_per_node` says.
+
+    Raises:
+        InvalidSpec: the program is too large for a command.
+    """
+    encoded = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    if len(encoded) > MAX_ARGUMENT:
+        raise InvalidSpec(
+            f"{field}: {len(encoded):,} bytes, compressed and with its modules and arguments, are not allowed; allowed:"
+            f' {MAX_ARGUMENT:,}; let code="." bring the modules, and pass the address of large values'
+        )
+    start = ["torchrun", "--no-python"] if torchrun else []
+    return [*start, "python", "-c", _START, _TERMINATION_LOG, encoded]
+
+
+def job_command(
+    source: FunctionSource,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    torchrun: bool = False,
+) -> list[str]:
+    """Return the command of a container that calls the function with these values.
+
+    Raises:
+        InvalidSpec: an argument cannot travel, or all of it is too large.
+    """
+    plain_args, plain_kwargs = plain_arguments(function, args, kwargs)
+    text = script(source, plain_args, plain_kwargs)
+    return command(text, field=f"function {source.name}", torchrun=torchrun)

@@ -1,0 +1,76 @@
+"""DAGs that `test_decorators.py` runs with `dag.test()`, in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, dag, task
+
+SEEN = Path(os.environ["SEEN"])
+FACTOR = 2
+
+
+@dataclass
+class Config:
+    rate: float
+    sizes: tuple[int, ...] = (1,)
+
+
+def scaled(value: float) -> float:
+    return FACTOR * value
+
+
+@task
+def settings() -> dict[str, Any]:
+    return {"rate": 0.25, "sizes": [1, 2]}
+
+
+@task
+def keep(name: str, value: Any, job: Any) -> None:
+    """Write down what a downstream task gets."""
+    SEEN.joinpath(f"{name}.json").write_text(json.dumps([value, job["phase"], job["return_value"]]))
+
+
+with DAG("plain", schedule=None) as plain:
+
+    @task.pytorch_job(image="digits", workers=2, deferrable=False)
+    def train(config: Config, words: list[str], run: str = "") -> dict[str, Any]:
+        """Return what rank 0 got."""
+        assert os.environ["WORLD_SIZE"] == "2"
+        return {"rate": scaled(config.rate), "sizes": config.sizes, "words": words, "run": run, "file": __name__}
+
+    done = train(settings(), ["größer"], run="{{ run_id[:6] }}")
+    keep("plain", done, done["job"])
+
+
+@dag(schedule=None)
+def deferred() -> None:
+    """A function inside of the DAG's, with one process of torchrun on each of two pods."""
+
+    @task.pytorch_job(image="digits", workers=2, nproc_per_node=1, deferrable=True)
+    def train(rate: float) -> float:
+        return scaled(rate) + float(os.environ["LOCAL_RANK"])
+
+    done = train(1.5)
+    keep("deferred", done, done["job"])
+
+
+deferred_dag = deferred()
+
+with DAG("failing", schedule=None) as failing:
+
+    @task.pytorch_job(image="digits", deferrable=False)
+    def fail(rate: float) -> float:
+        return scaled(rate) / 0
+
+    fail(1.0)
+
+if __name__ == "__main__":
+    states = [each.test().state for each in (plain, deferred_dag, failing)]
+    print(states)  # noqa: T201 - for who looks into a failure
+    sys.exit(states != ["success", "success", "failed"])

@@ -1,0 +1,370 @@
+"""Folders of code that are packed: what is in an archive, what stays behind, and when none is made."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import socket
+import subprocess
+import sys
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ptjob_provider.core.code import folder as folders
+from ptjob_provider.core.code.folder import Packed, compressed, pack, revision_of
+from ptjob_provider.core.errors import InvalidSpec
+from rows import each_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl\n-----END OPENSSH PRIVATE KEY-----\n"
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
+def packed(folder: Path, **options: Any) -> tuple[Packed, bytes]:
+    """Return what is told of an archive, and the archive."""
+    stream = io.BytesIO()
+    return pack(folder, stream, **options), stream.getvalue()
+
+
+def names(folder: Path) -> list[str]:
+    """Return the names in a folder's archive."""
+    with tarfile.open(fileobj=io.BytesIO(packed(folder)[1])) as archive:
+        return archive.getnames()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a program and a package."""
+    files = {"train.py": "import net\n", "net/__init__.py": "", "net/größe.py": "SIZE = 3\n", "run.sh": "#!/bin/sh\n"}
+    write(tmp_path / "project", files)
+    (tmp_path / "project" / "run.sh").chmod(0o700)
+    return tmp_path / "project"
+
+
+def test_files_arrive_at_their_places(folder: Path, tmp_path: Path) -> None:
+    """With their content, and who may run them; links stay links."""
+    (folder / "net" / "link.py").symlink_to("../train.py")
+    (folder / "absolute.py").symlink_to(folder / "net" / "größe.py")
+
+    told, archive = packed(folder)
+
+    target = tmp_path / "pod"
+    with tarfile.open(fileobj=io.BytesIO(archive)) as found:
+        found.extractall(target, filter="data")
+    for path in ("train.py", "net/__init__.py", "net/größe.py", "run.sh", "net/link.py", "absolute.py"):
+        assert (target / path).read_bytes() == (folder / path).read_bytes()
+    assert [(target / name).stat().st_mode & 0o777 for name in ("run.sh", "train.py")] == [0o755, 0o644]
+    assert os.readlink(target / "absolute.py") == "net/größe.py"  # noqa: PTH115 - the text itself
+    assert (told.files, told.left_out) == (6, ())
+    assert told.digest == hashlib.sha256(archive).hexdigest()
+    assert told.name == f"code-{told.digest[:16]}"
+
+
+def test_the_same_files_make_the_same_archive(folder: Path, tmp_path: Path) -> None:
+    """Wherever, whenever and by whomever they were written; compressed as well."""
+    other = tmp_path / "elsewhere" / "copy"
+    for path in sorted((path for path in folder.rglob("*") if path.is_file()), reverse=True):
+        (other / path.relative_to(folder)).parent.mkdir(parents=True, exist_ok=True)
+        (other / path.relative_to(folder)).write_bytes(path.read_bytes())
+    (other / "run.sh").chmod(0o755)
+    (other / "train.py").chmod(0o600)
+    os.utime(other / "train.py", (1, 1))
+    (other / "empty").mkdir()
+    (other / "__pycache__").mkdir()
+    (other / "__pycache__" / "train.pyc").write_bytes(b"x")
+
+    assert packed(other) == packed(folder)
+    assert compressed(packed(other)[1]) == compressed(packed(folder)[1])
+    assert gzip.decompress(compressed(packed(folder)[1])) == packed(folder)[1]
+
+
+@each_row(
+    "change",
+    [
+        lambda folder: write(folder, {"train.py": "import net \n"}),
+        lambda folder: write(folder, {"new.py": ""}),
+        lambda folder: (folder / "train.py").rename(folder / "main.py"),
+        lambda folder: (folder / "train.py").chmod(0o755),
+    ],
+)
+def test_a_change_makes_another_name(tmp_path: Path, change: Any) -> None:
+    """Of content, of names, of who may run it."""
+    made = write(tmp_path / str(id(change)), {"train.py": "import net\n"})
+    before = packed(made)[0].name
+
+    change(made)
+
+    assert packed(made)[0].name != before
+
+
+@each_row(
+    ("ignore", "stays"),
+    [
+        ({".gitignore": "*.pt\nout/\n!keep.pt"}, ["a/keep.pt", "keep.pt", "src/a.py", "src/out.py"]),
+        ({".gitignore": "/src/*\n!/src/out.py"}, ["a/b.pt", "a/keep.pt", "b.pt", "keep.pt", "out/x", "src/out.py"]),
+        (
+            {"src/.gitignore": "a.py\n", "a/.gitignore": "*\n!b.pt"},
+            ["a/b.pt", "b.pt", "keep.pt", "out/x", "src/out.py"],
+        ),
+        ({".gitignore": "*.pt", "a/.gitignore": "!*.pt"}, ["a/b.pt", "a/keep.pt", "out/x", "src/a.py", "src/out.py"]),
+        ({".dockerignore": "*.pt\nout\n# a comment\n"}, ["a/b.pt", "a/keep.pt", "src/a.py", "src/out.py"]),
+        ({".dockerignore": "**/*.pt\n./out"}, ["src/a.py", "src/out.py"]),
+        ({".dockerignore": "*\n!src\nsrc/a.py"}, ["src/out.py"]),
+        ({".dockerignore": "a\n!a/keep.pt\n**/*.py"}, ["a/keep.pt", "b.pt", "keep.pt", "out/x"]),
+        ({".dockerignore": "a\nout", ".gitignore": "b.pt\n/keep.pt\n"}, ["src/a.py", "src/out.py"]),
+        ({"../.gitignore": "*.pt\nproject/out"}, ["src/a.py", "src/out.py"]),
+        ({"../.gitignore": "*.pt", ".gitignore": "!/keep.pt"}, ["keep.pt", "out/x", "src/a.py", "src/out.py"]),
+    ],
+)
+def test_ignored_files_stay_behind(tmp_path: Path, ignore: dict[str, str], stays: list[str]) -> None:
+    """By git's rules below each folder and from the repository's root on, and by Docker's from the folder."""
+    made = tmp_path / str(abs(hash(str(ignore)))) / "project"
+    (made.parent / ".git").mkdir(parents=True)
+    write(made, dict.fromkeys(["a/b.pt", "a/keep.pt", "b.pt", "keep.pt", "out/x", "src/a.py", "src/out.py"], "x"))
+    write(made, ignore)
+
+    found = [name for name in names(made) if "ignore" not in name]
+
+    assert found == stays
+
+
+def test_ignore_files_above_count_in_a_repository_only(folder: Path) -> None:
+    """Elsewhere they are somebody else's."""
+    write(folder.parent, {".gitignore": "*.py"})
+
+    assert "train.py" in names(folder)
+
+
+def test_version_control_and_caches_stay_behind(folder: Path) -> None:
+    """Without a word; a virtual environment with one."""
+    paths = [".git/HEAD", "net/__pycache__/a.pyc", ".ipynb_checkpoints/a", ".mypy_cache/a", "venv/pyvenv.cfg"]
+    write(folder, dict.fromkeys(paths, ""))
+
+    assert names(folder) == ["net/__init__.py", "net/größe.py", "run.sh", "train.py"]
+    assert packed(folder)[0].left_out == ("venv: a virtual environment: install its packages in the image",)
+
+
+@each_row(
+    ("path", "text"),
+    [
+        (".env", "TOKEN=1"),
+        (".env.production", "TOKEN=1"),
+        ("conf/prod.env", "TOKEN=1"),
+        (".aws/credentials", "[default]"),
+        ("deep/.ssh/config", "Host"),
+        ("id_rsa", ""),
+        ("server.key", ""),
+        ("deploy", KEY),
+        ("certificate.pem", f"\n{KEY}"),
+        ("account.json", '{"type": "service_account", "private_key": "x"}'),
+        (".netrc", "machine"),
+        ("Credentials.json", "{}"),
+    ],
+)
+def test_credentials_stay_behind_and_are_named(tmp_path: Path, path: str, text: str) -> None:
+    """By their names, or because they begin like a private key; also if they are ignored."""
+    made = write(tmp_path / path.replace("/", "-"), {path: text, "train.py": "", ".gitignore": ".env\n"})
+
+    told, archive = packed(made)
+
+    assert [each for each in told.left_out if "credentials: give them by `env`" in each or "a private key" in each]
+    assert told.left_out[0].partition(":")[0] in {path, path.rpartition("/")[0]}
+    assert told.files == 2
+    assert text.encode() not in archive or not text
+
+
+def test_what_only_looks_like_a_credential_travels(folder: Path) -> None:
+    """Examples, public keys and certificates, and code about keys."""
+    paths = [".env.example", "ca.pem", "credentials/__init__.py", "id_rsa.pub", "net/key.py"]
+    write(folder, {**dict.fromkeys(paths, "-----BEGIN CERTIFICATE-----"), "net/key.py": f"KEY = '''{KEY}'''"})
+
+    assert set(paths) < set(names(folder))
+
+
+def test_links_that_lead_out_stay_behind_and_are_named(folder: Path) -> None:
+    """What they lead to is not in the pod; links in a circle are as harmless there as here."""
+    (folder / "circle").symlink_to(".")
+    (folder / "net" / "up").symlink_to("../net")
+    (folder / "itself").symlink_to("itself")
+    (folder / "data").symlink_to("/data")
+    (folder / "net" / "out").symlink_to("../../other")
+
+    told, archive = packed(folder)
+
+    with tarfile.open(fileobj=io.BytesIO(archive)) as found:
+        links = {each.name: each.linkname for each in found if each.issym()}
+    assert links == {"circle": ".", "net/up": ".", "itself": "itself"}
+    assert told.left_out == (
+        "data: a link that leads out of the folder, to /data",
+        f"net/out: a link that leads out of the folder, to {folder.parent / 'other'}",
+    )
+
+
+def test_sockets_and_pipes_stay_behind_and_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for somebody to write into a pipe."""
+    os.mkfifo(folder / "pipe")
+    monkeypatch.chdir(folder)  # the path of a socket is short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+
+        told, _ = packed(folder)
+
+    assert told.left_out == ("pipe: neither a file nor a folder", "socket: neither a file nor a folder")
+    assert told.files == 4
+
+
+class Changing(io.BytesIO):
+    """An archive during whose writing something happens, once."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__()
+        self._change = [change]
+
+    def write(self, data: Any) -> int:
+        for change in self._change:
+            change()
+        self._change = []
+        return super().write(data)
+
+
+def _appended(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+@each_row(
+    "change",
+    [
+        _appended,
+        lambda path: os.truncate(path, 3 * 1024 * 1024),
+        lambda path: os.utime(path, (1, 1)),
+        lambda path: path.unlink(),
+    ],
+)
+def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path, change: Any) -> None:
+    """Half of one state and half of another would train: it is named, with what to do."""
+    made = write(tmp_path / str(id(change)), {"a.bin": "a" * 20_000, "z.log": "z" * 4 * 1024 * 1024})
+    archive = Changing(lambda: change(made / "z.log"))
+
+    with pytest.raises(
+        InvalidSpec, match=r"code: (z.log changed while it was packed; allowed:|'z.log' is not)"
+    ) as error:
+        pack(made, archive)
+
+    assert ".dockerignore" in str(error.value)
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The archive has its size already."""
+    monkeypatch.setattr(folders, "_PIECE", 4096)
+    made = write(tmp_path / "made", {"z.log": "z" * 1_000_000})
+    archive = Changing(lambda: os.truncate(made / "z.log", 5000))
+
+    with pytest.raises(InvalidSpec, match=r"z.log changed while it was packed"):
+        pack(made, archive)
+
+
+def test_a_file_that_goes_while_files_are_listed_is_not_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editor's temporary file."""
+    write(folder, {"a.tmp": ""})
+    entry = folders._Walk._entry
+
+    def gone(self: Any, path: str, place: Path) -> Iterator[Any]:
+        (folder / "a.tmp").unlink(missing_ok=True)
+        return entry(self, path, place)
+
+    monkeypatch.setattr(folders._Walk, "_entry", gone)  # no way to be that quick from outside
+
+    assert names(folder) == ["net/__init__.py", "net/größe.py", "run.sh", "train.py"]
+
+
+def test_a_folder_that_is_too_large_is_refused_with_what_is_largest(folder: Path) -> None:
+    """By entries of the folder; nothing is written."""
+    write(folder, {"data/a.bin": "a" * 3_000_000, "data/b.bin": "b" * 1_000_000, "model.pt": "m" * 2_000_000})
+    archive = io.BytesIO()
+
+    with pytest.raises(InvalidSpec) as error:
+        pack(folder, archive, limit=1_000_000)
+
+    assert str(error.value).startswith(
+        "code: 6.0 MB are not allowed; allowed: 1.0 MB; the largest are data/ (4.0 MB), "
+    )
+    assert "model.pt (2.0 MB)" in str(error.value)
+    assert "into .dockerignore, and data on a claim" in str(error.value)
+    assert archive.getvalue() == b""
+
+
+def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
+    """So is one that does not exist, and a file."""
+    (tmp_path / "empty" / "empty").mkdir(parents=True)
+    write(tmp_path, {"file": ""})
+
+    for name, words in (("empty", "a folder with files that"), ("no", "a folder of"), ("file", "a folder of")):
+        with pytest.raises(InvalidSpec, match=f"dir: '.*/{name}' is not allowed; allowed: {words}"):
+            packed(tmp_path / name, field="dir")
+
+
+def test_the_library_of_ignore_files_is_loaded_where_there_are_some(folder: Path) -> None:
+    """A DAG that packs nothing does not load it."""
+    program = (
+        "import io, sys, pathlib; from ptjob_provider.core.code.folder import pack;"
+        "pack(pathlib.Path(sys.argv[1]), io.BytesIO()); print('pathspec' in sys.modules)"
+    )
+
+    found = []
+    for files in ({}, {".gitignore": "a"}):
+        write(folder, files)
+        found.append(
+            subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, check=True).stdout
+        )
+
+    assert found == [b"False\n", b"True\n"]
+
+
+# --- the checkout
+
+
+def git(folder: Path, *words: str) -> str:
+    environ = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    command = ["git", "-C", str(folder), "-c", "user.name=n", "-c", "user.email=e@example.com", *words]
+    return subprocess.run(command, env=environ, capture_output=True, check=True, text=True).stdout.strip()
+
+
+def test_the_commit_of_a_checkout_is_known_and_whether_it_is_dirty(folder: Path, tmp_path: Path) -> None:
+    """Changes outside of the folder do not count; ignored files do not, either."""
+    repository = tmp_path
+    git(repository, "init", "--quiet")
+    assert revision_of(folder) is None
+
+    write(repository, {".gitignore": "*.log\n"})
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "first")
+    commit = git(repository, "rev-parse", "HEAD")
+    states = []
+    for path in ("outside.py", "project/a.log", "project/new.py"):
+        write(repository, {path: "x"})
+        found = revision_of(folder)
+        assert found is not None
+        states.append((found.commit, found.is_dirty))
+
+    assert states == [(commit, False), (commit, False), (commit, True)]
+
+
+def test_without_git_there_is_no_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not needed otherwise."""
+    monkeypatch.setenv("PATH", str(folder))
+
+    assert revision_of(folder) is None

@@ -1,0 +1,478 @@
+"""The program that runs a function in a pod: arguments, return values, exceptions, processes of its own."""
+
+from __future__ import annotations
+
+import collections.abc  # noqa: TC003 - type hints that are evaluated
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from enum import Enum
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any, Literal, NewType
+
+import pytest
+
+from ptjob_provider.core.code import program
+from ptjob_provider.core.code.arguments import check_hints, plain_arguments
+from ptjob_provider.core.code.function import from_function, from_text
+from ptjob_provider.core.code.return_value import return_value_in
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.in_pod import run_function
+from rows import each_row
+
+if TYPE_CHECKING:
+    from somewhere import Unknown
+
+
+class Mode(Enum):
+    FAST = "fast"
+    SLOW = 2
+
+
+@dataclass(frozen=True)
+class Layer:
+    size: int
+    modes: tuple[Mode, ...] = ()
+
+
+@dataclass
+class Config:
+    rate: float
+    layers: list[Layer]
+    place: Path | None = None
+
+
+Label = NewType("Label", str)
+
+
+def train(
+    config: Config | None = None,
+    *rest: Mode,
+    mode: Mode = Mode.FAST,
+    pair: tuple[int, str] = (1, "a"),
+    many: collections.abc.Sequence[tuple[int, ...]] = (),
+    named: collections.abc.Mapping[str, Layer] | None = None,
+    at: datetime | None = None,
+    day: date | None = None,
+    place: Path | int = 0,
+    kind: Literal["a", "b"] = "a",
+    rate: float = 0.1,
+    unknown: Unknown | None = None,
+    plainly: Any = None,
+    number: int | str = 0,
+    label: Label = Label(""),
+    **names: Layer,
+) -> Any:
+    """Return what it got, with the types."""
+    values = [
+        config,
+        *rest,
+        mode,
+        pair,
+        many,
+        named,
+        at,
+        day,
+        place,
+        kind,
+        rate,
+        unknown,
+        plainly,
+        number,
+        label,
+        names,
+    ]
+    return repr(values)
+
+
+@dataclass
+class Ended:
+    """How a process ended."""
+
+    code: int
+    told: str
+    error: str
+
+
+def ended(text: str, *words: str, cwd: Path, **environ: str) -> Ended:
+    """Run a program as a process of its own, in a folder with nothing of ours."""
+    told = cwd / "termination-log"
+    told.unlink(missing_ok=True)
+    (cwd / "program.py").write_text(text, encoding="utf-8")
+    variables = {"PATH": os.environ["PATH"], run_function.RETURN_VALUE: str(told), **environ}
+    command = [sys.executable, "-I", "-S", *(words or ["program.py"])]
+    done = subprocess.run(command, env=variables, cwd=cwd, capture_output=True, check=False)
+    return Ended(code=done.returncode, told=told.read_text() if told.exists() else "", error=done.stderr.decode())
+
+
+def returned(text: str, *args: Any, cwd: Path, **environ: str) -> Ended:
+    """Run the function `train` of a text."""
+    source = from_text(dedent(text), "train", file="/dags/case.py")
+    return ended(program.script(source, args), cwd=cwd, **environ)
+
+
+# --- arguments
+
+
+@each_row(
+    ("args", "kwargs"),
+    [
+        ([], {}),
+        ([Config(0.1, [Layer(1), Layer(2, (Mode.FAST, Mode.SLOW))], Path("/data"))], {}),
+        ([Config(1.5, []), Mode.SLOW, Mode.FAST], {"mode": Mode.SLOW}),
+        ([None], {"pair": (2, "b"), "many": [(1, 2), ()], "named": {"x": Layer(3)}}),
+        ([], {"at": datetime(2026, 1, 2, 3, tzinfo=UTC), "day": date(2026, 1, 2), "place": Path("a")}),
+        ([], {"place": 3, "kind": "b", "rate": float("nan"), "plainly": {"a": [1, None, True]}}),
+        ([], {"rate": float("-inf"), "number": "1", "unknown": 3, "label": "x", "first": Layer(1, (Mode.FAST,))}),
+    ],
+)
+def test_arguments_arrive_as_they_were_given(tmp_path: Path, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Rebuilt by the type hints, in a process that has neither this package nor this file."""
+    plain_args, plain_kwargs = plain_arguments(train, args, kwargs)
+
+    found = ended(program.script(from_function(train), plain_args, plain_kwargs), cwd=tmp_path)
+
+    assert (found.code, found.error) == (0, "")
+    assert json.loads(found.told)[run_function.KEY] == train(*args, **kwargs)
+
+
+def test_json_values_become_what_the_hints_name(tmp_path: Path) -> None:
+    """An XCom has no tuples, and a rendered template is a text."""
+    args = [{"rate": 1.5, "layers": [{"size": 1, "modes": ["fast"]}], "place": "/data"}, "fast"]
+    kwargs = {"pair": [1, "b"], "at": "2026-01-02T03:00:00+00:00"}
+    plain_args, plain_kwargs = plain_arguments(train, args, kwargs)
+
+    found = ended(program.script(from_function(train), plain_args, plain_kwargs), cwd=tmp_path)
+
+    config, at = Config(1.5, [Layer(1, (Mode.FAST,))], Path("/data")), datetime(2026, 1, 2, 3, tzinfo=UTC)
+    assert json.loads(found.told)[run_function.KEY] == train(config, Mode.FAST, pair=(1, "b"), at=at)
+
+
+class Model:
+    """Something that JSON has no form of."""
+
+
+@dataclass
+class Part:
+    model: Model
+    part: Part | None = None
+
+
+def takes_model(model: Model) -> None: ...
+def takes_models(models: list[Model] | None, text: str = "") -> None: ...
+def takes_pair(pair: tuple[int, Model]) -> None: ...
+def takes_part(part: Part) -> None: ...
+def takes_all(*args: Model) -> None: ...
+
+
+@each_row(
+    ("function", "kwargs", "hint"),
+    [
+        (takes_model, {"model": None}, "'model' of type .*Model"),
+        (takes_models, {"models": None}, r"'models' of type list\[.*Model\] \| None"),
+        (takes_pair, {"pair": None}, r"'pair' of type tuple\[int, .*Model\]"),
+        (takes_part, {"part": None}, "'part' of type .*Part"),
+    ],
+)
+def test_a_type_that_json_has_no_form_of_is_refused_without_a_value(
+    function: Any, kwargs: dict[str, Any], hint: str
+) -> None:
+    """When a DAG is parsed, XComs have no values yet."""
+    with pytest.raises(InvalidSpec, match=f"argument {hint}.* is not allowed; allowed: JSON values.*; pass the parts"):
+        check_hints(function, [], kwargs)
+
+
+def test_types_of_arguments_that_are_not_given_do_not_matter() -> None:
+    """Their defaults are made in the pod."""
+
+    def steps(count: int = 1, model: Model | None = None) -> None: ...
+
+    assert plain_arguments(steps, [], {"count": 2}) == ([], {"count": 2})
+    with pytest.raises(InvalidSpec, match=r"argument 'args' of type .*Model"):
+        check_hints(takes_all, [1], {})
+
+
+@each_row(
+    ("kwargs", "words"),
+    [
+        ({"count": 1}, "missing a required argument: 'model'"),
+        ({"nothing": 1}, "unexpected keyword argument 'nothing'|missing"),
+    ],
+)
+def test_a_call_that_the_function_does_not_take_is_refused(kwargs: dict[str, Any], words: str) -> None:
+    """With its signature."""
+
+    def steps(model: int, count: int = 1) -> None: ...
+
+    with pytest.raises(InvalidSpec, match=f"function steps: ({words}).*; allowed: .*; correct the call"):
+        check_hints(steps, [], kwargs)
+
+
+@each_row(
+    "value",
+    [
+        Model(),
+        (1, 2),
+        [(1, 2)],
+        {"a": (1,)},
+        {1: 2},
+        Path("a"),
+        Mode.FAST,
+        Layer(1),
+        float("nan"),
+        datetime(2026, 1, 1, tzinfo=UTC),
+        b"bytes",
+        {1, 2},
+    ],
+)
+def test_a_value_that_would_arrive_as_another_is_refused(value: Any) -> None:
+    """Without a type hint that names its type; the text shows it."""
+
+    def steps(plainly: Any) -> None: ...
+
+    with pytest.raises(InvalidSpec, match=r"argument 'plainly' with the value .* is not allowed; allowed: JSON values"):
+        plain_arguments(steps, [value], {})
+
+
+def test_a_value_that_does_not_fit_its_hint_is_refused() -> None:
+    """Another dataclass, a text that is no date, a tuple of another length."""
+
+    def steps(
+        layer: Layer | None = None, day: date = date.min, pair: tuple[int, int] = (0, 0), mode: Mode = Mode.FAST
+    ) -> None: ...
+
+    for kwargs in ({"layer": Config(1, [])}, {"day": "soon"}, {"pair": (1, 2, 3)}, {"mode": "faster"}):
+        with pytest.raises(InvalidSpec, match=f"argument '{next(iter(kwargs))}' with the value"):
+            plain_arguments(steps, [], kwargs)
+
+
+# --- return values
+
+
+@each_row(
+    ("expression", "value"),
+    [
+        ("1.5", 1.5),
+        ("{'größe': [1, None, True, (2,)]}", {"größe": [1, None, True, [2]]}),
+        ("[float('nan'), float('inf'), -float('inf')]", ["NaN", "Infinity", "-Infinity"]),
+        ("Best(0.5, pathlib.Path('/data/model.pt'))", {"loss": 0.5, "path": "/data/model.pt"}),
+        ("{'loss': Scalar()}", {"loss": 2.5}),
+        ("0", 0),
+        ("None", None),
+    ],
+)
+def test_what_rank_0_returns_is_told(tmp_path: Path, expression: str, value: Any) -> None:
+    """As JSON; a number of NumPy or PyTorch is a number."""
+    text = f"""
+        import dataclasses, pathlib
+        @dataclasses.dataclass
+        class Best:
+            loss: float
+            path: pathlib.Path
+        class Scalar:
+            ndim = 0
+            def item(self): return 2.5
+        def train(): return {expression}
+    """
+
+    found = returned(text, cwd=tmp_path)
+
+    assert (found.code, found.error) == (0, "")
+    assert return_value_in(found.told) == ("" if value is None else json.dumps(value))
+
+
+@each_row(
+    ("expression", "words"),
+    [
+        ("object()", "TypeError: train returned a builtins.object; allowed: JSON values, dataclasses"),
+        ("{1: 2}", "TypeError: train returned a map with 1 as a key, which is no text; allowed"),
+        ("iter([])", "TypeError: train returned a builtins.list_iterator"),
+        ("'x' * 5000", "ValueError: train returned 5,025 bytes of JSON; allowed: 4,096; write it to a claim"),
+    ],
+)
+def test_what_cannot_be_told_fails_the_run(tmp_path: Path, expression: str, words: str) -> None:
+    """A value that is lost is found out at once."""
+    found = returned(f"def train(): return {expression}", cwd=tmp_path)
+
+    assert (found.code, found.told) == (1, "")
+    assert words in found.error
+
+
+def test_only_rank_0_tells(tmp_path: Path) -> None:
+    """By torchrun's number of the process, else by the operator's of the pod."""
+    text = "def train(): return 1"
+
+    told = [returned(text, cwd=tmp_path, **rank).told for rank in ({"RANK": "1"}, {"PET_NODE_RANK": "1"})]
+    both = returned(text, cwd=tmp_path, RANK="0", PET_NODE_RANK="1").told
+
+    assert (told, both) == (["", ""], '{"ptjob_return_value":1}')
+
+
+def test_nothing_is_told_without_a_place(tmp_path: Path) -> None:
+    """A script that a person runs."""
+    assert returned("def train(): return object()", cwd=tmp_path, **{run_function.RETURN_VALUE: ""}).code == 0
+
+
+@each_row(
+    "message", ["", "Traceback (most recent call last):", "1", "[]", '{"a": 1}', '{"ptjob_return_value": 1, "b": 2}']
+)
+def test_the_end_of_a_log_is_no_return_value(message: str) -> None:
+    """What a failed container leaves is told from what rank 0 returns."""
+    assert return_value_in(message) == ""
+
+
+# --- exceptions
+
+
+def test_an_exception_names_the_authors_file_and_line(tmp_path: Path) -> None:
+    """Just as if the file had been run, with the line itself; the file need not be there."""
+    text = """
+        RATE = 0
+
+        def helper(x):
+            return x / RATE
+
+        def unused(): pass
+
+        def train(x):
+            try:
+                return helper(x)
+            except ZeroDivisionError as error:
+                raise RuntimeError("größer") from error
+    """
+
+    found = returned(text, 1, cwd=tmp_path)
+
+    assert found.code == 1
+    places = [line.strip() for line in found.error.splitlines() if "File " in line]
+    assert places == [
+        'File "/dags/case.py", line 11, in train',
+        'File "/dags/case.py", line 5, in helper',
+        'File "/dags/case.py", line 13, in train',
+    ]
+    assert "    return x / RATE" in found.error
+    assert found.error.splitlines()[-1] == "RuntimeError: größer"
+
+
+@each_row(
+    ("text", "last", "place"),
+    [
+        (
+            "import no_such_package\ndef train(): return no_such_package",
+            "ModuleNotFoundError: No module",
+            "line 1, in <mod",
+        ),
+        ("RATE = 1 / 0\ndef train(): return RATE", "ZeroDivisionError: division by zero", "line 1, in <module>"),
+        ("def train(a): pass", "TypeError: missing a required argument: 'a'", "in main"),
+    ],
+)
+def test_so_does_one_before_the_function_runs(tmp_path: Path, text: str, last: str, place: str) -> None:
+    """While its imports and constants are made."""
+    found = returned(text, cwd=tmp_path)
+
+    assert found.code == 1
+    assert place in found.error
+    assert found.error.splitlines()[-1].startswith(last)
+
+
+def test_one_in_a_module_that_travels_names_that(tmp_path: Path) -> None:
+    """By its path in the package, not by the folder of this run."""
+    (tmp_path / "tools_of_mine.py").write_text("def fail():\n    return 1 / 0\n")
+    text = "import tools_of_mine\ndef train(): tools_of_mine.fail()\n"
+    source = from_text(text, "train", file=str(tmp_path / "case.py"), modules=["tools_of_mine"])
+    (tmp_path / "pod").mkdir()
+
+    found = ended(program.script(source), cwd=tmp_path / "pod")
+
+    assert 'File "tools_of_mine.py", line 2, in fail' in found.error
+
+
+@each_row(("statement", "code"), [("sys.exit(3)", 3), ("sys.exit()", 0), ("sys.exit('no data')", 1)])
+def test_a_function_may_end_the_process(tmp_path: Path, statement: str, code: int) -> None:
+    """With an exit code of its own."""
+    assert returned(f"import sys\ndef train(): {statement}", cwd=tmp_path).code == code
+
+
+# --- the process
+
+
+def test_processes_that_it_spawns_find_its_functions_and_classes(tmp_path: Path) -> None:
+    """As a data loader's workers do, and torch.multiprocessing."""
+    text = """
+        import multiprocessing
+        class Data:
+            def __getitem__(self, n): return n * FACTOR
+        FACTOR = 3
+        def work(queue, data): queue.put(data[2])
+        def train():
+            context = multiprocessing.get_context("spawn")
+            queue = context.Queue()
+            worker = context.Process(target=work, args=(queue, Data()))
+            worker.start()
+            found = queue.get(timeout=60)
+            worker.join()
+            return [found, worker.exitcode]
+    """
+
+    found = returned(text, cwd=tmp_path)
+    command = program.command(program.script(from_text(dedent(text), "train", file="/dags/case.py")), field="f")
+    by_command = ended("", *command[1:], cwd=tmp_path)
+
+    assert (found.error, found.told) == ("", '{"ptjob_return_value":[6,0]}')
+    assert (by_command.error, by_command.told) == ("", found.told)
+
+
+def test_the_source_of_its_classes_can_be_read(tmp_path: Path) -> None:
+    """As TorchScript does."""
+    text = """
+        import inspect
+        class Net:
+            SIZE = 1
+        def helper(): pass
+        def train(): return [inspect.getsource(Net), inspect.getsource(helper)]
+    """
+
+    found = returned(text, cwd=tmp_path)
+
+    assert json.loads(return_value_in(found.told)) == [
+        "class Net:\n    SIZE = 1\n",
+        "def helper(): pass\n",
+    ]
+
+
+def test_nothing_of_the_run_stays(tmp_path: Path) -> None:
+    """Neither after a success nor after a failure."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+
+    codes = [returned(f"def train(): return {value}", cwd=tmp_path, TMPDIR=str(folder)).code for value in ("1", "1/0")]
+
+    assert (codes, list(folder.iterdir())) == ([0, 1], [])
+
+
+# --- the command
+
+
+def test_the_command_is_one_argument_that_nothing_rewrites(tmp_path: Path) -> None:
+    """No reference of the kubelet's, no template; torchrun takes a program that is no file."""
+    source = from_text("def train(a): return a", "train", file="/dags/case.py")
+
+    command = program.job_command(source, lambda a: a, ["$(HOME) {{ ds }} größer"], {})
+    by_torchrun = program.job_command(source, lambda a: a, [1], {}, torchrun=True)
+
+    assert not set("${") & set("".join(command))
+    assert json.loads(return_value_in(ended("", *command[1:], cwd=tmp_path).told)) == "$(HOME) {{ ds }} größer"
+    assert by_torchrun[:4] == ["torchrun", "--no-python", "python", "-c"]
+
+
+def test_a_program_that_is_too_large_for_a_command_is_refused() -> None:
+    """With its size, and another way."""
+    noise = os.urandom(100_000).hex()
+    source = from_text("def train(a): return a", "train", file="/dags/case.py")
+
+    with pytest.raises(InvalidSpec, match=r"function train: \d+,\d+ bytes, compressed.*allowed: 122,880; let code"):
+        program.job_command(source, lambda a: a, [noise], {})
