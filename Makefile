@@ -12,8 +12,8 @@ help: ## say what can be made
 .PHONY: env
 env: env-airflow env-kfp env-kfp-oldest ## make .venv, .venv-kfp and .venv-kfp-oldest, or bring them up to date
 
-.PHONY: env-airflow env-kfp env-kfp-oldest env-bench
-env-airflow env-kfp env-kfp-oldest env-bench: env-%:
+.PHONY: env-airflow env-kfp env-kfp-oldest env-bench env-release
+env-airflow env-kfp env-kfp-oldest env-bench env-release: env-%:
 	@scripts/environment.sh $*
 
 .PHONY: demo
@@ -37,6 +37,13 @@ pipelines: env-kfp ## compile what a release ships for Kubeflow Pipelines into d
 	@mkdir -p dist/pipelines
 	@.venv-kfp/bin/python scripts/compile_pipelines.py dist/pipelines
 
+.PHONY: release
+release: env-release env-kfp docs ## build a release's files from this commit into dist/release, with SBOMs, checksums and provenance
+	@rm -rf dist/release && mkdir -p dist/release/pipelines
+	@.venv-kfp/bin/python scripts/compile_pipelines.py dist/release/pipelines
+	@tar -C dist -czf dist/release/docs.tar.gz docs
+	@.venv-release/bin/python scripts/release.py dist/release
+
 .PHONY: check test test-all test-group
 check: env-airflow ## formatting, types, import contracts and all tests that need no root, no Go and no server: minutes
 	@.venv/bin/python scripts/check.py --check
@@ -59,8 +66,12 @@ format: env-airflow ## let ruff format and repair what it can
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
 
+.PHONY: docs
+docs: env-airflow ## build the documentation as a site into dist/docs: open dist/docs/index.html
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet --clean
+
 .PHONY: bench
-bench: env-airflow env-bench ## what waiting and live logs cost, ours beside others', into docs/benchmarks.md (SIZES=1,100: only prints)
+bench: env-airflow env-bench ## what waiting and live logs cost, ours beside others', into docs/explanation/benchmarks.md (SIZES=1,100: only prints)
 	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks $(if $(SIZES),--quick --sizes $(SIZES),--write)
 
 .PHONY: bench-cli
@@ -72,7 +83,7 @@ bench-triggerer: env-airflow ## 10,000 deferred tasks in one real triggerer for 
 	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.triggerer $(if $(JOBS),--jobs=$(JOBS))
 
 .PHONY: bench-watcher
-bench-watcher: env-airflow ## what watching 10,000 files costs, ours beside others', into docs/data-arrival.md (FILES=1000: only prints)
+bench-watcher: env-airflow ## what watching 10,000 files costs, ours beside others', into docs/how-to/data-arrival.md (FILES=1000: only prints)
 	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.watcher $(if $(FILES),--files=$(FILES),--write)
 
 .PHONY: mutants
@@ -109,4 +120,4 @@ constraints: ## compile constraints/*.txt anew from pyproject.toml
 
 .PHONY: clean
 clean: ## remove what the words above have made in this folder
-	rm -rf .venv .venv-kfp .venv-kfp-oldest .venv-bench .demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .test-times.jsonl dist
+	rm -rf .venv .venv-kfp .venv-kfp-oldest .venv-bench .venv-release .demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .test-times.jsonl dist

@@ -49,7 +49,7 @@ def main() -> int:
         page = report.page(results, most=max(arguments.sizes), machine=machine())
         sys.stdout.write(page)
         if arguments.write:
-            (DOCS / "benchmarks.md").write_text(page)
+            (DOCS / "explanation" / "benchmarks.md").write_text(page)
             draw(results, Path(scratch))
     return 0
 
@@ -62,7 +62,7 @@ def parsed() -> argparse.Namespace:
         "--sections", type=words, default=[*SECTIONS, "overhead"], help=f"of {', '.join(SECTIONS)}, overhead"
     )
     parser.add_argument("--quick", action="store_true", help="shorter looks: figures are rougher")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md and its plot")
+    parser.add_argument("--write", action="store_true", help="write docs/explanation/benchmarks.md and its plot")
     return parser.parse_args()
 
 
@@ -114,7 +114,7 @@ def draw(results: Results, scratch: Path) -> None:
     file = scratch / "figures.json"
     file.write_text(json.dumps(figures(results)))
     program = Path(__file__).parent / "plot.py"
-    subprocess.run((str(PEERS), str(program), str(file), str(DOCS / "benchmarks.svg")), check=True)
+    subprocess.run((str(PEERS), str(program), str(file), str(DOCS / "images" / "benchmarks.svg")), check=True)
 
 
 if __name__ == "__main__":

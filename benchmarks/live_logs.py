@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from benchmarks.apiserver import ApiServer
     from benchmarks.process import Kind
     from benchmarks.waiting import User
-    from ptjob_provider.core.submission import Submission
+    from ptjob_provider.core.run.submit import Submission
 
 OURS = "ptjob_provider.airflow.triggers.PyTorchJobTrigger"
 POD_TRIGGER = "airflow.providers.cncf.kubernetes.triggers.pod.KubernetesPodTrigger"

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING
 from benchmarks import report
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.local import LocalBackend, LocalConfig
-from ptjob_provider.core.runner import follow
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import ensure_submitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ptjob_provider.core.attempts import AttemptRecord
     from ptjob_provider.core.logs import LogLine
+    from ptjob_provider.core.run.attempts import AttemptRecord
 
 JOBS = 20
 WORKERS = 2

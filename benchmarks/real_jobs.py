@@ -8,8 +8,8 @@ from benchmarks import many_jobs, many_pods
 from benchmarks.polling import until
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 METHOD = """\
 One command measures everything, side by side in one run: `make bench` (sizes: `make bench SIZES=1,100`). The server is
-the Kubernetes of the tests (docs/test-cluster.md): a real API server on a real etcd, on this same machine.
+the Kubernetes of the tests (docs/contributing/test-cluster.md): a real API server on a real etcd, on this same machine.
 
 - **Jobs** are real PyTorchJobs, suspended; `managedBy` keeps the operator away, and their status is written through the
   status subresource. **Pods** of KubernetesPodTrigger are real pod objects that no scheduler takes; their status is
@@ -44,7 +44,7 @@ def page(results: Results, *, most: int, machine: Mapping[str, str]) -> str:
         "# Benchmarks",
         "Written by `make bench`; every figure is from the run described here, those of other projects too.",
         facts,
-        "![Waiting: memory, CPU, requests and time to event by number of jobs](benchmarks.svg)",
+        "![Waiting: memory, CPU, requests and time to event by number of jobs](../images/benchmarks.svg)",
         "## The numbers to reach",
         _targets(targets(results, most)),
         "## Waiting",

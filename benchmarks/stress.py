@@ -15,7 +15,7 @@ from benchmarks.many_jobs import in_parallel
 from benchmarks.polling import until
 from benchmarks.triggerer_run import triggerer
 from benchmarks.waiting import paced, spread
-from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.run.submit import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

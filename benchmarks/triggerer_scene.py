@@ -24,8 +24,8 @@ from cluster.tenants import namespace_in, service_account
 from demo.stack import Stack, StackConfig
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import Submission
 from task_run import TaskRun
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from benchmarks import meter, requests_made
 from benchmarks.contender import Assignment
 from benchmarks.many_jobs import in_parallel
 from benchmarks.process import Kind, running
-from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.run.submit import Submission
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -1,8 +1,8 @@
 """Measures a watcher over ten thousand existing files: the first listing and all later ones.
 
 Run by `make bench-watcher`, on a directory and on a real S3 server, each watcher in a process of its own, next to the
-usual alternatives. It prints tables, and writes them into docs/data-arrival.md with an option; the exit code is 0 only
-if our watcher never blocked its loop for 200 ms, not counting runs of Python's garbage collector.
+usual alternatives. It prints tables, and writes them into docs/how-to/data-arrival.md with an option; the exit code is
+0 only if our watcher never blocked its loop for 200 ms, not counting runs of Python's garbage collector.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from installed import ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-PAGE = ROOT / "docs" / "data-arrival.md"
+PAGE = ROOT / "docs" / "how-to" / "data-arrival.md"
 BEGIN, END = "<!-- measured by `make bench-watcher` -->\n", "<!-- end of what was measured -->\n"
 MOST_LAG = 0.2
 BUCKET = "training-data"
@@ -62,7 +62,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.watcher", description=__doc__)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--looks", type=int, default=20)
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/data-arrival.md")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/how-to/data-arrival.md")
     arguments = parser.parse_args()
     tell = Progress()
     with tempfile.TemporaryDirectory(prefix="ptjob-watcher-") as folder, store(tell) as (server, gateway):

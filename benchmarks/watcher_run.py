@@ -22,8 +22,8 @@ from airflow.providers.standard.triggers.file import FileTrigger
 
 from airflow_adapter.triggerer import INCOMING, StandInStore
 from benchmarks import meter
-from ptjob_provider.airflow import stores
-from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
+from ptjob_provider.retraining import sources
+from ptjob_provider.retraining.triggers import DataArrivalTrigger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -137,15 +137,15 @@ async def ours(source: str, counted: Counted) -> None:
         source.removesuffix("#files"), conn_id=conn_id, batch=kind, events="together", poll_seconds=1, settle_seconds=1
     )
     trigger.asset_state_store = counted.store  # type: ignore[assignment]
-    look = stores.Store.look
+    look = sources.Store.look
 
-    def counting(store: stores.Store) -> Any:
+    def counting(store: sources.Store) -> Any:
         try:
             return look(store)
         finally:
             counted.looked()
 
-    stores.Store.look = counting  # type: ignore[method-assign]
+    sources.Store.look = counting  # type: ignore[method-assign]
     key = trigger.shared_stream_key()
     stream = streams.subscribe(trigger_id=1, trigger=trigger, key=key)
     async for event in trigger.filter_shared_stream(stream):
@@ -157,8 +157,8 @@ async def ours(source: str, counted: Counted) -> None:
 
 async def find_in_a_thread(source: str, counted: Counted) -> None:
     """List everything with fsspec, every second, and store the known files in a dict."""
-    store = stores.Source(address=source.removesuffix("#files"), conn_id="store" if source.startswith("s3:") else None)
-    options = stores._s3_options("store") if source.startswith("s3:") else {}
+    store = sources.Source(address=source.removesuffix("#files"), conn_id="store" if source.startswith("s3:") else None)
+    options = sources._s3_options("store") if source.startswith("s3:") else {}
     files = import_module("fsspec").filesystem(store.scheme or "file", **options)
     known: dict[str, Any] = {}
     while True:
@@ -186,7 +186,7 @@ async def file_trigger(source: str, counted: Counted) -> None:
 
 async def stand_in_for_s3_key_trigger(source: str, counted: Counted) -> None:
     """List the prefix with aiobotocore on this very loop and match each key, every second."""
-    options = stores._s3_options("store")
+    options = sources._s3_options("store")
     session = import_module("aiobotocore.session").get_session()
     bucket, _, prefix = source.removeprefix("s3://").partition("/")
     async with session.create_client(

@@ -2,7 +2,7 @@
 
 One has an error in its program: its author is notified. The other is killed from outside, as by a node that runs out of
 memory: the team that runs the cluster is notified. The notifier uses the XCom `diagnosis`, which a task pushes before
-it fails; docs/airflow.md lists the causes.
+it fails; docs/reference/airflow.md lists the causes.
 
 To adapt it: let `send` call the hook of your chat, mail or pager, and keep the table of causes.
 """

@@ -13,7 +13,7 @@ To adapt it:
 - `INCOMING`: the address where data arrives, valid for the triggerer and the training: a bucket
   (`s3://bucket/incoming`, with `conn_id=` for the trigger and `env_from=[{"secret": …}]` for the training), or a
   directory that both mount at the same path. Here an environment variable sets it. For a claim that the triggerer does
-  not mount, use `ClaimArrivalTrigger`; docs/retraining.md shows the two lines to change.
+  not mount, use `ClaimArrivalTrigger`; docs/tutorials/retraining.md shows the two lines to change.
 - A batch is a folder with files and, when it is complete, `_SUCCESS`; the trigger's arguments change that.
 - `LEDGER`: the connection, and a name: each series of models has its own.
 - `IMAGE` and `VOLUMES` as in `digits.py`; models, checkpoints, curves and the champion are on that claim.
@@ -33,9 +33,9 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetWatcher, Param, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
-from ptjob_provider.airflow.ledger import ClaimBatchesOperator, DataLedger
 from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.retraining.operators import ClaimBatchesOperator, DataLedger
+from ptjob_provider.retraining.triggers import DataArrivalTrigger
 
 INCOMING = os.environ.get("DIGITS_INCOMING", "/srv/digits/incoming")
 LEDGER = DataLedger("digits_ledger", "digits")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from demo.folder import ROOT
-from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend, paths
+from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
+from ptjob_provider.core.kubernetes.client import paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,14 +96,14 @@ class Cluster:
         return ClusterConfig(kube_config_path=str(self.kubeconfig))
 
     async def _prepare(self) -> None:
-        from ptjob_provider.core.kubernetes.client import lease  # noqa: PLC0415 - takes over a second
+        from ptjob_provider.core.kubernetes.client.http import lease  # noqa: PLC0415 - takes over a second
 
         async with lease(self._config) as client:
             await client.post(NAMESPACES, {"metadata": {"name": self.namespace}})
             await client.post(paths.claims(self.namespace, ""), _claim())
 
     async def _pods(self) -> list[Manifest]:
-        from ptjob_provider.core.kubernetes.client import lease  # noqa: PLC0415 - takes over a second
+        from ptjob_provider.core.kubernetes.client.http import lease  # noqa: PLC0415 - takes over a second
 
         async with lease(self._config) as client:
             return await client.items(paths.pods(self.namespace))

@@ -40,7 +40,7 @@ def compare(scalars: dict, champion: str) -> str:
     import json  # noqa: PLC0415 - only this function's source is in the pipeline
     import math  # noqa: PLC0415 - as above
 
-    from ptjob_provider.kfp.mounted import find_output  # noqa: PLC0415 - as above
+    from ptjob_provider.kfp.claim_paths import find_output  # noqa: PLC0415 - as above
 
     kept = find_output(champion) / "scalars.json"
     accuracy = float(scalars["held_out/accuracy"])
@@ -61,7 +61,7 @@ def promote(model: dsl.Input[dsl.Model], scalars: dict, champion: str) -> str:
     import json  # noqa: PLC0415 - only this function's source is in the pipeline
     import shutil  # noqa: PLC0415 - as above
 
-    from ptjob_provider.kfp.mounted import find_output  # noqa: PLC0415 - as above
+    from ptjob_provider.kfp.claim_paths import find_output  # noqa: PLC0415 - as above
 
     folder = find_output(champion)
     folder.mkdir(parents=True, exist_ok=True)

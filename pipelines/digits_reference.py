@@ -23,7 +23,7 @@ def check(model: dsl.Input[dsl.Model]) -> str:
     """Return the SHA-256 of the model's file, after comparing it with the artifact's."""
     import hashlib  # noqa: PLC0415 - only this function's source is in the pipeline
 
-    from ptjob_provider.kfp.mounted import find_output  # noqa: PLC0415 - as above
+    from ptjob_provider.kfp.claim_paths import find_output  # noqa: PLC0415 - as above
 
     digest = hashlib.sha256(find_output(model).read_bytes()).hexdigest()
     print(f"{model.metadata['uri']}: sha256 {digest}")

@@ -34,7 +34,7 @@ def keep_best(results: list, best: str) -> str:
     import math  # noqa: PLC0415 - only this function's source is in the pipeline
     import shutil  # noqa: PLC0415 - as above
 
-    from ptjob_provider.kfp.mounted import find_output  # noqa: PLC0415 - as above
+    from ptjob_provider.kfp.claim_paths import find_output  # noqa: PLC0415 - as above
 
     def accuracy(result: dict) -> float:
         return float(result["tfevents"]["scalars"]["held_out/accuracy"])

@@ -20,18 +20,17 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["software"],
             }
         ],
-        "operators": _modules("ptjob_provider.airflow.operators", "ptjob_provider.airflow.ledger"),
+        "operators": _modules("ptjob_provider.airflow.operators", "ptjob_provider.retraining.operators"),
         "sensors": _modules("ptjob_provider.airflow.sensors"),
         "hooks": _modules("ptjob_provider.airflow.hooks"),
-        "triggers": _modules(
-            "ptjob_provider.airflow.triggers",
-            "ptjob_provider.airflow.data_arrival",
-            "ptjob_provider.airflow.claim_arrival",
-        ),
+        "triggers": _modules("ptjob_provider.airflow.triggers", "ptjob_provider.retraining.triggers"),
         "extra-links": [
             "ptjob_provider.airflow.links.PyTorchJobLink",
             "ptjob_provider.airflow.links.PyTorchJobLogsLink",
             "ptjob_provider.airflow.links.PyTorchJobTensorBoardLink",
+        ],
+        "task-decorators": [
+            {"name": "pytorch_job", "class-name": "ptjob_provider.airflow.decorators.pytorch_job_task"}
         ],
         "config": {"ptjob": {"description": "How PyTorch training jobs are run.", "options": dict(OPTIONS)}},
     }
@@ -135,7 +134,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "usage_interval": _option(
         "Cluster: seconds between two looks at what the replicas of followed jobs use, in each triggerer and worker; "
         "their peaks are in the result. A look is one request to the metrics API for all jobs of a namespace; it takes "
-        "a metrics server and the Role of docs/kubernetes-optional.yaml. 0: nobody looks.",
+        "a metrics server and the Role of deploy/components/usage. 0: nobody looks.",
         "120",
         "30",
     ),

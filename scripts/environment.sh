@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Makes this project's virtual environments, or brings them up to date; a second run does nothing.
 #
-#   scripts/environment.sh airflow       .venv       for `make demo` and most tests
+#   scripts/environment.sh airflow       .venv       for `make demo`, most tests and `make docs`
 #   scripts/environment.sh kfp           .venv-kfp   Kubeflow Pipelines with its pins, and PyTorch for `make demo-kfp`
 #   scripts/environment.sh kfp-oldest    .venv-kfp-oldest   the oldest supported Kubeflow Pipelines
 #   scripts/environment.sh bench         .venv-bench the other contenders of `make bench`, and its plot
+#   scripts/environment.sh release       .venv-release   what builds and lists a release's files, for `make release`
 #   scripts/environment.sh wheel CONSTRAINTS FOLDER REQUIREMENT...   a fresh environment for a test of the built wheel
 #   scripts/environment.sh constraints   compile constraints/*.txt anew from pyproject.toml
 #
@@ -106,10 +107,11 @@ wheel() {
 }
 
 case "${1:-}" in
-  airflow) environment .venv constraints/airflow.txt airflow,s3,demo test lint stack ;;
+  airflow) environment .venv constraints/airflow.txt airflow,s3,demo test lint stack docs ;;
   kfp) environment .venv-kfp constraints/kfp.txt kfp,demo test ;;
   kfp-oldest) environment .venv-kfp-oldest constraints/kfp-oldest.txt kfp test ;;
   bench) environment .venv-bench constraints/bench.txt "" bench ;;
+  release) environment .venv-release constraints/release.txt "" release ;;
   wheel)
     shift
     wheel "$@"
@@ -117,11 +119,12 @@ case "${1:-}" in
   constraints)
     adopt_pip_settings
     install_uv
-    compile constraints/airflow.txt "airflow s3 openlineage demo" test lint stack </dev/null
+    compile constraints/airflow.txt "airflow s3 openlineage demo" test lint stack docs </dev/null
     # Asked for no newest one, the resolver takes an older kfp rather than the versions that this one pins.
     printf '%s\n' 'kfp>=2.17' 'kfp-kubernetes>=2.17' | compile constraints/kfp.txt "kfp demo" test
     oldest_kfp | compile constraints/kfp-oldest.txt kfp test
     compile constraints/bench.txt "" bench </dev/null
+    compile constraints/release.txt "" release </dev/null
     ;;
-  *) die "usage: scripts/environment.sh airflow|kfp|kfp-oldest|bench|wheel|constraints" ;;
+  *) die "usage: scripts/environment.sh airflow|kfp|kfp-oldest|bench|release|wheel|constraints" ;;
 esac

@@ -1,4 +1,4 @@
-"""What docs/from-arena.md says, and Arena's guides, for the tests that run it: on this machine and on a cluster."""
+"""The lines of docs/tutorials/from-arena.md and of Arena's guides, for the tests that run them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from guide_pages import DIGITS, DOCS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PAGE = (DOCS / "from-arena.md").read_text()
+PAGE = (DOCS / "tutorials" / "from-arena.md").read_text()
 ADDRESS = "https://code.example/mnist-pytorch.git"
 IMAGE = "mnist:1"
 WORKING_DIR = "/root"

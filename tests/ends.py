@@ -5,12 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ptjob_provider.core.diagnosis import (
-    Diagnosis,
-    diagnose,
-)
+from ptjob_provider.core.diagnosis import Diagnosis, diagnose
+from ptjob_provider.core.history import PodHistory, Termination, Waiting, WaitKind
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.recorder import Record, Termination, Waiting, WaitKind
 from ptjob_provider.core.status import JobPhase, JobStatus
 
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -32,8 +29,8 @@ def end(replica: str = WORKER, code: int | None = 1, *, at: float = 60, **more: 
     return Termination(**{**fields, **more, "replica": replica, "exit_code": code})
 
 
-def record_of(*ends: Termination, **more: Any) -> Record:
-    return Record(terminations=ends, **more)
+def record_of(*ends: Termination, **more: Any) -> PodHistory:
+    return PodHistory(terminations=ends, **more)
 
 
 def judged(*ends: Termination, status: JobStatus = FAILED, **more: Any) -> Diagnosis:

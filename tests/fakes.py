@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobAlreadyExists, JobNotFound, KindNotServed
 from ptjob_provider.core.identity import OWNER_ANNOTATION, JobRef, Manifest, owner_annotation
 from ptjob_provider.core.kinds import KINDS
-from ptjob_provider.core.outputs import OutputReport, ResolvedOutputs
+from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutputs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from datetime import datetime
 
-    from ptjob_provider.core.attempts import AttemptRecord
     from ptjob_provider.core.backend import Observation
+    from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.identity import Owner
     from ptjob_provider.core.logs import LogCursor, LogLine
-    from ptjob_provider.core.measured import Use
+    from ptjob_provider.core.run.attempts import AttemptRecord
 
 
 class ScriptedBackend:
@@ -57,7 +57,7 @@ class ScriptedBackend:
         self.refusals: dict[str, list[Exception]] = {}
         self.told: list[Manifest] = []
         self.asked_why = 0
-        self.uses: dict[str, Use] = {}
+        self.uses: dict[str, PeakUsage] = {}
         self.patch_error: ClusterError | None = None
         self.patches: list[Manifest] = []
         self.secrets: dict[str, Manifest] = {}
@@ -184,7 +184,7 @@ class ScriptedBackend:
         self.pods_stay -= 1
         return self.pods_stay < 0
 
-    async def usage(self, ref: JobRef) -> Mapping[str, Use]:
+    async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:
         """Return what the script says."""
         return self.uses
 

@@ -44,8 +44,8 @@ class Page:
         return [[(replaced or {}).get(word, word) for word in line] for line in lines]
 
 
-OPERATORS = Page("from-pytorch-operator.md", "mnist:1")
-T9K = Page("from-t9k.md", "t9kpublic/pytorch-1.13.0:sdk-0.5.2")
+OPERATORS = Page("tutorials/from-kubectl.md", "mnist:1")
+T9K = Page("tutorials/from-t9k.md", "t9kpublic/pytorch-1.13.0:sdk-0.5.2")
 
 SWITCHED = "container pytorch is started with the backend gloo instead of nccl"
 NO_GPU = "backend_without_gpu=gloo says that there is no GPU"

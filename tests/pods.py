@@ -5,10 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ptjob_provider.core.recorder import (
-    Record,
-    observe,
-)
+from ptjob_provider.core.history import PodHistory, observe
 
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 POD = "digits-worker-0"
@@ -42,7 +39,7 @@ def event(reason: str, message: str, *, seconds: float = 0, name: str = POD, **m
     return {**about, "reason": reason, "message": message, "lastTimestamp": stamp(seconds), **more}
 
 
-def look(record: Record, *pods: dict[str, Any], at: float = 0, **more: Any) -> Record:
+def look(record: PodHistory, *pods: dict[str, Any], at: float = 0, **more: Any) -> PodHistory:
     return observe(record, pods=pods, now=after(at), **more)
 
 

@@ -1,4 +1,4 @@
-"""The documented Roles, as the tests give them to a service account: whole, or with one verb taken away."""
+"""The Roles of `deploy/`, as the tests give them to a service account: whole, or with one verb taken away."""
 
 from __future__ import annotations
 
@@ -7,45 +7,57 @@ from typing import Any
 
 import yaml
 
-DOCS = Path(__file__).parent.parent / "docs"
-OF_KINDS = "kubernetes-role-kinds.yaml"
-OPTIONAL = "kubernetes-optional.yaml"
+ROOT = Path(__file__).parent.parent
+BASE = "deploy/base"
+COMPONENTS = "deploy/components"
+FOLDERS = [BASE, *sorted(f"{COMPONENTS}/{folder.name}" for folder in (ROOT / COMPONENTS).iterdir())]
+"""The base and each component: what the advice about a missing right names."""
 
 
-def rules_in(file: str, kind: str = "Role") -> list[dict[str, Any]]:
-    """Return the rules of the Roles, or of the ClusterRoles, in a file of the documentation."""
-    documents = yaml.safe_load_all((DOCS / file).read_text())
-    return [rule for document in documents if document["kind"] == kind for rule in document["rules"]]
+def objects_in(folder: str) -> list[dict[str, Any]]:
+    """Return the objects of the base or of a component."""
+    files = yaml.safe_load((ROOT / folder / "kustomization.yaml").read_text())["resources"]
+    return [found for file in files for found in yaml.safe_load_all((ROOT / folder / file).read_text())]
+
+
+def rules_in(folder: str, kind: str = "Role") -> list[dict[str, Any]]:
+    """Return the rules of the Roles, or of the ClusterRoles, of the base or of a component."""
+    return [rule for found in objects_in(folder) if found["kind"] == kind for rule in found["rules"]]
+
+
+def rules_of(*components: str) -> list[dict[str, Any]]:
+    """Return the rules of the base and of components."""
+    return [*rules(), *(rule for name in components for rule in rules_in(f"{COMPONENTS}/{name}"))]
 
 
 def rules() -> list[dict[str, Any]]:
-    """Return the rules of the documented Role."""
-    return rules_in("kubernetes-role.yaml")
+    """Return the rules of the base."""
+    return rules_in(BASE)
 
 
 def rules_of_kinds() -> list[dict[str, Any]]:
-    """Return the rules of both documented Roles."""
-    return [*rules(), *rules_in(OF_KINDS)]
+    """Return the rules of the base and of the other kinds."""
+    return rules_of("kinds")
 
 
 def runtime_rules() -> list[dict[str, Any]]:
-    """Return the rules of the ClusterRole beside them."""
-    return rules_in(OF_KINDS, "ClusterRole")
+    """Return the rules of the ClusterRole for runtimes."""
+    return rules_in(f"{COMPONENTS}/runtimes", "ClusterRole")
 
 
 def optional_rules() -> list[dict[str, Any]]:
-    """Return the rules of the documented Role that is worth having and not needed."""
-    return rules_in(OPTIONAL)
+    """Return the rules that no job needs: for Arena, for files of claims, for usage."""
+    return [rule for name in ("arena", "data", "usage") for rule in rules_in(f"{COMPONENTS}/{name}")]
 
 
 def cluster_rules() -> list[dict[str, Any]]:
-    """Return the rules of the documented ClusterRole."""
-    return rules_in(OPTIONAL, "ClusterRole")
+    """Return the rules of the ClusterRole for administrators."""
+    return rules_in(f"{COMPONENTS}/cluster-view", "ClusterRole")
 
 
 def tensorboard_rules() -> list[dict[str, Any]]:
-    """Return the rules of the documented Role that a TensorBoard takes."""
-    return rules_in("kubernetes-tensorboard-role.yaml")
+    """Return the rules that a TensorBoard takes."""
+    return rules_in(f"{COMPONENTS}/tensorboard")
 
 
 def verbs() -> list[tuple[str, str]]:

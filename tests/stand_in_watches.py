@@ -52,8 +52,8 @@ class StandInCluster:
         async def lease(_: object) -> AsyncIterator[StandInCluster]:
             yield self
 
-        monkeypatch.setattr("ptjob_provider.core.kubernetes.board.board.lease", lease)
-        monkeypatch.setattr("ptjob_provider.core.kubernetes.board.watching._PAUSES", (0.01,))
+        monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer.lease", lease)
+        monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.reflector._PAUSES", (0.01,))
 
     # --- what happens in it
 

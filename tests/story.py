@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core import kinds, recorder
+from ptjob_provider.core import history, kinds
 from ptjob_provider.core.diagnosis import (
     Diagnosis,
     Limits,
@@ -25,8 +25,8 @@ from recorded import DATA, recorded
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ptjob_provider.core.history import PodHistory
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.recorder import Record
 
 STORIES = sorted(path.stem for path in DATA.glob("*.yaml") if "\nseen:" in path.read_text())
 """Names of the files that hold a job and how it was seen, look by look."""
@@ -52,7 +52,7 @@ class Story:
     status: JobStatus
     is_deleted: bool
     limits: Limits
-    record: Record
+    record: PodHistory
     ranks: dict[str, int]
     now: datetime
     waits: tuple[str, ...]
@@ -79,7 +79,7 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
         stored: put the record into text and back after each look, and look again.
     """
     told = recorded(name)
-    job, record = told["job"], recorder.Record()
+    job, record = told["job"], history.PodHistory()
     ranks = {replica.name: replica.rank for replica in kinds.replicas(job)}
     limits = Limits(**told.get("limits", {}))
     waiting, waits = WaitingNotice(), []
@@ -87,7 +87,7 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
         if waiting.to_say(look.at):  # what the reason before has lasted until now
             waits.append(waiting.with_outlook(outlook(record, limits=limits)))
         for _ in range(2 if twice or stored else 1):
-            record = recorder.from_text(recorder.to_text(record)) if stored else record
+            record = history.from_text(history.to_text(record)) if stored else record
             record = kinds.observe(record, job, look.pods, look.events, now=look.at, replicas=len(ranks))
         reason = waiting_reason(record, look.status, replicas=len(ranks), rank0=min(ranks, key=ranks.__getitem__))
         waiting.see(reason, look.at)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from ptjob_provider.airflow.tasklog import CONTINUES
+from ptjob_provider.airflow.task_log import CONTINUES
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.local.processes import marked
 

@@ -1,4 +1,7 @@
-"""Reads the configuration section `[ptjob]` into one frozen value; no other module reads it."""
+"""Read the configuration section `[ptjob]` and this installation's name; no other module reads them.
+
+The id is a Variable, read and written over Airflow's API; nothing here opens the database.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,24 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+from uuid import uuid4
 
-from airflow.sdk import conf
+from airflow.sdk import Variable, conf
 
-from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.options import Options
+from ptjob_provider.airflow import supervisor
+from ptjob_provider.core.errors import InvalidSpec, PTJobError
+from ptjob_provider.core.identity import Instance
+from ptjob_provider.core.installation_id import DESCRIPTION, KEY_PREFIX, instance_of, origin_mismatch, origin_of
+from ptjob_provider.core.kinds.merge import with_changes
+from ptjob_provider.core.run.options import Options
+from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.wire import to_wire
 from ptjob_provider.provider_info import OPTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local import LocalConfig
 
 SECTION = "ptjob"
@@ -84,3 +97,108 @@ def max_log_streams() -> int:
 def _local() -> LocalConfig:
     home = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
     return SECTION_OPTIONS.local(default_root=home / "ptjob", environ=os.environ)
+
+
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class InstanceUnknown(PTJobError):
+    """Airflow did not store the id that identifies its jobs; a retry may find it."""
+
+    retryable = True
+
+
+class ForeignInstance(PTJobError):
+    """The id that identifies this Airflow's jobs seems to come from another installation."""
+
+
+def read() -> Instance:
+    """Return this installation, in a task; create its id if there is none.
+
+    Raises:
+        InstanceUnknown: the id was created, but is missing.
+        AirflowRuntimeError: Airflow's API did not respond.
+    """
+    if (found := known()) is not None:
+        return found
+    key = f"{KEY_PREFIX}{uuid4().hex[:16]}"
+    Variable.set(key, _here(), description=DESCRIPTION)
+    if (found := known()) is None:
+        raise InstanceUnknown(f"the Airflow Variable {key} was set and is not there; see who deletes Variables")
+    return found
+
+
+def known() -> Instance | None:
+    """Return this installation, in a task; None if it has no id yet, and so no jobs.
+
+    Raises:
+        AirflowRuntimeError: Airflow's API did not respond.
+    """
+    if name := option("instance"):
+        return Instance(name)
+    return instance_of(Variable.keys(prefix=KEY_PREFIX))
+
+
+async def read_in_trigger() -> Instance | None:
+    """Return this installation, in a triggerer; None if Airflow did not respond in time, or there is no id."""
+    if name := option("instance"):
+        return Instance(name)
+    return instance_of(await supervisor.variables_from_trigger(KEY_PREFIX) or ())
+
+
+def foreign_origin() -> str:
+    """Return why this installation's id may come from another one, and what to do; "" if there is no sign of it."""
+    if option("instance"):
+        return ""
+    keys = list(Variable.keys(prefix=KEY_PREFIX))
+    return origin_mismatch({key: str(Variable.get(key, default="")) for key in keys}, _here())
+
+
+def _here() -> str:
+    """Return a description of this worker."""
+    base_url = conf.get("api", "base_url", fallback="") or ""
+    execution_api_url = conf.get("core", "execution_api_server_url", fallback="") or ""
+    namespace = _POD_NAMESPACE.read_text().strip() if _POD_NAMESPACE.is_file() else ""
+    return origin_of(base_url, execution_api_url, namespace)
+
+
+def load_installation() -> Installation:
+    """Read the current configuration; without these settings, no Kubernetes client is loaded.
+
+    Raises:
+        InvalidSpec: the job template is invalid.
+    """
+    return Installation(
+        template=SECTION_OPTIONS.job_template(),
+        change_pod=_pod_mutation(),
+        sync_image=SECTION_OPTIONS.sync_image(),
+        tensorboard_image=SECTION_OPTIONS.tensorboard_image(),
+    )
+
+
+def _pod_mutation() -> Callable[[Manifest], Manifest] | None:
+    from airflow.settings import get_policy_plugin_manager  # noqa: PLC0415 - a task has loaded it, a DAG file has not
+
+    return _mutated if get_policy_plugin_manager().hook.pod_mutation_hook.get_hookimpls() else None
+
+
+def _mutated(pod: Manifest) -> Manifest:
+    """Return the pod as the installation's `pod_mutation_hook` changes it.
+
+    The hook gets a V1Pod. Fields unknown to that class are kept, because only the hook's changes are copied.
+
+    Raises:
+        InvalidSpec: the hook failed, or refused the pod.
+    """
+    from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator  # noqa: PLC0415 - loads a client
+    from airflow.settings import pod_mutation_hook  # noqa: PLC0415 - as above
+
+    try:
+        model = PodGenerator.deserialize_model_dict(pod)
+        before = to_wire(model)
+        pod_mutation_hook(model)  # type: ignore[no-untyped-call]
+    except Exception as error:
+        name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        raise InvalidSpec(f"pod_mutation_hook failed on {name}: {type(error).__name__}: {error}") from error
+    changed: Manifest = with_changes(pod, before, to_wire(model))
+    return changed

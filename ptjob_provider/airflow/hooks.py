@@ -1,6 +1,6 @@
 """`PyTorchJobHook`: build a back-end from an Airflow connection and the section `[ptjob]`.
 
-Importing this module loads a Kubernetes client, because the hook is a `KubernetesHook`. DAG files import `reaching`
+Importing this module loads a Kubernetes client, because the hook is a `KubernetesHook`. DAG files import `connection`
 instead, which imports this module only when jobs run on a cluster.
 """
 
@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
 from airflow.sdk import BaseHook
@@ -20,21 +21,52 @@ from airflow.sdk.log import amask_secret, mask_secret
 from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_incluster_config
 
-from ptjob_provider.airflow import asking
+from ptjob_provider.airflow import supervisor
 from ptjob_provider.airflow.config import SECTION, SECTION_OPTIONS, Settings, max_log_streams
-from ptjob_provider.airflow.kubeconfig import secrets_in
-from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, ConnectionMissing, local_backend
+from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionMissing, local_backend
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
-from ptjob_provider.core.handover import local_path
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.spec.literals import boolean, is_unset
+from ptjob_provider.core.outputs.handover import local_path
+from ptjob_provider.core.spec.parsers import boolean, is_unset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from airflow.sdk import Connection
 
     from ptjob_provider.core.backend import Backend
+
+_SECRET_KEYS = {
+    *("token", "password", "client-key-data"),
+    *("id-token", "access-token", "refresh-token", "client-secret", "idp-refresh-token"),
+}
+
+
+def secrets_in(kubeconfig: str | None) -> tuple[str, ...]:
+    """Return the credentials of all users, and the environment of their credential plugins.
+
+    A text that is no kubeconfig counts as one secret, because its content is unknown.
+    """
+    try:
+        found = yaml.safe_load(kubeconfig) if kubeconfig else {}
+    except yaml.YAMLError:
+        found = None
+    if not isinstance(found, dict):
+        return (str(kubeconfig),)
+    return tuple(_secrets(found.get("users")))
+
+
+def _secrets(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _secrets(item)
+    if not isinstance(value, dict):
+        return
+    for key, item in value.items():
+        if isinstance(item, str) and (key in _SECRET_KEYS or (key == "value" and "name" in value)):
+            yield item
+        yield from _secrets(item)
+
 
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -93,7 +125,7 @@ class PyTorchJobHook(KubernetesHook):
         Raises:
             ConnectionMissing: the connection does not exist, and is required or not the default one.
         """
-        if not self.conn_id or not asking.is_in_triggerer():
+        if not self.conn_id or not supervisor.is_in_triggerer():
             await asyncio.to_thread(lambda: self.conn_extras)
             return
         try:

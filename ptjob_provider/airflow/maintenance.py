@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-from ptjob_provider.airflow import instance
-from ptjob_provider.airflow.config import SECTION_OPTIONS
-from ptjob_provider.airflow.execution import airflow_errors
-from ptjob_provider.airflow.instance import ForeignInstance
-from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
+from ptjob_provider.airflow import config
+from ptjob_provider.airflow.config import SECTION_OPTIONS, ForeignInstance
+from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
+from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
-from ptjob_provider.core.orphans import GRACE, sweep
+from ptjob_provider.core.run.orphans import GRACE, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
-    from ptjob_provider.airflow.reaching import Place
-    from ptjob_provider.core.orphans import Finding
+    from ptjob_provider.airflow.connection import Place
+    from ptjob_provider.core.run.orphans import Finding
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +72,7 @@ def stop_orphans(
             come from another installation.
     """
     with airflow_errors():
-        if why := instance.foreign_origin():
+        if why := config.foreign_origin():
             raise ForeignInstance(f"no job was looked at: {why}")
         place = Access(kubernetes_conn_id=kubernetes_conn_id).place()
         spared = SECTION_OPTIONS.orphan_grace() if orphan_grace is None else orphan_grace
@@ -85,7 +84,7 @@ def stop_orphans(
 async def _sweep(place: Place, namespaces: Sequence[str], **how: Any) -> list[Finding]:
     found: list[Finding] = []
     refused: list[ClusterError] = []
-    ours = instance.known()
+    ours = config.known()
     if ours is None:
         return found
     for namespace in namespaces:

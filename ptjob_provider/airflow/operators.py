@@ -1,49 +1,82 @@
 """`PyTorchJobOperator`: run a distributed PyTorch training job as one task.
 
-The operator maps its arguments to a `TrainingJob`. `execution` runs one try; `core` takes all decisions about the job.
-Importing this module loads no Kubernetes client, because DAG files are parsed all day.
+The operator maps its arguments to a `TrainingJob`. `task_session` runs one try; `core` decides about the
+job. Importing this module loads no Kubernetes client, because DAG files are parsed all day.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from airflow.sdk import conf
+from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import TaskDeferralError
 
-from ptjob_provider.airflow import instance
-from ptjob_provider.airflow.event import JobEvent
-from ptjob_provider.airflow.execution import JobExecution, airflow_errors
-from ptjob_provider.airflow.installation import load_installation
-from ptjob_provider.airflow.lineage import TellsLineage, is_wanted
+from ptjob_provider.airflow import config
+from ptjob_provider.airflow.config import load_installation
+from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
+from ptjob_provider.airflow.lineage import TellsLineage, is_wanted, model_extra, publish, revision_of
 from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink, PyTorchJobTensorBoardLink
 from ptjob_provider.airflow.masking import mask_credentials
-from ptjob_provider.airflow.outcome import failure_told, push_result
-from ptjob_provider.airflow.outlets import model_extra, publish, revision_of
-from ptjob_provider.airflow.pod_operator import PodOperatorNames
-from ptjob_provider.airflow.pod_secrets import with_secrets
-from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
-from ptjob_provider.airflow.templates import ObjectTemplates
+from ptjob_provider.airflow.outcome import JobEvent, failure_told, push_result
+from ptjob_provider.airflow.pod_operator import PodOperatorNames, with_secrets
+from ptjob_provider.airflow.task_session import JobExecution, Waiting, airflow_errors
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
-from ptjob_provider.airflow.waiting import Waiting
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Limits, Retrying
 from ptjob_provider.core.errors import LedgerUnavailable
-from ptjob_provider.core.finishing import OnFinishAction
 from ptjob_provider.core.identity import Owner, stem_of
 from ptjob_provider.core.manifest import dump_manifest
-from ptjob_provider.core.orphans import LeaveRunning
+from ptjob_provider.core.run.cleanup import OnFinishAction
+from ptjob_provider.core.run.orphans import LeaveRunning
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
+from ptjob_provider.core.wire import is_model, to_wire
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
-    from ptjob_provider.airflow.ledger import DataLedger
-    from ptjob_provider.airflow.reaching import Place
-    from ptjob_provider.core.submission import Submission
+    from ptjob_provider.airflow.connection import Place
+    from ptjob_provider.core.run.submit import Submission
+    from ptjob_provider.retraining.operators import DataLedger
+
+FILES = ("manifest", "pod_template")
+"""Fields that may be the path of a file; no other text is treated as a path."""
+
+
+class ObjectTemplates(BaseOperator):
+    """An operator whose fields hold Kubernetes objects: in YAML files, as maps, or as a client's objects."""
+
+    def resolve_template_files(self) -> None:
+        """Read the files that fields name, relative to the DAG; an absolute path is a worker's."""
+        for name in FILES:
+            content = getattr(self, name)
+            if _is_path(content) and not Path(content).is_absolute():
+                setattr(self, name, self._read_file(content))
+
+    def render_template(self, content: Any, *args: Any, **kwargs: Any) -> Any:
+        """Render a field; convert a client's object to its wire format, and replace a file's path by its content.
+
+        In a mapped task, and in `dag.test()`, `resolve_template_files` has not run before.
+        """
+        if is_model(content):
+            content = to_wire(content)
+        elif _is_path(content) and any(content is getattr(self, name) for name in FILES):
+            content = self._read_file(content)
+        return super().render_template(content, *args, **kwargs)
+
+    def _read_file(self, path: str) -> str:
+        if Path(path).is_absolute():
+            return Path(path).read_text()
+        env = self.get_template_env()
+        return env.loader.get_source(env, path)[0] if env.loader else path
+
+
+def _is_path(content: Any) -> bool:
+    return isinstance(content, str) and "\n" not in content and content.endswith((".yaml", ".yml"))
+
 
 _LIMITS = ("start_timeout", "queue_timeout", "crash_loop_limit")
 
@@ -61,7 +94,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     succeeds; if other replicas fail, the log has a warning.
 
     Further XComs are `model_uri`, `tfevents_uri`, `usage` and `metric_<tag>` after a success, and `diagnosis` and
-    `usage` after a failure; see `outcome` and docs/airflow.md.
+    `usage` after a failure; see `outcome` and docs/reference/airflow.md.
 
     Every field of `core.spec.TrainingJob` is a parameter and a template field with the meaning documented there. Use
     typed fields, a `manifest` (map, YAML text, or the path of a .yaml file next to the DAG), or both. Objects of the
@@ -72,7 +105,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     A retry adopts a job that still runs. A failed job is retried according to `retries` and `retry_policy` as a new
     attempt, which gets its checkpoint directory and its attempt number. A few failures that no retry fixes are not
-    retried (docs/failures.md).
+    retried (docs/explanation/failures.md).
 
     Args:
         name: beginning of the job's name. None: the manifest's name, else the task id.
@@ -287,7 +320,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         return JobExecution(
             place.backend,
             context,
-            instance=instance.read(),
+            instance=config.read(),
             api_error_timeout=place.api_error_timeout,
             log=self.log,
             waiting=self._waiting,

@@ -10,34 +10,40 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-from ptjob_provider.airflow import instance
+from ptjob_provider.airflow import config
 from ptjob_provider.airflow.config import Settings
-from ptjob_provider.airflow.event import JobEvent
-from ptjob_provider.airflow.execution import airflow_errors
+from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, PyTorchJobLink, PyTorchJobLogsLink
 from ptjob_provider.airflow.masking import masked, with_texts_masked
-from ptjob_provider.airflow.outcome import SensedFailure, SensedReplacement, failure_told, log_success, push_result
-from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
-from ptjob_provider.airflow.store import tries_before_clear
-from ptjob_provider.airflow.tasklog import TaskLog, add_rest_of_log
+from ptjob_provider.airflow.outcome import (
+    JobEvent,
+    SensedFailure,
+    SensedReplacement,
+    failure_told,
+    log_success,
+    push_result,
+)
+from ptjob_provider.airflow.supervisor import tries_before_clear
+from ptjob_provider.airflow.task_log import TaskLog, add_rest_of_log
+from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core import kinds
-from ptjob_provider.core.api_errors import ApiErrors
-from ptjob_provider.core.conclusion import raise_for
 from ptjob_provider.core.errors import JobFailed, JobNotFound
-from ptjob_provider.core.lookup import find_job
-from ptjob_provider.core.runner import follow
-from ptjob_provider.core.snapshot import look
-from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.run.api_errors import ApiErrors
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.lookup import find_job
+from ptjob_provider.core.run.outcome import raise_for
+from ptjob_provider.core.run.snapshot import look
+from ptjob_provider.core.run.submit import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ptjob_provider.airflow.reaching import Place
+    from ptjob_provider.airflow.connection import Place
     from ptjob_provider.core.backend import Backend
-    from ptjob_provider.core.conclusion import Conclusion
     from ptjob_provider.core.identity import JobRef, Manifest
-    from ptjob_provider.core.snapshot import Snapshot
+    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.snapshot import Snapshot
 
 _SEEN = "ptjob_seen"
 """Key in the task's state store: uid of the job that this task waits for; it outlives tries and reschedules."""
@@ -222,7 +228,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         return seen
 
     def _is_ours(self, seen: Snapshot) -> bool:
-        ours = instance.known()
+        ours = config.known()
         return ours is not None and ours.has(seen.instance)
 
     def _defer(self, context: Any, submission: Submission, access: Access) -> NoReturn:

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from ptjob_provider.airflow import asking, instance
-from ptjob_provider.airflow.event import JobEvent
+from ptjob_provider.airflow import config, supervisor
+from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.masking import masked
-from ptjob_provider.airflow.reaching import DEFAULT_CONN_ID, Access
-from ptjob_provider.airflow.stopping import Fate, fate_in_trigger
-from ptjob_provider.airflow.tasklog import PlaceInLog, ceilings
+from ptjob_provider.airflow.outcome import JobEvent
+from ptjob_provider.airflow.task_log import PlaceInLog, ceilings
+from ptjob_provider.airflow.task_session import Fate, fate_in_trigger
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import PTJobError
-from ptjob_provider.core.finishing import delete_if_unfinished
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.runner import follow
-from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.run.cleanup import delete_if_unfinished
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.run.outcome import Conclusion
 
 SHORTEST = 7.0
 """Minimum seconds before a trigger fires, if it began within as many seconds after its deferral.
@@ -48,7 +48,7 @@ class PyTorchJobTrigger(BaseTrigger):
     Args:
         submission: `Submission.to_dict()`.
         kubernetes_conn_id: the connection's name; its content is never serialized. None: the task had none.
-        in_cluster: see `reaching.Access`, also for the next two.
+        in_cluster: see `connection.Access`, also for the next two.
         config_file: path of a kubeconfig on the triggerer.
         cluster_context: the kubeconfig's context.
         deadline: RFC 3339; the job is deleted at this time. None: no deadline.
@@ -121,14 +121,14 @@ class PyTorchJobTrigger(BaseTrigger):
         if self._fired or self.hands_off:
             return
         self._is_over = True
-        state = await asking.state_from_trigger(self.task_instance)
+        state = await supervisor.state_from_trigger(self.task_instance)
         ref = JobRef.from_dict(self.submission["ref"])
         if fate_in_trigger(state) is Fate.KEEP:
             if self._place is not None:
                 self._place.sink.close()  # another triggerer may follow the job and write the same lines
             self.log.info("%s is kept: its task is %s", ref, state or "not known to Airflow's API at the moment")
             return
-        ours, whose = await instance.read_in_trigger(), Submission.from_dict(self.submission).instance
+        ours, whose = await config.read_in_trigger(), Submission.from_dict(self.submission).instance
         if ours is None or not ours.has(whose):
             self.log.warning("%s is kept: it is a job of installation %s, and this is %s", ref, whose, ours)
             return
@@ -167,7 +167,7 @@ class PyTorchJobTrigger(BaseTrigger):
         return replace(event, cursor=self._place.cursor, knows_place=self._place.has_begun)
 
     async def _let_the_worker_end(self, earliest: float) -> None:
-        if asking.is_in_triggerer():
+        if supervisor.is_in_triggerer():
             await asyncio.sleep(earliest - asyncio.get_running_loop().time())
 
     def _age(self) -> float:

@@ -1,7 +1,7 @@
 """`ptjob`: submit, follow, inspect and delete training jobs and read their logs, from a terminal or a program.
 
 Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no such job or claim; 75 try again later (sysexits'
-EX_TEMPFAIL); 130 interrupted, 143 told to stop. docs/command-line.md defines their meaning.
+EX_TEMPFAIL); 130 interrupted, 143 told to stop. docs/how-to/command-line.md defines their meaning.
 
 This module has the options in front of a command. The commands' own options are in `syntax`, loaded when a command is
 run or asked for its help; their code is in the modules beside it. So `--help` responds at once.
@@ -34,7 +34,7 @@ class Commands(LazyGroup):
         try:
             return super().invoke(ctx)
         except PTJobError as error:
-            from ptjob_provider.cli.answers import refusal  # noqa: PLC0415 - loads asyncio
+            from ptjob_provider.cli.output import refusal  # noqa: PLC0415 - loads asyncio
 
             raise refusal(error) from error
 

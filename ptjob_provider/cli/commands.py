@@ -1,8 +1,9 @@
-"""Implements `list`, `get`, `delete`, `suspend` and `resume` on the back-end's port."""
+"""Implement `list`, `get`, `delete`, `suspend`, `resume` and `events` on the back-end's port."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from contextlib import aclosing
 from dataclasses import replace
@@ -12,18 +13,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptjob_provider.cli import tables
-from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit, emit_rows, notice, run
+from ptjob_provider.cli.output import EXIT_USAGE, Refused, emit, emit_rows, notice, run
 from ptjob_provider.cli.printable import say
-from ptjob_provider.core import kinds, recorder
+from ptjob_provider.core import history, kinds
 from ptjob_provider.core.diagnosis import Diagnosis, in_brief
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
-from ptjob_provider.core.kinds.ours import QUEUE_LABEL
-from ptjob_provider.core.lookup import find_job
-from ptjob_provider.core.lookup import list_jobs as find_jobs
-from ptjob_provider.core.snapshot import look, owner_of
-from ptjob_provider.core.spec.placement import label_map
-from ptjob_provider.core.stopping import stop_and_wait
+from ptjob_provider.core.kinds.ownership import QUEUE_LABEL
+from ptjob_provider.core.logs import nanoseconds
+from ptjob_provider.core.run.cleanup import stop_and_wait
+from ptjob_provider.core.run.lookup import find_job
+from ptjob_provider.core.run.lookup import list_jobs as find_jobs
+from ptjob_provider.core.run.snapshot import look, owner_of
+from ptjob_provider.core.spec.pods import label_map
+from ptjob_provider.core.status import parse_instant
 from ptjob_provider.core.tensorboard import url_of
 
 if TYPE_CHECKING:
@@ -32,7 +35,8 @@ if TYPE_CHECKING:
 
     from ptjob_provider.cli.place import Place
     from ptjob_provider.core.backend import Backend
-    from ptjob_provider.core.snapshot import Snapshot
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.run.snapshot import Snapshot
 
 _AT_ONCE = 16
 """Jobs whose pods are requested at the same time: each that has ended takes a request or two."""
@@ -116,7 +120,7 @@ def suspend(place: Place, name: str, *, suspend: bool) -> None:
 
 def row_of(job: Manifest) -> dict[str, Any]:
     """Return a job's row of the list."""
-    record = recorder.stored_in(job)
+    record = history.stored_in(job)
     ref, status = JobRef.of(job), kinds.status_seen(job, record)
     ranks = {replica.name: replica.rank for replica in kinds.replicas(job)}
     return {
@@ -242,3 +246,70 @@ def _pair(label: str) -> tuple[str, str]:
     if not key or not equals:
         raise Refused(f"--label: {label!r} is not allowed; allowed: KEY=VALUE", EXIT_USAGE)
     return key, value
+
+
+_MADE_AT = re.compile(r"\.([0-9a-f]{16})$")
+
+
+def events(place: Place, name: str, *, output: str | None) -> None:
+    """Print the events of a job and its pods, oldest first."""
+    rows = event_rows(place, name)
+    if output:
+        emit_rows([row["object"] for row in rows], rows, output)
+    elif rows:
+        tables.show(tables.events(rows, now=datetime.now(UTC)))
+    else:
+        why = "nothing has happened to it yet" if place.backend == "local" else "a cluster keeps them for an hour"
+        say(f"no events about {place.namespace}/{name}: {why}", err=True)
+
+
+def event_rows(place: Place, name: str) -> list[dict[str, Any]]:
+    """Return the rows for the events of a job and its pods, oldest first."""
+    return [event_row(event) for event in run(_events(place, name))]
+
+
+def event_row(event: Manifest) -> dict[str, Any]:
+    """Return the row for one event."""
+    about = event.get("involvedObject") or {}
+    return {
+        "at": _at(event),
+        "type": event.get("type") or "Normal",
+        "reason": event.get("reason") or "",
+        "object": f"{about.get('kind', '').lower()}/{about.get('name', '')}",
+        "count": event.get("count") or 1,
+        "message": (event.get("message") or "").strip(),
+    }
+
+
+async def _events(place: Place, name: str) -> list[Manifest]:
+    backend = place.open()
+    job = await find_job(backend, place.namespace, name, kind=place.kind)
+    ref, pods = JobRef.of(job), [replica.name for replica in kinds.replicas(job)]
+    if not kinds.kind_of(job).HAS_FIXED_POD_NAMES:
+        pods += dict.fromkeys([*await _pods_there(backend, ref), *kinds.kind_of(job).told(job).pods])
+    return sorted(await place.site().events(ref, pods), key=_order)
+
+
+async def _pods_there(backend: Backend, ref: JobRef) -> list[str]:
+    """Return the names of the job's current pods."""
+    async with aclosing(backend.watch(ref)) as watch:
+        seen = await anext(watch)
+    return [pod["metadata"]["name"] for pod in seen.pods]
+
+
+def _at(event: Manifest) -> str:
+    series = (event.get("series") or {}).get("lastObservedTime")
+    when = series or event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
+    return str(when or "")
+
+
+def _order(event: Manifest) -> tuple[datetime, int]:
+    """Return the event's second, and its nanoseconds since 1970 within it, for sorting. No time sorts first.
+
+    Only some reporters write fractions of a second; client-go ends the name of every event with the nanoseconds of its
+    first occurrence, in hexadecimal digits.
+    """
+    at = parse_instant(_at(event)) or datetime.min.replace(tzinfo=UTC)
+    made = _MADE_AT.search(str(event["metadata"].get("name") or ""))
+    exact = int(made[1], 16) if made else nanoseconds(at.isoformat())
+    return at.replace(microsecond=0), exact

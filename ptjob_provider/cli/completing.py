@@ -10,8 +10,8 @@ import click
 from ptjob_provider.cli.parameters import place_in
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import PTJobError
-from ptjob_provider.core.lookup import find_job
-from ptjob_provider.core.lookup import list_jobs as find_jobs
+from ptjob_provider.core.run.lookup import find_job
+from ptjob_provider.core.run.lookup import list_jobs as find_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ptjob_provider.cli import tables
-from ptjob_provider.cli.answers import EXIT_USAGE, Refused, emit_rows, notice, run
+from ptjob_provider.cli.output import EXIT_USAGE, Refused, emit_rows, notice, run
 from ptjob_provider.cli.printable import say
-from ptjob_provider.core import claim_files
-from ptjob_provider.core.outputs import SCHEME, is_claim_name
+from ptjob_provider.core.in_pod import claim_files
+from ptjob_provider.core.outputs.contract import SCHEME, is_claim_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ptjob_provider.cli.place import Place
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.site import FileOptions
+    from ptjob_provider.core.inspector import FileOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.manifest import KINDS, yaml_problem
 from ptjob_provider.core.spec import ElasticPolicy, RoleFields, TensorBoard, TrainingJob
 from ptjob_provider.core.spec.code import CodeSource
-from ptjob_provider.core.spec.settings import words_of
+from ptjob_provider.core.spec.parsers import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

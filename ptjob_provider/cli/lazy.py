@@ -69,7 +69,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from ptjob_provider.cli.not_here import COMMANDS  # noqa: PLC0415 - only for a typo
+            from ptjob_provider.cli.arena import COMMANDS  # noqa: PLC0415 - only for a typo
 
             if args[0] in COMMANDS:
                 raise click.UsageError(f"{args[0]!r} is not here: {COMMANDS[args[0]]}", ctx=ctx) from None
@@ -81,7 +81,7 @@ def _told_why() -> Iterator[None]:
     try:
         yield
     except click.NoSuchOption as error:
-        from ptjob_provider.cli.not_here import FLAGS  # noqa: PLC0415 - only for a typo
+        from ptjob_provider.cli.arena import FLAGS  # noqa: PLC0415 - only for a typo
 
         if error.option_name in FLAGS:
             text = f"{error.option_name} is not here: {FLAGS[error.option_name]}"

@@ -1,4 +1,4 @@
-"""Implements `logs`: reads one replica's log, or all of them at once, and prints the selected lines."""
+"""Implement `logs`: read one replica's log, or all of them at once, and print the selected lines."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ptjob_provider.cli.answers import EXIT_USAGE, Refused, notice, run
+from ptjob_provider.cli.output import EXIT_USAGE, Refused, notice, run
 from ptjob_provider.cli.printable import say_logged
-from ptjob_provider.cli.reading_on import failed_first, instead_of
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause
+from ptjob_provider.core.diagnosis.causes import OF_THE_WHOLE_JOB
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound
+from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import nanoseconds
-from ptjob_provider.core.lookup import find_job
-from ptjob_provider.core.recorder import ContainerKind
-from ptjob_provider.core.snapshot import look
+from ptjob_provider.core.run.lookup import find_job
+from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.diagnosis import Diagnosis
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.logs import LogLine
-    from ptjob_provider.core.snapshot import Snapshot
-
+    from ptjob_provider.core.run.snapshot import Snapshot
 
 _NOT_BEGUN = "is waiting to start"
 """The kubelet's message for a container that has no log yet; requesting it is no wrong usage."""
@@ -229,3 +228,42 @@ async def _print(lines: AsyncGenerator[LogLine, None], wanted: Wanted, *, mark: 
             say_logged(f"{begins}{line.text}", nl=bool(mark) or not line.continues)
             goes_on, was_any = line.continues, True
     return was_any
+
+
+_NAMED = 5
+
+
+def instead_of(gone: str, seen: Snapshot, shown: Collection[str]) -> str:
+    """Return a sentence that a log is gone, which other ones are left, and what `ptjob get` shows."""
+    name, left = seen.submission.ref.name, [each for each in _left(seen) if each not in shown]
+    parts = [gone]
+    if left:
+        more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        names = ", ".join(_short(seen, each) for each in left[:_NAMED])
+        parts.append(f"still to be read: {names}{more} (ptjob logs {name} -i {_short(seen, left[0])})")
+    why = seen.diagnosis
+    whose = _short(seen, why.tail_of or why.replica) if why and why.log_tail else ""
+    parts.append(f"{f'last lines of {whose}' if whose else 'more'}: ptjob get {name}")
+    return "; ".join(parts)
+
+
+def failed_first(seen: Snapshot, shown: Collection[str]) -> str:
+    """Return which replica failed first and how to show its log; "" if it is shown, or if none failed."""
+    why, ref, ranks = seen.diagnosis, seen.submission.ref, seen.submission.ranks
+    if why is None or why.cause in OF_THE_WHOLE_JOB or why.replica in shown or why.replica not in ranks:
+        return ""
+    short = _short(seen, why.replica)
+    read = f"ptjob logs {ref.name} -i {short}" if why.replica in _left(seen) else f"ptjob get {ref.name}"
+    return f"{short} (rank {ranks[why.replica]}) failed first: {read}"
+
+
+def _left(seen: Snapshot) -> list[str]:
+    """Return the replicas that have run and still have pods, with the one that failed first in front."""
+    there = {seen.replica_of(pod) for pod in seen.pods}
+    left = [name for name in seen.submission.ranks if name in there and seen.record.has_run(name)]
+    root = seen.diagnosis.replica if seen.diagnosis else ""
+    return sorted(left, key=lambda name: name != root)
+
+
+def _short(seen: Snapshot, replica: str) -> str:
+    return replica.removeprefix(f"{seen.submission.ref.name}-")

@@ -115,7 +115,7 @@ def of_namespace(context: click.Context, param: click.Parameter, value: str | No
     if not value:
         return None
     from ptjob_provider.core.errors import InvalidSpec  # noqa: PLC0415 - only where one is named
-    from ptjob_provider.core.spec.placement import namespace  # noqa: PLC0415 - loads YAML
+    from ptjob_provider.core.spec.pods import namespace  # noqa: PLC0415 - loads YAML
 
     try:
         return namespace("namespace", value)

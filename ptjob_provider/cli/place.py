@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.inspector import FileOptions, Inspector
     from ptjob_provider.core.kubernetes import ClusterConfig
     from ptjob_provider.core.local import LocalConfig
-    from ptjob_provider.core.options import Options
-    from ptjob_provider.core.site import FileOptions, Site
+    from ptjob_provider.core.run.options import Options
     from ptjob_provider.core.spec import Installation
 
 BACKENDS = ("kubernetes", "local")
@@ -114,14 +114,14 @@ class Place:
 
         return KubernetesBackend(self._cluster, probe=self._read_options().probe())
 
-    def site(self) -> Site:
+    def site(self) -> Inspector:
         """Return the inspector of the place.
 
         Raises:
             InvalidSpec: an option is invalid; the message names it.
         """
         if self.backend == "local":
-            from ptjob_provider.core.local.site import LocalSite  # noqa: PLC0415 - takes its time
+            from ptjob_provider.core.local.inspector import LocalSite  # noqa: PLC0415 - takes its time
 
             return LocalSite(self._local)
         from ptjob_provider.core.kubernetes import ClusterSite  # noqa: PLC0415 - takes half a second
@@ -130,7 +130,7 @@ class Place:
 
     def file_options(self, image: str | None, user: int | None) -> FileOptions:
         """Return the options for access to files on claims inside the cluster."""
-        from ptjob_provider.core.site import FileOptions  # noqa: PLC0415 - only for files
+        from ptjob_provider.core.inspector import FileOptions  # noqa: PLC0415 - only for files
 
         options = self._read_options()
         chosen = image or f"{options.text('image_prefix')}{options.text('probe_image') or _FILES_IMAGE}"
@@ -185,7 +185,7 @@ class Place:
         )
 
     def _read_options(self) -> Options:
-        from ptjob_provider.core.options import Options  # noqa: PLC0415 - loads YAML
+        from ptjob_provider.core.run.options import Options  # noqa: PLC0415 - loads YAML
         from ptjob_provider.provider_info import OPTIONS  # noqa: PLC0415 - as above
 
         return Options(

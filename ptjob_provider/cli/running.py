@@ -20,33 +20,33 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
-from ptjob_provider.cli import arena_flags
-from ptjob_provider.cli.answers import EXIT_INTERRUPTED, EXIT_USAGE, Refused, emit, emit_rows, notice, refusal
+from ptjob_provider.cli import arena
 from ptjob_provider.cli.fields import job_fields
+from ptjob_provider.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, Refused, emit, emit_rows, notice, refusal
 from ptjob_provider.cli.printable import say, say_logged
-from ptjob_provider.core import kinds, recorder
-from ptjob_provider.core.conclusion import Outcome, deadline_after, raise_for, said_of_success
+from ptjob_provider.core import history, kinds
 from ptjob_provider.core.diagnosis import Limits
-from ptjob_provider.core.diagnosis.last_words import QUOTED
-from ptjob_provider.core.diagnosis.verdict import TAIL_LINES
+from ptjob_provider.core.diagnosis.causes import TAIL_LINES
+from ptjob_provider.core.diagnosis.replica_end import QUOTED
 from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobNotFound, PTJobError
-from ptjob_provider.core.finishing import OnFinishAction, act_on_finished, what_stays
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
-from ptjob_provider.core.lookup import find_job
 from ptjob_provider.core.manifest import dump_manifest, yaml_problem
-from ptjob_provider.core.runner import follow
+from ptjob_provider.core.run.cleanup import OnFinishAction, act_on_finished, what_stays
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.lookup import find_job
+from ptjob_provider.core.run.outcome import Outcome, deadline_after, raise_for, said_of_success
+from ptjob_provider.core.run.submit import Submission, ensure_submitted, with_tensorboard
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
-from ptjob_provider.core.submission import Submission, ensure_submitted, with_tensorboard
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from ptjob_provider.cli.place import Place
-    from ptjob_provider.core.attempts import AttemptRecord
     from ptjob_provider.core.backend import Backend
-    from ptjob_provider.core.conclusion import Conclusion
     from ptjob_provider.core.logs import LogLine
+    from ptjob_provider.core.run.attempts import AttemptRecord
+    from ptjob_provider.core.run.outcome import Conclusion
 
 T = TypeVar("T")
 
@@ -103,12 +103,12 @@ def described_job(given: dict[str, Any], filename: str | None, words: tuple[str,
         Refused: they are invalid, or contradict each other.
     """
     try:
-        fields = arena_flags.joined(job_fields(given), arena_flags.arena_fields(given))
-        command = arena_flags.program(words, given.get("shell"))
+        fields = arena.joined(job_fields(given), arena.arena_fields(given))
+        command = arena.program(words, given.get("shell"))
         if command is not None and "command" in fields:
             raise InvalidSpec.of("--command", fields["command"], "left out where the program stands behind the flags")
         told = {**fields, **({"command": command} if command is not None else {})}
-        return TrainingJob.parse(**arena_flags.with_image({**_in_file(filename), **told}))
+        return TrainingJob.parse(**arena.with_image({**_in_file(filename), **told}))
     except InvalidSpec as error:
         raise Refused(str(error), EXIT_USAGE) from error
 
@@ -278,7 +278,7 @@ class _Following:
             return True, "is gone"
         except (PTJobError, TimeoutError):
             return False, "runs on"
-        phase = kinds.status_seen(job, recorder.stored_in(job)).phase
+        phase = kinds.status_seen(job, history.stored_in(job)).phase
         if phase.is_terminal:
             return True, f"had ended ({phase.value}); look at it: ptjob get {ref.name}"
         return False, "runs on" if phase is JobPhase.RUNNING else "stays as it is"

@@ -15,17 +15,17 @@ from rich.text import Text
 
 from ptjob_provider.cli.printable import printable
 from ptjob_provider.core.diagnosis import is_clean_up, told_of
-from ptjob_provider.core.recorder import ContainerKind
+from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ptjob_provider.core.measured import Use
-    from ptjob_provider.core.orphans import Finding, LiveJob
-    from ptjob_provider.core.recorder import Record, Termination
-    from ptjob_provider.core.site import Check, NodeUse, ReplicaUse
-    from ptjob_provider.core.snapshot import Snapshot
+    from ptjob_provider.core.history import PodHistory, Termination
+    from ptjob_provider.core.history.peak_usage import PeakUsage
+    from ptjob_provider.core.inspector import Check, NodeUse, ReplicaUse
+    from ptjob_provider.core.run.orphans import Finding, LiveJob
+    from ptjob_provider.core.run.snapshot import Snapshot
     from ptjob_provider.core.status import JobStatus
 
 PHASE_COLOURS = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Suspended": "magenta", "Pending": "yellow"}
@@ -173,7 +173,7 @@ def replicas(snapshot: Snapshot) -> Table:
     return table
 
 
-def _ends(record: Record, replica: str, over_at: datetime | None) -> Iterator[str]:
+def _ends(record: PodHistory, replica: str, over_at: datetime | None) -> Iterator[str]:
     """Yield how the training ended, and which other containers of the pod failed, with their names.
 
     The job failed at `over_at`.
@@ -185,7 +185,7 @@ def _ends(record: Record, replica: str, over_at: datetime | None) -> Iterator[st
             yield said if is_training else f"{end.container}: {said}"
 
 
-def _ended_with(record: Record, end: Termination) -> str:
+def _ended_with(record: PodHistory, end: Termination) -> str:
     """Return an exit code and its reason; no code if a killed pod's container has none of its own.
 
     The kubelet writes 137 for a container that it does not find when its pod is deleted, also for one that never ran.
@@ -197,7 +197,7 @@ def _ended_with(record: Record, end: Termination) -> str:
     return end.reason if was_lost else "never ran"
 
 
-def _without_pod(record: Record, replica: str, status: JobStatus) -> str:
+def _without_pod(record: PodHistory, replica: str, status: JobStatus) -> str:
     """Return whether a replica without a pod had one; for an ended job that ran unobserved: most likely.
 
     `not seen`: the job has ended, and nothing of its pods is known.
@@ -208,7 +208,7 @@ def _without_pod(record: Record, replica: str, status: JobStatus) -> str:
     return "gone" if ran_unseen or record.had_pod(replica) else "not made"
 
 
-def _is_unseen(record: Record, status: JobStatus) -> bool:
+def _is_unseen(record: PodHistory, status: JobStatus) -> bool:
     """Return whether the job ended and nothing tells whether it ran, as of a TrainJob that nobody followed."""
     return status.phase.is_terminal and record.first_running_at is None and record.is_blank(status.finished_at)
 
@@ -223,7 +223,7 @@ def conditions(snapshot: Snapshot) -> Table:
     return table
 
 
-def peaks(used: Mapping[str, Use]) -> Table:
+def peaks(used: Mapping[str, PeakUsage]) -> Table:
     """Return the measured peaks of replicas; `-` without measurements."""
     table = _table("REPLICA", "PEAK CPU", "PEAK MEMORY", "DISK")
     for name, use in used.items():
@@ -276,7 +276,7 @@ def jobs_in_use(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
 
 
 def replicas_in_use(
-    replicas: Iterable[ReplicaUse], most: Mapping[str, Use], record: Record, status: JobStatus
+    replicas: Iterable[ReplicaUse], most: Mapping[str, PeakUsage], record: PodHistory, status: JobStatus
 ) -> Table:
     """Return each replica's current usage and its measured peaks; `-` without measurements."""
     used = ("CPU", "PEAK CPU", "MEMORY", "PEAK MEMORY", "DISK")

@@ -7,15 +7,15 @@ import contextlib
 import signal
 from typing import TYPE_CHECKING
 
-from ptjob_provider.cli.answers import EXIT_INTERRUPTED, EXIT_USAGE, Refused, notice, run
 from ptjob_provider.cli.data import OnClaim
+from ptjob_provider.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, Refused, notice, run
 from ptjob_provider.cli.printable import say
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobNotFound
-from ptjob_provider.core.kinds import podtemplate
-from ptjob_provider.core.lookup import find_job
-from ptjob_provider.core.site import Shown
-from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.inspector import Shown
+from ptjob_provider.core.kinds import pod_template
+from ptjob_provider.core.run.lookup import find_job
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _plan_of(job: Manifest, image: str) -> TensorBoardPlan:
     if plan is None:
         plan = TensorBoardPlan(claim=tfevents.claim if tfevents else "", path=tfevents.path if tfevents else "")
     kind = kinds.kind_of(job)
-    own = podtemplate.find_container(kind.rank0_template(job), kind.CONTAINER).get("image") or ""
+    own = pod_template.find_container(kind.rank0_template(job), kind.CONTAINER).get("image") or ""
     return plan.run_by(image or plan.image or str(own))
 
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
     from datetime import datetime
 
+    from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.logs import LogCursor, LogLine
-    from ptjob_provider.core.measured import Use
-    from ptjob_provider.core.outputs import OutputReport, ResolvedOutputs
+    from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ class Backend(Protocol):
             OutputsNotVerified: the outputs could not be inspected.
         """
 
-    async def usage(self, ref: JobRef) -> Mapping[str, Use]:
+    async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:
         """Return the usage measured so far by replica name; makes no request.
 
         Called while the job is followed. Unmeasured replicas are left out.

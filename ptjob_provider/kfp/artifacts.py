@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ptjob_provider.core.diagnosis import told_of
 from ptjob_provider.core.errors import OutputsNotVerified
-from ptjob_provider.core.spec.literals import word
+from ptjob_provider.core.spec.parsers import word
+from ptjob_provider.kfp.claim_paths import find_own
 from ptjob_provider.kfp.curves import page
-from ptjob_provider.kfp.mounted import find_own
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,7 +115,7 @@ def pointer(facts: Mapping[str, Any]) -> str:
     """
     what = (
         "This is not the model but its address: it was handed on by reference. A step that mounts the claim reads it,"
-        " in Python at the path that find_output of ptjob_provider.kfp.mounted returns for this artifact."
+        " in Python at the path that find_output of ptjob_provider.kfp.claim_paths returns for this artifact."
     )
     return json.dumps({"what": what, **facts}, indent=2) + "\n"
 

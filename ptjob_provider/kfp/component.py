@@ -11,23 +11,36 @@ It maps arguments to the inputs of the component in `launcher`; `step` runs in t
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
+from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from kfp import dsl, kubernetes
 from kfp.dsl import TaskConfigField, TaskConfigPassthrough
-from kfp.dsl.pipeline_channel import PipelineChannel
+from kfp.dsl.pipeline_channel import PipelineArtifactChannel, PipelineChannel, PipelineParameterChannel
+from kfp.dsl.pipeline_context import Pipeline
+from kfp.dsl.types import type_utils
 
 from ptjob_provider import __version__
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.manifest import load_manifest, load_object
+from ptjob_provider.core.outputs.contract import is_claim_name
+from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
+from ptjob_provider.core.spec.code import is_credential
+from ptjob_provider.core.wire import to_wire
 from ptjob_provider.kfp import launcher
 from ptjob_provider.kfp.artifacts import ModelArtifact
-from ptjob_provider.kfp.compiling import Values, claim_of_model, component_inputs, known_image
-from ptjob_provider.kfp.mounted import OWN_CLAIM
+from ptjob_provider.kfp.claim_paths import OWN_CLAIM
+from ptjob_provider.kfp.numbers import PREFIX, mark_of, marked, unmarked
+from ptjob_provider.kfp.request import check_told, told
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import timedelta
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import TypeAlias
 
     Text: TypeAlias = str | PipelineChannel
@@ -36,6 +49,205 @@ if TYPE_CHECKING:
     Seconds: TypeAlias = float | timedelta | str | PipelineChannel
     Items: TypeAlias = Sequence[Any] | PipelineChannel
     Map: TypeAlias = Mapping[str, Any] | PipelineChannel
+
+_STRUCTURED = {
+    name
+    for name, parameter in inspect.signature(launcher.pytorchjob).parameters.items()
+    if parameter.annotation in (Optional[list], Optional[dict])  # noqa: UP045 - as `launcher` writes them
+}
+"""Inputs that are lists and maps; all others are texts."""
+
+_ANY_IDS = {
+    "pipeline_run_id": "00000000-0000-0000-0000-000000000000",
+    "pipeline_task_name": "task",
+    "pipeline_task_id": "1",
+}
+"""Stand-ins for a run's ids while a job is checked; a run's id may begin with a digit."""
+
+_CHANNEL = re.compile(r"\{\{channel:task=([^;{}]*);name=([^;{}]+);type=(.*?);\}\}")
+_SUBVARIABLE = "-subvar-"
+_PLACEHOLDER = re.compile(r"\{\{\$\.[a-z_]+\}\}")
+_TEXT_TYPES = ("String", "str")
+_WHERE_OUTPUTS_ARE = ("volumes", "volume_mounts", "working_dir", "pod_template", "manifest", "model")
+
+
+class Values:
+    """Pipeline values inside other values; each becomes an input of its own.
+
+    Attributes:
+        channels: the pipeline values by the names of their inputs.
+    """
+
+    def __init__(self) -> None:
+        self.channels: dict[str, PipelineChannel] = {}
+
+    def taken_from(self, field: str, value: Any) -> Any:
+        """Return the value with marks instead of pipeline values, and without nulls in maps.
+
+        kfp cannot compile nulls, and the API server ignores them.
+
+        Raises:
+            InvalidSpec: a pipeline value is an artifact.
+        """
+        if isinstance(value, dict):
+            return {
+                self.taken_from(field, key): self.taken_from(field, item)
+                for key, item in value.items()
+                if item is not None
+            }
+        if isinstance(value, list | tuple):
+            return [self.taken_from(field, item) for item in value]
+        if isinstance(value, PipelineChannel):
+            return self._mark(field, value)
+        if isinstance(value, str):
+            return _CHANNEL.sub(lambda found: self._mark(field, _channel(*found.groups()), in_text=True), value)
+        return value
+
+    def _mark(self, field: str, channel: PipelineChannel, *, in_text: bool = False) -> str:
+        if isinstance(channel, PipelineArtifactChannel):
+            raise InvalidSpec.of(field, channel.full_name, "parameters and output parameters, such as model_uri")
+        for name, known in self.channels.items():
+            if known.pattern == channel.pattern:
+                return mark_of(name, channel.channel_type, in_text=in_text)
+        name = f"{PREFIX}{len(self.channels) + 1}"
+        self.channels[name] = channel
+        return mark_of(name, channel.channel_type, in_text=in_text)
+
+
+def _channel(task: str, name: str, declared: str) -> PipelineChannel:
+    """Return the pipeline value for a text; for a loop's item, kfp needs more than the text."""
+    for group in reversed(Pipeline.get_default_pipeline().groups):
+        item = getattr(group, "loop_argument", None)
+        if item is None or (item.task_name or "") != task:
+            continue
+        if item.name == name:
+            return item
+        if name.startswith(item.name + _SUBVARIABLE):
+            return getattr(item, name.removeprefix(item.name + _SUBVARIABLE))
+    if not type_utils.is_parameter_type(declared):
+        return PipelineArtifactChannel(name, declared, task, is_artifact_list=False)
+    return PipelineParameterChannel(name, declared, task or None)
+
+
+def component_inputs(given: Mapping[str, Any], values: Values) -> dict[str, Any]:
+    """Return the inputs of a call of the component.
+
+    Args:
+        given: arguments of `pytorchjob_op` that are not None. They may contain pipeline values at any depth.
+        values: receives those that stand inside others.
+
+    Raises:
+        InvalidSpec: a manifest or pod template cannot be read, a placeholder stands where nothing replaces it, or a job
+            without pipeline values is invalid.
+    """
+    said = {name: value for name, value in given.items() if (name, value is False) != ("tensorboard", True)}
+    inputs = {name: _input(name, to_wire(value), values) for name, value in said.items()}
+    for name, value in inputs.items():
+        if not _is_drivers(value):
+            check_told(name, told(value, _ANY_IDS))
+    for name in ("env", "master", "worker"):
+        _check_hidden(name, inputs.get(name))
+    if not values.channels and not any(map(_is_open, inputs.values())):
+        _check(inputs)
+    if isinstance(inputs.get("env"), list):
+        inputs["env_objects"] = inputs.pop("env")
+    return inputs
+
+
+def known_image(name: str) -> str:
+    """Return the name of an image.
+
+    Raises:
+        InvalidSpec: a pipeline's value is a part of it, which nothing would replace: only a whole name may be one.
+    """
+    if _CHANNEL.search(name) or _is_open(name):
+        allowed = "an image's name, or a pipeline's value that is the whole of it"
+        raise InvalidSpec.of("step_image", name, allowed)
+    return name
+
+
+def claim_of_model(inputs: Mapping[str, Any]) -> str:
+    """Return the model's claim.
+
+    Raises:
+        InvalidSpec: it is unknown when the pipeline is compiled, or no model is declared.
+    """
+    given = {name: inputs.get(name) for name in _WHERE_OUTPUTS_ARE}
+    known = {name: value for name, value in given.items() if not isinstance(value, PipelineChannel)}
+    if known.get("model") is not None:
+        job = TrainingJob.parse(name="job", image="image", **known)
+        rendered = kinds.DEFAULT.render(job, owner=Owner(instance="", ids={}, labels={}), attempt=1)
+        assert rendered.outputs.model is not None  # noqa: S101 - it is declared
+        if is_claim_name(rendered.outputs.model.claim):
+            return rendered.outputs.model.claim
+    allowed = "a model whose claim is known when the pipeline is compiled: model='pvc://claim/…'"
+    raise InvalidSpec.of("model_artifact", "copy", allowed)
+
+
+def _input(name: str, value: Any, values: Values) -> Any:
+    if name == "code" and isinstance(value, PipelineChannel) and value.channel_type in _TEXT_TYPES:
+        value = {"git": value}  # a text known only at run time counts as git's
+    if isinstance(value, PipelineChannel):
+        is_whole = name in _STRUCTURED or value.channel_type in _TEXT_TYPES
+        return value if is_whole else values.taken_from(name, value)
+    value = values.taken_from(name, value)
+    if name == "manifest":
+        value = values.taken_from(name, load_manifest(value))
+    elif name == "pod_template":
+        value = values.taken_from(name, load_object(value, field=name))
+    elif name == "tensorboard" and value is True:
+        value = {}
+    elif name == "code":
+        value = CodeSource.as_map(value)
+    return marked(value) if name in _STRUCTURED else marked(_text(value))
+
+
+def _check_hidden(field: str, value: Any) -> None:
+    """Raise if a credential for code is among the variables: a compiled pipeline and each of its runs show them.
+
+    Raises:
+        InvalidSpec: there is one; the message does not contain its value.
+    """
+    if isinstance(value, dict) and field in {"master", "worker"}:
+        _check_hidden(f"{field}.env", value.get("env"))
+    elif isinstance(value, dict):
+        _check_references(field, value.items())
+    elif isinstance(value, list):
+        _check_references(
+            field, [(each.get("name"), each.get("valueFrom")) for each in value if isinstance(each, dict)]
+        )
+
+
+def _check_references(field: str, variables: Iterable[tuple[Any, Any]]) -> None:
+    for name, value in variables:
+        if is_credential(str(name)) and not isinstance(value, dict):
+            reference = '{"secret": NAME, "key": KEY}, or name a Secret with `code`'
+            raise InvalidSpec(f"{field}.{name}: the compiled pipeline and its runs would show it; write {reference}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+        value = int(value) if value.is_integer() else value
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is_open(value: Any) -> bool:
+    """Return whether a part of it is only known when the pipeline runs."""
+    return isinstance(value, PipelineChannel) or _is_drivers(value)
+
+
+def _is_drivers(value: Any) -> bool:
+    """Return whether it is a placeholder that only the driver replaces."""
+    return isinstance(value, str) and _PLACEHOLDER.fullmatch(told(value, _ANY_IDS)) is not None
+
+
+def _check(inputs: Mapping[str, Any]) -> None:
+    fields = {name: unmarked(told(value, _ANY_IDS)) for name, value in inputs.items() if name in JOB_FIELDS}
+    if "manifest" not in fields:
+        fields.setdefault("name", "job")
+    TrainingJob.parse(**fields)
+
 
 STEP_IMAGE = os.environ.get("PTJOB_STEP_IMAGE") or f"ghcr.io/ptjob-provider/step:{__version__}"
 """The step's default image: that of $PTJOB_STEP_IMAGE when a pipeline is compiled, such as a mirror's.
@@ -134,7 +346,7 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
     Args:
         name: beginning of the job's name. None: the manifest's name, else the task's name.
         namespace: the job's namespace. None: the step's own; in another one the job has no owner, see
-            docs/kubeflow-pipelines.md.
+            docs/how-to/kubeflow-pipelines.md.
         model_artifact: `reference` (None): the artifact holds the address `pvc://claim/path`, and a consumer mounts the
             claim (see `handover.mount_model`). `copy`: the bytes go to the run's artifact store, where any component
             reads them. For that, the step mounts the claim as a user who may read it

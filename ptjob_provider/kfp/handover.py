@@ -14,8 +14,8 @@ from kfp import kubernetes
 from kfp.dsl.pipeline_channel import PipelineChannel
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.kfp.compiling import claim_of_model
-from ptjob_provider.kfp.mounted import place_of, place_of_unknown
+from ptjob_provider.kfp.claim_paths import place_of, place_of_unknown
+from ptjob_provider.kfp.component import claim_of_model
 
 if TYPE_CHECKING:
     from kfp import dsl

@@ -1,4 +1,4 @@
-"""Reads the component's inputs into a `Request`, and restores the types of numbers."""
+"""Read the component's inputs and the settings of the step's task into a `Request`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,53 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.finishing import OnFinishAction
 from ptjob_provider.core.identity import stem_of
-from ptjob_provider.core.kinds.layers import laid_over
+from ptjob_provider.core.kinds.merge import laid_over
 from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND
+from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
-from ptjob_provider.core.spec.literals import boolean, integer, is_unset
+from ptjob_provider.core.spec.parsers import boolean, integer, is_unset
 from ptjob_provider.kfp.artifacts import ModelArtifact
+from ptjob_provider.kfp.claim_paths import OWN_CLAIM
 from ptjob_provider.kfp.numbers import PREFIX, unmarked
-from ptjob_provider.kfp.task_config import pod_template
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+
+_POD = {"tolerations": "tolerations", "node_selector": "nodeSelector", "affinity": "affinity"}
+_CONTAINER = ("env", "resources")
+
+
+def pod_template(config: Any, *, copies: bool = False) -> Manifest | None:
+    """Return the settings as a pod template; None if there are none.
+
+    Args:
+        config: a `dsl.TaskConfig`; its parts are in Kubernetes' format, or None.
+        copies: whether the step has mounted its model's claim for itself, to copy from it.
+    """
+    container = {name: unmarked(found) for name in _CONTAINER if (found := getattr(config, name, None))}
+    pod = {word: unmarked(found) for name, word in _POD.items() if (found := getattr(config, name, None))}
+    mounts = getattr(config, "volume_mounts", None) or ()
+    if copies:
+        mounts = [mount for mount in mounts if mount.get("mountPath") != OWN_CLAIM]
+    if mounts:
+        container["volumeMounts"] = list(mounts)
+        pod["volumes"] = _mounted(getattr(config, "volumes", None) or (), mounts)
+    if not container and not pod:
+        return None
+    return {"spec": {**pod, "containers": [{"name": kinds.DEFAULT.CONTAINER, **container}]}}
+
+
+def _mounted(volumes: Sequence[Mapping[str, Any]], mounts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the volumes of these mounts, each once: KFP's driver names a volume after its claim, once per mount."""
+    names = {mount["name"] for mount in mounts}
+    return list({volume["name"]: volume for volume in volumes if volume.get("name") in names}.values())
+
 
 IDS = ("pipeline_run_id", "pipeline_task_name", "pipeline_task_id")
 """Ids that together identify a step.

@@ -48,7 +48,7 @@ def comms() -> Iterator[FakeComms]:
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> ScriptedBackend:
     """A back-end that does what the test's script says, reached whichever way a task names."""
-    from ptjob_provider.airflow.reaching import Access, Place  # noqa: PLC0415 - not without Airflow
+    from ptjob_provider.airflow.connection import Access, Place  # noqa: PLC0415 - not without Airflow
 
     scripted = ScriptedBackend()
 

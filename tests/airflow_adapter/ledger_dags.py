@@ -13,8 +13,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAlias, task
 
-from ptjob_provider.airflow.ledger import ClaimBatchesOperator, DataLedger
 from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.retraining.operators import ClaimBatchesOperator, DataLedger
 
 SEEN = Path(os.environ["SEEN"])
 ARRIVED, MODEL, MODELS = Asset("arrived"), Asset("model"), AssetAlias("models")

@@ -7,9 +7,9 @@ import sys
 
 from airflow.sdk import DAG, Asset
 
-from ptjob_provider.airflow.ledger import ClaimBatchesOperator, DataLedger
 from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.core.ledger import Batch
+from ptjob_provider.retraining.operators import ClaimBatchesOperator, DataLedger
+from ptjob_provider.retraining.reservations import Batch
 
 LEDGER = DataLedger(f"sqlite:///{os.environ['AIRFLOW_HOME']}/ledger.db", "digits")
 TRAINS = """

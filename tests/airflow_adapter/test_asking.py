@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_adapter.stand_ins import StandInTaskInstance
-from ptjob_provider.airflow import asking
+from ptjob_provider.airflow import supervisor
 
 if TYPE_CHECKING:
     import pytest
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 async def test_no_answer_in_time_is_none(comms: FakeComms, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a worker and in a triggerer; the job is kept then."""
-    monkeypatch.setattr(asking, "WORKER_PATIENCE", 0.1)
-    monkeypatch.setattr(asking, "TRIGGER_PATIENCE", 0.1)
+    monkeypatch.setattr(supervisor, "WORKER_PATIENCE", 0.1)
+    monkeypatch.setattr(supervisor, "TRIGGER_PATIENCE", 0.1)
     comms.state, comms.hangs = None, True
 
-    assert await asking.state_from_worker(StandInTaskInstance()) is None
-    assert await asking.state_from_trigger(StandInTaskInstance()) is None
+    assert await supervisor.state_from_worker(StandInTaskInstance()) is None
+    assert await supervisor.state_from_trigger(StandInTaskInstance()) is None

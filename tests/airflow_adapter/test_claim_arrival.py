@@ -10,13 +10,13 @@ import pytest
 
 from airflow_adapter.triggerer import SOON
 from airflow_adapter.watching import StandInState, confirm, fired, running
-from ptjob_provider.airflow import arrival_watch, claim_arrival
-from ptjob_provider.airflow.claim_arrival import ClaimArrivalTrigger
-from ptjob_provider.airflow.reaching import Access, Place
-from ptjob_provider.core.arrival.watermark import Watermark
+from ptjob_provider.airflow.connection import Access, Place
 from ptjob_provider.core.backend import Claim
 from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
-from ptjob_provider.core.local import claim as claims
+from ptjob_provider.core.local import backend as claims
+from ptjob_provider.retraining import triggers, watcher
+from ptjob_provider.retraining.batches import Watermark
+from ptjob_provider.retraining.triggers import ClaimArrivalTrigger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -79,7 +79,7 @@ def test_another_triggerer_builds_the_same_trigger() -> None:
     path, fields = trigger.serialize()
     again = ClaimArrivalTrigger(**json.loads(json.dumps(fields)))
 
-    assert path == "ptjob_provider.airflow.claim_arrival.ClaimArrivalTrigger"
+    assert path == "ptjob_provider.retraining.triggers.ClaimArrivalTrigger"
     assert again.serialize() == (path, fields)
 
 
@@ -144,8 +144,8 @@ async def test_all_that_is_noted_at_once_may_be_one_event(file: Path) -> None:
 
 async def test_an_event_that_airflow_did_not_take_is_told_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Although nothing changes on the claim."""
-    monkeypatch.setattr(claim_arrival, "_AGAIN", 0.2)  # longer in reality
-    monkeypatch.setattr(arrival_watch.Look, "conclude", _not_taken_once(arrival_watch.Look.conclude))
+    monkeypatch.setattr(triggers, "_AGAIN", 0.2)  # longer in reality
+    monkeypatch.setattr(watcher.Look, "conclude", _not_taken_once(watcher.Look.conclude))
     note(file, a="a")
     async with running(made()) as runner:
         first = await taken(runner, 1)
@@ -158,7 +158,7 @@ def _not_taken_once(conclude: Any) -> Any:
     """Return what says of the first look with an event that it was not taken, as Airflow does after five minutes."""
     taken = iter([False])
 
-    async def concluded(look: arrival_watch.Look, *, is_taken: bool) -> None:
+    async def concluded(look: watcher.Look, *, is_taken: bool) -> None:
         has_events = bool(look.keep and look.keep.args[0])  # type: ignore[attr-defined]
         await conclude(look, is_taken=next(taken, is_taken) if has_events else is_taken)
 
@@ -227,7 +227,7 @@ async def test_a_missing_verb_and_a_missing_claim_are_said_once(
 
     # A trigger is made by Airflow from JSON: there is no argument that a back-end could be given in.
     monkeypatch.setattr(Access, "async_place", place)
-    monkeypatch.setattr(arrival_watch, "pause_after", lambda *_: 0.01)  # minutes in reality
+    monkeypatch.setattr(watcher, "pause_after", lambda *_: 0.01)  # minutes in reality
     async with running(made()) as runner:
         events = await fired(runner, 1)
 

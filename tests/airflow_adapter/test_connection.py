@@ -11,9 +11,9 @@ from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
-from ptjob_provider.airflow import reaching
+from ptjob_provider.airflow import connection as reaching
+from ptjob_provider.airflow.connection import Access, ConnectionMissing
 from ptjob_provider.airflow.hooks import PyTorchJobHook
-from ptjob_provider.airflow.reaching import Access, ConnectionMissing
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
 

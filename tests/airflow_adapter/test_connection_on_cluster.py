@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cluster.tenants import service_account
-from ptjob_provider.airflow.reaching import Access
+from ptjob_provider.airflow.connection import Access
 from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.kinds import pytorchjob
 
@@ -122,7 +122,7 @@ def _in_pod(cluster: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytes
     # A kubelet puts the files where only a pod's own file system has room for them.
     for constant, file in (("SERVICE_TOKEN_FILENAME", "token"), ("SERVICE_CERT_FILENAME", "ca.crt")):
         monkeypatch.setattr(f"kubernetes.config.incluster_config.{constant}", str(tmp_path / file))
-    monkeypatch.setattr("ptjob_provider.core.kubernetes.access.SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.client.credentials.SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setattr("ptjob_provider.airflow.hooks._POD_NAMESPACE", tmp_path / "namespace")
 
 

@@ -18,13 +18,12 @@ from airflow.sdk.definitions.asset import AssetNameRef
 from airflow.serialization.encoders import encode_trigger
 
 from airflow_adapter.triggerer import INCOMING, SOON, StandInStore, Triggerer, until
-from ptjob_provider.airflow import data_arrival, stores
-from ptjob_provider.airflow.arrival_watch import Then, Watch
-from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
-from ptjob_provider.airflow.stores import Source, Store
-from ptjob_provider.airflow.threads import AllStuck, Threads
-from ptjob_provider.core.arrival import Arrivals, BatchRules, Listing, StoredFile, group
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.retraining import sources, triggers
+from ptjob_provider.retraining.batches import Arrivals, BatchRules, Listing, StoredFile, group
+from ptjob_provider.retraining.sources import AllStuck, Source, Store, Threads
+from ptjob_provider.retraining.triggers import DataArrivalTrigger
+from ptjob_provider.retraining.watcher import Then, Watch
 
 if TYPE_CHECKING:
     import os
@@ -98,9 +97,9 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     def often(look: Callable[..., Any], *, poll_seconds: float, **more: Any) -> Watch:
         return Watch(look, poll_seconds=poll_seconds * POLL, **more)
 
-    monkeypatch.setattr(data_arrival, "Watch", often)
-    monkeypatch.setattr("ptjob_provider.airflow.arrival_watch.CONFIRM", 0.1)
-    monkeypatch.setattr("ptjob_provider.core.arrival.trouble.SHORTEST_PAUSE", POLL)
+    monkeypatch.setattr(triggers, "Watch", often)
+    monkeypatch.setattr("ptjob_provider.retraining.watcher.CONFIRM", 0.1)
+    monkeypatch.setattr("ptjob_provider.retraining.troubles.SHORTEST_PAUSE", POLL)
 
 
 async def test_what_is_there_and_what_comes_is_announced_once_each(source: Path) -> None:
@@ -243,7 +242,7 @@ async def test_all_that_has_come_may_be_one_event(source: Path) -> None:
 
 async def test_many_batches_come_in_portions_over_one_listing(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next portion follows when Airflow has stored the one before; a kill repeats one portion at most."""
-    monkeypatch.setitem(data_arrival.PORTION, "each", 10)
+    monkeypatch.setitem(triggers.PORTION, "each", 10)
     for number in range(35):
         drop(source, f"b{number:02d}")
     store = StandInStore()
@@ -353,10 +352,10 @@ def test_a_batch_that_cannot_be_listed_is_odd_and_the_others_are_listed(
     for name in ("a", "b", "c"):
         drop(source, name)
     make(source / "b")
-    monkeypatch.setattr(stores, "MOST_ENTRIES", 2000)
+    monkeypatch.setattr(sources, "MOST_ENTRIES", 2000)
     if make is slow:
         clock = iter(range(0, 10**6, 20))
-        monkeypatch.setattr(stores, "_now", lambda: next(clock))
+        monkeypatch.setattr(sources, "_now", lambda: next(clock))
 
     found = Store(Source(address=str(source)), BatchRules()).look()
 
@@ -373,10 +372,10 @@ def test_a_file_of_no_year_has_no_time(source: Path, seconds: int) -> None:
     stat = (source / "b" / "part-0").stat()
 
     parts = {"st_size": 1, "st_mtime": seconds, "st_mtime_ns": seconds * 10**9}
-    odd = stores._local_file("b/part-0", cast("os.stat_result", SimpleNamespace(**parts)))
+    odd = sources._local_file("b/part-0", cast("os.stat_result", SimpleNamespace(**parts)))
 
     assert (odd.modified, odd.mark) == ("", str(seconds * 10**9))
-    assert stores._local_file("b/part-0", stat).modified.startswith("20")
+    assert sources._local_file("b/part-0", stat).modified.startswith("20")
 
 
 async def test_nothing_is_announced_while_the_watermark_cannot_be_read(source: Path, said: Callable[[], str]) -> None:
@@ -452,16 +451,16 @@ async def test_a_watcher_that_fails_by_itself_begins_anew(
 ) -> None:
     """Nothing leaves `run`; Airflow starts a watcher again that has ended, and nothing was written down for it."""
     drop(source, "one")
-    monkeypatch.setattr(data_arrival, "AFTER_A_FAILURE", 0.0)
-    store, real = StandInStore(), data_arrival.payloads
-    monkeypatch.setattr(data_arrival, "payloads", lambda *_args, **_kwargs: 1 / 0)
+    monkeypatch.setattr(triggers, "AFTER_A_FAILURE", 0.0)
+    store, real = StandInStore(), triggers.payloads
+    monkeypatch.setattr(triggers, "payloads", lambda *_args, **_kwargs: 1 / 0)
 
     async with Triggerer(watcher(source), store).running():
         await until(lambda: "the watcher failed by itself and begins anew" in said())
     alone = watcher(source).run()
     first = asyncio.ensure_future(anext(alone))
     await until(lambda: said().count("the watcher failed by itself and begins anew") >= 2)
-    monkeypatch.setattr(data_arrival, "payloads", real)
+    monkeypatch.setattr(triggers, "payloads", real)
 
     assert not store[INCOMING].writes
     assert (await first).payload["batches"][0]["uri"] == f"file://{source}/one"
@@ -504,7 +503,7 @@ def test_airflow_takes_it_as_a_watcher_and_builds_it_again() -> None:
     encoded = encode_trigger(asset.watchers[0].trigger)
     again = DataArrivalTrigger(**trigger.serialize()[1])
 
-    assert encoded["classpath"] == "ptjob_provider.airflow.data_arrival.DataArrivalTrigger"
+    assert encoded["classpath"] == "ptjob_provider.retraining.triggers.DataArrivalTrigger"
     assert again.serialize() == trigger.serialize()
     assert trigger.hash(*trigger.serialize()) == again.hash(*again.serialize())
     assert again.address() == "s3://bucket/incoming"
@@ -547,8 +546,8 @@ async def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
 
 HANGS = """
 import asyncio, threading
-from ptjob_provider.airflow.stores import Source, Store
-from ptjob_provider.airflow.threads import Threads
+from ptjob_provider.retraining.sources import Source, Store
+from ptjob_provider.retraining.sources import Threads
 
 async def main():
     asyncio.ensure_future(Threads("hangs").call(threading.Event().wait, within=600))

@@ -13,11 +13,11 @@ import faulty_s3
 import s3_server
 from airflow_adapter.triggerer import INCOMING, StandInStore, Triggerer, until
 from cluster.fixtures import skip_because
-from ptjob_provider.airflow import stores
-from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
-from ptjob_provider.airflow.store_trouble import trouble_of
-from ptjob_provider.airflow.stores import Source, Store
-from ptjob_provider.core.arrival import BatchRules, SourceTrouble
+from ptjob_provider.retraining import sources
+from ptjob_provider.retraining.batches import BatchRules
+from ptjob_provider.retraining.sources import Source, Store
+from ptjob_provider.retraining.triggers import DataArrivalTrigger
+from ptjob_provider.retraining.troubles import SourceTrouble, trouble_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ def gateway(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fault
     if server.files.exists(BUCKET):
         server.files.rm(BUCKET, recursive=True)
     server.files.mkdir(BUCKET)
-    monkeypatch.setattr("ptjob_provider.core.arrival.trouble.SHORTEST_PAUSE", 1.0)
+    monkeypatch.setattr("ptjob_provider.retraining.troubles.SHORTEST_PAUSE", 1.0)
     with faulty_s3.before(server) as found:
         monkeypatch.setenv("AIRFLOW_CONN_STORE", server.connection(found.endpoint))
         yield found
@@ -134,7 +134,7 @@ async def test_a_broken_store_is_said_once_and_what_came_meanwhile_is_announced(
 ) -> None:
     """It is tried again with growing pauses; that it is over is said as well. The store keeps its data."""
     if harm == "silence":  # nobody waits for it in the others: a machine that stands still would be said, too
-        monkeypatch.setattr(stores, "READ_TIMEOUT", 2)
+        monkeypatch.setattr(sources, "READ_TIMEOUT", 2)
     drop(server, "before")
     async with Triggerer(watcher(), StandInStore()).running() as triggerer:
         await triggerer.until(1)
@@ -241,7 +241,7 @@ def test_a_role_to_be_assumed_is_refused_without_the_amazon_provider(
 
 def test_whatever_fsspec_speaks_is_listed() -> None:
     """Here a file system in memory; its times are what tells contents apart."""
-    files = stores.file_system(Source(address="memory://incoming"))
+    files = sources.file_system(Source(address="memory://incoming"))
     files.pipe("/incoming/b/part-0", b"data")
     files.pipe("/incoming/b/_SUCCESS", b"")
 

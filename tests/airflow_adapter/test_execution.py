@@ -16,10 +16,16 @@ from airflow.sdk.execution_time.timeout import TimeoutPosix
 
 from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context
 from fakes import ScriptedBackend, finished
-from ptjob_provider.airflow.event import JobEvent, TriggerFailed
-from ptjob_provider.airflow.execution import JobExecution, airflow_errors, may_retry
-from ptjob_provider.airflow.store import TaskStateAttemptStore
-from ptjob_provider.airflow.waiting import ToldToStop, Waiting, alarm_put_off
+from ptjob_provider.airflow.outcome import JobEvent, TriggerFailed
+from ptjob_provider.airflow.supervisor import TaskStateAttemptStore
+from ptjob_provider.airflow.task_session import (
+    JobExecution,
+    ToldToStop,
+    Waiting,
+    airflow_errors,
+    alarm_put_off,
+    may_retry,
+)
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import (
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
 
     from airflow_adapter.stand_ins import FakeComms
     from ptjob_provider.core.identity import JobRef, Manifest
-    from ptjob_provider.core.submission import Submission
+    from ptjob_provider.core.run.submit import Submission
 
 JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", workers=2)
 
@@ -362,7 +368,7 @@ def test_a_job_that_may_not_be_read_before_the_deferral_is_deferred(comms: FakeC
 
 def test_a_next_try_waits_until_its_job_may_be_read(comms: FakeComms, monkeypatch: pytest.MonkeyPatch) -> None:
     """A passing refusal neither ends the task nor starts a second job."""
-    monkeypatch.setattr("ptjob_provider.core.api_errors._PAUSE", (0.01, 0.01))
+    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
     first = Try(StandInTaskInstance(max_tries=3))
     first.submit()
     second = Try(given=first.given, backend=first.backend)
@@ -376,7 +382,7 @@ def test_a_job_is_waited_for_that_may_not_be_read_once_it_was_created(
     comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It exists, and is known by its name."""
-    monkeypatch.setattr("ptjob_provider.core.api_errors._PAUSE", (0.01, 0.01))
+    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
     trying = Try()
     trying.backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")] * 5
 

@@ -9,14 +9,14 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 
 from airflow_adapter.stand_ins import StandInTaskInstance, context
 from fakes import finished
-from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.outcome import JobEvent
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.errors import ClusterUnavailable
-from ptjob_provider.core.orphans import LEAVE_RUNNING_ANNOTATION
+from ptjob_provider.core.run.orphans import LEAVE_RUNNING_ANNOTATION
+from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
-from ptjob_provider.core.submission import Submission
 
 if TYPE_CHECKING:
     from airflow_adapter.stand_ins import FakeComms

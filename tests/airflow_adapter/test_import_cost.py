@@ -29,7 +29,7 @@ WATCH = """
 import sys
 import airflow.sdk
 before = set(sys.modules)
-from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
+from ptjob_provider.retraining.triggers import DataArrivalTrigger
 DataArrivalTrigger("s3://bucket/incoming", conn_id="store").serialize()
 print(sorted(set(sys.modules) - before))
 """
@@ -58,5 +58,5 @@ def test_a_dag_file_that_watches_a_bucket_loads_no_file_system() -> None:
     """None that `airflow.sdk` had not loaded. The triggerer does, in a thread; a DAG file is parsed all day."""
     loaded = ast.literal_eval(subprocess.check_output([sys.executable, "-c", WATCH], text=True).splitlines()[-1])
 
-    assert "ptjob_provider.airflow.data_arrival" in loaded
+    assert "ptjob_provider.retraining.triggers" in loaded
     assert not (HEAVY | STORES) & {name.partition(".")[0] for name in loaded}

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.settings import get_policy_plugin_manager
 
 from airflow_adapter.stand_ins import context
-from ptjob_provider.airflow.installation import load_installation
+from ptjob_provider.airflow.config import load_installation
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_a_wrong_template_is_said_before_anything_starts(
 def test_without_a_hook_no_client_is_loaded() -> None:
     """A job on this machine needs none."""
     code = (
-        "import sys; from ptjob_provider.airflow.installation import load_installation; "
+        "import sys; from ptjob_provider.airflow.config import load_installation; "
         "assert load_installation().change_pod is None; "
         "print([m for m in ('kubernetes', 'kubernetes_asyncio') if m in sys.modules])"
     )

@@ -18,15 +18,15 @@ from airflow.sdk.execution_time.supervisor import set_supervisor_comms
 
 from airflow_adapter.stand_ins import FakeComms, ListLogger, StandInTaskInstance, context
 from fakes import finished
-from ptjob_provider.airflow import instance, maintenance
-from ptjob_provider.airflow.event import JobEvent
+from ptjob_provider.airflow import config, maintenance
 from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.outcome import JobEvent
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
-from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.identity import Instance, owner_in
 from ptjob_provider.core.installation_id import KEY_PREFIX
+from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
-from ptjob_provider.core.submission import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,11 +101,11 @@ def succeeded(job: Any) -> dict[str, Any]:
 
 def test_an_installation_without_an_id_is_given_one_and_keeps_it(airflow: AirflowThatKeepsVariables) -> None:
     """The Variable says in its key which it is, and in its value where it was made."""
-    first = instance.read()
+    first = config.read()
 
-    assert instance.read() == first
+    assert config.read() == first
     assert list(airflow.variables) == [f"{KEY_PREFIX}{first}"]
-    assert instance.foreign_origin() == ""
+    assert config.foreign_origin() == ""
 
 
 def test_a_name_that_somebody_has_given_counts(
@@ -115,8 +115,8 @@ def test_a_name_that_somebody_has_given_counts(
     airflow.variables[f"{KEY_PREFIX}other"] = "elsewhere"
     monkeypatch.setenv("AIRFLOW__PTJOB__INSTANCE", "production")
 
-    assert instance.read() == Instance("production")
-    assert instance.foreign_origin() == ""
+    assert config.read() == Instance("production")
+    assert config.foreign_origin() == ""
     assert airflow.questions == []
 
 
@@ -148,7 +148,7 @@ def test_a_worker_that_sees_another_ones_id_too_late_counts_it_as_its_own(airflo
     """Both have listed none before either has made one."""
     airflow.on_listing = [lambda: airflow.variables.update({f"{KEY_PREFIX}0": "here"})]
 
-    found = instance.read()
+    found = config.read()
 
     assert len(airflow.variables) == 2
     assert all(found.has(key.removeprefix(KEY_PREFIX)) for key in airflow.variables)

@@ -25,13 +25,13 @@ from airflow.sdk.execution_time.comms import (
 from airflow.sdk.execution_time.supervisor import set_supervisor_comms
 
 from airflow_adapter.stand_ins import StandInTaskInstance, context
-from ptjob_provider.airflow import ledger as adapter
-from ptjob_provider.airflow.execution import JobExecution
-from ptjob_provider.airflow.ledger import ClaimBatchesOperator, DataLedger
 from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.task_session import JobExecution
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.ledger import LIST_LIMIT, Batch
-from ptjob_provider.core.ledger.store import LedgerStore
+from ptjob_provider.retraining import operators as adapter
+from ptjob_provider.retraining.ledger import LedgerStore
+from ptjob_provider.retraining.operators import ClaimBatchesOperator, DataLedger
+from ptjob_provider.retraining.reservations import LIST_LIMIT, Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,15 @@ import pytest
 from airflow.sdk import Asset, AssetAlias
 
 from airflow_adapter.test_outlets import RESULT, TFEVENTS
-from ptjob_provider.airflow.lineage import MAX_DATASETS, MAX_FIELDS, LineageDataset, data_of, outputs_of, place_of
-from ptjob_provider.airflow.outlets import model_extra
+from ptjob_provider.airflow.lineage import (
+    MAX_DATASETS,
+    MAX_FIELDS,
+    LineageDataset,
+    data_of,
+    model_extra,
+    outputs_of,
+    place_of,
+)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ptjob_provider.core.loops import OnePerLoop
+from ptjob_provider.core.shared import OnePerLoop
 
 
 def test_each_loop_has_a_value_of_its_own() -> None:

@@ -13,7 +13,7 @@ from airflow.sdk.execution_time.comms import ErrorResponse, GetTaskStates, TaskS
 
 from airflow_adapter.stand_ins import FakeComms, StandInTaskInstance, job_object
 from ptjob_provider.airflow import maintenance
-from ptjob_provider.airflow.execution import owner_of
+from ptjob_provider.airflow.task_session import owner_of
 from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
 from ptjob_provider.core.identity import MANAGED_LABEL, UNFOLLOWED_ANNOTATION, Instance, owner_annotation
 

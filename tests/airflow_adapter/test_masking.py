@@ -11,21 +11,20 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.log import mask_secret, redact
 
 from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, job_object
-from ptjob_provider.airflow.event import JobEvent
-from ptjob_provider.airflow.execution import airflow_errors
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.airflow.outcome import failure_told, push_result
+from ptjob_provider.airflow.outcome import JobEvent, failure_told, push_result
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
+from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.outputs import OutputFacts, OutputReport
+from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport
+from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
-from ptjob_provider.core.submission import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,20 +14,20 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from airflow_adapter.stand_ins import StandInTaskInstance, context
 from fakes import finished
-from ptjob_provider.airflow.event import JobEvent
+from ptjob_provider.airflow.connection import Access
 from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.airflow.reaching import Access
+from ptjob_provider.airflow.outcome import JobEvent
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.outputs import ResolvedOutputs
-from ptjob_provider.core.result import Usage, build_result
+from ptjob_provider.core.outputs.contract import ResolvedOutputs
+from ptjob_provider.core.outputs.result import Usage, build_result
+from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 from ptjob_provider.core.status import JobPhase, JobStatus
-from ptjob_provider.core.submission import Submission
 
 if TYPE_CHECKING:
     from pathlib import Path

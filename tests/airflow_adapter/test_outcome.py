@@ -11,18 +11,17 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout, TaskDef
 
 from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, job_object
 from ptjob_provider.airflow import outcome
-from ptjob_provider.airflow.event import JobEvent
 from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.airflow.outcome import MOST_METRICS, TaskStopped, failure_told, log_success, push_result
+from ptjob_provider.airflow.outcome import MOST_METRICS, JobEvent, TaskStopped, failure_told, log_success, push_result
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClaimLost, ClusterUnavailable, OutputsNotVerified, PTJobError
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.outputs import OutputFacts, OutputReport
+from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport
+from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
-from ptjob_provider.core.submission import Submission
 
 if TYPE_CHECKING:
     from airflow_adapter.stand_ins import FakeComms
@@ -350,11 +349,11 @@ def test_a_sensor_whose_job_was_deleted_says_so_for_programs(backend: ScriptedBa
 
 
 def test_every_cause_is_documented() -> None:
-    """Whoever routes by cause finds it in docs/airflow.md."""
+    """Whoever routes by cause finds it in docs/reference/airflow.md."""
     errors = {PTJobError, *all_below(PTJobError), TaskStopped}
     words = {*Cause, *(error.cause for error in errors), *(word for _, word in outcome._CAUSES), "unexpected"}
 
-    page = (Path(__file__).parents[2] / "docs" / "airflow.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "airflow.md").read_text()
 
     assert {word for word in words if f"`{word}`" not in page} == set()
 

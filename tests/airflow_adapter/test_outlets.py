@@ -11,7 +11,7 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_adapter.stand_ins import ListLogger
-from ptjob_provider.airflow.outlets import MAX_BYTES, model_extra, publish, revision_of
+from ptjob_provider.airflow.lineage import MAX_BYTES, model_extra, publish, revision_of
 
 JOB = {"kind": "PyTorchJob", "namespace": "team", "name": "digits-1a2b", "uid": "u-1"}
 MODEL = {"uri": "pvc://models/7.pt", "claim": "models", "path": "7.pt", "bytes": 5, "sha256": "0f"}

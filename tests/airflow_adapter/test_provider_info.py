@@ -12,7 +12,7 @@ from airflow.providers_manager import ProvidersManager
 
 import ptjob_provider
 from ptjob_provider.airflow import config
-from ptjob_provider.core import options
+from ptjob_provider.core.run import options
 from ptjob_provider.provider_info import OPTIONS, get_provider_info
 
 INFO = get_provider_info()
@@ -51,7 +51,24 @@ def test_every_adapter_module_with_a_public_part_is_listed() -> None:
     """Nobody adds a sensor that Airflow does not know."""
     listed = {name for kind in KINDS for entry in INFO[kind] for name in entry["python-modules"]}
 
-    assert listed == {f"ptjob_provider.airflow.{name}" for name in (*KINDS, "data_arrival", "claim_arrival", "ledger")}
+    of_jobs = {f"ptjob_provider.airflow.{name}" for name in KINDS}
+    assert listed == of_jobs | {"ptjob_provider.retraining.operators", "ptjob_provider.retraining.triggers"}
+
+
+@pytest.mark.parametrize(
+    ("former", "now", "name"),
+    [
+        ("airflow.data_arrival", "retraining.triggers", "DataArrivalTrigger"),
+        ("airflow.claim_arrival", "retraining.triggers", "ClaimArrivalTrigger"),
+        ("airflow.ledger", "retraining.operators", "ClaimBatchesOperator"),
+        ("airflow.ledger", "retraining.operators", "DataLedger"),
+    ],
+)
+def test_a_former_path_leads_to_the_class(former: str, now: str, name: str) -> None:
+    """A trigger's row in Airflow's database has the path of the version that wrote it."""
+    old, new = (importlib.import_module(f"ptjob_provider.{module}") for module in (former, now))
+
+    assert getattr(old, name) is getattr(new, name)
 
 
 @pytest.mark.parametrize("name", OPTIONS)

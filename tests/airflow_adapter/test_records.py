@@ -13,9 +13,8 @@ import pytest
 
 from airflow_adapter.stand_ins import StandInChannelThatDrains
 from ptjob_provider.airflow.config import max_log_records_per_second
-from ptjob_provider.airflow.tasklog import channel
-from ptjob_provider.airflow.tasklog.channel import Channel
-from ptjob_provider.airflow.tasklog.records import Ceiling
+from ptjob_provider.airflow.task_log import records as channel
+from ptjob_provider.airflow.task_log.records import Ceiling, Channel
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:

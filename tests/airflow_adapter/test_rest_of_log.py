@@ -8,11 +8,11 @@ import pytest
 
 from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, job_object
 from fakes import ScriptedBackend
-from ptjob_provider.airflow.event import JobEvent
-from ptjob_provider.airflow.tasklog import add_rest_of_log
-from ptjob_provider.airflow.tasklog.keeping import CURSOR_KEY
+from ptjob_provider.airflow.outcome import JobEvent
+from ptjob_provider.airflow.task_log import add_rest_of_log
+from ptjob_provider.airflow.task_log.cursor_store import CURSOR_KEY
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.run.submit import Submission
 
 
 def line(number: int) -> LogLine:

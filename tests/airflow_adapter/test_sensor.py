@@ -18,17 +18,17 @@ from airflow.sdk.exceptions import (
 )
 
 from airflow_adapter.stand_ins import StandInTaskInstance, context, job_object
-from ptjob_provider.airflow.event import JobEvent
+from ptjob_provider.airflow.outcome import JobEvent
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
 from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION, REPORT_ANNOTATION
-from ptjob_provider.core.outputs import OutputFacts, OutputReport, report_text
+from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, report_text
+from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
-from ptjob_provider.core.submission import Submission
 
 if TYPE_CHECKING:
     from fakes import ScriptedBackend
@@ -204,7 +204,7 @@ def test_a_job_that_was_seen_is_asked_for_until_a_refusal_has_passed(
     backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, condition: str | None
 ) -> None:
     """Neither a look that says no, nor a job that is gone."""
-    monkeypatch.setattr("ptjob_provider.core.api_errors._PAUSE", (0.01, 0.01))
+    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
     given = context()
     show(backend, job_object("digits"))
     sensor().poke(given)

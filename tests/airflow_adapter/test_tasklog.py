@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_adapter.stand_ins import ListLogger
-from ptjob_provider.airflow.tasklog.pulse import Pulse
-from ptjob_provider.airflow.tasklog.sink import CONTINUES, MAX_RECORD, MAX_WAITING, TOLD_LATE, TaskLog
+from ptjob_provider.airflow.task_log.cursor_store import Pulse
+from ptjob_provider.airflow.task_log.sink import CONTINUES, MAX_RECORD, MAX_WAITING, TOLD_LATE, TaskLog
 from ptjob_provider.core.logs import LogCursor, LogLine
 
 if TYPE_CHECKING:

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_adapter.stand_ins import ListLogger, StandInChannelThatDrains, StandInTaskInstance, context, job_object
-from ptjob_provider.airflow.event import JobEvent, TriggerFailed
 from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.airflow.tasklog import keeping, pulse
-from ptjob_provider.airflow.tasklog.keeping import CURSOR_KEY
-from ptjob_provider.airflow.tasklog.records import Ceiling
+from ptjob_provider.airflow.outcome import JobEvent, TriggerFailed
+from ptjob_provider.airflow.task_log import cursor_store
+from ptjob_provider.airflow.task_log.cursor_store import CURSOR_KEY, Pulse
+from ptjob_provider.airflow.task_log.records import Ceiling
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import PermissionDenied, PTJobError
 from ptjob_provider.core.identity import OWNER_ANNOTATION, UNFOLLOWED_ANNOTATION
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.submit import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -313,7 +313,7 @@ async def test_a_passing_refusal_is_waited_out_and_told_in_the_tasks_log(
     backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody else would read it."""
-    monkeypatch.setattr("ptjob_provider.core.api_errors._PAUSE", (0.01, 0.01))
+    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
     show(backend, "Succeeded")
     backend.refusals["watch"] = [PermissionDenied("pods is forbidden (403)", code=403)] * 3
     made = trigger()
@@ -522,8 +522,8 @@ async def test_a_place_is_written_again_only_when_it_has_moved(
     backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that says nothing for hours costs nothing."""
-    monkeypatch.setattr(keeping, "KEEP_INTERVAL", 0.1)  # half a minute would show nothing more
-    monkeypatch.setattr(keeping, "PAUSE", 0.02)
+    monkeypatch.setattr(cursor_store, "KEEP_INTERVAL", 0.1)  # half a minute would show nothing more
+    monkeypatch.setattr(cursor_store, "PAUSE", 0.02)
     show(backend)
     backend.lines = [line(1), line(2)]
 
@@ -748,8 +748,8 @@ async def test_an_answer_that_takes_long_is_no_standstill(
     The pulse's clock goes on with the event loop, a hundred times as fast: a machine that stands still stops both.
     """
     now = [0.0]
-    monkeypatch.setattr(keeping, "Pulse", lambda: pulse.Pulse(lambda: now[0]))
-    monkeypatch.setattr(pulse, "BEAT", 0.05)
+    monkeypatch.setattr(cursor_store, "Pulse", lambda: Pulse(lambda: now[0]))
+    monkeypatch.setattr(cursor_store, "BEAT", 0.05)
     show(backend)
     backend.lines = [line(number) for number in range(20)]
     backend.seconds_between_lines = 0.1
@@ -766,7 +766,7 @@ async def test_an_answer_that_takes_long_is_no_standstill(
         pass
     clock.cancel()
 
-    assert now[0] > pulse.STANDSTILL
+    assert now[0] > cursor_store.STANDSTILL
     assert log_of(made) == [f"line {number}" for number in range(20)]
 
 
@@ -775,9 +775,9 @@ async def test_a_triggerer_that_was_frozen_leaves_the_cursor_to_whoever_went_on(
 ) -> None:
     """What it knows is older, and the heir's lines would be repeated without a mark."""
     now = [0.0]
-    monkeypatch.setattr(keeping, "Pulse", lambda: pulse.Pulse(lambda: now[0]))
-    monkeypatch.setattr(keeping, "KEEP_INTERVAL", 0.5)
-    monkeypatch.setattr(keeping, "PAUSE", 0.02)
+    monkeypatch.setattr(cursor_store, "Pulse", lambda: Pulse(lambda: now[0]))
+    monkeypatch.setattr(cursor_store, "KEEP_INTERVAL", 0.5)
+    monkeypatch.setattr(cursor_store, "PAUSE", 0.02)
     show(backend)
     backend.lines = [line(number) for number in range(1, 40)]
     backend.seconds_between_lines = 0.1
@@ -795,7 +795,7 @@ async def test_a_triggerer_that_stops_right_after_it_was_frozen_leaves_the_curso
 ) -> None:
     """Its end may come before Airflow tells it that another has its triggers."""
     now = [0.0]
-    monkeypatch.setattr(keeping, "Pulse", lambda: pulse.Pulse(lambda: now[0]))
+    monkeypatch.setattr(cursor_store, "Pulse", lambda: Pulse(lambda: now[0]))
     show(backend)
     backend.lines = [line(1)]
     made = trigger()

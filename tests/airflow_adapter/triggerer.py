@@ -13,7 +13,7 @@ from airflow.sdk.definitions.asset import AssetNameRef
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from ptjob_provider.airflow.data_arrival import ArrivalTrigger
+    from ptjob_provider.retraining.triggers import ArrivalTrigger
 
 SOON = 60.0
 INCOMING = AssetNameRef("incoming")

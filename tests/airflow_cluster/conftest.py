@@ -1,7 +1,7 @@
 """A real Airflow whose jobs are pods of the tests' cluster, for the whole session.
 
-Its connection is a kubeconfig with the token of a service account that may do what `docs/kubernetes-role.yaml` says,
-what `docs/kubernetes-role-kinds.yaml` says for the one TrainJob, and what a TensorBoard takes.
+Its connection is a kubeconfig with the token of a service account that has the rights of `deploy/base`, those of other
+kinds for the one TrainJob, and what a TensorBoard takes.
 """
 
 from __future__ import annotations

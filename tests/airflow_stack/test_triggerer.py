@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ptjob_provider.airflow.tasklog.place import YOUTH
+from ptjob_provider.airflow.task_log.resume import YOUTH
 from task_run import TaskRun, runs, until
 
 if TYPE_CHECKING:

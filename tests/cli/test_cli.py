@@ -18,8 +18,8 @@ import yaml
 
 from fakes import ScriptedBackend
 from ptjob_provider.cli import commands, tables
-from ptjob_provider.cli.answers import Refused
 from ptjob_provider.cli.logs import Wanted, find_replica, show
+from ptjob_provider.cli.output import Refused
 from ptjob_provider.cli.place import Asked, Place, airflow_section, find_place
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import JobNotFound, PermissionDenied

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ptjob_provider.cli import main
-from ptjob_provider.cli.arena_flags import arena_fields, joined, program, without_type
-from ptjob_provider.cli.describing import COMMON, described
+from ptjob_provider.cli.arena import arena_fields, joined, program, without_type
 from ptjob_provider.cli.fields import ELSEWHERE, Flag, flags, job_fields
+from ptjob_provider.cli.help_text import COMMON, described
 from ptjob_provider.cli.running import _owner
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
@@ -56,7 +56,7 @@ ARENA_SUBMIT = {
         "--logdir",
     ),
 }
-"""Arena's flags that mean here what they mean there; what is with the others, docs/from-arena.md says."""
+"""Arena's flags that mean here what they mean there; what is with the others, docs/tutorials/from-arena.md says."""
 
 BY_PATH = {flag.path: flag for flag in flags()}
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakes import ScriptedBackend, finished
-from ptjob_provider.cli.answers import EXIT_FAILED, EXIT_NOT_FOUND, Refused
 from ptjob_provider.cli.logs import Wanted, show
+from ptjob_provider.cli.output import EXIT_FAILED, EXIT_NOT_FOUND, Refused
 from ptjob_provider.cli.place import Asked, Place, find_place
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import JobNotFound, PermissionDenied
+from ptjob_provider.core.history import PodHistory, Termination, to_text
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, RECORD_ANNOTATION
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.recorder import Record, Termination, to_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -61,7 +61,7 @@ def a_job(
     end = Termination(
         replica="digits-master-0", key="m", container="pytorch", exit_code=1, started_at=AT, finished_at=AT
     )
-    record = {RECORD_ANNOTATION: to_text(Record(terminations=(end,) if was_seen else ()))}
+    record = {RECORD_ANNOTATION: to_text(PodHistory(terminations=(end,) if was_seen else ()))}
     notes = {**record, DIAGNOSIS_ANNOTATION: why.to_text()} if why else record
     created = "2026-11-20T10:00:00Z"
     meta = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": created, "annotations": notes}
@@ -158,7 +158,7 @@ def test_a_replica_that_the_operator_saw_exit_has_run(code: int, said: str, monk
     """Its event is all that is left of the pod, and has no start; a container that never started has 128 or 137."""
     job = a_job("Failed", was_seen=False)
     told = Termination(replica="digits-master-0", key="told/digits-master-0", container="pytorch", exit_code=code)
-    job["metadata"]["annotations"][RECORD_ANNOTATION] = to_text(Record(terminations=(told,)))
+    job["metadata"]["annotations"][RECORD_ANNOTATION] = to_text(PodHistory(terminations=(told,)))
     backend = BackendWithLostLogs(job, pods=("digits-worker-0",), lost=("digits-master-0",))
 
     with pytest.raises(Refused) as refused:

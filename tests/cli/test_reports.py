@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fakes import ScriptedBackend
 from ptjob_provider.cli import tables
+from ptjob_provider.cli.commands import event_rows
 from ptjob_provider.cli.place import Asked, Place, find_place
-from ptjob_provider.cli.reports import event_rows
 from recorded import recorded
 
 if TYPE_CHECKING:

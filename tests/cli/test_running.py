@@ -17,12 +17,12 @@ import pytest
 
 from fakes import BackendWithTakenNames, ScriptedBackend
 from ptjob_provider.cli import running
-from ptjob_provider.cli.answers import Refused
-from ptjob_provider.core.conclusion import Conclusion, Outcome, raise_for
+from ptjob_provider.cli.output import Refused
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, JobFailed
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.run.outcome import Conclusion, Outcome, raise_for
 from ptjob_provider.core.spec import Installation, TrainingJob
 from ptjob_provider.core.status import JobPhase, JobStatus
 

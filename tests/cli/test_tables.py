@@ -12,9 +12,9 @@ from fakes import ScriptedBackend, finished
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.commands import row_of
 from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.history import ContainerKind, PodHistory, Termination, to_text
 from ptjob_provider.core.identity import RECORD_ANNOTATION
-from ptjob_provider.core.recorder import ContainerKind, Record, Termination, to_text
-from ptjob_provider.core.snapshot import look
+from ptjob_provider.core.run.snapshot import look
 from recorded import recorded
 
 NOW = datetime(2026, 11, 20, 10, 10, tzinfo=UTC)
@@ -80,7 +80,7 @@ async def test_a_replica_that_failed_in_a_job_that_succeeded_is_shown(condition:
     backend.worlds = [Observation(job=job)]
 
     snapshot = await look(backend, "team", "digits", inspect=False)
-    snapshot = replace(snapshot, record=Record(terminations=(end,)))
+    snapshot = replace(snapshot, record=PodHistory(terminations=(end,)))
 
     names, texts = ([str(cell) for cell in column.cells] for column in tables.job(snapshot).columns)
     assert dict(zip(names, texts, strict=True)).get("failed") == shown
@@ -142,7 +142,7 @@ def test_a_job_that_failed_before_it_ran_has_run_for_no_time() -> None:
 def test_a_train_job_has_run_since_it_was_seen_to_and_else_at_most_since_it_was_made() -> None:
     """No condition of it says when its run began; whoever has followed it has noted that."""
     job = recorded("trainjob-succeeded")["job"]
-    noted = Record(first_running_at=datetime(2026, 11, 20, 10, 0, 3, tzinfo=UTC))
+    noted = PodHistory(first_running_at=datetime(2026, 11, 20, 10, 0, 3, tzinfo=UTC))
 
     unseen = cells(tables.jobs([row_of(job)], now=NOW), "RAN")
     job["metadata"]["annotations"][RECORD_ANNOTATION] = to_text(noted)
@@ -201,7 +201,7 @@ async def test_the_code_of_a_container_that_did_not_end_by_itself_is_told_as_wha
     known = {"key": "k", "container": "pytorch", "pod_uid": "u", "exit_code": 137}
     killed = Termination(replica="digits-failed-worker-0", **{**known, **fields})
 
-    seen = Record(terminations=(killed,), first_running_at=ran_at)
+    seen = PodHistory(terminations=(killed,), first_running_at=ran_at)
 
     assert cells(tables.replicas(replace(snapshot, record=seen)), "ENDED WITH") == ["", shown]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from machine import Machine
     from ptjob_provider.cli.place import Place
-    from ptjob_provider.core.site import Shown
+    from ptjob_provider.core.inspector import Shown
 
 
 @contextmanager

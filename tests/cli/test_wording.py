@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from fakes import ScriptedBackend
-from ptjob_provider.cli.commands import suspend
-from ptjob_provider.cli.reports import events
-from ptjob_provider.core.kinds.ours import QUEUE_LABEL
+from ptjob_provider.cli.commands import events, suspend
+from ptjob_provider.core.kinds.ownership import QUEUE_LABEL
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place

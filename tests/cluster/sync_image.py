@@ -9,7 +9,7 @@ SYNC = BuiltImage(
     name="ghcr.io/ptjob-provider/sync:test",
     context=ROOT,
     file=ROOT / "docker" / "sync" / "Dockerfile",
-    content=("ptjob_provider/core/code_sync.py",),
+    content=("ptjob_provider/core/in_pod/sync_code.py",),
     base=BASE_STAND_IN,
     import_estimate="10 s",
 )

@@ -110,6 +110,11 @@ def service_account(
         {"kind": "Role", "rules": list(rules), **rbac},
         {"kind": "RoleBinding", "roleRef": role, "subjects": [subject], **rbac},
     )
+    return kubeconfig_of(cluster, namespace, rules, name=name)
+
+
+def kubeconfig_of(cluster: Cluster, namespace: str, rules: Sequence[Mapping[str, Any]], *, name: str = "ptjob") -> Path:
+    """Return the kubeconfig of a service account as soon as it may do what these rules say, and nothing else."""
     token = cluster.kubectl("create", "token", name, "--namespace", namespace, "--duration", "2h").strip()
     access = pki.kubeconfig(cluster.layout, {"token": token}, namespace=namespace)
     path = write(cluster.layout.home / "accounts" / f"{namespace}-{name}.kubeconfig", json.dumps(access, indent=1))

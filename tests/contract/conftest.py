@@ -16,7 +16,7 @@ from contract.kinded import Kinded
 from local_world import environment
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.local import LocalBackend, LocalConfig
-from ptjob_provider.core.local.claim import annotations_file
+from ptjob_provider.core.local.backend import annotations_file
 from rbac import rules, rules_of_kinds
 from worlds import World
 

@@ -19,16 +19,16 @@ from cluster_world import PATIENCE, config_of
 from code_servers import PASSWORD, USER, Net
 from fakes import ListSink, MemoryStore
 from local_world import environment
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.local import LocalBackend, LocalConfig
-from ptjob_provider.core.runner import follow
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import Installation, TrainingJob
-from ptjob_provider.core.submission import ensure_submitted
-from rbac import rules, rules_in
+from rbac import rules, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
     from code_servers import Repository
     from ptjob_provider.core.backend import Backend
-    from ptjob_provider.core.conclusion import Conclusion
     from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.run.outcome import Conclusion
 
 OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 PROGRAM = """
@@ -119,7 +119,7 @@ def _on_cluster(request: pytest.FixtureRequest) -> Place:
     cluster: Cluster = request.getfixturevalue("cluster")
     namespace: str = request.getfixturevalue("hardened_namespace")
     tell = request.getfixturevalue("tell")
-    may = [*rules(), *rules_in("kubernetes-code-role.yaml")]
+    may = rules_of("code")
     context = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
     hardened = {
         "image": request.getfixturevalue("digits_image"),
@@ -248,7 +248,7 @@ async def test_who_may_create_no_secret_is_told_before_anything_runs(
     env = {"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": PASSWORD}
     job = TrainingJob.parse(name="code", namespace=namespace, image=digits_image, code="git@h:x.git", env=env, **WORK)
 
-    with pytest.raises(PermissionDenied, match=r"kubernetes-code-role\.yaml"):
+    with pytest.raises(PermissionDenied, match="deploy/components/code"):
         await ensure_submitted(backend, job, owner=OWNER, store=MemoryStore())
 
     async with asyncio.timeout(PATIENCE):

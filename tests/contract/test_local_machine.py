@@ -20,10 +20,10 @@ from local_world import environment, processes_of
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, OutputsNotVerified, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.local import ImageStandIn, LocalBackend, LocalConfig
-from ptjob_provider.core.local.files import JobFiles
-from ptjob_provider.core.local.lost import is_supervised
+from ptjob_provider.core.local.objects import is_supervised
 from ptjob_provider.core.local.processes import ProcessId
-from ptjob_provider.core.outputs import ResolvedOutput, ResolvedOutputs
+from ptjob_provider.core.local.store import JobFiles
+from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
 from worlds import PATIENCE, STATE, World, condition, has_ended, held, is_running, terminations
 
 if TYPE_CHECKING:
@@ -197,11 +197,11 @@ async def test_a_submission_that_was_interrupted_is_seen_as_a_failure(
     program = f"""
 import os
 from pathlib import Path
-from ptjob_provider.core.local import LocalConfig, submission
+from ptjob_provider.core.local import LocalConfig, backend
 from ptjob_provider.core.local.objects import JobStore
 store = JobStore(Path({str(tmp_path / "root")!r}))
-job = submission.admitted({world.job("half", SLEEP)!r})
-with submission.created(store.files("default", "half"), job, []):
+job = backend.admitted({world.job("half", SLEEP)!r})
+with backend.created(store.files("default", "half"), job, []):
     print("made", flush=True)
     os.read(0, 1)
     os._exit(9)

@@ -13,18 +13,18 @@ import pytest
 
 from fakes import ListSink
 from local_world import environment
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.local import LocalBackend, LocalConfig
-from ptjob_provider.core.runner import follow
-from ptjob_provider.core.snapshot import look
-from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.snapshot import look
+from ptjob_provider.core.run.submit import Submission
 from worlds import STATE, World, has_ended, held, is_running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.identity import JobRef
-    from ptjob_provider.core.measured import Use
 
 MEBIBYTE = 2**20
 
@@ -72,7 +72,7 @@ def written() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes:"))
 
 
-async def measured(world: World, ref: JobRef, replica: str, has_shown: Callable[[Use], bool]) -> Use:
+async def measured(world: World, ref: JobRef, replica: str, has_shown: Callable[[PeakUsage], bool]) -> PeakUsage:
     """Return what is told of a replica once that shows something."""
     async with asyncio.timeout(world.patience):
         while True:

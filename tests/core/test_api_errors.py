@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakes import ListSink, ScriptedBackend
-from ptjob_provider.core.api_errors import ApiErrors
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import (
     ClusterError,
     ClusterUnavailable,
@@ -21,8 +19,10 @@ from ptjob_provider.core.errors import (
     PTJobError,
 )
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.runner import follow
-from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.run.api_errors import ApiErrors
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.submit import Submission
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

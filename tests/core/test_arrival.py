@@ -9,20 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptjob_provider.core.arrival import (
+from ptjob_provider.retraining.batches import (
     MOST_BATCHES,
+    PAGE,
+    REMEMBERED,
+    SWEEP,
     Arrivals,
     BatchRules,
-    SourceTrouble,
     StoredFile,
-    Troubles,
     Watermark,
     group,
-    pause_after,
     payloads,
 )
-from ptjob_provider.core.arrival.arrivals import REMEMBERED, SWEEP
-from ptjob_provider.core.arrival.watermark import PAGE
+from ptjob_provider.retraining.troubles import SourceTrouble, Troubles, pause_after
 from rows import each_row
 
 MARKED = BatchRules()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ptjob_provider.core.arrival.notes import NOTE, noted
+from ptjob_provider.retraining.notes import NOTE, noted
 from rows import each_row
 
 WHOLE = {"path": "incoming/1", "id": "a", "files": 3, "bytes": 1234, "modified": "2026-11-22T03:00:00Z"}

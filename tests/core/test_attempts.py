@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ptjob_provider.core.attempts import AttemptRecord, Claim, Plan, claim, is_delivered, plan, spec_changed
 from ptjob_provider.core.identity import Owner, owner_annotation
+from ptjob_provider.core.run.attempts import AttemptRecord, Ownership, Plan, claim, is_delivered, plan, spec_changed
 from ptjob_provider.core.status import JobPhase
 from rows import each_row
 
@@ -65,23 +65,23 @@ def test_a_record_without_the_later_fields_is_read() -> None:
 @pytest.mark.parametrize("phase", [JobPhase.PENDING, JobPhase.RUNNING, JobPhase.SUSPENDED])
 def test_our_live_job_is_adopted_even_if_the_store_was_lost(phase: JobPhase) -> None:
     """Two live jobs for one task instance never exist."""
-    assert claim(found(), phase=phase, owner=OWNER, record=None) is Claim.ADOPT
+    assert claim(found(), phase=phase, owner=OWNER, record=None) is Ownership.ADOPT
 
 
 @each_row("phase", [JobPhase.SUCCEEDED, JobPhase.FAILED])
 @each_row(
     ("record", "expected"),
     [
-        (RECORD, Claim.ADOPT),
-        (AttemptRecord(attempt=2, name="digits-1", namespace="team"), Claim.ADOPT),
-        (AttemptRecord(attempt=2, name="digits-1", namespace="team", uid="u-9"), Claim.HISTORY),
-        (AttemptRecord(attempt=2, name="digits-2", namespace="team", uid="u-1"), Claim.HISTORY),
-        (AttemptRecord(attempt=2, name="digits-1", namespace="team", uid="u-1", ended=True), Claim.HISTORY),
-        (None, Claim.HISTORY),
+        (RECORD, Ownership.ADOPT),
+        (AttemptRecord(attempt=2, name="digits-1", namespace="team"), Ownership.ADOPT),
+        (AttemptRecord(attempt=2, name="digits-1", namespace="team", uid="u-9"), Ownership.HISTORY),
+        (AttemptRecord(attempt=2, name="digits-2", namespace="team", uid="u-1"), Ownership.HISTORY),
+        (AttemptRecord(attempt=2, name="digits-1", namespace="team", uid="u-1", ended=True), Ownership.HISTORY),
+        (None, Ownership.HISTORY),
     ],
 )
 def test_a_finished_job_is_ours_only_if_the_store_expects_it(
-    phase: JobPhase, record: AttemptRecord | None, expected: Claim
+    phase: JobPhase, record: AttemptRecord | None, expected: Ownership
 ) -> None:
     """The uid or an open intent must be on record; else it is an earlier run's."""
     assert claim(found(), phase=phase, owner=OWNER, record=record) is expected
@@ -89,14 +89,14 @@ def test_a_finished_job_is_ours_only_if_the_store_expects_it(
 
 def test_a_job_that_is_being_deleted_is_never_adopted() -> None:
     """It would take its pods away from under the new try."""
-    assert claim(found(deleting=True), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Claim.HISTORY
+    assert claim(found(deleting=True), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Ownership.HISTORY
 
 
 def test_somebody_elses_job_is_left_alone_whatever_its_phase() -> None:
     """Another owner's annotation decides before anything else."""
     other = Owner(instance="staging", ids={"dag_id": "d"}, labels={})
 
-    assert claim(found(owner=other), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Claim.FOREIGN
+    assert claim(found(owner=other), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Ownership.FOREIGN
 
 
 def test_a_changed_specification_is_noticed() -> None:

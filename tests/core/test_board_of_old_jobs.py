@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ptjob_provider.core.identity import MANAGED_LABEL
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.kubernetes.board import Selection
-from ptjob_provider.core.kubernetes.board.board import Board
+from ptjob_provider.core.kubernetes.informer import WatchScope
+from ptjob_provider.core.kubernetes.informer.informer import JobInformer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -63,7 +63,7 @@ def job(number: int, **policy: Any) -> dict[str, Any]:
 async def test_the_first_job_of_the_old_operator_has_the_pods_watched_by_their_old_label() -> None:
     """Also if the board was open before it came; a second one changes nothing."""
     server = StandInWatches()
-    board = Board(Selection(config=ClusterConfig(), kind="PyTorchJob", namespace="team"))
+    board = JobInformer(WatchScope(config=ClusterConfig(), kind="PyTorchJob", namespace="team"))
     board._client = cast("Any", server)
     watches = [asyncio.create_task(board._watch_jobs()), asyncio.create_task(board._watch_pods())]
     await server.until(1)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.errors import ClusterError, PermissionDenied, PTJobError
-from ptjob_provider.core.hub import open_keys, opened
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
-from ptjob_provider.core.kubernetes.board import followed
-from ptjob_provider.core.kubernetes.board.board import Board
+from ptjob_provider.core.kubernetes.informer import followed
+from ptjob_provider.core.kubernetes.informer.informer import JobInformer
+from ptjob_provider.core.shared import open_keys, opened
 from ptjob_provider.core.status import JobPhase
 from stand_in_watches import FORBIDDEN, StandInCluster, job, pod, ref_of, until
 
@@ -122,7 +122,7 @@ async def test_a_follower_who_gave_up_leaves_nothing_behind(
     server: StandInCluster, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is kept for those who ask again is forgotten a while after the server has answered."""
-    monkeypatch.setattr("ptjob_provider.core.kubernetes.board.board._KEPT", 0.05)
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer._KEPT", 0.05)
     server.put("pytorchjobs", job("other", "Running"))
     server.put("pytorchjobs", job("third", "Running"))
     left, stays, third = (ref_of(job(name)) for name in ("digits", "other", "third"))
@@ -137,7 +137,9 @@ async def test_a_follower_who_gave_up_leaves_nothing_behind(
         with pytest.raises(PermissionDenied):
             await until(one, lambda _: False)
         del server.refused["watch", "pytorchjobs"]
-        (board,) = [found for key in open_keys() if isinstance(found := opened(key), Board) and len(found._worlds) == 2]
+        (board,) = [
+            found for key in open_keys() if isinstance(found := opened(key), JobInformer) and len(found._worlds) == 2
+        ]
 
         async with asyncio.timeout(30):
             while kept.box.refused is not None or len(board._worlds) > 1:  # noqa: ASYNC110 - nobody is told
@@ -194,7 +196,7 @@ async def test_a_server_that_is_mute_after_a_restore_is_found_out(
     server: StandInCluster, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It opens a watch from a version that it has forgotten, and tells nothing: a healthy one sends bookmarks."""
-    monkeypatch.setattr("ptjob_provider.core.kubernetes.board.watching._DOUBT", 0.0)
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.reflector._DOUBT", 0.0)
     backup = server.backup()
     for _ in range(20):
         server.put("pytorchjobs", job("digits", "Running", "Restarting"))

@@ -9,7 +9,7 @@ import pytest
 
 from ends import FAILED, LOST, MASTER, RANKS, VALUE_ERROR, WAITING, WORKER, end, record_of, wait
 from ptjob_provider.core.diagnosis import Cause, Diagnosis, in_brief
-from ptjob_provider.core.recorder import ContainerKind, Record, Restarts, WaitKind
+from ptjob_provider.core.history import ContainerKind, PodHistory, Restarts, WaitKind
 from ptjob_provider.core.status import JobPhase, JobStatus
 
 RUNNING, SUCCEEDED, SUSPENDED = (
@@ -24,12 +24,12 @@ ONCE = (replace(TWICE[0], count=1),)
 BOTH_ONCE = (*ONCE, replace(ONCE[0], replica=MASTER))
 
 
-def brief(record: Record, status: JobStatus, noted: Diagnosis | None = None) -> str:
+def brief(record: PodHistory, status: JobStatus, noted: Diagnosis | None = None) -> str:
     return in_brief("digits", record, status, noted, ranks=RANKS)
 
 
-def held(kind: WaitKind, reason: str, message: str = "") -> Record:
-    return Record(waiting=(wait(WaitKind.STARTING, MASTER), wait(kind, reason=reason, message=message)))
+def held(kind: WaitKind, reason: str, message: str = "") -> PodHistory:
+    return PodHistory(waiting=(wait(WaitKind.STARTING, MASTER), wait(kind, reason=reason, message=message)))
 
 
 @pytest.mark.parametrize(
@@ -41,15 +41,15 @@ def held(kind: WaitKind, reason: str, message: str = "") -> Record:
         (held(WaitKind.REFUSED, "FailedCreatePod", QUOTA), "quota compute exceeded"),
         (held(WaitKind.FORBIDDEN, "FailedCreatePod", NO_ACCOUNT), "service account x not found"),
         (held(WaitKind.STUCK, "CreateContainerConfigError", 'secret "wandb" not found'), "secret wandb not found"),
-        (Record(waiting=(wait(WaitKind.INIT),)), "init container pytorch"),
+        (PodHistory(waiting=(wait(WaitKind.INIT),)), "init container pytorch"),
         (
             replace(held(WaitKind.CRASH_LOOP, "Error"), waiting=(wait(WaitKind.CRASH_LOOP),), restart_counts=TWICE),
             "2 restarts",
         ),
-        (Record(), ""),
+        (PodHistory(), ""),
     ],
 )
-def test_a_pending_job_has_what_it_waits_for(record: Record, told: str) -> None:
+def test_a_pending_job_has_what_it_waits_for(record: PodHistory, told: str) -> None:
     """The missing thing's name where somebody said it, else the word that kubectl has."""
     assert brief(record, WAITING) == told
 
@@ -69,18 +69,18 @@ def test_a_pending_job_has_what_it_waits_for(record: Record, told: str) -> None:
         ),
         (record_of(end(MASTER, message=LOST), restart_counts=BOTH_ONCE), RUNNING, "2 restarts: connection lost"),
         (held(WaitKind.STUCK, "ErrImagePull"), RUNNING, ""),
-        (Record(queue="no room for 8 GPUs"), SUSPENDED, "no room for 8 GPUs"),
-        (Record(), SUSPENDED, ""),
+        (PodHistory(queue="no room for 8 GPUs"), SUSPENDED, "no room for 8 GPUs"),
+        (PodHistory(), SUSPENDED, ""),
         (record_of(end(code=1)), SUCCEEDED, "worker-0: exit code 1"),
         (
             record_of(end(code=1), end(MASTER, 137, reason="OOMKilled")),
             SUCCEEDED,
             "master-0: out of memory (and 1 more)",
         ),
-        (Record(restart_counts=ONCE), SUCCEEDED, ""),
+        (PodHistory(restart_counts=ONCE), SUCCEEDED, ""),
     ],
 )
-def test_a_job_that_has_not_failed_has_what_is_wrong_with_it(record: Record, status: JobStatus, told: str) -> None:
+def test_a_job_that_has_not_failed_has_what_is_wrong_with_it(record: PodHistory, status: JobStatus, told: str) -> None:
     """Of a job that runs what happened, not what waited when the record was written."""
     assert brief(record, status) == told
 
@@ -100,7 +100,7 @@ def test_a_job_that_has_not_failed_has_what_is_wrong_with_it(record: Record, sta
 )
 def test_a_failed_job_has_the_replica_and_what_it_ended_with(cause: Cause, fields: dict[str, Any], told: str) -> None:
     """As it was found out when the job ended; of a job that was ended as a whole no replica is named."""
-    assert brief(Record(), FAILED, Diagnosis.of(cause, **{"summary": "it", "replica": WORKER, **fields})) == told
+    assert brief(PodHistory(), FAILED, Diagnosis.of(cause, **{"summary": "it", "replica": WORKER, **fields})) == told
 
 
 @pytest.mark.parametrize(
@@ -109,21 +109,25 @@ def test_a_failed_job_has_the_replica_and_what_it_ended_with(cause: Cause, field
         (record_of(end(code=3)), FAILED, "worker-0: exit code 3"),
         (record_of(end(code=1, kind=ContainerKind.INIT, container="init-pytorch")), FAILED, "worker-0: start timeout"),
         (
-            Record(),
+            PodHistory(),
             replace(FAILED, message="PyTorchJob digits is failed because 1 Worker replica(s) failed."),
             "see ptjob get",
         ),
         (
-            Record(),
+            PodHistory(),
             replace(FAILED, message="jobset failed due to one or more job failures (first failed job: digits-node-0)"),
             "see ptjob get",
         ),
-        (Record(), replace(FAILED, message="PyTorchJob digits is failed because its spec is bad."), "its spec is bad"),
-        (Record(), replace(FAILED, reason="PyTorchJobFailed"), "PyTorchJobFailed"),
+        (
+            PodHistory(),
+            replace(FAILED, message="PyTorchJob digits is failed because its spec is bad."),
+            "its spec is bad",
+        ),
+        (PodHistory(), replace(FAILED, reason="PyTorchJobFailed"), "PyTorchJobFailed"),
     ],
 )
 def test_a_failed_job_that_nobody_followed_has_what_its_object_tells(
-    record: Record, status: JobStatus, told: str
+    record: PodHistory, status: JobStatus, told: str
 ) -> None:
     """By the record that is on it, else in the operator's words: but the role that it counts is mostly not to blame."""
     assert brief(record, status).startswith(told)
@@ -131,4 +135,4 @@ def test_a_failed_job_that_nobody_followed_has_what_its_object_tells(
 
 def test_a_reason_has_room_in_a_line() -> None:
     """Somebody else's words may be long."""
-    assert len(brief(Record(queue="no room " * 20), SUSPENDED)) == 40
+    assert len(brief(PodHistory(queue="no room " * 20), SUSPENDED)) == 40

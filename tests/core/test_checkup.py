@@ -8,14 +8,18 @@ import pytest
 
 from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core import kinds
-from ptjob_provider.core.kubernetes.checkup import (
+from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.preflight import (
     BESIDE,
+    KUEUE,
     QUEUES,
     RUNTIMES,
     SHOWING,
+    TRAINING_OPERATOR,
     USEFUL,
     Right,
     check_up,
+    controller_check,
     controllers,
     kind_check,
     needed_rights,
@@ -23,35 +27,34 @@ from ptjob_provider.core.kubernetes.checkup import (
     storage_check,
     useful_rights,
 )
-from ptjob_provider.core.kubernetes.client import lease
-from ptjob_provider.core.kubernetes.controllers import KUEUE, TRAINING_OPERATOR, controller_check
-from rbac import DOCS, rules_in
+from rbac import BASE, COMPONENTS, FOLDERS, ROOT, objects_in, rules_in
 from rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ptjob_provider.core.site import Check
+    from ptjob_provider.core.inspector import Check
 
 pytestmark = pytest.mark.skips_waits
 
+KINDS = f"{COMPONENTS}/kinds"
 ALL = [*needed_rights(["PyTorchJob"]), *useful_rights(["PyTorchJob"])]
 
 
-def rules(file: str, kind: str) -> set[tuple[str, str, str]]:
-    """Return every (group, resource, verb) that a documented role gives."""
+def rules(folder: str, kind: str = "Role") -> set[tuple[str, str, str]]:
+    """Return every (group, resource, verb) that the base or a component gives."""
     return {
         (group, resource, verb)
-        for rule in rules_in(file, kind)
+        for rule in rules_in(folder, kind)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
 
 
-def test_what_is_needed_is_what_the_documented_role_gives() -> None:
+def test_what_is_needed_is_what_the_base_gives() -> None:
     """So that the advice to have it bound is enough."""
-    assert plain(needed_rights(["PyTorchJob"])) == rules("kubernetes-role.yaml", "Role")
+    assert plain(needed_rights(["PyTorchJob"])) == rules(BASE)
 
 
 def plain(rights: Iterable[Right]) -> set[tuple[str, str, str]]:
@@ -62,12 +65,10 @@ def plain(rights: Iterable[Right]) -> set[tuple[str, str, str]]:
 def test_what_other_kinds_need_is_what_their_roles_give() -> None:
     """Each kind that is served, and no other."""
     others, pods = needed_rights(["TrainJob", "PyTorchTrainingJob"]), needed_rights([])
-    file = "kubernetes-role-kinds.yaml"
-    cluster_wide = {right for right in RUNTIMES if right.is_cluster_wide}
+    given = rules(KINDS)
 
-    assert plain(others) - plain(pods) == rules(file, "Role") - plain(RUNTIMES)
-    assert plain(cluster_wide) == rules(file, "ClusterRole")
-    assert plain(RUNTIMES) <= rules(file, "Role") | rules(file, "ClusterRole")
+    assert plain(others) - plain(pods) == given - plain(RUNTIMES)
+    assert plain(right for right in RUNTIMES if not right.is_cluster_wide) == given & plain(RUNTIMES)
     assert set(RUNTIMES) <= set(useful_rights(["TrainJob"]))
     assert not set(RUNTIMES) & set(useful_rights(["PyTorchJob"]))
 
@@ -78,30 +79,31 @@ def test_beside_the_default_kind_another_one_is_no_need() -> None:
 
     assert needed_rights(["PyTorchJob", "TrainJob"]) == needed_rights(["PyTorchJob"])
     [further] = [right for right in both if right.resource == "trainjobs"]
-    assert (further.verb, further.given_by) == ("create", "docs/kubernetes-role-kinds.yaml")
+    assert (further.verb, further.given_by) == ("create", "deploy/components/kinds")
 
 
-def test_a_right_of_code_or_of_a_queue_is_given_by_its_own_role() -> None:
-    """The advice names the file."""
-    for right in [*BESIDE, *QUEUES]:
-        assert plain([right]) <= rules(right.given_by.removeprefix("docs/"), "Role")
-        assert right in useful_rights([])
+def test_rights_of_queues_are_useful_where_queues_are_served() -> None:
+    """Those of code are, everywhere."""
+    assert {*BESIDE, *QUEUES} <= set(useful_rights([]))
     assert not set(QUEUES) & set(useful_rights([], has_queues=False))
 
 
-@pytest.mark.parametrize(("kind", "is_cluster_wide"), [("Role", False), ("ClusterRole", True)])
-def test_what_is_useful_is_what_the_optional_roles_give(kind: str, *, is_cluster_wide: bool) -> None:
-    """`pods/exec get` is the create of clusters older than 1.35, which ask for the web socket's GET."""
-    given = rules("kubernetes-optional.yaml", kind) - {("", "pods/exec", "get")}
+@each_row("folder", sorted({right.given_by for right in (*USEFUL, *RUNTIMES, *BESIDE, *QUEUES)} - {KINDS}))
+def test_what_is_useful_is_what_the_component_gives_that_the_advice_names(folder: str) -> None:
+    """Its Role, or its ClusterRole for what is in the whole cluster.
 
-    assert {
-        (right.group, right.resource, right.verb) for right in USEFUL if right.is_cluster_wide == is_cluster_wide
-    } == given
+    `pods/exec get` is the create of clusters older than 1.35, which ask for the web socket's GET.
+    """
+    rights = [right for right in (*USEFUL, *RUNTIMES, *BESIDE, *QUEUES) if right.given_by == folder]
+
+    for kind, is_cluster_wide in (("Role", False), ("ClusterRole", True)):
+        named = plain(right for right in rights if right.is_cluster_wide == is_cluster_wide)
+        assert named == rules(folder, kind) - {("", "pods/exec", "get")}
 
 
 def test_what_a_tensorboard_takes_is_what_its_role_gives() -> None:
     """One verb for each resource stands for all that its Role gives of it, and the advice names its file."""
-    given = rules("kubernetes-tensorboard-role.yaml", "Role")
+    given = rules(f"{COMPONENTS}/tensorboard")
     asked = {(right.group, right.resource, right.verb) for right in SHOWING}
     checks = permission_checks("ml", {right: right not in SHOWING for right in ALL})
 
@@ -110,22 +112,42 @@ def test_what_a_tensorboard_takes_is_what_its_role_gives() -> None:
     assert [check.said for check in checks if check.is_good is None] == [
         *("missing: deployments create", "missing: services create", "missing: pods/portforward create")
     ]
-    assert checks[-1].advice == "if it is wanted: the Role of docs/kubernetes-tensorboard-role.yaml"
+    assert checks[-1].advice == "if it is wanted: the Role of deploy/components/tensorboard"
 
 
-@each_row("file", sorted(path.name for path in DOCS.glob("kube*.yaml")))
-def test_no_documented_role_reaches_beyond_the_namespaces_jobs(file: str) -> None:
+@each_row("folder", FOLDERS)
+def test_no_documented_role_reaches_beyond_the_namespaces_jobs(folder: str) -> None:
     """In the whole cluster they list, and nothing else; nobody gets wildcards, nodes, or a list of Secrets.
 
     Who may `get` `nodes/proxy` runs commands in any pod through its kubelet.
     """
-    every = rules(file, "Role") | rules(file, "ClusterRole")
+    every = rules(folder) | rules(folder, "ClusterRole")
 
-    assert {verb for _, _, verb in rules(file, "ClusterRole")} <= {"list"}
+    assert {verb for _, _, verb in rules(folder, "ClusterRole")} <= {"list"}
     assert {"nodes/proxy", "serviceaccounts/token", "pods/attach"}.isdisjoint(resource for _, resource, _ in every)
     assert "*" not in {part for right in every for part in right}
     assert not {("", "secrets", verb) for verb in ("list", "watch", "patch", "update")} & every
     assert {"rbac.authorization.k8s.io", "impersonate"}.isdisjoint(part for right in every for part in right)
+
+
+@each_row("folder", FOLDERS)
+def test_each_role_is_bound_to_the_account_of_the_base(folder: str) -> None:
+    """Whoever takes a component gives its rights to that account, or to Kubeflow's own, and to nobody else."""
+    found = objects_in(folder)
+    roles = {(each["kind"], each["metadata"]["name"]) for each in found if each["kind"].endswith("Role")}
+    bindings = [each for each in found if each["kind"].endswith("Binding")]
+    account = "pipeline-runner" if folder.endswith("/pipelines-step") else "ptjob"
+
+    assert len(roles) == len(bindings) == 1
+    assert {(each["roleRef"]["kind"], each["roleRef"]["name"]) for each in bindings} == roles
+    assert [each["subjects"] for each in bindings] == [[{"kind": "ServiceAccount", "name": account}]]
+
+
+def test_whoever_deploys_reads_of_each_component() -> None:
+    """In the file to fit to a cluster, or in the page beside it."""
+    documented = "".join((ROOT / "deploy" / name).read_text() for name in ("kustomization.yaml", "README.md"))
+
+    assert {folder for folder in FOLDERS if folder.removeprefix("deploy/") not in documented} == set()
 
 
 def test_missing_rights_are_named_in_one_line_and_useful_ones_each() -> None:
@@ -140,10 +162,10 @@ def test_missing_rights_are_named_in_one_line_and_useful_ones_each() -> None:
     complete = permission_checks("ml", dict.fromkeys(allowed, True))
 
     assert (needed.is_good, needed.said) == (False, "missing: pods/log get")
-    assert needed.advice == "have the Role of docs/kubernetes-role.yaml bound to you"
+    assert needed.advice == "have the Role of deploy/base bound to you"
     assert useful[0].said == "missing: configmaps create"
     assert useful[4].said == "missing: nodes list in the whole cluster"
-    assert useful[4].advice == "if it is wanted: the ClusterRole of docs/kubernetes-optional.yaml"
+    assert useful[4].advice == "if it is wanted: the ClusterRole of deploy/components/cluster-view"
     assert all(check.is_good for check in complete)
 
 
@@ -176,9 +198,7 @@ async def test_a_cluster_on_which_only_trainer_is_installed_is_good() -> None:
     assert missing.about == "permissions in ml"
     assert "trainjobs create" in missing.said
     assert "pytorchjobs" not in missing.said
-    assert missing.advice == (
-        "have the Role of docs/kubernetes-role-kinds.yaml and of docs/kubernetes-role.yaml bound to you"
-    )
+    assert missing.advice == "have the Role of deploy/components/kinds and of deploy/base bound to you"
     assert "training-operator" not in {check.about for check in checks}
     assert {"Kubeflow Trainer", "JobSet"} <= {check.about for check in checks}
     assert "why a job waits in a queue of Kueue" not in {check.about for check in checks}

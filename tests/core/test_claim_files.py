@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ptjob_provider.core import claim_files
+from ptjob_provider.core.in_pod import claim_files
 
 if TYPE_CHECKING:
     from pathlib import Path

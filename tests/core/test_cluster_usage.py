@@ -7,14 +7,8 @@ from typing import Any
 
 import pytest
 
-from ptjob_provider.core.kubernetes.usage import (
-    ListReader,
-    figures_of,
-    from_metrics,
-    nodes_in_use,
-    replica_use,
-)
-from ptjob_provider.core.site import Check, NodeUse, ReplicaUse
+from ptjob_provider.core.inspector import Check, NodeUse, ReplicaUse
+from ptjob_provider.core.kubernetes.usage import ListReader, figures_of, from_metrics, nodes_in_use, replica_use
 from rows import each_row
 
 READY = {"type": "Ready", "status": "True"}

@@ -15,7 +15,7 @@ import pytest
 
 import code_servers
 from code_servers import PASSWORD, USER, Net, Repository, Ssh
-from ptjob_provider.core import code_sync
+from ptjob_provider.core.in_pod import sync_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ssh]:
 def sync(folder: Path, **environ: str) -> Synced:
     """Run the program on its own, with nothing of ours in reach."""
     root, report = folder / "code", folder / "report"
-    command = [sys.executable, "-I", code_sync.__file__]
+    command = [sys.executable, "-I", sync_code.__file__]
     told = {"GIT_SYNC_ROOT": str(root), "PTJOB_SYNC_REPORT": str(report), "PATH": os.environ["PATH"], **HOSTILE}
     measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     done = subprocess.run(command, env={**told, **measured, **environ}, capture_output=True, check=False)
@@ -320,7 +320,7 @@ def test_a_server_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
     """As often as is asked for; the exit code says that a retry may help."""
     found = sync(tmp_path, GIT_SYNC_REPO="http://127.0.0.1:9/x.git", GIT_SYNC_MAX_SYNC_FAILURES="1")
 
-    assert found.code == code_sync.UNREACHABLE
+    assert found.code == sync_code.UNREACHABLE
     assert found.said.count("trying again") == 1
 
 
@@ -409,5 +409,5 @@ def test_what_takes_too_long_is_given_up(tmp_path: Path) -> None:
         limit = {"GIT_SYNC_TIMEOUT": "", "GITSYNC_SYNC_TIMEOUT": "1s"}
         found = sync(tmp_path, GIT_SYNC_REPO=f"http://127.0.0.1:{port}/x.git", **limit)
 
-    assert found.code == code_sync.UNREACHABLE
+    assert found.code == sync_code.UNREACHABLE
     assert "longer than 1 s" in found.said

@@ -20,16 +20,9 @@ from ends import (
     record_of,
     wait,
 )
-from ptjob_provider.core.diagnosis import (
-    Cause,
-    Diagnosis,
-    deleted,
-    diagnose,
-    outputs_failed,
-    timed_out,
-)
-from ptjob_provider.core.outputs import OutputCause, OutputProblem
-from ptjob_provider.core.recorder import ContainerKind, Record, Removal, Restarts, WaitKind
+from ptjob_provider.core.diagnosis import Cause, Diagnosis, deleted, diagnose, outputs_failed, timed_out
+from ptjob_provider.core.history import ContainerKind, PodHistory, Removal, Restarts, WaitKind
+from ptjob_provider.core.outputs.contract import OutputCause, OutputProblem
 
 
 class TestRoot:
@@ -103,14 +96,14 @@ class TestRoot:
     @pytest.mark.parametrize(
         ("seen", "said"),
         [
-            (Record(), "nobody followed it, so how its replicas ended is not known"),
-            (Record(queued_since=TEN_SECONDS_LATER), "nobody followed it, so how its replicas ended is not known"),
-            (Record(queued_since=NOW), "no replica was seen failing"),
+            (PodHistory(), "nobody followed it, so how its replicas ended is not known"),
+            (PodHistory(queued_since=TEN_SECONDS_LATER), "nobody followed it, so how its replicas ended is not known"),
+            (PodHistory(queued_since=NOW), "no replica was seen failing"),
             (record_of(end(code=0)), "no replica was seen failing"),
         ],
         ids=["nothing", "looked at after its end", "waited without pods", "an end"],
     )
-    def test_a_failed_job_that_nobody_followed_is_said_to_be_one(self, seen: Record, said: str) -> None:
+    def test_a_failed_job_that_nobody_followed_is_said_to_be_one(self, seen: PodHistory, said: str) -> None:
         """Its pods are gone with their job, as a TrainJob's are: that none was seen failing is no finding."""
         failed = replace(FAILED, message="it broke", finished_at=TEN_SECONDS_LATER)
 
@@ -397,8 +390,8 @@ class TestReport:
 
     def test_a_deletion_and_a_timeout_are_not_called_failures(self) -> None:
         """The first words say what happened to the job."""
-        gone = deleted(Record(), ranks=RANKS)
-        late = timed_out(Record(running=(MASTER, WORKER)), ranks=RANKS)
+        gone = deleted(PodHistory(), ranks=RANKS)
+        late = timed_out(PodHistory(running=(MASTER, WORKER)), ranks=RANKS)
 
         assert gone.report(REF).startswith("team/digits is gone: somebody deleted it before it had ended. ")
         assert late.report(REF).startswith("team/digits timed out: it was unfinished at the deadline; ")
@@ -430,7 +423,7 @@ class TestReport:
         """Three names and a number."""
         ranks = {f"w{number}": number for number in range(5)}
 
-        found = timed_out(Record(running=tuple(ranks)), ranks=ranks)
+        found = timed_out(PodHistory(running=tuple(ranks)), ranks=ranks)
 
         assert found.summary.endswith("until then w0 (rank 0), w1 (rank 1), w2 (rank 2), 2 more ran")
 

@@ -11,12 +11,9 @@ from ends import (
     end,
     judged,
 )
-from ptjob_provider.core.diagnosis import (
-    Cause,
-    tail,
-)
-from ptjob_provider.core.diagnosis.finding import find
-from ptjob_provider.core.recorder import ContainerKind
+from ptjob_provider.core.diagnosis import Cause, last_lines
+from ptjob_provider.core.diagnosis.classify import find
+from ptjob_provider.core.history import ContainerKind
 from rows import each_row
 
 
@@ -142,7 +139,7 @@ class TestFinding:
         """A block that was cut off still says that there was a failure, not whose."""
         block = "Root Cause (first observed failure):\n[0]:\n  time : now\n"
 
-        finding = find(end(), tail.lines_of(block))
+        finding = find(end(), last_lines.lines_of(block))
 
         assert (finding.process, finding.cause) == ("", Cause.EXIT_CODE)
 
@@ -152,7 +149,7 @@ class TestFinding:
             "Root Cause (first observed failure):\n[0]:\n  rank      : 3 (local_rank: 1)\n  exitcode  : 1 (pid: 9)\n"
         )
 
-        finding = find(end(), tail.lines_of(f" closed by peer [192.0.2.3]:6355\n{block}"))
+        finding = find(end(), last_lines.lines_of(f" closed by peer [192.0.2.3]:6355\n{block}"))
 
         assert (finding.process, finding.detail) == ("3", "")
 
@@ -163,7 +160,7 @@ class TestFinding:
             "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -11 (pid: 4)\n"
         )
 
-        finding = find(end(), tail.lines_of(log + block))
+        finding = find(end(), last_lines.lines_of(log + block))
 
         assert (finding.process, finding.cause, finding.did) == ("1", Cause.CRASHED, "died of SIGSEGV (exit code 139)")
 
@@ -173,36 +170,36 @@ class TestTail:
         """That is the one that ended the program."""
         lines = f"{VALUE_ERROR}\nThe above exception was the direct cause:\n\n{VALUE_ERROR.replace('Value', 'Key')}"
 
-        assert tail.python_errors(lines.split("\n")) == ("ValueError: bad batch", "KeyError: bad batch")
+        assert last_lines.python_errors(lines.split("\n")) == ("ValueError: bad batch", "KeyError: bad batch")
 
     def test_a_traceback_without_its_head_is_one(self) -> None:
         """2 KiB may begin in its middle."""
-        assert tail.python_errors(VALUE_ERROR.splitlines()[1:]) == ("ValueError: bad batch",)
+        assert last_lines.python_errors(VALUE_ERROR.splitlines()[1:]) == ("ValueError: bad batch",)
 
     def test_an_exception_that_python_ignored_is_no_reason(self) -> None:
         """Destructors complain after the exception that ended the program."""
         lines = f"{VALUE_ERROR}Exception ignored in: <function Pool.__del__>\n{VALUE_ERROR.replace('Value', 'Type')}"
 
-        assert tail.python_errors(lines.splitlines()) == ("ValueError: bad batch",)
+        assert last_lines.python_errors(lines.splitlines()) == ("ValueError: bad batch",)
 
     def test_a_traceback_that_other_output_cut_in_pieces_still_has_its_last_line(self) -> None:
         """Several processes write into one log."""
         lines = ["Traceback (most recent call last):", "loss 0.3", '  File "a.py", line 1', "loss 0,2", "KeyError: 3"]
 
-        assert tail.python_errors(lines) == ("KeyError: 3",)
+        assert last_lines.python_errors(lines) == ("KeyError: 3",)
 
     def test_a_line_that_only_looks_like_an_exception_is_none(self) -> None:
         """Without a traceback it is a log line."""
-        assert tail.python_errors(["ValueError: caught and logged"]) == ()
+        assert last_lines.python_errors(["ValueError: caught and logged"]) == ()
 
     @pytest.mark.parametrize("text", ["{", "{}", '{"message": 3}', '{"message": {}}'])
     def test_json_that_is_no_error_file_is_skipped(self, text: str) -> None:
         """A program may print JSON of its own."""
-        assert [error for error in tail.python_errors([text]) if error != "3"] in ([], [""])
+        assert [error for error in last_lines.python_errors([text]) if error != "3"] in ([], [""])
 
     def test_a_progress_bar_shows_its_last_state(self) -> None:
         """It rewrote its line a thousand times."""
-        assert tail.lines_of(" 0%\r 50%\r100%\r\ndone\n") == ("100%", "done")
+        assert last_lines.lines_of(" 0%\r 50%\r100%\r\ndone\n") == ("100%", "done")
 
     @pytest.mark.parametrize(
         ("message", "told"),
@@ -227,11 +224,11 @@ class TestTail:
     )
     def test_of_a_chain_of_causes_the_telling_end_is_kept(self, message: str, told: str) -> None:
         """Commands, folders and layers of the runtime say nothing to who wrote the job."""
-        assert tail.runtime_error(message) == told
+        assert last_lines.runtime_error(message) == told
 
     def test_a_long_text_is_cut(self) -> None:
         """A sentence is one line of bounded length."""
-        assert tail.clip("a\n" * 400, 9) == "a a a a …"
+        assert last_lines.clip("a\n" * 400, 9) == "a a a a …"
 
 
 class TestCode:

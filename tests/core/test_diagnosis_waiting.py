@@ -18,23 +18,15 @@ from ends import (
     end,
     wait,
 )
-from ptjob_provider.core.diagnosis import (
-    Cause,
-    Diagnosis,
-    Limits,
-    WaitingNotice,
-    ending,
-    outlook,
-    waiting_reason,
-)
-from ptjob_provider.core.recorder import Record, Restarts, Waiting, WaitKind
+from ptjob_provider.core.diagnosis import Cause, Diagnosis, Limits, WaitingNotice, ending, outlook, waiting_reason
+from ptjob_provider.core.history import PodHistory, Restarts, Waiting, WaitKind
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
 
 
 def after(seconds: float, *waits: Waiting, limits: Limits | None = None, **more: Any) -> Diagnosis | None:
     status = more.pop("status", WAITING)
-    record = Record(waiting=waits, **more)
+    record = PodHistory(waiting=waits, **more)
     now = NOW + timedelta(seconds=seconds)
     return ending(record, status, now=now, limits=limits or Limits(), ranks=RANKS)
 
@@ -112,8 +104,8 @@ class TestEnding:
         assert found is not None
         assert found.summary == "no operator has taken it up within 1 min"
         assert "controller" in found.resolution
-        assert "no operator has taken the job up" in waiting_reason(Record(), untouched, replicas=1, rank0=MASTER)
-        assert waiting_reason(Record(), WAITING, replicas=1, rank0=MASTER) == "0 of 1 placed; no pods were made yet"
+        assert "no operator has taken the job up" in waiting_reason(PodHistory(), untouched, replicas=1, rank0=MASTER)
+        assert waiting_reason(PodHistory(), WAITING, replicas=1, rank0=MASTER) == "0 of 1 placed; no pods were made yet"
 
     def test_a_crash_loop_ends_with_its_limit(self) -> None:
         """Five restarts in a row, the sixth failure."""
@@ -204,15 +196,15 @@ class TestOutlook:
     )
     def test_a_wait_says_what_to_do_and_when_it_is_given_up(self, waits: list[Waiting], said: str) -> None:
         """As the error has it later, when nothing can be done any more."""
-        found = outlook(Record(waiting=tuple(waits)), limits=Limits())
+        found = outlook(PodHistory(waiting=tuple(waits)), limits=Limits())
 
         assert found.startswith(said) if said else found == ""
 
     def test_a_deadline_that_comes_first_ends_the_wait(self) -> None:
         """Nobody is told 20 minutes of which only five are left."""
         late, soon = (NOW + timedelta(minutes=minutes) for minutes in (30, 5))
-        starting = Record(waiting=(wait(WaitKind.STARTING),))
-        queued = Record(waiting=(wait(WaitKind.QUEUED),), queued_since=NOW)
+        starting = PodHistory(waiting=(wait(WaitKind.STARTING),))
+        queued = PodHistory(waiting=(wait(WaitKind.QUEUED),), queued_since=NOW)
 
         assert outlook(starting, limits=Limits(), deadline=late) == "; given up after 20 min (start timeout)"
         assert outlook(starting, limits=Limits(), deadline=soon).endswith("the deadline, 2026-11-20 10:05:00+00:00")
@@ -221,14 +213,14 @@ class TestOutlook:
 
     def test_how_long_others_wait_for_their_job_is_not_said(self) -> None:
         """Whoever only looks at it does not know."""
-        assert outlook(Record(waiting=(wait(WaitKind.QUEUED, message=SIZE),)), limits=None) == (
+        assert outlook(PodHistory(waiting=(wait(WaitKind.QUEUED, message=SIZE),)), limits=None) == (
             ". Ask for less or free a node (ptjob top shows what there is)"
         )
-        assert outlook(Record(queued_since=NOW), limits=None) == ""
+        assert outlook(PodHistory(queued_since=NOW), limits=None) == ""
 
     def test_without_a_limit_a_crash_loop_goes_on(self) -> None:
         """As with `crash_loop_limit=None`."""
-        looping = Record(waiting=(wait(WaitKind.CRASH_LOOP),))
+        looping = PodHistory(waiting=(wait(WaitKind.CRASH_LOOP),))
 
         assert outlook(looping, limits=Limits(crash_loop_limit=None)) == "; there is no time limit"
 
@@ -248,10 +240,10 @@ class TestWaitingNotice:
 class TestWaitingReason:
     def test_a_job_that_runs_or_has_ended_waits_for_nothing(self) -> None:
         """Nothing is said when there is nothing to say."""
-        both = Record(running=(MASTER,), finished=(WORKER,), placed=(MASTER, WORKER))
+        both = PodHistory(running=(MASTER,), finished=(WORKER,), placed=(MASTER, WORKER))
 
         assert waiting_reason(both, JobStatus(phase=JobPhase.RUNNING), replicas=2, rank0=MASTER) == ""
-        assert waiting_reason(Record(), FAILED, replicas=2, rank0=MASTER) == ""
+        assert waiting_reason(PodHistory(), FAILED, replicas=2, rank0=MASTER) == ""
 
     @pytest.mark.parametrize(
         ("ended", "running", "is_said"),
@@ -268,7 +260,7 @@ class TestWaitingReason:
         self, ended: float, running: list[str], *, is_said: bool
     ) -> None:
         """A TrainJob of which rank 0 had completed ran on for ever, and nothing said so."""
-        record = Record(
+        record = PodHistory(
             terminations=(end(MASTER, 0, at=60), end(WORKER, 1, at=ended, message=VALUE_ERROR)),
             running=tuple(running),
             finished=() if MASTER in running else (MASTER,) if WORKER in running else (MASTER, WORKER),
@@ -285,7 +277,7 @@ class TestWaitingReason:
         """They mostly failed for one reason."""
         ends = (end(MASTER, 0, at=60), end(WORKER, 3, at=61), end("digits-worker-1", 1, at=61))
         placed = (MASTER, WORKER, "digits-worker-1")
-        record = Record(terminations=ends, running=placed[1:], finished=(MASTER,), placed=placed)
+        record = PodHistory(terminations=ends, running=placed[1:], finished=(MASTER,), placed=placed)
 
         said = waiting_reason(record, JobStatus(phase=JobPhase.RUNNING), replicas=3, rank0=MASTER)
 
@@ -293,7 +285,7 @@ class TestWaitingReason:
 
     def test_a_pod_that_is_missing_without_a_word_is_counted(self) -> None:
         """One pod was deleted and is not there again yet."""
-        record = Record(running=(MASTER,), placed=(MASTER,))
+        record = PodHistory(running=(MASTER,), placed=(MASTER,))
 
         assert waiting_reason(record, WAITING, replicas=2, rank0=MASTER) == "1 of 2 placed"
 
@@ -302,19 +294,19 @@ class TestWaitingReason:
         waits = tuple(wait(WaitKind.QUEUED, f"w{number}", message="no GPU") for number in range(7))
 
         assert (
-            waiting_reason(Record(waiting=waits), WAITING, replicas=8, rank0=MASTER)
+            waiting_reason(PodHistory(waiting=waits), WAITING, replicas=8, rank0=MASTER)
             == "0 of 8 placed; w0, w1, w2, 4 more: no GPU"
         )
 
     def test_a_refusal_without_a_name_has_no_name(self) -> None:
         """An admission webhook did not say which pod it refused."""
-        record = Record(waiting=(wait(WaitKind.REFUSED, "", message="denied"),))
+        record = PodHistory(waiting=(wait(WaitKind.REFUSED, "", message="denied"),))
 
         assert waiting_reason(record, WAITING, replicas=1, rank0=MASTER) == "0 of 1 placed; not created: denied"
 
     def test_a_wait_without_any_word_is_a_start(self) -> None:
         """The kubelet may give no reason."""
-        record = Record(waiting=(wait(WaitKind.STARTING, reason=""),), placed=(WORKER,))
+        record = PodHistory(waiting=(wait(WaitKind.STARTING, reason=""),), placed=(WORKER,))
 
         assert (
             waiting_reason(record, WAITING, replicas=1, rank0=MASTER) == f"0 of 1 running; {WORKER}: is being started"
@@ -323,7 +315,7 @@ class TestWaitingReason:
     def test_a_crash_loop_says_how_the_last_run_ended(self) -> None:
         """Not the kubelet's back-off, which changes by itself."""
         counts = (Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=1),)
-        record = Record(waiting=(wait(WaitKind.CRASH_LOOP),), restart_counts=counts, placed=(WORKER,))
+        record = PodHistory(waiting=(wait(WaitKind.CRASH_LOOP),), restart_counts=counts, placed=(WORKER,))
 
         unseen = waiting_reason(record, WAITING, replicas=1, rank0=MASTER)
         uncounted = waiting_reason(replace(record, restart_counts=()), WAITING, replicas=1, rank0=MASTER)

@@ -14,11 +14,11 @@ from api_server_stand_in import stand_in_api_server
 from fakes import ScriptedBackend
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import PermissionDenied
-from ptjob_provider.core.finishing import OnFinishAction, act_on_finished
 from ptjob_provider.core.identity import JobRef, Owner
-from ptjob_provider.core.kubernetes import tensorboard as waits
-from ptjob_provider.core.kubernetes.client import lease
-from ptjob_provider.core.kubernetes.tensorboard import ensure_tensorboard, url_beside
+from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.tensorboard import of_job as waits
+from ptjob_provider.core.kubernetes.tensorboard.of_job import ensure_tensorboard, url_beside
+from ptjob_provider.core.run.cleanup import OnFinishAction, act_on_finished
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
@@ -130,7 +130,7 @@ async def test_nothing_is_made_for_who_wants_none(found: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(
     ("refused", "said"),
-    [(DENIED, "see docs/kubernetes-tensorboard-role.yaml"), (GONE, "gone")],
+    [(DENIED, "see deploy/components/tensorboard"), (GONE, "gone")],
 )
 async def test_a_job_goes_on_without_what_cannot_be_made(
     refused: object, said: str, caplog: pytest.LogCaptureFixture

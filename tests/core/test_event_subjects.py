@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptjob_provider.core.kubernetes.board.subjects import by_name, by_uid, subjects_of, told_at
+from ptjob_provider.core.kubernetes.informer.scope import by_name, by_uid, subjects_of, told_at
 
 
 def test_an_event_is_found_by_uid_and_by_kind_and_name() -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import SPEC_HASH_ANNOTATION
 from ptjob_provider.core.kinds import pytorchjob, pytorchtrainingjob, trainjob
-from ptjob_provider.core.kinds.podtemplate import SHARED_MEMORY_PATH
+from ptjob_provider.core.kinds.pod_template import SHARED_MEMORY_PATH
 from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, TrainingJob
-from ptjob_provider.core.spec.roles import RoleFields
+from ptjob_provider.core.spec.job import RoleFields
 from rows import each_row
 from same_fields import FIELDS, rendered
 

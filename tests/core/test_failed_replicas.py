@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ptjob_provider.core.conclusion import said_of_success
 from ptjob_provider.core.diagnosis import failed_replicas, told_of
+from ptjob_provider.core.history import ContainerKind, PodHistory, Restarts, Termination
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.recorder import ContainerKind, Record, Restarts, Termination
+from ptjob_provider.core.run.outcome import said_of_success
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 RANKS = {"digits-master-0": 0, "digits-worker-0": 1}
@@ -36,7 +36,7 @@ NAMED = {
 
 def test_a_replica_that_failed_is_named_with_its_rank_exit_code_and_cause() -> None:
     """One that succeeded is not."""
-    record = Record(terminations=(replace(END, replica="digits-master-0", key="0", exit_code=0), END))
+    record = PodHistory(terminations=(replace(END, replica="digits-master-0", key="0", exit_code=0), END))
 
     assert failed_replicas(record, ranks=RANKS) == [NAMED]
 
@@ -53,7 +53,7 @@ def test_a_replica_that_failed_is_named_with_its_rank_exit_code_and_cause() -> N
 )
 def test_a_replica_that_was_only_stopped_has_not_failed(end: Termination) -> None:
     """The operator stops what still runs when rank 0 has ended; and a sidecar trains nothing."""
-    assert failed_replicas(Record(terminations=(end,)), ranks=RANKS) == []
+    assert failed_replicas(PodHistory(terminations=(end,)), ranks=RANKS) == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_replica_that_was_only_stopped_has_not_failed(end: Termination) -> Non
 )
 def test_a_replica_with_a_reason_of_its_own_has_failed(end: Termination, cause: str) -> None:
     """Also where its pod was being deleted at that moment."""
-    (found,) = failed_replicas(Record(terminations=(end,)), ranks=RANKS)
+    (found,) = failed_replicas(PodHistory(terminations=(end,)), ranks=RANKS)
 
     assert (found["cause"], found["exit_code"]) == (cause, end.exit_code)
 
@@ -78,14 +78,14 @@ def test_the_last_run_of_a_replica_counts() -> None:
     again = Restarts(replica="digits-worker-0", container="pytorch", pod_uid="u-1", count=1)
     second = replace(END, key="2", run=1, exit_code=3, message="", finished_at=NOON + timedelta(seconds=1))
 
-    assert failed_replicas(Record(terminations=(END,), restart_counts=(again,)), ranks=RANKS) == []
-    assert [one["exit_code"] for one in failed_replicas(Record(terminations=(END, second)), ranks=RANKS)] == [3]
+    assert failed_replicas(PodHistory(terminations=(END,), restart_counts=(again,)), ranks=RANKS) == []
+    assert [one["exit_code"] for one in failed_replicas(PodHistory(terminations=(END, second)), ranks=RANKS)] == [3]
 
 
 def test_replicas_are_named_by_rank_and_the_first_few_are_told_of() -> None:
     """One that is scaled away by now has no rank; a sentence stays readable with a thousand of them."""
     names = [f"digits-worker-{index}" for index in (4, 3, 2, 1)]
-    record = Record(terminations=tuple(replace(END, replica=name, key=name) for name in names))
+    record = PodHistory(terminations=tuple(replace(END, replica=name, key=name) for name in names))
 
     found = failed_replicas(record, ranks={name: int(name[-1]) for name in names[1:]})
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from fakes import MemoryStore, ScriptedBackend, finished
-from ptjob_provider.core.attempts import AttemptRecord
-from ptjob_provider.core.finishing import OnFinishAction, abandon, act_on_finished, delete_if_unfinished, known_job
 from ptjob_provider.core.identity import JobRef, Owner
+from ptjob_provider.core.run.attempts import AttemptRecord
+from ptjob_provider.core.run.cleanup import OnFinishAction, abandon, act_on_finished, delete_if_unfinished, known_job
+from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import ensure_submitted
 
 pytestmark = pytest.mark.skips_waits
 

@@ -10,13 +10,13 @@ import pytest
 
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.kubernetes.board import followed, following
-from ptjob_provider.core.kubernetes.board.world import World
+from ptjob_provider.core.kubernetes.informer import followed, informer
+from ptjob_provider.core.kubernetes.informer.cache import JobCache
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ptjob_provider.core.kubernetes.board.selection import Selection
+    from ptjob_provider.core.kubernetes.informer.scope import WatchScope
 
 pytestmark = pytest.mark.skips_waits
 
@@ -26,7 +26,7 @@ async def test_jobs_of_one_name_in_two_namespaces_have_boards_of_their_own(monke
     made: list[str] = []
 
     class StandInBoard:
-        def __init__(self, selection: Selection) -> None:
+        def __init__(self, selection: WatchScope) -> None:
             made.append(selection.namespace)
 
         async def run(self) -> None:
@@ -36,11 +36,11 @@ async def test_jobs_of_one_name_in_two_namespaces_have_boards_of_their_own(monke
             raise error
 
         @asynccontextmanager
-        async def following(self, ref: JobRef) -> AsyncIterator[World]:
-            yield World(ref)
+        async def following(self, ref: JobRef) -> AsyncIterator[JobCache]:
+            yield JobCache(ref)
 
-    monkeypatch.setattr(following, "Board", StandInBoard)
-    monkeypatch.setattr(following, "_LINGER", 0.0)
+    monkeypatch.setattr(informer, "JobInformer", StandInBoard)
+    monkeypatch.setattr(informer, "_LINGER", 0.0)
     one, other = (
         JobRef(kind="PyTorchJob", namespace=each, name="digits", uid=f"u-{each}") for each in ("one", "other")
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ptjob_provider.core.hub import Mailbox, joined, open_keys
+from ptjob_provider.core.shared import Notifier, joined, open_keys
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -22,7 +22,7 @@ class Ticker:
 
     def __init__(self) -> None:
         Ticker.made += 1
-        self.boxes = [Mailbox()]
+        self.boxes = [Notifier()]
         self.breaks = asyncio.Event()
         self.has_ended = False
 
@@ -109,7 +109,7 @@ async def test_a_source_that_breaks_is_told_to_all_who_wait_and_opened_anew_by_t
     assert [str(task.result()) for task in waiting] == ["the source broke"] * 3
 
 
-async def _error_of(box: Mailbox) -> Exception:
+async def _error_of(box: Notifier) -> Exception:
     with pytest.raises(OSError, match="broke") as raised:
         await box.until(lambda: False)
     return raised.value
@@ -117,7 +117,7 @@ async def _error_of(box: Mailbox) -> Exception:
 
 async def test_whoever_is_slow_sees_the_newest_and_holds_up_nobody() -> None:
     """A thousand changes are one look for who was busy, and nothing piled up for it."""
-    box, is_free = Mailbox(), asyncio.Event()
+    box, is_free = Notifier(), asyncio.Event()
 
     async def look_on(be_busy: Callable[[], Awaitable[object]]) -> int:
         seen = count = 0

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.known import Known, News
+from ptjob_provider.core.run.progress import JobProgress, ProgressUpdate
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase
-from ptjob_provider.core.submission import Submission
 from recorded import recorded
 from rows import each_row
 from story import STORIES, read
@@ -34,8 +34,8 @@ def looks(name: str) -> Iterator[tuple[Observation, datetime]]:
         yield seen, datetime.fromisoformat(look["at"])
 
 
-def known(name: str, *, mask: Callable[[str], str] = str) -> Known:
-    return Known(submission=Submission.of(recorded(name)["job"]), mask=mask)
+def known(name: str, *, mask: Callable[[str], str] = str) -> JobProgress:
+    return JobProgress(submission=Submission.of(recorded(name)["job"]), mask=mask)
 
 
 def running(seen: Observation) -> list[Any]:
@@ -51,7 +51,7 @@ def test_a_look_at_nothing_new_tells_nothing(name: str) -> None:
     for seen, at in looks(name):
         this.take(seen, now=at)
 
-        assert this.take(seen, now=at) == News()
+        assert this.take(seen, now=at) == ProgressUpdate()
 
 
 @each_row("name", [name for name in STORIES if name.startswith("trainjob-")])
@@ -107,7 +107,7 @@ def without_messages(seen: Observation) -> Observation:
     return replace(seen, pods=pods)
 
 
-def until_silent(this: Known, name: str) -> list[str]:
+def until_silent(this: JobProgress, name: str) -> list[str]:
     """Take the looks at a story up to the first end without a message, and return what was said."""
     told: list[str] = []
     for seen, at in looks(name):
@@ -209,5 +209,5 @@ def test_a_job_that_goes_is_known_to_have_gone_and_nothing_else_is_forgotten() -
     this.take(seen, now=at)
     story = this.story
 
-    assert this.take(replace(seen, job=None), now=at) == News()
+    assert this.take(replace(seen, job=None), now=at) == ProgressUpdate()
     assert (this.deleted, this.story) == (True, story)

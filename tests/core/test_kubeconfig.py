@@ -10,7 +10,7 @@ import yaml
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.client.http import lease
 
 if TYPE_CHECKING:
     from pathlib import Path

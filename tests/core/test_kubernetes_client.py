@@ -18,13 +18,14 @@ from ptjob_provider.core.errors import (
     JobNotFound,
     PermissionDenied,
 )
-from ptjob_provider.core.kubernetes import ClusterConfig, paths
-from ptjob_provider.core.kubernetes.client import Refused, _pause, lease
-from ptjob_provider.core.kubernetes.failures import Refusal
+from ptjob_provider.core.kubernetes import ClusterConfig
+from ptjob_provider.core.kubernetes.client import paths
+from ptjob_provider.core.kubernetes.client.api_errors import Refusal
+from ptjob_provider.core.kubernetes.client.http import Refused, _pause, lease
 from rows import each_row
 
 if TYPE_CHECKING:
-    from ptjob_provider.core.kubernetes.client import Client
+    from ptjob_provider.core.kubernetes.client.http import Client
 
 pytestmark = pytest.mark.skips_waits
 

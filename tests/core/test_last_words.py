@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.diagnosis import LastWords
-from ptjob_provider.core.recorder import ContainerKind, Termination
+from ptjob_provider.core.history import ContainerKind, Termination
 
 OVER_AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 END = Termination(

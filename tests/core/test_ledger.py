@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptjob_provider.core.ledger import (
+from ptjob_provider.retraining.reservations import (
     LIST_LIMIT,
     Batch,
     Handover,

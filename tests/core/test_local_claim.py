@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.local import claim as claims
-from ptjob_provider.core.local.claim import annotations_file, watched_claim
+from ptjob_provider.core.local import backend as claims
+from ptjob_provider.core.local.backend import annotations_file, watched_claim
 
 if TYPE_CHECKING:
     from pathlib import Path

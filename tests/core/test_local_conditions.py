@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
-from ptjob_provider.core.local.conditions import has, instant, is_finished, with_condition
+from ptjob_provider.core.local.operator import has, instant, is_finished, with_condition
 
 NOW = datetime(2026, 11, 20, 10, 0, 0, 5, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=5)

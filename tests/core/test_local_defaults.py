@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ptjob_provider.core.local.defaults import defaulted
+from ptjob_provider.core.local.operator import defaulted
 
 
 def job(**spec: Any) -> dict[str, Any]:

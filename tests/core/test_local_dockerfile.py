@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
-from ptjob_provider.core.local.dockerfile import read_image
+from ptjob_provider.core.local.image import read_image
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.local.defaults import defaulted
-from ptjob_provider.core.local.environment import Place, Stores, expand, injected, is_own_host, resolve, total_replicas
+from ptjob_provider.core.local.launch import Place, Stores, expand, injected, is_own_host, resolve, total_replicas
+from ptjob_provider.core.local.operator import defaulted
 from rows import each_row
 
 STORES = Stores(secrets={"s": {"k": "hidden", "bad name": "x"}}, config_maps={"m": {"mode": "fast", "9": "n"}})

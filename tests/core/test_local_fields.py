@@ -6,7 +6,7 @@ import pytest
 
 from ptjob_provider.core.errors import UnsupportedByBackend
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
-from ptjob_provider.core.local.fields import announced
+from ptjob_provider.core.local.supported_fields import announced
 from rows import each_row
 
 

@@ -3,12 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ptjob_provider.core.local.defaults import defaulted
-from ptjob_provider.core.local.environment import Place, Stores
+from ptjob_provider.core.local.config import Setup
 from ptjob_provider.core.local.image import ImageFacts
-from ptjob_provider.core.local.launch import Launch, PodPlan, launch
-from ptjob_provider.core.local.paths import Binding
-from ptjob_provider.core.local.setup import Setup
+from ptjob_provider.core.local.launch import Launch, Place, PodPlan, Stores, launch
+from ptjob_provider.core.local.operator import defaulted
+from ptjob_provider.core.local.volumes import Binding
 
 IMAGE = ImageFacts(
     python="/py",

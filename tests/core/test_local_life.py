@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptjob_provider.core.local.life import events_of
+from ptjob_provider.core.local.events import events_of
 from rows import each_row
 
 JOB = {

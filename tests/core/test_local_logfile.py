@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptjob_provider.core.local.logfile import PART, LogFile, timestamp
+from ptjob_provider.core.local.container import PART, LogFile, timestamp
 from ptjob_provider.core.logs import CriReader
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.local.files import JobFiles
-from ptjob_provider.core.local.looking import Looking
+from ptjob_provider.core.local.backend import Looking
+from ptjob_provider.core.local.store import JobFiles
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ptjob_provider.core.kinds.pytorchjob import read_status
-from ptjob_provider.core.local.conditions import with_condition
-from ptjob_provider.core.local.lost import ended, needs_settling
+from ptjob_provider.core.local.objects import ended, needs_settling
+from ptjob_provider.core.local.operator import with_condition
 from rows import each_row
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ptjob_provider.core.local import metering
-from ptjob_provider.core.local.files import JobFiles
-from ptjob_provider.core.local.metering import Load, Meter, told
+from ptjob_provider.core.history.peak_usage import PeakUsage
+from ptjob_provider.core.local import usage
 from ptjob_provider.core.local.processes import ProcessId
-from ptjob_provider.core.measured import Use
+from ptjob_provider.core.local.store import JobFiles
+from ptjob_provider.core.local.usage import Load, Meter, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def no_room() -> Iterator[None]:
 @pytest.fixture
 def _is_the_pods_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have this process measured as the one of every pod."""
-    monkeypatch.setattr(metering.processes, "marked", lambda *_, **__: [ProcessId.of(os.getpid())])
+    monkeypatch.setattr(usage.processes, "marked", lambda *_, **__: [ProcessId.of(os.getpid())])
 
 
 @pytest.mark.usefixtures("_is_the_pods_process")
@@ -90,9 +90,9 @@ def test_who_stands_still_while_looking_sees_no_core_that_is_not_there(
         time.sleep(0.5 if when == "after" else 0.0)
         return [b"0"] * 11 + [str(used).encode()] + [b"1"] * 12
 
-    monkeypatch.setattr(metering, "_stat", read)
+    monkeypatch.setattr(usage, "_stat", read)
     meter = Meter("uid", files)
-    while told(files).get("uses-master-0", Use()).samples < 2:
+    while told(files).get("uses-master-0", PeakUsage()).samples < 2:
         meter.look([("uses-master-0", "p")])
         time.sleep(0.01)
 

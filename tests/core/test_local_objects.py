@@ -7,8 +7,8 @@ import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.local.conditions import with_condition
 from ptjob_provider.core.local.objects import JobStore, is_expired, merged
+from ptjob_provider.core.local.operator import with_condition
 from rows import each_row
 
 if TYPE_CHECKING:

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from ptjob_provider.core.local.conditions import has
-from ptjob_provider.core.local.defaults import defaulted
-from ptjob_provider.core.local.operator import Pass, created, reconcile
+from ptjob_provider.core.local.operator import Pass, created, defaulted, has, reconcile
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
 

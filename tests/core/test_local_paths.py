@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ptjob_provider.core.local.paths import Binding, PathMap, normal
+from ptjob_provider.core.local.volumes import Binding, PathMap, normal
 from rows import each_row
 
 MAP = PathMap(

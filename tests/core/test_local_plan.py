@@ -6,7 +6,7 @@ import pytest
 
 from ptjob_provider.core.errors import UnsupportedByBackend
 from ptjob_provider.core.local import ImageStandIn, LocalConfig
-from ptjob_provider.core.local.plan import plan
+from ptjob_provider.core.local.admission import plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,6 +144,6 @@ def test_what_fetches_code_is_stood_in_for_by_this_package(tmp_path: Path) -> No
 
     setup, notices = plan(described, LocalConfig(root=tmp_path, python="/py"))
 
-    assert setup.image("git-sync:v4").entrypoint[-1].endswith("code_sync.py")
+    assert setup.image("git-sync:v4").entrypoint[-1].endswith("sync_code.py")
     assert not [text for text in messages(notices) if "git-sync" in text or "limits" in text or "runAs" in text]
     assert any("initContainers[1].imagePullPolicy" in text for text in messages(notices))

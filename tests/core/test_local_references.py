@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
-from ptjob_provider.core.local.environment import Stores
-from ptjob_provider.core.local.references import check_pod, merged, referenced
+from ptjob_provider.core.local.admission import check_pod, merged, referenced
+from ptjob_provider.core.local.launch import Stores
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.local.resources import devices_of, extended, has_limits, is_gpu
+from ptjob_provider.core.local.devices import devices_of, extended, has_limits, is_gpu
 
 
 def container(limits: dict[str, Any] | None = None, requests: dict[str, Any] | None = None) -> dict[str, Any]:

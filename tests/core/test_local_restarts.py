@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from ptjob_provider.core.local import restarts
+from ptjob_provider.core.local import container
 from ptjob_provider.core.local.launch import Launch
 from rows import each_row
 
@@ -14,7 +14,7 @@ LAUNCH = Launch(pod="p", container="pytorch", image="i", argv=["prog", "x"], env
 @pytest.mark.parametrize(("replica", "pod"), [("Never", "Never"), ("OnFailure", "OnFailure"), ("ExitCode", "Never")])
 def test_exit_code_is_the_operators_business(replica: str, pod: str) -> None:
     """The kubelet is told never to restart then."""
-    assert restarts.pod_policy(replica) == pod
+    assert container.pod_policy(replica) == pod
 
 
 @each_row(
@@ -29,20 +29,20 @@ def test_exit_code_is_the_operators_business(replica: str, pod: str) -> None:
 )
 def test_a_container_is_restarted_by_its_pods_policy(policy: str, code: int, again: bool) -> None:  # noqa: FBT001
     """In place, by the kubelet."""
-    assert restarts.should_restart(policy, code) is again
+    assert container.should_restart(policy, code) is again
 
 
 def test_pauses_double_up_to_a_limit() -> None:
     """The first restart is immediate, as on a node."""
-    assert [restarts.delay(count, 10.0) for count in range(8)] == [0, 10, 20, 40, 80, 160, 300, 300]
-    assert restarts.delay(10_000, 10.0) == 300
+    assert [container.delay(count, 10.0) for count in range(8)] == [0, 10, 20, 40, 80, 160, 300, 300]
+    assert container.delay(10_000, 10.0) == 300
 
 
 def test_a_crash_loop_says_how_long_it_waits() -> None:
     """In the kubelet's words."""
     ended = {"reason": "Error", "exitCode": 1}
 
-    assert restarts.waiting(ended, LAUNCH, 20.0) == {
+    assert container.waiting(ended, LAUNCH, 20.0) == {
         "reason": "CrashLoopBackOff",
         "message": "back-off 20s restarting failed container=pytorch pod=p",
     }
@@ -52,7 +52,7 @@ def test_a_program_that_does_not_start_says_why_it_waits() -> None:
     """Not that it crashes."""
     ended = {"reason": "StartError", "exitCode": 128, "message": "why"}
 
-    assert restarts.waiting(ended, LAUNCH, 20.0) == {"reason": "RunContainerError", "message": "why"}
+    assert container.waiting(ended, LAUNCH, 20.0) == {"reason": "RunContainerError", "message": "why"}
 
 
 def os_error(code: int, name: str = "prog") -> OSError:
@@ -75,4 +75,4 @@ def test_a_failed_start_is_told_in_the_runtimes_words(program: str, error: Excep
     """What is missing, and where it was looked for."""
     launch = Launch(pod="p", container="pytorch", image="i", argv=[program], env={}, working_dir="/work", mark="m")
 
-    assert restarts.start_error(launch, error) == words
+    assert container.start_error(launch, error) == words

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ptjob_provider.core.kubernetes.podlog.reading import LogReader, NodeRefused
-from ptjob_provider.core.kubernetes.podlog.runs import Run
+from ptjob_provider.core.kubernetes.logs.parse import LogReader, NodeRefused
+from ptjob_provider.core.kubernetes.logs.runs import Run
 from ptjob_provider.core.logs import MAX_PIECE
 
 RUN = Run(pod_uid="pod", restart_count=2, started_at="2026-11-20T10:00:00Z", ended=False)

@@ -10,10 +10,10 @@ import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.kubernetes.podlog import LogStreams, streams
+from ptjob_provider.core.kubernetes.logs import LogStreams, streams
 
 if TYPE_CHECKING:
-    from ptjob_provider.core.kubernetes.podlog.streams import Place
+    from ptjob_provider.core.kubernetes.logs.streams import Place
 
 pytestmark = pytest.mark.skips_waits
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied
-from ptjob_provider.core.lookup import find_job, list_jobs
+from ptjob_provider.core.run.lookup import find_job, list_jobs
 from rows import each_row
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from ptjob_provider.core.history.peak_usage import PeakUsage, of_pods, shown, stored_in, to_text, together
 from ptjob_provider.core.identity import USAGE_ANNOTATION
-from ptjob_provider.core.measured import Use, of_pods, shown, stored_in, to_text, together
 
 
 def annotated(text: str) -> dict[str, Any]:
@@ -18,41 +18,41 @@ def annotated(text: str) -> dict[str, Any]:
 
 def test_the_most_of_all_looks_is_the_peak() -> None:
     """What is written only grows; what nobody measures stays unknown."""
-    use = Use().seen({"cpu": 0.5, "memory": 10, "disk": 1}).seen({"cpu": 0.25, "memory": 20, "disk": 3})
+    use = PeakUsage().seen({"cpu": 0.5, "memory": 10, "disk": 1}).seen({"cpu": 0.25, "memory": 20, "disk": 3})
 
-    assert use == Use(peak_cpu=0.5, peak_memory=20, disk=3, samples=2)
-    assert use.seen({}) == Use(peak_cpu=0.5, peak_memory=20, disk=3, samples=3)
-    assert Use().seen({"cpu": 0.5}) == Use(peak_cpu=0.5, peak_memory=None, disk=None, samples=1)
+    assert use == PeakUsage(peak_cpu=0.5, peak_memory=20, disk=3, samples=2)
+    assert use.seen({}) == PeakUsage(peak_cpu=0.5, peak_memory=20, disk=3, samples=3)
+    assert PeakUsage().seen({"cpu": 0.5}) == PeakUsage(peak_cpu=0.5, peak_memory=None, disk=None, samples=1)
 
 
 def test_what_two_pods_of_a_replica_wrote_counts_together() -> None:
     """Their peaks do not: they did not run at once."""
-    first = Use(peak_cpu=1.0, peak_memory=5, disk=10, samples=2)
-    second = Use(peak_cpu=0.5, peak_memory=9, disk=20, samples=1)
-    unknown = Use(peak_cpu=0.5, samples=1)
+    first = PeakUsage(peak_cpu=1.0, peak_memory=5, disk=10, samples=2)
+    second = PeakUsage(peak_cpu=0.5, peak_memory=9, disk=20, samples=1)
+    unknown = PeakUsage(peak_cpu=0.5, samples=1)
 
     found = of_pods([("a", first), ("b", second), ("a", second), ("b", unknown), ("c", unknown), ("c", unknown)])
 
     assert found == {
-        "a": Use(peak_cpu=1.0, peak_memory=9, disk=30, samples=3),
-        "b": Use(peak_cpu=0.5, peak_memory=9, disk=20, samples=2),
-        "c": Use(peak_cpu=0.5, samples=2),
+        "a": PeakUsage(peak_cpu=1.0, peak_memory=9, disk=30, samples=3),
+        "b": PeakUsage(peak_cpu=0.5, peak_memory=9, disk=20, samples=2),
+        "c": PeakUsage(peak_cpu=0.5, samples=2),
     }
 
 
 def test_two_who_looked_at_the_same_pods_saw_the_most_of_both() -> None:
     """Nothing counts twice."""
-    one, other = Use(peak_memory=5, disk=10, samples=4), Use(peak_memory=3, disk=30, samples=1)
+    one, other = PeakUsage(peak_memory=5, disk=10, samples=4), PeakUsage(peak_memory=3, disk=30, samples=1)
 
     assert together({"a": one}, {"a": other, "b": other}) == {
-        "a": Use(peak_memory=5, disk=30, samples=4),
+        "a": PeakUsage(peak_memory=5, disk=30, samples=4),
         "b": other,
     }
 
 
 def test_it_is_plain_json_that_can_be_read_back() -> None:
     """As the result has it, and as it is noted on the job."""
-    uses = {"m": Use(peak_cpu=1.5, peak_memory=2**30, disk=3, samples=9), "w": Use()}
+    uses = {"m": PeakUsage(peak_cpu=1.5, peak_memory=2**30, disk=3, samples=9), "w": PeakUsage()}
 
     told = shown(uses, rank0="m")
 
@@ -63,13 +63,13 @@ def test_it_is_plain_json_that_can_be_read_back() -> None:
 
 def test_nothing_measured_is_told_as_nothing() -> None:
     """No replica with zeros, no note."""
-    assert shown({"m": Use()}, rank0="m") is None
+    assert shown({"m": PeakUsage()}, rank0="m") is None
     assert to_text({}, rank0="m") == ""
 
 
 def test_of_many_replicas_those_with_the_most_memory_are_told() -> None:
     """And rank 0; how many are not is said."""
-    uses = {f"w-{n}": Use(peak_memory=n, samples=1) for n in range(1000)} | {"m": Use(samples=1)}
+    uses = {f"w-{n}": PeakUsage(peak_memory=n, samples=1) for n in range(1000)} | {"m": PeakUsage(samples=1)}
 
     told = shown(uses, rank0="m")
 

@@ -12,13 +12,13 @@ import pytest
 
 from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.history.peak_usage import PeakUsage
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.kubernetes.board.metering import Metering
-from ptjob_provider.core.kubernetes.board.world import World
-from ptjob_provider.core.kubernetes.client import lease
-from ptjob_provider.core.kubernetes.site import ClusterSite
-from ptjob_provider.core.measured import Use
+from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.informer.cache import JobCache
+from ptjob_provider.core.kubernetes.informer.usage_sampler import UsageSampler
+from ptjob_provider.core.kubernetes.inspector import ClusterSite
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods?labelSelector=owner
 """Of the board's pods, not of the whole namespace's."""
 
 
-def running(name: str, *, phase: str = "Running") -> World:
+def running(name: str, *, phase: str = "Running") -> JobCache:
     """Return the world of a job whose one pod runs."""
-    world = World(JobRef(kind="PyTorchJob", namespace="team", name=name, uid=f"uid-{name}"))
+    world = JobCache(JobRef(kind="PyTorchJob", namespace="team", name=name, uid=f"uid-{name}"))
     condition = {"type": "Running", "status": "True", "lastTransitionTime": "2026-11-20T12:00:00Z"}
     world.show_job(
         {
@@ -55,9 +55,9 @@ def metrics(name: str, **used: str) -> dict[str, Any]:
     return {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "items": [item]}
 
 
-async def looked(stand_in: StandInApiServer, *worlds: World, requests: int) -> list[str]:
+async def looked(stand_in: StandInApiServer, *worlds: JobCache, requests: int) -> list[str]:
     """Look at these until so many requests came, and for four rounds more; return the paths that were asked for."""
-    metering = Metering("team", INTERVAL, lambda: OURS)
+    metering = UsageSampler("team", INTERVAL, lambda: OURS)
     for world in worlds:
         metering.look_at(world)
     async with lease(stand_in.config(attempts=6)) as client:
@@ -92,7 +92,7 @@ async def test_what_is_told_is_the_replicas_use() -> None:
 
     (use,) = world.used().values()
     assert list(world.used()) == ["digits-master-0"]
-    assert use == Use(peak_cpu=0.5, peak_memory=2 * 2**20, disk=None, samples=2)
+    assert use == PeakUsage(peak_cpu=0.5, peak_memory=2 * 2**20, disk=None, samples=2)
 
 
 async def test_where_nothing_is_measured_nothing_is_told() -> None:
@@ -147,11 +147,11 @@ async def test_nothing_is_asked_while_nothing_runs() -> None:
     What runs later is looked at.
     """
     left = running("left")
-    metering = Metering("team", INTERVAL, lambda: OURS)
+    metering = UsageSampler("team", INTERVAL, lambda: OURS)
     metering.look_at(left)
     metering.drop(left)
     metering.look_at(running("ended", phase="Succeeded"))
-    suspended = World(left.ref)
+    suspended = JobCache(left.ref)
     metering.look_at(suspended)
 
     async with stand_in_api_server() as stand_in, lease(stand_in.config()) as client:
@@ -171,7 +171,7 @@ async def test_nothing_is_asked_while_nothing_runs() -> None:
 async def test_whoever_wants_no_measuring_has_none() -> None:
     """An interval of 0 ends it before it begins."""
     async with stand_in_api_server() as stand_in, lease(stand_in.config()) as client:
-        metering = Metering("team", 0.0, lambda: OURS)
+        metering = UsageSampler("team", 0.0, lambda: OURS)
         metering.look_at(running("digits"))
         await metering.run(client)
 
@@ -226,7 +226,7 @@ async def test_who_looks_once_does_not_wait_for_a_metrics_api_that_does_not_answ
         found = await ClusterSite(stand_in.config(attempts=6)).usage(job)
 
     assert len(stand_in.requests) == 2
-    assert "docs/kubernetes-optional.yaml" in found.unknown
+    assert "deploy/components/usage" in found.unknown
     [use] = found.replicas
     assert (use.replica, use.node, use.cpu, use.memory) == ("digits-master-0", "n", None, None)
 

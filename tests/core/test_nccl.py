@@ -11,8 +11,8 @@ from fakes import MemoryStore, ScriptedBackend
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import Installation, TrainingJob, job_template
-from ptjob_provider.core.submission import ensure_submitted
 from recorded import DATA
 from rows import each_row
 

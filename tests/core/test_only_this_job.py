@@ -12,19 +12,14 @@ from typing import Any, cast
 import pytest
 
 from api_server_stand_in import stand_in_api_server
-from ptjob_provider.core.errors import (
-    ClusterError,
-    JobNotFound,
-    OutputsNotVerified,
-    PermissionDenied,
-)
+from ptjob_provider.core.errors import ClusterError, JobNotFound, OutputsNotVerified, PermissionDenied
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend, OwnPod
-from ptjob_provider.core.kubernetes.board import Selection
-from ptjob_provider.core.kubernetes.board.board import Board
-from ptjob_provider.core.kubernetes.board.world import World
-from ptjob_provider.core.kubernetes.site import ClusterSite
-from ptjob_provider.core.outputs import ResolvedOutputs
+from ptjob_provider.core.kubernetes.informer import WatchScope
+from ptjob_provider.core.kubernetes.informer.cache import JobCache
+from ptjob_provider.core.kubernetes.informer.informer import JobInformer
+from ptjob_provider.core.kubernetes.inspector import ClusterSite
+from ptjob_provider.core.outputs.contract import ResolvedOutputs
 
 pytestmark = pytest.mark.skips_waits
 
@@ -104,11 +99,11 @@ class StandInClient:
         return self._listed
 
 
-def board_of(kind: str, found: dict[str, Any], *listed: dict[str, Any]) -> tuple[Board, World]:
+def board_of(kind: str, found: dict[str, Any], *listed: dict[str, Any]) -> tuple[JobInformer, JobCache]:
     """Return a board that asks a stand-in, and the world of the one job that is meant."""
-    board = Board(Selection(config=ClusterConfig(), kind=kind, namespace="team"))
+    board = JobInformer(WatchScope(config=ClusterConfig(), kind=kind, namespace="team"))
     board._client = cast("Any", StandInClient(found, list(listed)))
-    return board, World(replace(REF, kind=kind))
+    return board, JobCache(replace(REF, kind=kind))
 
 
 async def test_a_job_that_has_the_name_now_is_not_the_one_that_is_followed() -> None:

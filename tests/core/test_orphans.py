@@ -12,7 +12,7 @@ from fakes import ScriptedBackend, finished
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.identity import MANAGED_LABEL, OWNER_ANNOTATION, UNFOLLOWED_ANNOTATION, Instance
 from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.orphans import LEAVE_RUNNING_ANNOTATION, Finding, sweep
+from ptjob_provider.core.run.orphans import LEAVE_RUNNING_ANNOTATION, Finding, sweep
 from rows import each_row
 
 if TYPE_CHECKING:

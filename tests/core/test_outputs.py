@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
-from ptjob_provider.core.outputs import (
+from ptjob_provider.core.outputs.contract import (
     Mount,
     OutputCause,
     OutputFacts,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.kubernetes.board.owners import Owners
+from ptjob_provider.core.kubernetes.informer.scope import PodOwnerIndex
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -27,12 +27,12 @@ def pod(uid: str = "pod", made_at: str = SECOND) -> Manifest:
 
 
 @pytest.fixture
-def owners() -> Owners:
+def owners() -> PodOwnerIndex:
     """Return the owners of a namespace's TrainJobs."""
-    return Owners(kinds.named("TrainJob"))
+    return PodOwnerIndex(kinds.named("TrainJob"))
 
 
-def test_a_pod_is_of_the_job_of_its_name(owners: Owners) -> None:
+def test_a_pod_is_of_the_job_of_its_name(owners: PodOwnerIndex) -> None:
     """Once the job is known, and until it is gone."""
     before = owners.uid_of(pod())
     owners.learn(job("one"))
@@ -42,7 +42,7 @@ def test_a_pod_is_of_the_job_of_its_name(owners: Owners) -> None:
     assert (before, meanwhile, owners.uid_of(pod())) == ("", "one", "")
 
 
-def test_a_pod_that_is_older_than_the_job_is_an_earlier_ones(owners: Owners) -> None:
+def test_a_pod_that_is_older_than_the_job_is_an_earlier_ones(owners: PodOwnerIndex) -> None:
     """A job that is deleted leaves pods behind for their grace, and the next one may have its name."""
     owners.learn(job("one", FIRST))
     owners.learn(job("two", THIRD))
@@ -51,7 +51,7 @@ def test_a_pod_that_is_older_than_the_job_is_an_earlier_ones(owners: Owners) -> 
     assert owners.uid_of(pod(made_at=THIRD)) == "two"
 
 
-def test_news_of_an_earlier_jobs_end_take_nothing_from_the_next(owners: Owners) -> None:
+def test_news_of_an_earlier_jobs_end_take_nothing_from_the_next(owners: PodOwnerIndex) -> None:
     """They may come late."""
     owners.learn(job("one"))
     owners.learn(job("two"))
@@ -61,7 +61,7 @@ def test_news_of_an_earlier_jobs_end_take_nothing_from_the_next(owners: Owners) 
     assert owners.uid_of(pod()) == "two"
 
 
-def test_a_pod_that_came_before_its_job_is_kept_for_it(owners: Owners) -> None:
+def test_a_pod_that_came_before_its_job_is_kept_for_it(owners: PodOwnerIndex) -> None:
     """But for one that has gone meanwhile, and one that names no job."""
     stranger: Manifest = {"metadata": {"name": "web", "uid": "stranger"}}
     for each in (pod("here"), pod("gone"), stranger):
@@ -73,7 +73,7 @@ def test_a_pod_that_came_before_its_job_is_kept_for_it(owners: Owners) -> None:
     assert owners.learn(job("one")) == []
 
 
-def test_nothing_is_kept_once_all_that_came_early_has_gone(owners: Owners) -> None:
+def test_nothing_is_kept_once_all_that_came_early_has_gone(owners: PodOwnerIndex) -> None:
     """Nor of a job that is known."""
     owners.keep(pod("gone"))
     owners.drop(pod("gone"))
@@ -85,7 +85,7 @@ def test_nothing_is_kept_once_all_that_came_early_has_gone(owners: Owners) -> No
 
 def test_a_pod_that_names_its_owner_by_uid_needs_no_job_to_be_known() -> None:
     """As those of PyTorchJobs do."""
-    owners = Owners(kinds.named("PyTorchJob"))
+    owners = PodOwnerIndex(kinds.named("PyTorchJob"))
     reference = {"kind": "PyTorchJob", "name": "digits", "uid": "one"}
 
     assert owners.learn(job("two")) == []

@@ -11,7 +11,7 @@ import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.kubernetes.access import Access, Settings, of_pod
+from ptjob_provider.core.kubernetes.client.credentials import Access, Settings, of_pod
 
 if TYPE_CHECKING:
     from pathlib import Path

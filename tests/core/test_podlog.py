@@ -10,7 +10,7 @@ import pytest
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kubernetes.podlog import LogStreams, ReplicaLog
+from ptjob_provider.core.kubernetes.logs import LogStreams, ReplicaLog
 from ptjob_provider.core.logs import LogCursor
 from scripted_node import REPLICA, ScriptedNode, ScriptedRun, at
 

@@ -7,7 +7,7 @@ from typing import Any
 from fakes import ScriptedBackend
 from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.snapshot import look
+from ptjob_provider.core.run.snapshot import look
 from rows import each_row
 
 META = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"}

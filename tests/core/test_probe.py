@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptjob_provider.core import probe
-from ptjob_provider.core.outputs import OutputFacts, OutputReport
+from ptjob_provider.core.in_pod import probe_outputs
+from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport
 
 FLOAT, DOUBLE, INT32, STRING, INT64 = 1, 2, 3, 7, 9
 
@@ -60,7 +60,7 @@ def event(step: int, *values: bytes, wall_time: float = 1.0) -> bytes:
 
 def record(data: bytes) -> bytes:
     head = struct.pack("<Q", len(data))
-    return head + struct.pack("<I", probe._masked_crc32c(head)) + data + b"\0\0\0\0"
+    return head + struct.pack("<I", probe_outputs._masked_crc32c(head)) + data + b"\0\0\0\0"
 
 
 def events_file(*events: bytes) -> bytes:
@@ -74,14 +74,14 @@ def write(path: Path, *events: bytes) -> Path:
 
 
 def look_at_model(path: Path, root: Path) -> OutputFacts:
-    report = probe.inspect({"model": str(path), "tfevents": None, "roots": {"model": str(root)}})
+    report = probe_outputs.inspect({"model": str(path), "tfevents": None, "roots": {"model": str(root)}})
     return OutputFacts.from_dict(report["model"])
 
 
 def look_at_events(path: Path, root: Path, since: float | None = None, *, curves: bool = False) -> OutputFacts:
     places = {"model": None, "tfevents": str(path), "roots": {"tfevents": str(root)}}
     request = {**places, "since": since, "curves": curves}
-    return OutputFacts.from_dict(probe.inspect(request)["tfevents"])
+    return OutputFacts.from_dict(probe_outputs.inspect(request)["tfevents"])
 
 
 def scalars_of(tmp_path: Path, *events: bytes) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def scalars_of(tmp_path: Path, *events: bytes) -> dict[str, Any]:
 
 def test_the_file_runs_in_an_old_python() -> None:
     """The job's image may have Python 3.6, and has nothing of ours."""
-    tree = ast.parse(Path(probe.__file__).read_text(), feature_version=(3, 6))
+    tree = ast.parse(Path(probe_outputs.__file__).read_text(), feature_version=(3, 6))
     modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     modules += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
 
@@ -104,14 +104,14 @@ def test_the_program_answers_a_request_with_a_report(tmp_path: Path) -> None:
     write(tmp_path / "tb" / "events.out.tfevents.1", event(3, scalar("loss", math.nan)))
     roots = {"model": str(tmp_path), "tfevents": str(tmp_path)}
     request = {"model": str(tmp_path / "model.pt"), "tfevents": str(tmp_path / "tb"), "roots": roots}
-    program = shutil.copy(probe.__file__, tmp_path)
+    program = shutil.copy(probe_outputs.__file__, tmp_path)
 
     done = subprocess.run(
         [sys.executable, "-I", program], input=json.dumps(request).encode(), capture_output=True, check=True
     )
     report = OutputReport.from_dict(json.loads(done.stdout))
 
-    assert report == OutputReport.from_dict(probe.inspect(request))
+    assert report == OutputReport.from_dict(probe_outputs.inspect(request))
     assert report.model is not None
     assert report.model.bytes == 7
     assert report.tfevents is not None
@@ -120,7 +120,7 @@ def test_the_program_answers_a_request_with_a_report(tmp_path: Path) -> None:
 
 def test_the_facts_are_those_of_the_contract(tmp_path: Path) -> None:
     """Every field is there, also of what is missing."""
-    report = probe.inspect({"model": str(tmp_path / "x"), "roots": {"model": str(tmp_path)}})
+    report = probe_outputs.inspect({"model": str(tmp_path / "x"), "roots": {"model": str(tmp_path)}})
 
     assert list(report["model"]) == [field.name for field in dataclasses.fields(OutputFacts)]
     assert OutputFacts.from_dict(report["model"]) == OutputFacts(exists=False)
@@ -287,7 +287,7 @@ def test_a_file_that_cannot_be_read_makes_no_digest(tmp_path: Path, monkeypatch:
         return Path(os.fsdecode(path)).open(mode)
 
     # root reads everything, so that no permission of a real file can stand for this
-    monkeypatch.setattr(probe, "open", refuse, raising=False)
+    monkeypatch.setattr(probe_outputs, "open", refuse, raising=False)
     facts = look_at_model(tmp_path / "model", tmp_path)
 
     assert (facts.files, facts.bytes, facts.sha256) == (3, 9, "")
@@ -454,7 +454,7 @@ def test_a_last_record_that_says_more_than_there_is_was_being_written(tmp_path: 
     path = write(tmp_path / "events.out.tfevents.1", event(1, scalar("loss", 1.0)))
     head = struct.pack("<Q", 1 << 62)
     with path.open("ab") as stream:
-        stream.write(head + struct.pack("<I", probe._masked_crc32c(head)))
+        stream.write(head + struct.pack("<I", probe_outputs._masked_crc32c(head)))
 
     facts = look_at_events(tmp_path, tmp_path)
 
@@ -525,7 +525,7 @@ def test_a_record_of_megabytes_is_not_read(tmp_path: Path) -> None:
     """It holds images; the scalars behind it are reported."""
     path = write(tmp_path / "events.out.tfevents.1")
     with path.open("ab") as stream:
-        stream.write(record(b"\0" * (probe._MAX_RECORD + 1)) + record(event(1, scalar("loss", 1.0))))
+        stream.write(record(b"\0" * (probe_outputs._MAX_RECORD + 1)) + record(event(1, scalar("loss", 1.0))))
 
     facts = look_at_events(tmp_path, tmp_path)
 
@@ -534,12 +534,12 @@ def test_a_record_of_megabytes_is_not_read(tmp_path: Path) -> None:
 
 def test_the_number_of_tags_is_bounded(tmp_path: Path) -> None:
     """The first by name are kept, however many there are and in whatever order they come."""
-    tags = [f"tag{index:03}" for index in range(probe.MAX_TAGS + 50)]
+    tags = [f"tag{index:03}" for index in range(probe_outputs.MAX_TAGS + 50)]
     values = [event(step, scalar(tag, step)) for step in (1, 2) for tag in reversed(tags)]
 
     found = scalars_of(tmp_path, *values, event(3, scalar("a" * 300, 1.0)))
 
-    assert found == dict.fromkeys(tags[: probe.MAX_TAGS], 2.0)
+    assert found == dict.fromkeys(tags[: probe_outputs.MAX_TAGS], 2.0)
 
 
 def test_curves_are_told_to_whom_asks_for_them(tmp_path: Path) -> None:
@@ -554,7 +554,9 @@ def test_curves_are_told_to_whom_asks_for_them(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("count", [1, probe.MAX_POINTS, probe.MAX_POINTS + 1, 5 * probe.MAX_POINTS + 3])
+@pytest.mark.parametrize(
+    "count", [1, probe_outputs.MAX_POINTS, probe_outputs.MAX_POINTS + 1, 5 * probe_outputs.MAX_POINTS + 3]
+)
 def test_a_long_curve_is_thinned_out_evenly_and_keeps_its_end(tmp_path: Path, count: int) -> None:
     """A training of a million steps is told in as many points as a picture shows."""
     write(tmp_path / "events.tfevents.1", *(event(step, scalar("loss", float(step))) for step in range(count)))
@@ -564,26 +566,26 @@ def test_a_long_curve_is_thinned_out_evenly_and_keeps_its_end(tmp_path: Path, co
     steps = [step for step, _ in points]
     gaps = [after - before for before, after in itertools.pairwise(steps)]
     assert steps[-1] == count - 1
-    assert min(count, probe.MAX_POINTS / 4) <= len(steps) <= probe.MAX_POINTS
+    assert min(count, probe_outputs.MAX_POINTS / 4) <= len(steps) <= probe_outputs.MAX_POINTS
     assert not gaps or max(gaps) <= 2 * min(gaps[:-1] or gaps)
 
 
 def test_the_number_of_curves_is_bounded(tmp_path: Path) -> None:
     """The first ones by name, as with scalars."""
-    tags = [f"tag-{index:03}" for index in range(probe.MAX_TAGS + 5)]
+    tags = [f"tag-{index:03}" for index in range(probe_outputs.MAX_TAGS + 5)]
     write(tmp_path / "events.tfevents.1", event(1, *(scalar(tag, 1.0) for tag in tags)))
 
     facts = look_at_events(tmp_path, tmp_path, curves=True)
 
-    assert list(facts.curves) == tags[: probe.MAX_CURVES]
-    assert len(facts.scalars) == probe.MAX_TAGS
+    assert list(facts.curves) == tags[: probe_outputs.MAX_CURVES]
+    assert len(facts.scalars) == probe_outputs.MAX_TAGS
 
 
 def test_the_check_sum_is_that_of_the_format() -> None:
     """CRC-32C of the usual check word, masked as TFRecord does it."""
     crc = 0xE3069283
 
-    assert probe._masked_crc32c(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    assert probe_outputs._masked_crc32c(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def test_torchs_own_writer_is_read(tmp_path: Path) -> None:

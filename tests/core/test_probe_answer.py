@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied, PTJobError
-from ptjob_provider.core.kubernetes.probe_answer import advice, is_over, obstacle, seen
+from ptjob_provider.core.kubernetes.probe import advice, is_over, obstacle, seen
 from rows import each_row
 
 IMAGE = "set `[ptjob] probe_image` to an image that has Python 3 and that the nodes can pull"

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
-from ptjob_provider.core.kubernetes.probe_answer import read_report
-from ptjob_provider.core.kubernetes.probe_pod import (
+from ptjob_provider.core.kubernetes.probe import (
     MARKER,
     ProbeOptions,
     is_held_by_one_node,
     pod_name,
     probe_pod,
     rank0_of,
+    read_report,
 )
-from ptjob_provider.core.outputs import ResolvedOutput, ResolvedOutputs
+from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
 from recorded import recorded
 from rows import each_row
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import claims, podtemplate, pytorchjob
-from ptjob_provider.core.outputs import Mount, ResolvedOutput, ResolvedOutputs
+from ptjob_provider.core.kinds import claims, pod_template, pytorchjob
+from ptjob_provider.core.outputs.contract import Mount, ResolvedOutput, ResolvedOutputs
 from ptjob_provider.core.spec import Outputs
 from recorded import OUR_VARIABLES, recorded
 from rendered import container, mounted, render, variables
@@ -76,7 +76,7 @@ def test_an_output_that_would_be_lost_is_refused(text: str, told: str) -> None:
 
 def mounts(name: str) -> tuple[Mount, ...]:
     rank0 = pytorchjob.rank0_template(recorded(name))
-    return podtemplate.claim_mounts(rank0, container=pytorchjob.CONTAINER)
+    return pod_template.claim_mounts(rank0, container=pytorchjob.CONTAINER)
 
 
 def test_mounts_are_those_of_rank_0s_training_container() -> None:

@@ -14,7 +14,7 @@ from ptjob_provider.core.identity import is_owned_by, owner_labels
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kinds.pytorchjob import dump
 from ptjob_provider.core.manifest import load_manifest
-from ptjob_provider.core.outputs import ResolvedOutputs
+from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.spec import TrainingJob
 from recorded import DATA, OUR_VARIABLES, OWNER, recorded, without_additions
 from rendered import IMAGE, pod, render, variables

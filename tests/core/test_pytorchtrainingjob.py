@@ -12,12 +12,12 @@ from ends import NOW
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause, diagnose
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.history import ContainerKind, PodHistory, from_text, to_text
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kinds import Replica
 from ptjob_provider.core.kinds import pytorchtrainingjob as t9k
-from ptjob_provider.core.kinds.podtemplate import SHARED_MEMORY_PATH
-from ptjob_provider.core.kubernetes.podlog import runs
-from ptjob_provider.core.recorder import ContainerKind, Record, from_text, to_text
+from ptjob_provider.core.kinds.pod_template import SHARED_MEMORY_PATH
+from ptjob_provider.core.kubernetes.logs import runs
 from ptjob_provider.core.spec import Installation, TrainingJob
 from ptjob_provider.core.status import JobPhase, parse_instant
 from rows import each_row
@@ -470,9 +470,9 @@ def replica(name: str, code: int | None = None, *, phase: str = "Deleted", conta
     return {"name": name, "uid": f"uid-{name}", "phase": phase, "containers": [ended] if code is not None else []}
 
 
-def observed(job: Manifest, *pods: Manifest) -> Record:
+def observed(job: Manifest, *pods: Manifest) -> PodHistory:
     """Return the record of who looks for the first time."""
-    return kinds.observe(Record(), job, pods, [], now=NOW)
+    return kinds.observe(PodHistory(), job, pods, [], now=NOW)
 
 
 def test_how_a_replica_ended_whose_pod_is_gone_is_what_the_status_says() -> None:
@@ -500,7 +500,7 @@ def test_why_a_job_failed_does_not_depend_on_when_somebody_looks() -> None:
     job = tasks(gone, conditions=[ended])
 
     [soon], [late] = (
-        kinds.observe(Record(), job, [], [], now=NOW.replace(hour=hour)).terminations for hour in (11, 23)
+        kinds.observe(PodHistory(), job, [], [], now=NOW.replace(hour=hour)).terminations for hour in (11, 23)
     )
 
     assert soon.finished_at == late.finished_at == datetime(2026, 11, 20, 10, 5, 4, tzinfo=UTC)

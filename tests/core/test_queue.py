@@ -13,14 +13,14 @@ from api_server_stand_in import SILENT, stand_in_api_server
 from ends import NOW
 from pods import look
 from ptjob_provider.core.diagnosis import Limits, ending, waiting_reason
+from ptjob_provider.core.history import PodHistory, from_text, to_text
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds.queue import as_event, owner_of
-from ptjob_provider.core.kubernetes.board import reasons
-from ptjob_provider.core.kubernetes.board.reasons import Reasons
-from ptjob_provider.core.kubernetes.board.world import World
-from ptjob_provider.core.kubernetes.client import lease
-from ptjob_provider.core.kubernetes.site import ClusterSite
-from ptjob_provider.core.recorder import Record, from_text, to_text
+from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.informer import events as reasons
+from ptjob_provider.core.kubernetes.informer.cache import JobCache
+from ptjob_provider.core.kubernetes.informer.events import EventPoller
+from ptjob_provider.core.kubernetes.inspector import ClusterSite
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
 
@@ -98,10 +98,10 @@ def test_the_workload_of_a_trainjob_says_whose_it_is_and_why_it_waits() -> None:
     assert (event["involvedObject"]["name"], event["message"]) == ("trainjob-digits-5d3a1", WHY)
 
 
-def suspended() -> World:
+def suspended() -> JobCache:
     """Return the world of a TrainJob that a queue keeps suspended."""
     ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-3")
-    world = World(ref)
+    world = JobCache(ref)
     world.show_job(
         {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -126,7 +126,7 @@ async def asked(monkeypatch: pytest.MonkeyPatch, *script: Any) -> tuple[list[str
     """Read why a job waits until the script is over; return the versions asked for, and what the job was shown."""
     monkeypatch.setattr(reasons, "_SETTLING", 0.01)
     monkeypatch.setattr(reasons, "_PAUSES", (0.01, 0.01))
-    world, reading = suspended(), Reasons("team")
+    world, reading = suspended(), EventPoller("team")
     async with stand_in_api_server(*script) as server, lease(server.config(attempts=1)) as client:
         reading.look_at(world)
         task = asyncio.create_task(reading.run(client))
@@ -173,7 +173,7 @@ async def test_a_job_in_a_queue_is_shown_what_its_queue_says_and_nothing_between
     """Also while events of another job are asked for: each change wakes whoever follows it."""
     monkeypatch.setattr(reasons, "_SETTLING", 0.01)
     monkeypatch.setattr(reasons, "_PAUSES", (0.01, 0.01))
-    queued, other, reading = suspended(), World(OTHER), Reasons("team")
+    queued, other, reading = suspended(), JobCache(OTHER), EventPoller("team")
     other.show_job(
         {
             "apiVersion": "kubeflow.org/v1",
@@ -184,11 +184,11 @@ async def test_a_job_in_a_queue_is_shown_what_its_queue_says_and_nothing_between
     )
     shown: list[set[str]] = []
 
-    def show_events(world: World, events: dict[str, Any]) -> None:
+    def show_events(world: JobCache, events: dict[str, Any]) -> None:
         if world is queued:
             shown.append(set(events))
 
-    monkeypatch.setattr(World, "show_events", show_events)
+    monkeypatch.setattr(JobCache, "show_events", show_events)
 
     async with stand_in_api_server(*[EMPTY, workloads(NEWER)] * 3) as server, lease(server.config()) as client:
         for world in (queued, other):
@@ -208,7 +208,7 @@ async def test_who_looks_once_asks_once_and_at_once() -> None:
     """One question, and the answer is there."""
     world = suspended()
     async with stand_in_api_server(workloads(NEWER)) as server, lease(server.config()) as client:
-        await Reasons("team").ask(client, world)
+        await EventPoller("team").ask(client, world)
 
     assert [str(event["message"]) for event in world.events] == [WHY]
     assert len(server.requests) == 1
@@ -219,7 +219,7 @@ async def test_who_looks_once_does_not_wait_for_a_server_that_does_not_answer(mo
     monkeypatch.setattr(reasons, "_IMPATIENT", 0.1)
     world = suspended()
     async with stand_in_api_server(SILENT) as server, lease(server.config()) as client, asyncio.timeout(PATIENCE):
-        await Reasons("team").ask(client, world)
+        await EventPoller("team").ask(client, world)
 
     assert list(world.events) == []
 
@@ -270,10 +270,10 @@ def test_why_a_suspended_job_waits_is_what_its_queue_says() -> None:
     event = as_event(workload(("QuotaReserved", "False", WHY)))
     assert event is not None
 
-    record = look(look(Record(), events=[event]))
+    record = look(look(PodHistory(), events=[event]))
 
     assert waiting_reason(record, SUSPENDED, replicas=1, rank0="digits-master-0") == f"suspended by its queue: {WHY}"
-    assert waiting_reason(Record(), SUSPENDED, replicas=1, rank0="digits-master-0") == (
+    assert waiting_reason(PodHistory(), SUSPENDED, replicas=1, rank0="digits-master-0") == (
         "suspended: it waits for its queue, or for a person, to resume it"
     )
     assert "queue" not in waiting_reason(
@@ -284,7 +284,7 @@ def test_why_a_suspended_job_waits_is_what_its_queue_says() -> None:
 
 def test_a_limit_on_waiting_repeats_it() -> None:
     """Whoever reads the failure sees what the queue lacked."""
-    record = Record(queued_since=NOW, queue=WHY)
+    record = PodHistory(queued_since=NOW, queue=WHY)
 
     found = ending(record, SUSPENDED, now=NOW.replace(hour=12), limits=Limits(queue_timeout=10), ranks={})
 

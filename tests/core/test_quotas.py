@@ -7,7 +7,7 @@ from typing import Any
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Limits, diagnose, ending, in_brief
-from ptjob_provider.core.recorder import Record, WaitKind
+from ptjob_provider.core.history import PodHistory, WaitKind
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
 
@@ -28,11 +28,11 @@ def job(master: dict[str, Any], workers: dict[str, Any] | None = None) -> dict[s
     return {"kind": "PyTorchJob", "metadata": meta, "spec": {"pytorchReplicaSpecs": roles}}
 
 
-def refused(job: dict[str, Any], why: str, *, replica: str = "digits-master-0") -> Record:
+def refused(job: dict[str, Any], why: str, *, replica: str = "digits-master-0") -> PodHistory:
     """Return what is known of the job when a quota has refused one of its pods."""
     message = f'Error creating: pods "{replica}" is forbidden: exceeded quota: {why}'
     told = {"reason": "FailedCreatePod", "message": message, "involvedObject": {"kind": "PyTorchJob", "name": "digits"}}
-    return kinds.observe(Record(), job, [], [told], now=NOW, replicas=3)
+    return kinds.observe(PodHistory(), job, [], [told], now=NOW, replicas=3)
 
 
 def figures(resource: str, *, asked: str, allowed: str) -> str:

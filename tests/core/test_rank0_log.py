@@ -12,11 +12,11 @@ import pytest
 from fakes import ScriptedBackend
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable
+from ptjob_provider.core.history import Termination
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kubernetes.podlog import ReplicaLog
+from ptjob_provider.core.kubernetes.logs import ReplicaLog
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.rank0_log import last_lines, last_words, with_last_lines
-from ptjob_provider.core.recorder import Termination
+from ptjob_provider.core.run.rank0_log import last_lines, last_words, with_last_lines
 from scripted_node import REPLICA as POD
 from scripted_node import ScriptedNode, ScriptedRun, at
 

@@ -1,4 +1,4 @@
-"""The table of `core/recall.py`, row by row: what a try does whose predecessors left nothing but their jobs."""
+"""The table of `core/run/resume.py`, row by row: what a try does whose predecessors left nothing but their jobs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakes import ScriptedBackend, finished
-from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, REPORT_ANNOTATION, TRY_ANNOTATION, Owner
-from ptjob_provider.core.outputs import OutputFacts, OutputReport, report_text
-from ptjob_provider.core.recall import TOLD, recall
+from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, report_text
+from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.resume import TOLD, AttemptResult, recall
+from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase, JobStatus
-from ptjob_provider.core.submission import Submission, ensure_submitted
-from ptjob_provider.core.try_note import TryNote
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -127,10 +126,10 @@ async def test_the_newest_attempt_counts() -> None:
     assert (third.ref, third.attempt) == (second.ref, 2)
 
 
-def note(submission: Submission, outcome: Outcome, cause: Cause | None = None) -> TryNote:
+def note(submission: Submission, outcome: Outcome, cause: Cause | None = None) -> AttemptResult:
     why = Diagnosis.of(cause, "so it was") if cause else None
     conclusion = Conclusion(outcome=outcome, status=JobStatus(phase=JobPhase.RUNNING), diagnosis=why)
-    return TryNote.of(submission, conclusion)
+    return AttemptResult.of(submission, conclusion)
 
 
 @each_row("is_going", [False, True])

@@ -6,13 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from pods import BACK_OFF, NOW, POD, RUNNING, after, container, ended, event, look, pod, stamp
-from ptjob_provider.core.recorder import (
-    ContainerKind,
-    Record,
-    from_text,
-    observe,
-    to_text,
-)
+from ptjob_provider.core.history import ContainerKind, PodHistory, from_text, observe, to_text
 from rows import each_row
 from story import STORIES, read
 
@@ -29,7 +23,7 @@ class TestTerminations:
 
     def test_an_end_outlives_its_pod(self) -> None:
         """What ended stays known after the operator has deleted the pod."""
-        record = look(Record(), pod(container(ended(3)), phase="Failed"))
+        record = look(PodHistory(), pod(container(ended(3)), phase="Failed"))
 
         record = look(record, at=5)
 
@@ -37,7 +31,7 @@ class TestTerminations:
 
     def test_only_what_is_new_is_new(self) -> None:
         """A record is worth storing exactly when a container has ended since."""
-        first = look(Record(), pod(container(ended(), 0)))
+        first = look(PodHistory(), pod(container(ended(), 0)))
         second = look(first, pod(container(ended(start=20, end=30), 1, **ended())))
 
         new = second.new_terminations_since(first)
@@ -46,13 +40,13 @@ class TestTerminations:
 
     def test_the_end_before_a_running_container_is_the_run_before(self) -> None:
         """The kubelet shows the previous run in lastState; its number is one lower than the present one's."""
-        record = look(Record(), pod(container(RUNNING, 2, **ended())))
+        record = look(PodHistory(), pod(container(RUNNING, 2, **ended())))
 
         assert [one.run for one in record.terminations] == [1]
 
     def test_the_end_before_a_back_off_is_the_present_run(self) -> None:
         """While a container waits for its next start, its restart count is still that of the run that ended."""
-        record = look(Record(), pod(container(BACK_OFF, 2, **ended())))
+        record = look(PodHistory(), pod(container(BACK_OFF, 2, **ended())))
 
         assert [one.run for one in record.terminations] == [2]
 
@@ -61,13 +55,13 @@ class TestTerminations:
         first = ended(start=0, end=0, containerID="containerd://aaaaaaaaaaaaaaaa")
         second = ended(start=0, end=0, containerID="containerd://bbbbbbbbbbbbbbbb")
 
-        record = look(look(Record(), pod(container(first))), pod(container(second, 1)))
+        record = look(look(PodHistory(), pod(container(first))), pod(container(second, 1)))
 
         assert len(record.terminations) == 2
 
     def test_runs_are_counted_over_pods_made_anew(self) -> None:
         """With restartPolicy ExitCode every run has its own pod; they are runs 0, 1 and 2 of one replica."""
-        record = Record()
+        record = PodHistory()
         for number in range(3):
             failed = container(ended(137, start=number * 20, end=number * 20 + 10))
             record = look(record, pod(failed, phase="Failed", uid=f"u{number}"))
@@ -78,7 +72,7 @@ class TestTerminations:
     def test_a_pod_made_anew_after_a_stop_is_no_restart(self) -> None:
         """A queue that suspends a job stops its pods; that is no crash."""
         leaving = {"deletionTimestamp": stamp(5)}
-        record = look(Record(), pod(container(ended(143, end=6)), phase="Failed", **leaving))
+        record = look(PodHistory(), pod(container(ended(143, end=6)), phase="Failed", **leaving))
 
         record = look(record, pod(container(RUNNING), uid="u2"))
 
@@ -94,13 +88,13 @@ class TestTerminations:
         """DeletionTimestamp lies the grace period after the request; an end before the request is a failure."""
         meta = {"deletionTimestamp": leaves, "deletionGracePeriodSeconds": grace}
 
-        record = look(Record(), pod(container(ended(end=10)), phase="Failed", **meta))
+        record = look(PodHistory(), pod(container(ended(end=10)), phase="Failed", **meta))
 
         assert record.terminations[0].stopped is stopped
 
     def test_a_deletion_after_the_end_does_not_make_it_a_stop(self) -> None:
         """The operator deletes failed pods; seen before, their end stays a failure."""
-        record = look(Record(), pod(container(ended(end=10)), phase="Failed"))
+        record = look(PodHistory(), pod(container(ended(end=10)), phase="Failed"))
 
         record = look(record, pod(container(ended(end=10)), phase="Failed", deletionTimestamp=stamp(5)))
 
@@ -111,7 +105,7 @@ class TestTerminations:
         evicted = pod(phase="Failed")
         evicted["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
 
-        record = look(Record(), evicted, at=7)
+        record = look(PodHistory(), evicted, at=7)
 
         end = record.terminations[0]
         assert (end.exit_code, end.container, end.ended_at) == (None, "", after(7))
@@ -119,7 +113,7 @@ class TestTerminations:
 
     def test_a_containers_end_takes_the_place_of_the_pods(self) -> None:
         """When the container's status comes after all, the end is told once."""
-        record = look(Record(), pod(phase="Failed"))
+        record = look(PodHistory(), pod(phase="Failed"))
 
         record = look(record, pod(container(ended(137)), phase="Failed"))
 
@@ -127,7 +121,7 @@ class TestTerminations:
 
     def test_a_later_pod_supersedes_one_that_ended_as_a_whole(self) -> None:
         """A replica that was evicted and runs again has recovered."""
-        record = look(Record(), pod(phase="Failed"))
+        record = look(PodHistory(), pod(phase="Failed"))
 
         record = look(record, pod(container(RUNNING), uid="u2"))
 
@@ -136,7 +130,7 @@ class TestTerminations:
 
     def test_a_reason_that_comes_after_the_end_is_added(self) -> None:
         """The kubelet reports the container first and the eviction of its pod afterwards."""
-        record = look(Record(), pod(container(ended(137)), phase="Running"))
+        record = look(PodHistory(), pod(container(ended(137)), phase="Running"))
         evicted = pod(container(ended(137)), phase="Failed")
         evicted["status"]["conditions"] = [
             {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
@@ -151,7 +145,7 @@ class TestTerminations:
         never = ended(128, reason="StartError")
         never["terminated"]["startedAt"] = "1970-01-01T00:00:00Z"
 
-        record = look(Record(), pod(container(never), phase="Failed"))
+        record = look(PodHistory(), pod(container(never), phase="Failed"))
 
         assert record.terminations[0].started_at is None
         assert record.first_running_at is None
@@ -160,7 +154,7 @@ class TestTerminations:
         """A container may write what it likes: the last 4 KiB are kept, as UTF-8."""
         message = "x" * 5000 + "é\ud800"
 
-        record = look(Record(), pod(container(ended(message=message))))
+        record = look(PodHistory(), pod(container(ended(message=message))))
 
         kept = record.terminations[0].message
         assert len(kept.encode()) <= 4096
@@ -170,22 +164,22 @@ class TestTerminations:
         """Other kinds call their training container otherwise."""
         other = container(ended(), name="node")
 
-        record = look(Record(), pod(other, container(RUNNING, name="proxy")))
+        record = look(PodHistory(), pod(other, container(RUNNING, name="proxy")))
 
         assert [one.kind for one in record.terminations] == [ContainerKind.TRAINING]
 
     def test_seconds_that_a_restart_threw_away_are_lost(self) -> None:
         """Only runs that were followed by another one are lost."""
-        record = look(Record(), pod(container(RUNNING, 1, **ended(start=0, end=90))))
+        record = look(PodHistory(), pod(container(RUNNING, 1, **ended(start=0, end=90))))
 
         assert record.lost_seconds() == {POD: 90.0}
-        assert look(Record(), pod(container(ended()), phase="Failed")).lost_seconds() == {}
+        assert look(PodHistory(), pod(container(ended()), phase="Failed")).lost_seconds() == {}
 
 
 class TestSilentEnds:
     def test_of_a_silent_failure_the_log_is_kept_until_the_run_after_the_next_begins(self) -> None:
         """A node has the log of the newest run in a pod and of the one before it."""
-        record = look(Record(), pod(container(ended())))
+        record = look(PodHistory(), pod(container(ended())))
         again = look(record, pod(container(RUNNING, 1, **ended())))
         twice = look(again, pod(container(RUNNING, 2, **ended(start=20, end=30))))
         anew = look(twice, pod(container(RUNNING), uid="u2"))
@@ -200,17 +194,17 @@ class TestSilentEnds:
     )
     def test_an_end_that_has_told_all_is_not_silent(self, state: dict[str, Any]) -> None:
         """Nor is one that was stopped, or another container's."""
-        assert look(Record(), pod(container(state), phase="Failed")).silent_ends() == ()
+        assert look(PodHistory(), pod(container(state), phase="Failed")).silent_ends() == ()
 
     def test_the_first_of_the_silent_ends_comes_first(self) -> None:
         """Not the first that was seen."""
-        record = look(Record(), pod(container(ended(end=30), 1, **ended(end=10))))
+        record = look(PodHistory(), pod(container(ended(end=30), 1, **ended(end=10))))
 
         assert [one.restart_count for one in record.silent_ends()] == [0, 1]
 
     def test_what_could_be_read_of_an_end_is_its_message(self) -> None:
         """One that the pod's status has counts more, and nothing is made of an end that is not known."""
-        record = look(Record(), pod(container(ended(), 1, **ended(message="epoch 1", start=-30, end=-20))))
+        record = look(PodHistory(), pod(container(ended(), 1, **ended(message="epoch 1", start=-30, end=-20))))
         keys = [one.key for one in record.terminations]
 
         heard = record.with_messages({**dict.fromkeys(keys, "ValueError: x"), "another": "y"})
@@ -223,7 +217,7 @@ class TestSilentEnds:
 class TestCrashLoops:
     def test_a_run_that_lasted_begins_the_count_anew(self) -> None:
         """Five failures over a week are no crash loop."""
-        record = look(Record(), pod(container(ended(start=0, end=5))))
+        record = look(PodHistory(), pod(container(ended(start=0, end=5))))
         record = look(record, pod(container(ended(start=10, end=15), 1)))
         record = look(record, pod(container(ended(start=20, end=7000), 2)))
 
@@ -239,13 +233,13 @@ class TestCrashLoops:
         evicted = pod(container({"waiting": {"reason": "PodInitializing"}}, 1, **lost), phase="Failed")
         evicted["spec"] = {"restartPolicy": "Never", "containers": [{"name": "pytorch"}]}
 
-        record = look(Record(), evicted)
+        record = look(PodHistory(), evicted)
 
         assert (record.restarts, record.terminations[0].run) == (0, 0)
 
     def test_a_restart_count_never_falls_inside_a_pod(self) -> None:
         """A stale object from another server does not take a restart back."""
-        record = look(Record(), pod(container(RUNNING, 3)))
+        record = look(PodHistory(), pod(container(RUNNING, 3)))
 
         record = look(record, pod(container(RUNNING, 2)))
 
@@ -258,7 +252,7 @@ class TestRemovals:
 
     def test_a_running_pod_that_the_operator_has_not_deleted_was_removed(self) -> None:
         """The operator tells of every pod that it deletes; where it is silent, somebody else did."""
-        record = look(Record(), pod(container(RUNNING)), events=[self.MADE])
+        record = look(PodHistory(), pod(container(RUNNING)), events=[self.MADE])
 
         record = look(record, pod(container(RUNNING), **self.LEAVING), at=11)
 
@@ -267,7 +261,7 @@ class TestRemovals:
     def test_a_pod_that_the_operator_deletes_is_no_removal(self) -> None:
         """Its word may come after the deletion itself."""
         deleted = event("SuccessfulDeletePod", f"Deleted pod: {POD}", name="digits")
-        record = look(Record(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
+        record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
 
         record = look(record, pod(container(RUNNING), **self.LEAVING), events=[self.MADE, deleted])
 
@@ -276,7 +270,7 @@ class TestRemovals:
     def test_a_pod_that_was_removed_and_killed_between_two_looks_was_removed(self) -> None:
         """The first that is seen of its deletion is its end; the operator has told of the other pods alone."""
         swept = event("SuccessfulDeletePod", "Deleted pod: digits-master-0", name="digits")
-        record = look(Record(), pod(container(RUNNING)), events=[self.MADE])
+        record = look(PodHistory(), pod(container(RUNNING)), events=[self.MADE])
         killed = container(ended(137, end=40))
 
         record = look(record, pod(killed, phase="Failed", **self.LEAVING), events=[self.MADE, swept])
@@ -285,7 +279,7 @@ class TestRemovals:
 
     def test_a_pod_that_is_deleted_after_its_end_was_not_removed(self) -> None:
         """A finalizer keeps it for a while."""
-        record = look(Record(), pod(container(RUNNING)), events=[self.MADE])
+        record = look(PodHistory(), pod(container(RUNNING)), events=[self.MADE])
 
         record = look(record, pod(container(ended(137, end=8)), phase="Failed", **self.LEAVING))
 
@@ -293,13 +287,13 @@ class TestRemovals:
 
     def test_where_no_events_reach_us_silence_tells_nothing(self) -> None:
         """The local back-end has no such events, and a role may not allow to read them."""
-        record = look(Record(), pod(container(RUNNING), **self.LEAVING))
+        record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING))
 
         assert record.removals == ()
 
     def test_a_running_pod_that_is_gone_at_once_was_removed(self) -> None:
         """A deletion without grace leaves nothing behind."""
-        record = look(Record(), pod(container(RUNNING)), events=[self.MADE])
+        record = look(PodHistory(), pod(container(RUNNING)), events=[self.MADE])
 
         record = look(record, at=30)
 
@@ -307,7 +301,7 @@ class TestRemovals:
 
     def test_a_removal_is_known_by_its_first_instant(self) -> None:
         """The kubelet writes the end over it."""
-        record = look(Record(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
+        record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
 
         record = look(record, pod(container(RUNNING), deletionTimestamp=stamp(12)))
 
@@ -315,7 +309,7 @@ class TestRemovals:
 
     def test_a_pod_that_was_made_anew_is_forgotten_as_removed(self) -> None:
         """What fails hours later has another cause."""
-        record = look(Record(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
+        record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
 
         record = look(record, pod(container(RUNNING), **self.LEAVING), pod(container(RUNNING), uid="u2"))
 
@@ -327,13 +321,13 @@ class TestRemovals:
         target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "room"}
         leaving["status"]["conditions"] = [target]
 
-        record = look(Record(), leaving, events=[self.MADE])
+        record = look(PodHistory(), leaving, events=[self.MADE])
 
         assert [one.disruption for one in record.removals] == ["PreemptionByScheduler: room"]
 
     def test_a_pod_that_was_seen_leaving_was_stopped(self) -> None:
         """The last thing that is seen of a pod has neither a grace nor the instant of asking any more."""
-        record = look(Record(), pod(container(RUNNING), **self.LEAVING))
+        record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING))
 
         record = look(record, pod(container(ended(1, end=10)), phase="Failed", deletionTimestamp=stamp(10)))
 
@@ -350,7 +344,7 @@ class TestToldEnds:
 
     def test_the_operator_tells_of_an_end_that_nobody_saw(self) -> None:
         """The pods may be gone when somebody looks; the operator's events stay for an hour."""
-        record = look(Record(), events=[self.TOLD], at=60)
+        record = look(PodHistory(), events=[self.TOLD], at=60)
 
         end = record.terminations[0]
         assert (end.replica, end.container, end.exit_code, end.message, end.finished_at) == (
@@ -360,8 +354,8 @@ class TestToldEnds:
 
     def test_an_end_that_was_seen_needs_no_telling(self) -> None:
         """What the kubelet says has signal, reason and start as well, whichever comes first."""
-        seen_first = look(look(Record(), pod(container(ended(3)))), events=[self.TOLD])
-        told_first = look(look(Record(), events=[self.TOLD]), pod(container(ended(3))))
+        seen_first = look(look(PodHistory(), pod(container(ended(3)))), events=[self.TOLD])
+        told_first = look(look(PodHistory(), events=[self.TOLD]), pod(container(ended(3))))
 
         assert len(seen_first.terminations) == 1
         assert [one.pod_uid for one in told_first.terminations] == ["u1"]
@@ -370,7 +364,7 @@ class TestToldEnds:
         """The operator tells of every container that failed."""
         sidecar = {**self.TOLD, "message": self.TOLD["message"].replace("container pytorch", "container proxy")}
 
-        record = look(Record(), events=[sidecar])
+        record = look(PodHistory(), events=[sidecar])
 
         assert [one.kind for one in record.terminations] == [ContainerKind.SIDECAR]
 
@@ -378,7 +372,7 @@ class TestToldEnds:
         """The same reason is used for pods that cannot be placed."""
         waits = event("Error", f"Error pod {POD} condition message: 0/1 nodes are available", name="digits")
 
-        assert look(Record(), events=[waits]).terminations == ()
+        assert look(PodHistory(), events=[waits]).terminations == ()
 
 
 class TestRevisions:
@@ -394,7 +388,7 @@ class TestRevisions:
     def test_each_revision_is_kept_with_the_first_replica_that_has_it(self) -> None:
         """Also when the pods are gone, and however often they are seen."""
         told = [self.fetched(name, f'{{"git_revision": "{sha}"}}') for name, sha in (("w-1", "b"), ("m-0", "a"))]
-        record = look(look(Record(), *told), *told, self.fetched("w-0", '{"git_revision": "b"}'))
+        record = look(look(PodHistory(), *told), *told, self.fetched("w-0", '{"git_revision": "b"}'))
 
         gone = look(record, at=5)
 
@@ -403,12 +397,12 @@ class TestRevisions:
         assert from_text(to_text(gone)).revisions == gone.revisions
         assert [text for text in gone.notices if "different commits" in text] == list(gone.notices)
         assert len(gone.notices) == 1
-        assert look(Record(), told[0]).notices == ()
+        assert look(PodHistory(), told[0]).notices == ()
 
     @each_row("message", [None, "", "the end of a log", "[]", "{}"])
     def test_an_image_that_tells_nothing_leaves_it_open(self, message: str | None) -> None:
         """git-sync's own, for one."""
-        record = look(Record(), self.fetched("m-0", message))
+        record = look(PodHistory(), self.fetched("m-0", message))
 
         assert (record.revisions, record.revision_of("m-0")) == ((), "")
 
@@ -423,7 +417,7 @@ def test_a_replica_is_its_newest_pod_while_failed_ones_of_it_stay() -> None:
             ("ccccc", "2026-11-20T10:02:00Z", running("three")),
         )
     ]
-    record = Record()
+    record = PodHistory()
     for seen in (pods[:1], pods[:2], pods, pods, pods):
         record = observe(
             record, pods=seen, now=datetime.now(UTC), container="node", replica_of=lambda _: "train-node-0-0"

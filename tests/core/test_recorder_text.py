@@ -6,16 +6,8 @@ from dataclasses import replace
 import pytest
 
 from pods import NOW, POD, after, container, ended, look, pod
-from ptjob_provider.core.recorder import (
-    Record,
-    Restarts,
-    Termination,
-    Waiting,
-    WaitKind,
-    from_text,
-    to_text,
-)
-from ptjob_provider.core.recorder.text import MAX_TERMINATIONS
+from ptjob_provider.core.history import PodHistory, Restarts, Termination, Waiting, WaitKind, from_text, to_text
+from ptjob_provider.core.history.codec import MAX_TERMINATIONS
 from rows import each_row
 from story import STORIES, read
 
@@ -46,17 +38,17 @@ class TestText:
     @each_row("text", ["", "[]", "not JSON", '{"terminations": [{"x": 1}]}', '{"queued_since": "noon"}'])
     def test_a_text_that_nobody_can_read_is_an_empty_record(self, text: str) -> None:
         """Somebody edited the annotation: the job goes on."""
-        assert from_text(text) == Record()
+        assert from_text(text) == PodHistory()
 
     def test_fields_of_a_later_version_are_skipped(self) -> None:
         """An older reader takes what it knows."""
         text = json.dumps({"version": 2, "dropped": 1, "weather": "fine", "moons": ["Io"]})
 
-        assert from_text(text) == Record(dropped=1)
+        assert from_text(text) == PodHistory(dropped=1)
 
     def test_a_long_crash_loop_keeps_its_first_failures_and_its_last(self) -> None:
         """The oldest restarts in between are left out, and counted."""
-        record = Record(terminations=tuple(_end(run=run, message="x" * 2048) for run in range(40)))
+        record = PodHistory(terminations=tuple(_end(run=run, message="x" * 2048) for run in range(40)))
 
         text = to_text(record)
 
@@ -70,7 +62,7 @@ class TestText:
         """Who ended and how is worth more than the log of every one of them."""
         ends = tuple(_end(replica=f"digits-worker-{n}", message="x" * 2048, second=n) for n in range(30))
 
-        restored = from_text(to_text(Record(terminations=ends)))
+        restored = from_text(to_text(PodHistory(terminations=ends)))
 
         assert [one.replica for one in restored.terminations] == [one.replica for one in ends]
         assert restored.terminations[0].message == ends[0].message
@@ -80,7 +72,7 @@ class TestText:
     @pytest.mark.parametrize("limit", [12_000, 6000, 2000])
     def test_whatever_was_seen_fits(self, limit: int) -> None:
         """Even a record of nothing but large parts is cut down to its limit, in valid JSON."""
-        record = Record(
+        record = PodHistory(
             terminations=tuple(_end(replica=f"r{n}", message="é" * 2000, second=n) for n in range(60)),
             waiting=tuple(
                 Waiting(replica=f"r{n}", kind=WaitKind.STUCK, reason="ErrImagePull", message="y" * 2000, since=NOW)
@@ -97,11 +89,11 @@ class TestText:
 
     def test_a_record_that_cannot_be_made_smaller_is_returned_as_it_is(self) -> None:
         """There is a smallest record; asking for less does not loop for ever."""
-        assert json.loads(to_text(Record(), 1)) == {"version": 1}
+        assert json.loads(to_text(PodHistory(), 1)) == {"version": 1}
 
     def test_a_record_in_memory_is_bounded_too(self) -> None:
         """A job that crashes for a month does not grow the process that watches it."""
-        record = Record()
+        record = PodHistory()
         for run in range(MAX_TERMINATIONS + 10):
             record = look(record, pod(container(ended(start=run * 20, end=run * 20 + 5), run)))
 
@@ -117,7 +109,7 @@ class TestText:
             one = pod(container(ended(start=0, end=number)), phase="Failed", uid=f"u{number}")
             pods.append({**one, "metadata": {**one["metadata"], "name": f"digits-worker-{number}"}})
 
-        record = look(Record(), *pods)
+        record = look(PodHistory(), *pods)
 
         assert (len(record.terminations), record.dropped) == (MAX_TERMINATIONS, 3)
 

@@ -5,10 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from pods import BACK_OFF, CREATING, NOW, POD, RUNNING, after, container, ended, event, look, pod, stamp
-from ptjob_provider.core.recorder import (
-    Record,
-    WaitKind,
-)
+from ptjob_provider.core.history import PodHistory, WaitKind
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,7 +24,7 @@ class TestHeldUp:
 
     def test_what_the_others_waited_for_is_kept_when_an_init_container_fails(self) -> None:
         """The operator deletes the master's pod a moment later, and with it the reason."""
-        record = look(Record(), self.MASTER, self.worker(RUNNING))
+        record = look(PodHistory(), self.MASTER, self.worker(RUNNING))
 
         record = look(record, self.worker(ended(1)), at=200)
         record = look(record, self.worker(ended(1)), at=201)
@@ -54,14 +51,16 @@ class TestHeldUp:
         events = [event("FailedMount", "x"), {**event("FailedMount", "x"), **about}]
 
         record = look(
-            Record(), self.worker(ended(1)), events=[*events, event(reason, message, name="digits-master-0", seconds=1)]
+            PodHistory(),
+            self.worker(ended(1)),
+            events=[*events, event(reason, message, name="digits-master-0", seconds=1)],
         )
 
         assert [(one.replica, one.reason) for one in record.held_up] == ([("digits-master-0", told)] if told else [])
 
     def test_an_end_of_the_training_holds_nobody_up(self) -> None:
         """Only init containers wait for other pods."""
-        record = look(Record(), self.MASTER)
+        record = look(PodHistory(), self.MASTER)
 
         record = look(record, self.MASTER, pod(container(ended(1)), phase="Failed"))
 
@@ -71,7 +70,7 @@ class TestHeldUp:
 class TestWaiting:
     def test_a_wait_keeps_the_clock_of_its_first_sight(self) -> None:
         """How long a pod waits is told by our clock, from the first time we saw it."""
-        record = look(Record(), pod(container(CREATING), phase="Pending"), at=3)
+        record = look(PodHistory(), pod(container(CREATING), phase="Pending"), at=3)
 
         record = look(record, pod(container(CREATING), phase="Pending"), at=60)
 
@@ -80,7 +79,7 @@ class TestWaiting:
     def test_starting_and_being_stuck_share_a_clock(self) -> None:
         """An image that cannot be pulled is the same start as before."""
         stuck = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
-        record = look(Record(), pod(container(CREATING), phase="Pending"))
+        record = look(PodHistory(), pod(container(CREATING), phase="Pending"))
 
         record = look(record, pod(container(stuck), phase="Pending"), at=60)
 
@@ -89,7 +88,7 @@ class TestWaiting:
     def test_another_kind_of_wait_begins_its_own_clock(self) -> None:
         """Time in a queue never eats the time to start."""
         queued = {"metadata": {"name": POD, "uid": "u1"}, "status": {"phase": "Pending"}}
-        record = look(Record(), queued)
+        record = look(PodHistory(), queued)
 
         record = look(record, pod(container(CREATING), phase="Pending"), at=60)
 
@@ -97,7 +96,7 @@ class TestWaiting:
 
     def test_another_pod_of_the_name_begins_its_own_clock(self) -> None:
         """A pod that was made anew has not waited before."""
-        record = look(Record(), pod(container(CREATING), phase="Pending"))
+        record = look(PodHistory(), pod(container(CREATING), phase="Pending"))
 
         record = look(record, pod(container(CREATING), phase="Pending", uid="u2"), at=60)
 
@@ -107,7 +106,7 @@ class TestWaiting:
         """ErrImagePull and ImagePullBackOff alternate; the one that says why is kept."""
         pull = {"waiting": {"reason": "ErrImagePull", "message": "denied"}}
         back_off = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
-        record = look(Record(), pod(container(pull), phase="Pending"))
+        record = look(PodHistory(), pod(container(pull), phase="Pending"))
 
         record = look(record, pod(container(back_off), phase="Pending"), at=60)
 
@@ -116,7 +115,7 @@ class TestWaiting:
     def test_a_pull_in_progress_outlives_its_event(self) -> None:
         """Events expire after an hour; a slow pull is still a pull."""
         creating = pod(container(CREATING), phase="Pending")
-        record = look(Record(), creating, events=[event("Pulling", "Pulling image")])
+        record = look(PodHistory(), creating, events=[event("Pulling", "Pulling image")])
 
         record = look(record, creating, at=4000)
 
@@ -132,7 +131,7 @@ class TestWaiting:
             event("Unheard", "of", seconds=30),
         ]
 
-        record = look(Record(), pod(container(CREATING), phase="Pending"), events=events)
+        record = look(PodHistory(), pod(container(CREATING), phase="Pending"), events=events)
 
         assert [one.message for one in record.waiting] == ["newest"]
 
@@ -143,14 +142,14 @@ class TestWaiting:
             event("Pulling", "old", lastTimestamp="2026-11-20T10:00:00Z"),
         ]
 
-        record = look(Record(), pod(container(CREATING), phase="Pending"), events=events)
+        record = look(PodHistory(), pod(container(CREATING), phase="Pending"), events=events)
 
         assert [one.message for one in record.waiting] == ["newest"]
 
     def test_a_pulled_image_is_an_ordinary_start(self) -> None:
         """After Pulled nothing is wrong and nothing is pulled."""
         record = look(
-            Record(), pod(container(CREATING), phase="Pending"), events=[event("Pulled", "done"), event("x", "y")]
+            PodHistory(), pod(container(CREATING), phase="Pending"), events=[event("Pulled", "done"), event("x", "y")]
         )
 
         assert [one.kind for one in record.waiting] == [WaitKind.STARTING]
@@ -162,19 +161,19 @@ class TestWaiting:
         self, state: dict[str, Any], change: dict[str, Any]
     ) -> None:
         """A pod that ran and is being deleted will not run again, whatever its containers say."""
-        record = look(Record(), pod(container(state), **change))
+        record = look(PodHistory(), pod(container(state), **change))
 
         assert record.waiting == ()
 
     def test_a_pod_that_leaves_before_it_ran_waits_for_its_end(self) -> None:
         """On a node that does not answer it stays for ever, and nothing else would say why the job stands still."""
-        record = look(Record(), pod(phase="Pending", deletionTimestamp=stamp(0)))
+        record = look(PodHistory(), pod(phase="Pending", deletionTimestamp=stamp(0)))
 
         assert [(one.kind, one.reason) for one in record.waiting] == [(WaitKind.STARTING, "Terminating")]
 
     def test_a_pod_without_any_status_is_queued(self) -> None:
         """The scheduler has not looked at it yet."""
-        record = look(Record(), {"metadata": {"name": POD, "uid": "u1"}})
+        record = look(PodHistory(), {"metadata": {"name": POD, "uid": "u1"}})
 
         assert [(one.kind, one.reason) for one in record.waiting] == [(WaitKind.QUEUED, "Pending")]
         assert record.placed == ()
@@ -188,7 +187,7 @@ class TestWaiting:
             for n in range(2)
         ]
 
-        record = look(Record(), *pods)
+        record = look(PodHistory(), *pods)
 
         assert record.unschedulable == ("0/3 nodes are available: 3 Insufficient cpu.",)
 
@@ -196,7 +195,7 @@ class TestWaiting:
         """The event of a refusal stays for an hour; the pod that was made afterwards proves it old."""
         refusal = event("FailedCreatePod", f'Error creating: pods "{POD}" is forbidden: exceeded quota', name="digits")
 
-        refused = look(Record(), events=[refusal])
+        refused = look(PodHistory(), events=[refusal])
         made = look(refused, pod(container(RUNNING)), events=[refusal])
 
         assert [(one.replica, one.message) for one in refused.waiting] == [(POD, "exceeded quota")]
@@ -206,8 +205,8 @@ class TestWaiting:
         """An admission webhook does not say which pod it refused."""
         refusal = event("FailedCreatePod", 'admission webhook "policy" denied the request', name="digits")
 
-        missing = look(Record(), pod(container(RUNNING)), events=[refusal], replicas=2)
-        complete = look(Record(), pod(container(RUNNING)), events=[refusal], replicas=1)
+        missing = look(PodHistory(), pod(container(RUNNING)), events=[refusal], replicas=2)
+        complete = look(PodHistory(), pod(container(RUNNING)), events=[refusal], replicas=1)
 
         assert [one.kind for one in missing.waiting] == [WaitKind.FORBIDDEN]
         assert complete.waiting == ()
@@ -218,7 +217,7 @@ class TestWaiting:
         tries = [event("FailedCreate", text.format("abcde", "old"), name="digits-node-0", seconds=1)]
         tries += [event("FailedCreate", text.format("fghij", "new"), name="digits-node-0", seconds=2)]
 
-        record = look(Record(), events=tries, replica_named=lambda name: name.rpartition("-")[0], replicas=2)
+        record = look(PodHistory(), events=tries, replica_named=lambda name: name.rpartition("-")[0], replicas=2)
 
         assert [(one.replica, one.kind, one.message) for one in record.waiting] == [
             ("digits-node-0-1", WaitKind.REFUSED, "exceeded quota: new")
@@ -228,7 +227,7 @@ class TestWaiting:
         """It has tried again before anybody reads of it, and the event stays for an hour."""
         text = "reconciliation failed: Operation cannot be fulfilled: the object has been modified; please apply"
 
-        record = look(Record(), events=[event("TrainJobResourcesCreationFailed", text, name="digits")])
+        record = look(PodHistory(), events=[event("TrainJobResourcesCreationFailed", text, name="digits")])
 
         assert record.waiting == ()
 
@@ -245,10 +244,10 @@ class TestWaiting:
         refusal = event(reason, message, name="digits", seconds=1)
         made = event("SuccessfulCreate", "Created pod: digits-node-0-0-abcde", name="digits-node-0", seconds=2)
 
-        waits = look(Record(), events=[refusal]).waiting
+        waits = look(PodHistory(), events=[refusal]).waiting
 
         assert [(one.replica, one.kind, one.message) for one in waits] == [("", kind, message)]
-        assert look(Record(), events=[made, refusal]).waiting == ()
+        assert look(PodHistory(), events=[made, refusal]).waiting == ()
 
     @pytest.mark.parametrize(
         ("why", "kind", "is_queued"),
@@ -262,7 +261,7 @@ class TestWaiting:
         """Rules of the namespace do not change by waiting, so they have the clock of a start that does not succeed."""
         refusal = event("FailedCreatePod", f'Error creating: pods "{POD}" is forbidden: {why}', name="digits")
 
-        record = look(Record(), events=[refusal])
+        record = look(PodHistory(), events=[refusal])
 
         assert [one.kind for one in record.waiting] == [kind]
         assert (record.queued_since is not None) is is_queued
@@ -272,7 +271,7 @@ class TestWaiting:
         failed = pod(container(CREATING), phase="Pending")
         failed["status"]["initContainerStatuses"] = [container(ended(4), 1, name="fetch")]
 
-        record = look(Record(), failed)
+        record = look(PodHistory(), failed)
 
         assert [(one.kind, one.container) for one in record.waiting] == [(WaitKind.CRASH_LOOP, "fetch")]
 
@@ -283,13 +282,13 @@ class TestWaiting:
             for name, at in (("digits-worker-1", 1), ("digits-worker-0", 2))
         )
 
-        record = look(Record(), events=[first, second], replicas=2)
+        record = look(PodHistory(), events=[first, second], replicas=2)
 
         assert [one.replica for one in record.waiting] == ["digits-worker-0", "digits-worker-1"]
 
     def test_a_crashed_container_that_is_about_to_start_waits_for_nothing(self) -> None:
         """Between its end and the back-off a failed container is just ended."""
-        record = look(Record(), pod(container(ended(1))))
+        record = look(PodHistory(), pod(container(ended(1))))
 
         assert record.waiting == ()
         assert record.finished == (POD,)
@@ -303,7 +302,7 @@ class TestWaiting:
         }
         finished["status"]["initContainerStatuses"] = [container(RUNNING, name="proxy")]
 
-        record = look(Record(), finished)
+        record = look(PodHistory(), finished)
 
         assert record.waiting == ()
 
@@ -311,7 +310,7 @@ class TestWaiting:
         """A notice stays in the record, so that a second reader tells it too."""
         not_applied = event("NotApplied", "nodeSelector does not apply on this machine", name="digits")
 
-        record = look(look(Record(), events=[not_applied]), events=[not_applied])
+        record = look(look(PodHistory(), events=[not_applied]), events=[not_applied])
 
         assert record.notices == ("nodeSelector does not apply on this machine",)
 
@@ -319,7 +318,7 @@ class TestWaiting:
 class TestClocks:
     def test_the_queue_clock_runs_while_anything_has_no_place(self) -> None:
         """It begins with the first look and stops when every pod has its node."""
-        waiting = look(look(Record(), at=1), at=50)
+        waiting = look(look(PodHistory(), at=1), at=50)
 
         placed = look(waiting, pod(container(RUNNING)), at=60)
 
@@ -339,7 +338,7 @@ class TestClocks:
         self, state: dict[str, Any], last: dict[str, Any], began: datetime | None
     ) -> None:
         """The kubelet keeps the run before in lastState, as whoever followed from the beginning would have seen it."""
-        record = look(Record(), pod(container(state, 1, **last)), at=25, replicas=1)
+        record = look(PodHistory(), pod(container(state, 1, **last)), at=25, replicas=1)
 
         assert record.first_running_at == began
         assert (record.all_running_at is None) == (began is None)
@@ -351,7 +350,7 @@ class TestClocks:
         late = {"running": {"startedAt": stamp(30)}}
         other_late = {**other, "status": {"phase": "Running", "containerStatuses": [container(late)]}}
 
-        first = look(Record(), one, replicas=2)
+        first = look(PodHistory(), one, replicas=2)
         both = look(first, one, other_late, replicas=2)
 
         assert (first.first_running_at, first.all_running_at) == (NOW, None)

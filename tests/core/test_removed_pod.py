@@ -5,7 +5,7 @@ from __future__ import annotations
 from ends import FAILED, MASTER, RANKS, WORKER
 from pods import RUNNING, container, ended, event, look, pod, stamp
 from ptjob_provider.core.diagnosis import diagnose
-from ptjob_provider.core.recorder import Record
+from ptjob_provider.core.history import PodHistory
 
 MADE = [event("SuccessfulCreatePod", f"Created pod: {name}", name="digits") for name in RANKS]
 SWEPT = event("SuccessfulDeletePod", f"Deleted pod: {MASTER}", name="digits")
@@ -18,7 +18,7 @@ def test_the_deleted_pod_is_named_where_the_last_look_sees_another_replica_kille
     over = {"deletionTimestamp": stamp(15), "deletionGracePeriodSeconds": 0}
     killed = container(ended(137, end=15))
 
-    record = look(Record(), pod(container(RUNNING), **master), pod(container(RUNNING), **worker), events=MADE)
+    record = look(PodHistory(), pod(container(RUNNING), **master), pod(container(RUNNING), **worker), events=MADE)
     record = look(record, pod(container(RUNNING), **master), pod(container(RUNNING), **worker, **leaving), events=MADE)
     record = look(record, pod(killed, phase="Failed", **master, **over), at=16, events=[*MADE, SWEPT])
 

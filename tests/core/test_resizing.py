@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.resizing import Size
-from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.run.progress import Size
+from ptjob_provider.core.run.submit import Submission
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest

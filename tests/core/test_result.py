@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.outputs import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs
-from ptjob_provider.core.result import Usage, build_result, measure
+from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs
+from ptjob_provider.core.outputs.result import Usage, build_result, measure
 from ptjob_provider.core.status import JobPhase, JobStatus
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

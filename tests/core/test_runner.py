@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from fakes import ListSink, ScriptedBackend
-from ptjob_provider.core import leftovers
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.conclusion import Conclusion, Outcome, deadline_after, raise_for
 from ptjob_provider.core.diagnosis import Cause, Diagnosis, Limits
 from ptjob_provider.core.errors import (
     ClusterError,
@@ -24,6 +22,8 @@ from ptjob_provider.core.errors import (
     JobTimedOut,
     OutputsNotVerified,
 )
+from ptjob_provider.core.history import from_text
+from ptjob_provider.core.history.peak_usage import PeakUsage
 from ptjob_provider.core.identity import (
     OVERDUE_ANNOTATION,
     RECORD_ANNOTATION,
@@ -33,13 +33,13 @@ from ptjob_provider.core.identity import (
     Manifest,
 )
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.measured import Use
-from ptjob_provider.core.outputs import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs, read_report
-from ptjob_provider.core.rank0_log import catch_up
-from ptjob_provider.core.recorder import from_text
-from ptjob_provider.core.runner import follow
+from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs, read_report
+from ptjob_provider.core.run import cleanup
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.outcome import Conclusion, Outcome, deadline_after, raise_for
+from ptjob_provider.core.run.rank0_log import catch_up
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
-from ptjob_provider.core.submission import Submission
 
 pytestmark = pytest.mark.skips_waits
 
@@ -165,7 +165,7 @@ async def test_a_job_that_succeeds_is_followed_with_its_log() -> None:
     assert conclusion.cursor == backend.lines[-1].cursor
 
 
-USED = {MASTER: Use(peak_cpu=1.5, peak_memory=10, disk=40, samples=2)}
+USED = {MASTER: PeakUsage(peak_cpu=1.5, peak_memory=10, disk=40, samples=2)}
 
 
 @pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
@@ -198,7 +198,7 @@ async def test_what_was_used_so_far_is_noted_when_a_container_ends() -> None:
     await follow(backend, submission(), sink=ListSink())
     first = backend.patches[0]["metadata"]["annotations"]
     later.worlds = [Observation(job=job("Succeeded", annotations=first))]
-    later.uses = {MASTER: Use(peak_cpu=0.5, peak_memory=99, samples=1)}
+    later.uses = {MASTER: PeakUsage(peak_cpu=0.5, peak_memory=99, samples=1)}
     again = await follow(later, submission(), sink=ListSink())
 
     assert set(first) == {RECORD_ANNOTATION, USAGE_ANNOTATION}
@@ -382,7 +382,7 @@ async def test_a_replica_that_does_not_stop_holds_a_success_up_for_a_moment_only
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The kubelet gives it its grace; nobody waits for that."""
-    monkeypatch.setattr(leftovers, "SETTLE_TIMEOUT", 0.01)  # the test would take as long
+    monkeypatch.setattr(cleanup, "SETTLE_TIMEOUT", 0.01)  # the test would take as long
     backend = ScriptedBackend()
     backend.worlds = [Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)])]
 
@@ -891,7 +891,7 @@ async def test_a_log_that_never_ends_is_not_waited_for_without_limit(
     monkeypatch: pytest.MonkeyPatch, lines: list[str], missing: str
 ) -> None:
     """What the reader may miss is said."""
-    monkeypatch.setattr("ptjob_provider.core.runner._DRAIN_TIMEOUT", 0.5)  # 30 s of waiting would test nothing more
+    monkeypatch.setattr("ptjob_provider.core.run.follow._DRAIN_TIMEOUT", 0.5)  # 30 s of waiting would test nothing more
     backend, sink = ScriptedBackend(), ListSink()
     backend.worlds = [Observation(job=job("Succeeded"))]
     backend.lines, backend.log_hangs = written(*lines), True
@@ -907,7 +907,7 @@ async def test_a_job_that_is_given_up_is_explained_before_it_is_deleted(
     monkeypatch: pytest.MonkeyPatch, state: dict[str, Any]
 ) -> None:
     """Nothing is missing of a log that was read to the end of a replica that does not run."""
-    monkeypatch.setattr("ptjob_provider.core.runner._STOPPED_DRAIN_TIMEOUT", 0.5)
+    monkeypatch.setattr("ptjob_provider.core.run.follow._STOPPED_DRAIN_TIMEOUT", 0.5)
     backend, sink = ScriptedBackend(), ListSink()
     looping = pod(MASTER, state, phase="Running")
     looping["spec"]["restartPolicy"] = "OnFailure"

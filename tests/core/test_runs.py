@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ptjob_provider.core.kubernetes.podlog import losses, runs
+from ptjob_provider.core.kubernetes.logs import parse, runs
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -159,4 +159,4 @@ def test_something_was_written_unread_between_two_runs_that_do_not_follow_each_o
     read: runs.Run, last: runs.Run | None, oldest: runs.Run, *, expected: bool
 ) -> None:
     """Restart counts say whether there was a run in between; a new pod, whether the old one was read to its end."""
-    assert losses.is_skipped(losses.start_of_run(read), last, oldest) is expected
+    assert parse.is_skipped(parse.start_of_run(read), last, oldest) is expected

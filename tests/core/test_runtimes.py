@@ -10,8 +10,8 @@ import pytest
 from api_server_stand_in import stand_in_api_server
 from ptjob_provider.core.errors import InvalidSpec, KindNotServed
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.kubernetes.client import lease
-from ptjob_provider.core.kubernetes.runtimes import check_runtime
+from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.discovery import check_runtime
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest

@@ -19,10 +19,9 @@ from api_server_stand_in import SILENT, stand_in_api_server
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, InvalidSpec
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.kubernetes.client import lease
-from ptjob_provider.core.kubernetes.showing import shown
-from ptjob_provider.core.kubernetes.tunnel import tunnel
-from ptjob_provider.core.site import Shown
+from ptjob_provider.core.inspector import Shown
+from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.tensorboard.view import shown, tunnel
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 from rows import each_row
@@ -30,7 +29,7 @@ from rows import each_row
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ptjob_provider.core.kubernetes.client import Client
+    from ptjob_provider.core.kubernetes.client.http import Client
 
 pytestmark = pytest.mark.skips_waits
 

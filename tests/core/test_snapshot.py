@@ -12,17 +12,17 @@ from fakes import ScriptedBackend
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
+from ptjob_provider.core.history import PodHistory, Termination, to_text
 from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION
-from ptjob_provider.core.outputs import OutputFacts, OutputReport, report_text
-from ptjob_provider.core.recorder import Record, Termination, to_text
-from ptjob_provider.core.snapshot import look, owner_of
+from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, report_text
+from ptjob_provider.core.run.snapshot import look, owner_of
 from recorded import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.snapshot import Snapshot
+    from ptjob_provider.core.run.snapshot import Snapshot
 
 NOW = datetime(2026, 11, 20, 10, 10, tzinfo=UTC)
 MODEL = {"uri": "pvc://models/m.pt", "claim": "models", "path": "m.pt", "container_path": "/models/m.pt"}
@@ -118,7 +118,7 @@ async def test_outputs_are_looked_at_only_if_that_is_wanted(noted: dict[str, str
 async def test_a_job_that_failed_is_diagnosed_from_its_record() -> None:
     """The pods are gone; what was recorded of them still tells why."""
     end = Termination(replica="digits-worker-0", key="k", container="pytorch", exit_code=137, reason="OOMKilled")
-    record = to_text(Record(terminations=(end,)))
+    record = to_text(PodHistory(terminations=(end,)))
     snapshot = await seen(job("Failed", annotations={RECORD_ANNOTATION: record}))
 
     assert snapshot.diagnosis is not None
@@ -138,7 +138,7 @@ async def test_a_job_that_failed_is_diagnosed_from_its_record() -> None:
 async def test_nobody_is_sent_to_a_log_that_is_gone_with_its_pod(name: str, message: str, advice: str) -> None:
     """`ptjob logs` would send back to `ptjob get`."""
     end = Termination(replica="digits-worker-0", key="k", container="pytorch", exit_code=3, message=message)
-    failed = job("Failed", annotations={RECORD_ANNOTATION: to_text(Record(terminations=(end,)))})
+    failed = job("Failed", annotations={RECORD_ANNOTATION: to_text(PodHistory(terminations=(end,)))})
     pod = {"metadata": {"name": name, "uid": name}, "status": {"phase": "Failed"}}
 
     snapshot = await seen(failed, pods=[pod])

@@ -9,11 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec import (
-    JOB_FIELDS,
-    Outputs,
-    TrainingJob,
-)
+from ptjob_provider.core.spec import JOB_FIELDS, Outputs, TrainingJob
 from recorded import DATA, recorded
 from rows import each_row
 

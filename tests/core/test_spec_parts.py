@@ -5,14 +5,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec import (
-    ElasticPolicy,
-    EnvVar,
-    Resources,
-    RoleFields,
-    TrainingJob,
-    VolumeMount,
-)
+from ptjob_provider.core.spec import ElasticPolicy, EnvVar, Resources, RoleFields, TrainingJob, VolumeMount
 from rows import each_row
 
 KIND = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}

@@ -6,11 +6,8 @@ import re
 from pathlib import Path
 
 from cluster.layout import HOME
-from ptjob_provider.core.diagnosis import (
-    Cause,
-    Diagnosis,
-)
-from ptjob_provider.core.diagnosis.verdict import ADVICE
+from ptjob_provider.core.diagnosis import Cause, Diagnosis
+from ptjob_provider.core.diagnosis.causes import ADVICE
 from recorded import DATA, recorded
 from rows import each_row
 from story import STORIES, read, tell

@@ -1,4 +1,4 @@
-"""The table of `core/submission.py`, row by row: whatever is found, one job exists afterwards and it is ours."""
+"""The table of `core/run/submit.py`, row by row: whatever is found, one job exists afterwards and it is ours."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fakes import BackendWithTakenNames, MemoryStore, ScriptedBackend, finished
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlreadyExists, JobNotFound, KindNotServed
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.stopping import stop_and_wait
-from ptjob_provider.core.submission import (
+from ptjob_provider.core.run.cleanup import stop_and_wait
+from ptjob_provider.core.run.submit import (
     Submission,
     conclude_attempt,
     deliver_attempt,
     ensure_submitted,
     with_tensorboard,
 )
+from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest

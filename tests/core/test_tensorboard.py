@@ -9,7 +9,8 @@ import pytest
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION, Owner
-from ptjob_provider.core.kubernetes.tensorboard_objects import (
+from ptjob_provider.core.inspector import Shown, check_known
+from ptjob_provider.core.kubernetes.tensorboard.objects import (
     LIFE,
     LOOKING_LABEL,
     deployment,
@@ -17,7 +18,6 @@ from ptjob_provider.core.kubernetes.tensorboard_objects import (
     service,
     url,
 )
-from ptjob_provider.core.site import Shown, check_known
 from ptjob_provider.core.spec import Installation, TensorBoard, TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan, url_of
 from rows import each_row

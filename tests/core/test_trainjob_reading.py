@@ -8,9 +8,9 @@ import pytest
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause, diagnose
+from ptjob_provider.core.history import PodHistory
 from ptjob_provider.core.identity import JobRef, Manifest
 from ptjob_provider.core.kinds import Replica, trainjob
-from ptjob_provider.core.recorder import Record
 from ptjob_provider.core.status import JobPhase, parse_instant
 from rows import each_row
 
@@ -107,7 +107,7 @@ def test_a_job_whose_nodes_have_all_run_is_not_pending_again_until_it_is_resumed
     found: Manifest, began: str | None, phase: JobPhase
 ) -> None:
     """While its pods end none is ready; a run before it was suspended is another."""
-    record = Record(all_running_at=parse_instant(began))
+    record = PodHistory(all_running_at=parse_instant(began))
 
     assert kinds.status_seen(found, record).phase is phase
     assert kinds.running_since(found) is None
@@ -117,7 +117,7 @@ def test_a_job_that_ran_longer_than_it_may_is_told_as_such() -> None:
     """Trainer says so by the condition's reason, in other words than training-operator."""
     status = trainjob.read_status(job(("Failed", "True", "DeadlineExceeded")))
 
-    found = diagnose(Record(), status, ranks={})
+    found = diagnose(PodHistory(), status, ranks={})
 
     assert (found.cause, found.retryable) == (Cause.DEADLINE, False)
 

@@ -9,7 +9,7 @@ import pytest
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Manifest, Owner
 from ptjob_provider.core.kinds import trainjob
-from ptjob_provider.core.kinds.trainjob.words import in_newest_words
+from ptjob_provider.core.kinds.trainjob.api_versions import in_newest_words
 from ptjob_provider.core.spec import TrainingJob
 from rows import each_row
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import LogCursor
-from ptjob_provider.core.outputs import ResolvedOutputs
+from ptjob_provider.core.outputs.contract import ResolvedOutputs
+from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.resume import AttemptResult
+from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
-from ptjob_provider.core.submission import Submission
-from ptjob_provider.core.try_note import TryNote
 from rows import each_row
 
 SUBMISSION = Submission(
@@ -36,9 +36,11 @@ def conclusion(outcome: Outcome, **more: Any) -> Conclusion:
 
 def test_a_note_comes_back_as_it_was() -> None:
     """The attempt, the job, and how it ended."""
-    note = TryNote.of(SUBMISSION, conclusion(Outcome.FAILED, diagnosis=Diagnosis.of(Cause.CONFIG, "no such secret")))
+    note = AttemptResult.of(
+        SUBMISSION, conclusion(Outcome.FAILED, diagnosis=Diagnosis.of(Cause.CONFIG, "no such secret"))
+    )
 
-    assert TryNote.read(note.to_text()) == note
+    assert AttemptResult.read(note.to_text()) == note
     assert (note.attempt, note.ref, note.retry_may_help) == (2, SUBMISSION.ref, False)
 
 
@@ -47,7 +49,7 @@ def test_a_result_is_noted_without_its_curves() -> None:
     tfevents = {"uri": "pvc://a/b", "scalars": {"loss": 0.5}}
     result = {"phase": "Succeeded", "model": None, "tfevents": {**tfevents, "curves": {"loss": [[1, 0.5]] * 10_000}}}
 
-    note = TryNote.of(SUBMISSION, conclusion(Outcome.SUCCEEDED, result=result))
+    note = AttemptResult.of(SUBMISSION, conclusion(Outcome.SUCCEEDED, result=result))
 
     assert note.conclusion.result == {"phase": "Succeeded", "model": None, "tfevents": tfevents}
     assert len(note.to_text()) < LONGEST
@@ -57,7 +59,7 @@ def test_a_failure_is_noted_with_its_last_lines_and_told_once() -> None:
     """The diagnosis is part of the result, too, which is of no use without success."""
     why = replace(Diagnosis.of(Cause.CRASHED, "it crashed"), log_tail=("x" * 500,) * 200)
 
-    note = TryNote.of(SUBMISSION, conclusion(Outcome.FAILED, diagnosis=why, result={"diagnosis": why.to_dict()}))
+    note = AttemptResult.of(SUBMISSION, conclusion(Outcome.FAILED, diagnosis=why, result={"diagnosis": why.to_dict()}))
 
     assert note.conclusion.result is None
     assert len(note.to_text()) < LONGEST
@@ -66,4 +68,4 @@ def test_a_failure_is_noted_with_its_last_lines_and_told_once() -> None:
 @each_row("text", ["", "null", "[]", "{}", '{"ref": {}, "conclusion": {}}', "no JSON"])
 def test_what_is_no_note_is_none(text: str) -> None:
     """Anybody may write annotations."""
-    assert TryNote.read(text) is None
+    assert AttemptResult.read(text) is None

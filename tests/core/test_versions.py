@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from fakes import MemoryStore, ScriptedBackend
-from ptjob_provider.core import measured
-from ptjob_provider.core.attempts import AttemptRecord
-from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
+from ptjob_provider.core.history import peak_usage
 from ptjob_provider.core.identity import (
     DIAGNOSIS_ANNOTATION,
     OUTPUTS_ANNOTATION,
@@ -22,9 +20,11 @@ from ptjob_provider.core.identity import (
 )
 from ptjob_provider.core.local.processes import ProcessId
 from ptjob_provider.core.logs import LogCursor
-from ptjob_provider.core.outputs import OutputReport, read_report
+from ptjob_provider.core.outputs.contract import OutputReport, read_report
+from ptjob_provider.core.run.attempts import AttemptRecord
+from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import Submission, ensure_submitted
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 REF = {"kind": "PyTorchJob", "namespace": "team", "name": "digits", "uid": "u-1"}
@@ -119,7 +119,7 @@ async def test_a_job_that_a_newer_version_has_made_is_read_and_adopted() -> None
     assert TensorBoardPlan.of(found) == TensorBoardPlan(claim="models", path="logs")
     assert (noted := Diagnosis.stored_in(found)) is not None
     assert noted.cause is Cause.OUT_OF_MEMORY
-    assert measured.stored_in(found) == {"digits-master-0": measured.Use(samples=3)}
+    assert peak_usage.stored_in(found) == {"digits-master-0": peak_usage.PeakUsage(samples=3)}
 
 
 def test_a_report_of_a_newer_version_is_read() -> None:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api_server_stand_in import stand_in_api_server
-from ptjob_provider.core.kubernetes import paths
-from ptjob_provider.core.kubernetes.board.watching import Mark, Refused, Watch
-from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.client import paths
+from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.informer.reflector import Mark, Reflector, Refused
 
 if TYPE_CHECKING:
     from typing import Any
 
     from api_server_stand_in import StandInApiServer
-    from ptjob_provider.core.kubernetes.board.watching import News
+    from ptjob_provider.core.kubernetes.informer.reflector import News
 
 pytestmark = pytest.mark.skips_waits
 
@@ -41,7 +41,7 @@ def said(each: News) -> str:
     return each.name if isinstance(each, Mark) else f"{type(each).__name__} {each.object['metadata']['uid']}"
 
 
-async def news_until(watch: Watch, server: StandInApiServer, requests: int) -> list[str]:
+async def news_until(watch: Reflector, server: StandInApiServer, requests: int) -> list[str]:
     """Return all that is told until the server has been asked so often."""
     told: list[str] = []
 
@@ -64,10 +64,10 @@ async def test_a_server_that_does_not_stream_lists_is_asked_page_by_page() -> No
     """It refuses the first question and is not asked so again; the watch goes on from the list's version."""
     script = (REFUSED, page("a", more="next"), page("b"))
     async with stand_in_api_server(*script) as server, lease(server.config()) as client:
-        told = await news_until(Watch(client, PODS), server, 4)
+        told = await news_until(Reflector(client, PODS), server, 4)
         is_asked_again = client.streams_lists
 
-    assert told == ["BEGIN", "BEGIN", "Present a", "Present b", "COMPLETE"]
+    assert told == ["BEGIN", "BEGIN", "Applied a", "Applied b", "COMPLETE"]
     assert not is_asked_again
     assert "sendInitialEvents=true" in server.requests[0]
     assert "watch=true" not in server.requests[1]
@@ -79,9 +79,9 @@ async def test_a_version_that_the_server_has_forgotten_is_listed_anew() -> None:
     forgotten = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
     script = (REFUSED, page("a"), (200, json.dumps(forgotten) + "\n"), page("b"))
     async with stand_in_api_server(*script) as server, lease(server.config()) as client:
-        told = await news_until(Watch(client, PODS), server, 5)
+        told = await news_until(Reflector(client, PODS), server, 5)
 
-    assert told == ["BEGIN", "BEGIN", "Present a", "COMPLETE", "BEGIN", "Present b", "COMPLETE"]
+    assert told == ["BEGIN", "BEGIN", "Applied a", "COMPLETE", "BEGIN", "Applied b", "COMPLETE"]
     assert ["watch=true" in line for line in server.requests[1:5]] == [False, True, False, True]
 
 
@@ -91,9 +91,9 @@ async def test_a_watch_that_is_refused_is_told_of_and_opened_again(code: int) ->
     refusal = (code, {"kind": "Status", "code": code, "message": "not now"})
     asked = [refusal, refusal] if code == 401 else [refusal]
     async with stand_in_api_server(REFUSED, page("a"), *asked) as server, lease(server.config()) as client:
-        told = await news_until(Watch(client, PODS), server, 3 + len(asked))
+        told = await news_until(Reflector(client, PODS), server, 3 + len(asked))
 
-    assert told == ["BEGIN", "BEGIN", "Present a", "COMPLETE", "Refused"]
+    assert told == ["BEGIN", "BEGIN", "Applied a", "COMPLETE", "Refused"]
     assert "watch=true&allowWatchBookmarks" in server.requests[-1]
     assert "resourceVersion=7" in server.requests[-1]
 
@@ -105,7 +105,7 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(monkeypatch
     """
     monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
     async with stand_in_api_server(REFUSED, page("a")) as server, lease(server.config()) as client:
-        await news_until(Watch(client, PODS), server, 6)
+        await news_until(Reflector(client, PODS), server, 6)
 
     pauses = [later - earlier for earlier, later in pairwise(server.came_at[:6])]
     least = [0.1, 0.0, 0.25, 0.5, 1.0]  # the list is followed by its watch at once
@@ -117,7 +117,7 @@ async def test_a_line_that_is_no_event_is_a_refusal(line: str) -> None:
     """A gateway has put its own words there; whoever follows is told, and the server is asked again."""
     script = (REFUSED, page("a"), (200, f"{line}\n"))
     async with stand_in_api_server(*script) as server, lease(server.config()) as client:
-        told = await news_until(Watch(client, PODS), server, 4)
+        told = await news_until(Reflector(client, PODS), server, 4)
 
     assert told[-1] == "Refused"
 
@@ -130,8 +130,8 @@ async def test_a_server_that_is_away_is_said_once(caplog: pytest.LogCaptureFixtu
         stand_in_api_server(REFUSED, away, away, away, page("a")) as server,
         lease(server.config(attempts=1)) as client,
     ):
-        await news_until(Watch(client, PODS), server, 6)
+        await news_until(Reflector(client, PODS), server, 6)
 
-    said = [record.message for record in caplog.records if record.name.endswith("watching")]
+    said = [record.message for record in caplog.records if record.name.endswith("reflector")]
     assert sum("starting up" in line for line in said) == 1
     assert sum("is watched again" in line for line in said) == 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kubernetes.board.world import World
+from ptjob_provider.core.kubernetes.informer.cache import JobCache
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
@@ -27,7 +27,7 @@ def job() -> Manifest:
 
 async def test_a_job_that_goes_while_its_last_state_is_looked_at_is_told_to_be_gone() -> None:
     """Whoever follows it hears of the end, however slowly it looks."""
-    world = World(REF)
+    world = JobCache(REF)
     world.show_job(job())
     observations = world.observations()
     first = await anext(observations)
@@ -62,7 +62,7 @@ def trainjob(nodes: int = 2) -> Manifest:
 )
 def test_while_pods_are_missing_what_makes_them_is_asked_too(pods: int, about: list[str]) -> None:
     """A quota's refusal of a TrainJob's pod is told in the name of the Job below it, and of nobody else."""
-    world = World(TRAINJOB)
+    world = JobCache(TRAINJOB)
     world.show_job(trainjob())
     for number in range(pods):
         world.show_pod({"metadata": {"name": f"p-{number}", "uid": f"p-{number}"}, "spec": {}, "status": {}})
@@ -78,7 +78,7 @@ async def test_why_a_master_that_is_gone_did_not_start_is_asked_where_a_worker_g
     template = {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}
     roles = {name: {"replicas": 1, "template": template} for name in ("Master", "Worker")}
     failed = {"conditions": [{"type": "Failed", "status": "True"}]}
-    world = World(REF)
+    world = JobCache(REF)
     world.show_job({**job(), "spec": {"pytorchReplicaSpecs": roles}, "status": failed})
     ended = [{"name": "init-pytorch", "state": {"terminated": {"exitCode": code}}}]
     for name in ("digits-worker-0", *(("digits-master-0",) if master else ())):
@@ -90,7 +90,7 @@ async def test_why_a_master_that_is_gone_did_not_start_is_asked_where_a_worker_g
 
 async def test_what_was_told_of_an_earlier_job_of_the_name_is_left() -> None:
     """What makes pods is asked about by its name, which a job before this one may have had."""
-    world = World(TRAINJOB)
+    world = JobCache(TRAINJOB)
     world.show_job(trainjob())
 
     told = {"old": {"metadata": {"creationTimestamp": EARLIER}}, "new": {"metadata": {"creationTimestamp": MADE}}}
@@ -102,7 +102,7 @@ async def test_what_was_told_of_an_earlier_job_of_the_name_is_left() -> None:
 
 async def test_a_pod_is_found_as_the_replica_that_the_jobs_status_says() -> None:
     """Its own name need not tell."""
-    world = World(JobRef(kind="PyTorchTrainingJob", namespace="team", name="digits", uid="u-1"))
+    world = JobCache(JobRef(kind="PyTorchTrainingJob", namespace="team", name="digits", uid="u-1"))
     role = {"type": "worker", "replicas": 1, "template": {"spec": {"containers": [{"name": "python"}]}}}
     task = {"type": "worker", "replicas": [{"name": "drawn-0"}]}
     world.show_job(

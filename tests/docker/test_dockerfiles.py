@@ -136,7 +136,7 @@ def test_the_images_of_compiled_pipelines_are_those_that_are_built(name: str) ->
     assert image in built
     assert image in (ROOT / "docker" / "README.md").read_text()
     if name == "digits":
-        assert image.split()[1] in (ROOT / "docs" / "kubeflow-pipelines.md").read_text()
+        assert image.split()[1] in (ROOT / "docs" / "how-to" / "kubeflow-pipelines.md").read_text()
 
 
 def _files(context: Path, source: str) -> list[str]:

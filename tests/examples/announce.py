@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, task
 
-from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
+from ptjob_provider.retraining.triggers import DataArrivalTrigger
 
 ARRIVED = Asset("digits-incoming")
 

@@ -15,7 +15,7 @@ import aiohttp
 from yarl import URL
 
 from ptjob_provider.core.identity import JobRef, is_owned_by
-from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.client import paths
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

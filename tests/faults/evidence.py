@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from faults.proxy import Asked
     from faults.schedule import Schedule
-    from ptjob_provider.core.conclusion import Conclusion
     from ptjob_provider.core.logs import LogCursor, LogLine
+    from ptjob_provider.core.run.outcome import Conclusion
 
 
 @dataclass(kw_only=True)

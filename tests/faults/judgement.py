@@ -8,7 +8,7 @@ from faults.fault import Traffic
 from faults.program import Expected
 from faults.proxy import by_kind, most_within
 from faults.schedule import Story
-from ptjob_provider.core.conclusion import Outcome
+from ptjob_provider.core.run.outcome import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,18 +16,18 @@ from faults.proxy import FaultProxy
 from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.identity import Instance
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.orphans import sweep
-from ptjob_provider.core.recall import recall
-from ptjob_provider.core.runner import follow
-from ptjob_provider.core.submission import ensure_submitted
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.orphans import sweep
+from ptjob_provider.core.run.resume import recall
+from ptjob_provider.core.run.submit import ensure_submitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from faults.api_server import ApiServer, Witness
     from faults.schedule import Schedule
-    from ptjob_provider.core.conclusion import Conclusion
     from ptjob_provider.core.identity import Owner
+    from ptjob_provider.core.run.outcome import Conclusion
 
 _INTERVAL = 1.0
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from cluster.images import INIT_IMAGE
 from faults.schedule import Story
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:

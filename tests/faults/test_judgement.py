@@ -13,9 +13,9 @@ from faults.judgement import MOST_REQUESTS, problems
 from faults.program import Expected
 from faults.proxy import Asked
 from faults.schedule import Schedule, Story
-from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.diagnosis import Diagnosis
 from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.core.run.outcome import Conclusion, Outcome
 from ptjob_provider.core.status import JobPhase, JobStatus
 
 

@@ -13,8 +13,8 @@ from faults.fault import Fault, Harm, Traffic
 from faults.proxy import FaultProxy
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import ensure_submitted
 
 if TYPE_CHECKING:
     from faults.api_server import ApiServer

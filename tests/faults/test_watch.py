@@ -16,10 +16,10 @@ from cluster.images import INIT_IMAGE
 from faults.api_server import ANNOTATION
 from faults.fault import Fault, Harm, Lag, Outage, Refusals, Restore, Traffic
 from faults.proxy import FaultProxy, by_kind
-from ptjob_provider.core.api_errors import ApiErrors
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.run.api_errors import ApiErrors
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
 from worlds import has_ended

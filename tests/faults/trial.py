@@ -18,9 +18,9 @@ from faults.schedule import Schedule, Story
 from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.rank0_log import catch_up
-from ptjob_provider.core.runner import follow
-from ptjob_provider.core.submission import ensure_submitted
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.rank0_log import catch_up
+from ptjob_provider.core.run.submit import ensure_submitted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from faults.api_server import ApiServer, Servers, Witness
     from faults.fault import Lag, Restore, Revocation
     from faults.schedule import Stop
-    from ptjob_provider.core.conclusion import Conclusion
-    from ptjob_provider.core.submission import Submission
+    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.submit import Submission
 
 LIMIT = 400.0
 """Seconds after which a trial has failed."""

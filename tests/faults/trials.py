@@ -14,9 +14,9 @@ from faults import program
 from faults.api_server import ApiServer, Servers, Witness
 from faults.schedule import Schedule
 from faults.trial import Trial
-from ptjob_provider.core.kubernetes.board import watching
-from ptjob_provider.core.kubernetes.podlog import replica_log
-from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.kubernetes.informer import reflector
+from ptjob_provider.core.kubernetes.logs import follower
+from ptjob_provider.core.run.submit import Submission
 from rbac import rules
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ which a watch that ends has not failed: otherwise one that is only quiet would b
 def impatience() -> Iterator[None]:
     """Have half-open streams found within a trial: the product waits for minutes, and a trial takes seconds."""
     with (
-        mock.patch.object(watching, "_SILENCE", SILENCE),
-        mock.patch.object(watching, "_DOUBT", SILENCE / 2),
-        mock.patch.object(replica_log, "_SILENCE", SILENCE),
+        mock.patch.object(reflector, "_SILENCE", SILENCE),
+        mock.patch.object(reflector, "_DOUBT", SILENCE / 2),
+        mock.patch.object(follower, "_SILENCE", SILENCE),
     ):
         yield
 

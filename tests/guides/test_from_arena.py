@@ -1,4 +1,4 @@
-"""docs/from-arena.md: each line of its sessions is the guides' and is run, and every flag that it promises is there."""
+"""docs/tutorials/from-arena.md: each line of its sessions is the guides' and is run; every flag is there."""
 
 from __future__ import annotations
 

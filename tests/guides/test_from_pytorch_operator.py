@@ -1,4 +1,4 @@
-"""docs/from-pytorch-operator.md on this machine: its file and its session train real digits, with the operator too."""
+"""docs/tutorials/from-kubectl.md on this machine: its file and its session train real digits, with the operator too."""
 
 from __future__ import annotations
 

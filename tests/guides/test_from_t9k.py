@@ -1,4 +1,4 @@
-"""docs/from-t9k.md on this machine: the tutorial's job, said as a PyTorchJob, trains real digits with torchrun."""
+"""docs/tutorials/from-t9k.md on this machine: the job as a PyTorchJob trains real digits with torchrun."""
 
 from __future__ import annotations
 

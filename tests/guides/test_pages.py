@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from guide_pages import DOCS
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.core.spec.job import job_template
+from ptjob_provider.retraining.triggers import DataArrivalTrigger
 from rows import each_row
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ROOT = DOCS.parent
-PAGES = [*ROOT.glob("*.md"), *DOCS.glob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("deploy/*.md"), *DOCS.glob("*.md")]
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
-ARCHITECTURE = DOCS / "architecture.md"
+ARCHITECTURE = DOCS / "explanation" / "architecture.md"
 NAMED = re.compile(r"((?:\w[\w.-]*/)+(?:[\w.-]+\.(?:py|md|yaml|mod)|Dockerfile)?(?!\w)|\w+\.py)((?:::\w+)*)")
-"""A file or a folder, `core/spec/`, with what is in it, `core/runner.py::follow`."""
+"""A file or a folder, `core/spec/`, with what is in it, `core/run/follow.py::follow`."""
+
+GENERATED = {"cli", "causes", "component", "examples", "fields", "operators", "options", "result"}
+"""Pages of the reference that are written from the code (`test_site.py` follows links to them)."""
 
 CITED = re.compile(r"\b(?:\w[\w-]*/)*\w[\w-]*\.md\b")
-"""`docs/kinds.md`, and not the call `hashlib.md5(`."""
+"""`docs/reference/kinds.md`, and not the call `hashlib.md5(`."""
+
+BLOCK = re.compile(r"(?:^( *)```.*?^\1```$)|(?:(?<=\n\n)(?: {4}.*\n)+)", re.DOTALL | re.MULTILINE)
+"""A block of code: fenced, or indented behind an empty line. What a program prints is a block of text."""
+
+MARKER = re.compile(r"<!-- (?:tested: (\S+)|not tested: (\S.*)) -->\s*\Z")
+"""Which test runs the block that follows, or why none does."""
 
 ROOTS = (ROOT / "ptjob_provider", ROOT)
 SOURCES = ("ptjob_provider", "tests", "benchmarks", "scripts", "demo", "dags", "pipelines", "docker")
@@ -31,21 +45,66 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@each_row("page", sorted(DOCS.glob("*.md")))
-def test_the_readme_leads_to_a_page(page: Path) -> None:
-    """Nobody looks into a folder for what he does not know to be there; who works on it starts elsewhere."""
-    starts = (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
-
-    assert f"(docs/{page.name})" in starts
-
-
 @each_row("page", PAGES)
 def test_every_link_leads_somewhere(page: Path) -> None:
-    """To a file of this repository, and to a heading where one is named."""
+    """To a file of this repository, and to a heading where one is named; or to a page that the site generates."""
     for name, anchor in LINK.findall(page.read_text()):
         target = (page.parent / name).resolve() if name else page
+        if target.parent == DOCS / "reference" and target.stem in GENERATED:
+            continue
         assert target.exists(), name
         assert not anchor or anchor in anchors(target), f"{name}#{anchor}"
+
+
+@each_row("page", sorted(DOCS.rglob("*.md")))
+def test_every_block_of_code_says_which_test_runs_it_or_why_none_does(page: Path) -> None:
+    """In a comment before it; the test is there."""
+    text = page.read_text()
+    starts = [block.start() for block in BLOCK.finditer(text) if is_code(text, block)]
+    marks = [MARKER.search(text, 0, start) for start in starts]
+
+    assert [text[start : start + 60] for start, mark in zip(starts, marks, strict=True) if mark is None] == []
+    assert [mark[1] for mark in marks if mark and mark[1] and not (ROOT / mark[1]).is_file()] == []
+
+
+def is_code(text: str, block: re.Match[str]) -> bool:
+    """Return whether a block is neither text nor a diagram, nor goes on with an item of a list."""
+    fence = block[0].lstrip()
+    before = [line for line in text[: block.start()].splitlines() if line and not line.startswith(" ")]
+    if fence.startswith("```"):
+        return not fence.startswith(("```text", "```mermaid"))
+    return not re.match(r"[-*] |\d+\. ", before[-1])
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the blocks of a page in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_the_installations_template_of_the_page_is_one() -> None:
+    """Each of its fields is one that an installation may set."""
+    (shown,) = blocks("how-to/kubernetes-backend.md", "yaml")
+
+    assert job_template(yaml.safe_load(shown), field="job_template").service_account_name == "trainer"
+
+
+def test_the_entries_of_the_page_on_retries_are_read() -> None:
+    """By the operator, when the DAG is parsed."""
+    (shown,) = blocks("explanation/failures.md", "python")
+    operator: PyTorchJobOperator = eval(shown, {"PyTorchJobOperator": PyTorchJobOperator})  # noqa: S307 - as it stands
+
+    assert operator.retries == 3
+
+
+def test_the_dag_of_the_page_on_arriving_data_is_one() -> None:
+    """With a watcher of the store."""
+    (shown,) = blocks("how-to/data-arrival.md", "python")
+    made: dict[str, Any] = {}
+
+    exec(shown, made)  # noqa: S102 - the page's own text
+
+    (watcher,) = made["incoming"].watchers
+    assert isinstance(watcher.trigger, DataArrivalTrigger)
 
 
 def test_all_that_the_architecture_names_is_there() -> None:
@@ -71,21 +130,24 @@ def test_the_architecture_has_a_sentence_for_each_folder() -> None:
 def test_no_source_cites_a_document_that_is_not_here() -> None:
     """Whoever reads the code has this repository and no other notes."""
     files = [file for folder in SOURCES for file in (ROOT / folder).rglob("*.py")]
-    places = [ROOT, DOCS, ROOT / "docker", ROOT / "tests"]
+    places = [ROOT, DOCS, *DOCS.iterdir(), ROOT / "docker", ROOT / "tests"]
+    pages = (ROOT / "mkdocs.yml").read_text()  # generated ones, too
     cited = [(file, name) for file in files for name in CITED.findall(file.read_text())]
 
-    assert {name for _, name in cited} > {"docs/kinds.md", "promises.md"}
+    assert {name for _, name in cited} > {"docs/reference/kinds.md", "promises.md"}
     assert [
         f"{file.relative_to(ROOT)}: {name}"
         for file, name in cited
-        if not any((place / name).exists() for place in places)
+        if not any((place / name).exists() for place in places) and f"/{name}" not in pages
     ] == []
 
 
 def test_the_page_of_pipelines_names_what_a_steps_environment_may_set() -> None:
     """Every option that is read where a job is made, but those of one machine, which are told of below."""
-    read = re.findall(r"self\.(?:text|_document)\(\"(\w+)\"\)", (ROOT / "ptjob_provider/core/options.py").read_text())
-    said = (DOCS / "kubeflow-pipelines.md").read_text()
+    read = re.findall(
+        r"self\.(?:text|_document)\(\"(\w+)\"\)", (ROOT / "ptjob_provider/core/run/options.py").read_text()
+    )
+    said = (DOCS / "how-to" / "kubeflow-pipelines.md").read_text()
 
     assert "job_template" in read
     wanted = {f"`PTJOB_{name.upper()}`" for name in read if name != "backend" and not name.startswith("local_")}

@@ -1,4 +1,4 @@
-"""docs/from-the-guides.md: every row is there once, and its tests are there and run on something real."""
+"""docs/reference/from-the-guides.md: every row is there once, and its tests are there and run on something real."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_ITS_OWN = ("make_home(", "LocalBackend(")
 
 TABLE = [
     [cell.strip() for cell in line.strip("| ").split(" | ")]
-    for line in (DOCS / "from-the-guides.md").read_text().splitlines()
+    for line in (DOCS / "reference" / "from-the-guides.md").read_text().splitlines()
     if re.match(r"\| [ATK]\d+ \|", line)
 ]
 NAMED = {row[0]: [f"tests/{name}" for name in re.findall(r"`([^`]+)`", row[4])] for row in TABLE}
@@ -73,7 +73,9 @@ def test_a_row_is_proved_where_it_says_that_it_works(row: list[str], places: dic
 
 def test_every_promise_of_the_security_page_has_tests_that_are_there() -> None:
     """By file and name; each promise has one at least."""
-    promises = (DOCS / "security.md").read_text().rpartition("\n|---|---|---|\n")[2].strip().splitlines()
+    promises = (
+        (DOCS / "explanation" / "security.md").read_text().rpartition("\n|---|---|---|\n")[2].strip().splitlines()
+    )
     named = [re.findall(r"`(\S+\.py)::(\w+)`", promise) for promise in promises]
     missing = [
         f"{file}::{test}"
@@ -85,8 +87,8 @@ def test_every_promise_of_the_security_page_has_tests_that_are_there() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("page", ["from-arena.md", "from-pytorch-operator.md", "from-t9k.md"])
+@pytest.mark.parametrize("page", ["from-arena.md", "from-kubectl.md", "from-t9k.md"])
 def test_the_table_leads_to_every_page(page: str) -> None:
     """And the page is there."""
-    assert f"({page})" in (DOCS / "from-the-guides.md").read_text()
-    assert Path(DOCS / page).is_file()
+    assert f"(../tutorials/{page})" in (DOCS / "reference" / "from-the-guides.md").read_text()
+    assert Path(DOCS / "tutorials" / page).is_file()

@@ -12,7 +12,7 @@ from kfp import dsl
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, UnsupportedByBackend
 from ptjob_provider.core.local import LocalConfig
 from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact, StepOutputs, report
-from ptjob_provider.kfp.mounted import find_output
+from ptjob_provider.kfp.claim_paths import find_output
 
 MODEL = {
     "uri": "pvc://models/run|1/m",

@@ -11,8 +11,8 @@ from fakes import ScriptedBackend, finished
 from kfp_adapter.tries import SECOND, Try
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
-from ptjob_provider.kfp import training
-from ptjob_provider.kfp.stopping import Stopping, ToldToStop
+from ptjob_provider.kfp import step
+from ptjob_provider.kfp.termination import Stopping, ToldToStop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _short_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ptjob_provider.core.api_errors._PAUSE", (0.01, 0.01))
+    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
 
 
 class UnwatchableStandIn(ScriptedBackend):
@@ -40,7 +40,7 @@ class UnwatchableStandIn(ScriptedBackend):
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a step ask again at once."""
-    monkeypatch.setattr(training, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(step, "PAUSES", (0.0, 0.0))
 
 
 @pytest.mark.parametrize("retry", [None, 0, 2])

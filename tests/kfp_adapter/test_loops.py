@@ -1,4 +1,4 @@
-"""A loop's item in every place of a training that docs/kubeflow-pipelines.md names: compiled, and run on this machine.
+"""A loop's item in every place of a training that docs/how-to/kubeflow-pipelines.md names: compiled, and run here.
 
 kfp.local of 2.16 runs no loops; with it the forms are compiled only.
 """

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.errors import UnsupportedByBackend
-from ptjob_provider.kfp import mounted, step
-from ptjob_provider.kfp.mounted import find_output, must_enter_own_claim
+from ptjob_provider.kfp import claim_paths, step
+from ptjob_provider.kfp.claim_paths import find_output, must_enter_own_claim
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ ADDRESS = "pvc://models/run-1/m.pt"
 @pytest.fixture
 def mnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder that stands for `/mnt/outputs`."""
-    monkeypatch.setattr(mounted, "MOUNT_ROOT", str(tmp_path))  # a container's, which is not ours to write to
+    monkeypatch.setattr(claim_paths, "MOUNT_ROOT", str(tmp_path))  # a container's, which is not ours to write to
     return tmp_path
 
 

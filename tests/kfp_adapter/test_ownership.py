@@ -16,8 +16,8 @@ from kfp_adapter.tries import FIRST, SECOND, Try
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import ClusterUnavailable, PermissionDenied
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.kfp import stopping
-from ptjob_provider.kfp.stopping import Stopping, ToldToStop
+from ptjob_provider.kfp import termination
+from ptjob_provider.kfp.termination import Stopping, ToldToStop
 
 if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes import OwnPod
@@ -115,7 +115,7 @@ async def test_the_deletion_is_the_first_thing() -> None:
 
 async def test_a_step_that_does_not_know_its_job_yet_does_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """The job's owner does the rest."""
-    monkeypatch.setattr(stopping, "_CREATE_GRACE", 0.05)  # half a second is long for a test
+    monkeypatch.setattr(termination, "_CREATE_GRACE", 0.05)  # half a second is long for a test
     backend = ScriptedBackend()
 
     stopped = await told(backend, knows=False)
@@ -136,7 +136,7 @@ async def test_a_deletion_that_is_refused_is_no_success() -> None:
 
 async def test_a_connection_is_kept_open_while_the_job_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The job is looked at as soon as it is known, and again before the connection would be closed."""
-    monkeypatch.setattr(stopping, "_WARM_INTERVAL", 0.01)  # ten seconds are long for a test
+    monkeypatch.setattr(termination, "_WARM_INTERVAL", 0.01)  # ten seconds are long for a test
     asked = []
 
     class CountingStandIn(ScriptedBackend):

@@ -11,7 +11,7 @@ from kfp_adapter.pod_stand_in import pod
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend, OwnPod
 from ptjob_provider.core.local import LocalBackend
-from ptjob_provider.kfp.place import INSTANCE, find_place
+from ptjob_provider.kfp.environment import INSTANCE, find_place
 
 POD = {"KFP_POD_NAME": "run-step-1", "KFP_POD_UID": "uid-1"}
 NOWHERE = Path("/nowhere")

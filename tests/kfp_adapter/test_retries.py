@@ -11,15 +11,15 @@ from fakes import ScriptedBackend, finished
 from kfp_adapter.pod_stand_in import pod
 from kfp_adapter.tries import IDS, Try
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, TRY_ANNOTATION, attempt_of
-from ptjob_provider.core.recall import TOLD
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.resume import TOLD
 
 if TYPE_CHECKING:
-    from ptjob_provider.core.conclusion import Conclusion
     from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.run.outcome import Conclusion
 
 
 class TellingStandIn(ScriptedBackend):

@@ -14,7 +14,7 @@ from installed import ROOT
 from kfp_adapter.compiled import arrived, compile_pipeline
 from kfp_adapter.driver_stand_in import Driven
 from ptjob_provider.core.diagnosis import Limits
-from ptjob_provider.core.finishing import OnFinishAction
+from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.spec import JOB_FIELDS
 from ptjob_provider.kfp.component import pytorchjob_op
 from ptjob_provider.kfp.request import Request
@@ -49,7 +49,7 @@ def of_the_operator() -> set[str]:
 
 def test_every_argument_of_the_operator_is_the_components_or_explained() -> None:
     """One that is added to the operator alone is seen by whoever adds it."""
-    page = (ROOT / "docs" / "kubeflow-pipelines.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "kubeflow-pipelines.md").read_text()
     _, _, explained = page.partition("These arguments of the operator have no place in a step")
     named = set(re.findall(r"`(\w+)`", explained.partition("\n## ")[0]))
     parameters = set(inspect.signature(pytorchjob_op).parameters)

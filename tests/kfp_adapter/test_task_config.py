@@ -8,8 +8,7 @@ from kfp.dsl import TaskConfig
 
 from kfp_adapter.compiled import IDS, rank0
 from ptjob_provider.core.spec import TrainingJob, job_template
-from ptjob_provider.kfp.request import Request
-from ptjob_provider.kfp.task_config import pod_template
+from ptjob_provider.kfp.request import Request, pod_template
 
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 OWN = {"name": "models", "persistentVolumeClaim": {"claimName": "models"}}

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kfp_adapter.pod_stand_in import RUN, pod
-from ptjob_provider.core.recall import RecalledAttempts
-from ptjob_provider.kfp.place import Place
+from ptjob_provider.core.run.resume import RecalledAttempts
+from ptjob_provider.kfp.environment import Place
 from ptjob_provider.kfp.request import Request
+from ptjob_provider.kfp.step import Training
 from ptjob_provider.kfp.steplog import Masking, StepLog
-from ptjob_provider.kfp.stopping import Stopping
-from ptjob_provider.kfp.training import Training
+from ptjob_provider.kfp.termination import Stopping
 
 if TYPE_CHECKING:
     from fakes import ScriptedBackend
     from ptjob_provider.core.kubernetes import OwnPod
-    from ptjob_provider.core.submission import Submission
+    from ptjob_provider.core.run.submit import Submission
 
 IDS = {"pipeline_run_id": "run-1", "pipeline_task_name": "train", "pipeline_task_id": "7"}
 FIRST, SECOND = pod("uid-a", run=RUN), pod("uid-b", run=RUN)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
+from rbac import COMPONENTS, objects_in, rules_in, rules_of
 
-from rbac import DOCS, rules, rules_in
-
-MISSING = "kubeflow-pipelines-role.yaml"
-OF_ACCOUNTS = "kubeflow-pipelines-account-role.yaml"
+MISSING = f"{COMPONENTS}/pipelines-step"
 RUNNER = "pipeline-runner"
 """The service account of every step of a run, and its Role."""
 
@@ -33,8 +30,8 @@ ENGINE = {
 
 
 def of_accounts() -> list[dict[str, Any]]:
-    """Return the rules of the documented Roles for a service account of one's own."""
-    return [*rules(), *rules_in(OF_ACCOUNTS)]
+    """Return the rules of the account of the base, with what it needs for pipelines."""
+    return rules_of("pipelines-account")
 
 
 def documented() -> list[dict[str, Any]]:
@@ -44,8 +41,8 @@ def documented() -> list[dict[str, Any]]:
 
 def binding() -> dict[str, Any]:
     """Return the documented RoleBinding."""
-    _, found = yaml.safe_load_all((DOCS / MISSING).read_text())
-    return dict(found)
+    _, found = objects_in(MISSING)
+    return found
 
 
 def grants(rules: list[dict[str, Any]], group: str, resource: str, verb: str) -> bool:

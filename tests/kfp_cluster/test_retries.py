@@ -11,7 +11,7 @@ from kfp_cluster.engine_stand_in import Ended, EngineStandIn
 from kfp_cluster.lab import new_run, owners, until
 from kfp_cluster.step_pod import Try
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kubernetes.board.world import ENDED
+from ptjob_provider.core.kubernetes.informer.cache import ENDED
 
 if TYPE_CHECKING:
     from typing import Any

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.client import paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ptjob_provider.core.kubernetes.client import Client
+    from ptjob_provider.core.kubernetes.client.http import Client
 
 
 async def dry_run(client: Client, manifest: dict[str, Any]) -> dict[str, Any]:

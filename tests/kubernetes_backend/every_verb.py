@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cluster_world import PATIENCE
 from fakes import MemoryStore
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.submission import ensure_submitted
+from ptjob_provider.core.run.submit import ensure_submitted
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef

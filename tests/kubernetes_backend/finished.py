@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.shell import wait_until
 from cluster_world import PATIENCE, config_of
-from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.client.http import lease
 from ptjob_provider.core.kubernetes.inspection import inspect
-from ptjob_provider.core.kubernetes.probe_pod import PROBE_LABEL, ProbeOptions
-from ptjob_provider.core.outputs import OutputReport, ResolvedOutput, ResolvedOutputs
+from ptjob_provider.core.kubernetes.probe import PROBE_LABEL, ProbeOptions
+from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutput, ResolvedOutputs
 from ptjob_provider.core.status import parse_instant
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from kubernetes_backend.failures import FAILURES
 from kubernetes_backend.impersonal import impersonal
 from kubernetes_backend.story_file import write
 from kubernetes_backend.world import World
-from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.client import paths
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable

@@ -16,9 +16,9 @@ from fakes import ListSink, MemoryStore
 from ptjob_provider.cli import main
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.runner import follow
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import Submission, ensure_submitted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,9 @@ import yaml
 from cluster.tenants import service_account
 from cluster_world import config_of
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PermissionDenied
-from ptjob_provider.core.kubernetes import ClusterConfig, paths
-from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes import ClusterConfig
+from ptjob_provider.core.kubernetes.client import paths
+from ptjob_provider.core.kubernetes.client.http import lease
 from rbac import rules
 
 if TYPE_CHECKING:

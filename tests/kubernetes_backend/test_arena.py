@@ -303,7 +303,7 @@ def have_data(people: People, image: str, folder: Path) -> None:
     ["submit pytorchjob", *("list", "get", "logs", "delete", "prune", "attach", "top job", "top node", "data list")],
 )
 def test_every_flag_that_arena_tells_of_is_on_the_page(arena_program: Path, command: str, tmp_path: Path) -> None:
-    """docs/from-arena.md leaves none out; whether it is right about each is tested with the command line."""
+    """docs/tutorials/from-arena.md leaves none out; whether it is right about each is tested with the command line."""
     words = [str(arena_program), *command.split(), "--help"]
     done = subprocess.run(words, env=bare_environment(tmp_path), capture_output=True, text=True, check=True)
 

@@ -37,7 +37,7 @@ def bare(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
 
 @pytest.fixture
 def trusted(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Terminal]:
-    """A person's who has the optional Role and ClusterRole as well."""
+    """A person's who has the optional components as well."""
     account = service_account(cluster, namespace, [*rules(), *optional_rules()])
     with rules_everywhere(cluster, namespace, cluster_rules()):
         yield replace(terminal_of(cluster, namespace, tmp_path), kubeconfig=account)
@@ -52,7 +52,7 @@ def test_a_check_up_with_the_documented_role_names_what_more_there_is(bare: Term
     assert "PyTorchJob of kubeflow.org/v1" in result.output
     assert "all 16 that jobs need" in result.output
     assert "missing: nodes list in the whole cluster" in result.output
-    assert "if it is wanted: the ClusterRole of docs/kubernetes-optional.yaml" in result.output
+    assert "if it is wanted: the ClusterRole of deploy/components/cluster-view" in result.output
 
 
 def test_a_check_up_fails_without_a_right_that_jobs_need(bare: Terminal) -> None:
@@ -63,7 +63,7 @@ def test_a_check_up_fails_without_a_right_that_jobs_need(bare: Terminal) -> None
 
     assert result.exit_code == 1
     assert "missing: pods get, pods list, pods watch" in result.output
-    assert "have the Role of docs/kubernetes-role.yaml bound to you" in result.output
+    assert "have the Role of deploy/base bound to you" in result.output
 
 
 def test_a_check_up_with_all_rights_sees_operator_and_storage(trusted: Terminal) -> None:
@@ -124,7 +124,7 @@ def test_without_the_right_what_is_used_is_not_known(bare: Terminal) -> None:
 
     assert result.exit_code == 0
     assert "what replicas use is unknown" in result.stderr
-    assert "docs/kubernetes-optional.yaml" in result.stderr
+    assert "deploy/components/usage" in result.stderr
     assert result.stdout.splitlines()[1].split()[0] == "runs-master-0"
     assert result.stdout.splitlines()[1].split()[-5:] == ["-"] * 5
 

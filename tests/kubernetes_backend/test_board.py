@@ -11,11 +11,11 @@ import pytest
 from benchmarks import many_jobs
 from benchmarks.apiserver import reached
 from cluster_world import config_of
-from ptjob_provider.core.hub import open_keys
 from ptjob_provider.core.identity import MANAGED_LABEL, JobRef
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.kubernetes.board import Selection
+from ptjob_provider.core.kubernetes.informer import WatchScope
+from ptjob_provider.core.shared import open_keys
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def phase(seen: Observation) -> JobPhase | None:
 
 def boards() -> list[Any]:
     """Return what is watched on this loop."""
-    return [(key.name, key.ours) for key in open_keys() if isinstance(key, Selection)]
+    return [(key.name, key.ours) for key in open_keys() if isinstance(key, WatchScope)]
 
 
 async def test_one_job_is_watched_by_its_name_and_many_together(
@@ -159,7 +159,7 @@ async def test_a_job_that_loses_our_label_is_not_taken_for_gone(
     backend: KubernetesBackend, server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watch tells that it left the selection, as if it were deleted; it is asked for from then on."""
-    monkeypatch.setattr("ptjob_provider.core.kubernetes.board.board._UNLABELLED_INTERVAL", 0.2)
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer._UNLABELLED_INTERVAL", 0.2)
     beside, job = await many_jobs.create(server, namespace, [many_jobs.suspended_job(namespace, n) for n in range(2)])
     where = many_jobs.path(namespace, job["metadata"]["name"])
 

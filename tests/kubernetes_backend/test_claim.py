@@ -11,9 +11,9 @@ import pytest
 
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, Tenant, config_of
-from ptjob_provider.core.hub import open_keys
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.kubernetes.claim import ClaimSelection
+from ptjob_provider.core.kubernetes.storage import ClaimSelection
+from ptjob_provider.core.shared import open_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -15,8 +15,8 @@ from cluster_world import PATIENCE
 from fakes import MemoryStore
 from kubernetes_backend.finished import claim
 from kubernetes_backend.terminal import OWNER, Terminal, terminal_of
+from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import ensure_submitted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,20 +16,20 @@ from cluster.images import INIT_IMAGE
 from cluster_world import PATIENCE, Tenant, config_of
 from fakes import ListSink, MemoryStore
 from installed import ROOT
-from ptjob_provider.core.attempts import AttemptRecord
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.runner import follow
+from ptjob_provider.core.run.attempts import AttemptRecord
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.submit import Submission, conclude_attempt, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from cluster.boot import Cluster
-    from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.run.outcome import Conclusion
 
 OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 LINES = 60
@@ -179,7 +179,7 @@ import asyncio, json, os, signal, sys
 from pathlib import Path
 from kubernetes_backend.test_crashes import FileStore, OWNER, sleeper
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
-from ptjob_provider.core.submission import ensure_submitted
+from ptjob_provider.core.run.submit import ensure_submitted
 
 class KilledAfterTheCreate(KubernetesBackend):
     async def submit(self, manifest):

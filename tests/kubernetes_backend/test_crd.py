@@ -9,8 +9,8 @@ import pytest
 from cluster.tenants import service_account
 from cluster_world import config_of
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kubernetes import KubernetesBackend, crd
-from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes import KubernetesBackend, discovery
+from ptjob_provider.core.kubernetes.client.http import lease
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
@@ -23,7 +23,7 @@ async def test_the_fields_of_a_kind_are_read_without_any_right(cluster: Cluster,
     config = config_of(service_account(cluster, namespace, [], name="nobody"))
 
     async with lease(config) as client:
-        fields = await crd.spec_fields(client, PYTORCHJOB)
+        fields = await discovery.spec_fields(client, PYTORCHJOB)
 
     assert {"pytorchReplicaSpecs", "runPolicy", "elasticPolicy", "nprocPerNode"} <= fields
 
@@ -32,7 +32,7 @@ async def test_the_fields_of_a_kind_are_read_without_any_right(cluster: Cluster,
 async def test_a_kind_that_is_not_served_is_named_with_what_to_do(cluster: Cluster, version: str) -> None:
     """Whether its group is there or not."""
     async with lease(config_of(cluster.layout.kubeconfig)) as client:
-        text = await crd.missing(client, {"apiVersion": version, "kind": "Unheard"})
+        text = await discovery.missing(client, {"apiVersion": version, "kind": "Unheard"})
 
     assert f"does not serve Unheard of {version}; install the training-operator" in text
 

@@ -13,18 +13,18 @@ from cluster.tenants import hardened_namespace_in, service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.finished import prepared_volume
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause, Limits
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.runner import follow
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import Submission, ensure_submitted
 from rbac import rules
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
-    from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.run.outcome import Conclusion
 
 OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 HARDENED: dict[str, Any] = {

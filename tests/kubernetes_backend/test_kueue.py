@@ -18,15 +18,15 @@ from cluster_world import GRACE, PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.terminal import Terminal, terminal_of
 from ptjob_provider.core import kinds
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause, Limits
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.runner import follow
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
-from ptjob_provider.core.submission import ensure_submitted
-from rbac import rules_in, rules_of_kinds
+from rbac import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from cluster.boot import Cluster
     from ptjob_provider.core.identity import JobRef
-    from ptjob_provider.core.submission import Submission
+    from ptjob_provider.core.run.submit import Submission
 
 WHY = f"insufficient unused quota for {gpu.RESOURCE} in flavor default"
 TRAINS = "echo trained; until [ -e /end ]; do sleep 0.2; done"
@@ -74,8 +74,7 @@ def queues(own_cluster: Cluster, tell: Callable[[str], None]) -> Iterator[Cluste
 def terminal(queues: Cluster, own_namespace: str) -> Terminal:
     """Return a namespace with a queue for one GPU, reached with what the documentation grants."""
     ensure_queue(queues, own_namespace, cpu="300m", gpus=1)
-    may = [*rules_of_kinds(), *rules_in("kubernetes-queue-role.yaml")]
-    account = service_account(queues, own_namespace, may)
+    account = service_account(queues, own_namespace, rules_of("kinds", "queue"))
     return Terminal(kubeconfig=account, cluster=queues, namespace=own_namespace)
 
 

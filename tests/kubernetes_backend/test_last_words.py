@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from cluster.images import INIT_IMAGE
 from cluster_world import PATIENCE, Tenant, config_of
 from fakes import ListSink, MemoryStore
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.runner import follow
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import ensure_submitted
 from worlds import World
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from cluster.shell import wait_until
 from cluster_world import PATIENCE, config_of
 from kubernetes_backend.finished import prepared_volume
 from ptjob_provider.cli import main
-from ptjob_provider.core.finishing import OnFinishAction, act_on_finished, delete_if_unfinished
 from ptjob_provider.core.identity import Instance, JobRef, Owner
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.orphans import Finding, sweep
+from ptjob_provider.core.run.cleanup import OnFinishAction, act_on_finished, delete_if_unfinished
+from ptjob_provider.core.run.orphans import Finding, sweep
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:

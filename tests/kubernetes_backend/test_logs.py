@@ -83,7 +83,7 @@ def _punctual(monkeypatch: pytest.MonkeyPatch) -> None:
 
     A patch of the clock, for a node cannot be told to hurry; that a stream is opened again is other tests' subject.
     """
-    monkeypatch.setattr("ptjob_provider.core.kubernetes.podlog.replica._LATE", 60.0)
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.logs.replica._LATE", 60.0)
 
 
 class Reader:

@@ -12,7 +12,7 @@ from cluster_world import PATIENCE, config_of
 from kubernetes_backend.dry_run import dry_run, lost
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.client.http import lease
 from ptjob_provider.core.manifest import load_manifest
 from ptjob_provider.core.spec import TrainingJob
 from recorded import DATA, OWNER, without_additions

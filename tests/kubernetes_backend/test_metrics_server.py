@@ -18,8 +18,8 @@ from cluster_world import PATIENCE, config_of
 from fakes import ListSink
 from kubernetes_backend.terminal import terminal_of
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.runner import follow
-from ptjob_provider.core.submission import Submission
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.submit import Submission
 from rbac import optional_rules, rules
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from cluster.boot import Cluster
     from kubernetes_backend.terminal import Terminal
-    from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.run.outcome import Conclusion
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 

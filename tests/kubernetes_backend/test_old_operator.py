@@ -21,22 +21,22 @@ from cluster.tenants import namespace_in, service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.scripted_controller import ScriptedController, crd, serve
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.runner import follow
-from ptjob_provider.core.snapshot import look
+from ptjob_provider.core.run.cleanup import stop_and_wait
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.snapshot import look
+from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.stopping import stop_and_wait
-from ptjob_provider.core.submission import ensure_submitted
 from rbac import rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.submission import Submission
+    from ptjob_provider.core.run.submit import Submission
 
 pytestmark = pytest.mark.cluster
 

@@ -29,14 +29,14 @@ from kubernetes_backend.finished import (
     probes,
     succeeded,
 )
-from ptjob_provider.core.conclusion import Conclusion, Outcome
 from ptjob_provider.core.errors import OutputsNotVerified
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
-from ptjob_provider.core.outputs import OutputCause, OutputReport, ResolvedOutputs, notes, problems
-from ptjob_provider.core.runner import follow
+from ptjob_provider.core.kubernetes.probe import ProbeOptions
+from ptjob_provider.core.outputs.contract import OutputCause, OutputReport, ResolvedOutputs, notes, problems
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import Submission, ensure_submitted
 from recorded import OWNER
 
 if TYPE_CHECKING:

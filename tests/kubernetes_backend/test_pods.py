@@ -13,18 +13,18 @@ from cluster.layout import NODE
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause, Limits
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.runner import follow
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import ensure_submitted
 from rbac import rules
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
-    from ptjob_provider.core.conclusion import Conclusion
+    from ptjob_provider.core.run.outcome import Conclusion
 
 HCA = "rdma/hca"
 FILLS = """

@@ -15,16 +15,16 @@ from fakes import ListSink, MemoryStore
 from kubernetes_backend.dry_run import dry_run, lost
 from kubernetes_backend.every_verb import VERBS, everything
 from kubernetes_backend.t9k_stand_in import ScriptedT9kController, serve
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import InvalidSpec, PermissionDenied
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.kubernetes.client import lease
-from ptjob_provider.core.lookup import find_job
-from ptjob_provider.core.runner import follow
-from ptjob_provider.core.snapshot import look
+from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.lookup import find_job
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.snapshot import look
+from ptjob_provider.core.run.submit import ensure_submitted, stop_and_wait
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import ensure_submitted, stop_and_wait
 from rbac import rules_of_kinds, rules_without
 from same_fields import FIELDS, rendered
 

@@ -13,15 +13,15 @@ import pytest
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, Tenant, config_of
 from fakes import ListSink, MemoryStore
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import OutputsNotVerified, PermissionDenied
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.kubernetes.client import lease
-from ptjob_provider.core.outputs import ResolvedOutputs
-from ptjob_provider.core.runner import follow
+from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.outputs.contract import ResolvedOutputs
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import Submission, ensure_submitted
 from rbac import rules, rules_without, verbs
 
 if TYPE_CHECKING:

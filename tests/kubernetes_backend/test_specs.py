@@ -23,7 +23,7 @@ from kubernetes_backend.dry_run import dry_run, lost
 from kubernetes_backend.specs import Specs
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.client.http import lease
 from ptjob_provider.core.manifest import dump_manifest
 from ptjob_provider.core.spec import TrainingJob
 from recorded import OWNER
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from cluster.boot import Cluster
-    from ptjob_provider.core.kubernetes.client import Client
+    from ptjob_provider.core.kubernetes.client.http import Client
 
 ALL = 5000
 NUMBER = int(os.environ.get("PTJOB_SPECS", ALL))

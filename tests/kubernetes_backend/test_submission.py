@@ -1,4 +1,4 @@
-"""The table of `core/submission.py` on a real API server: whatever is found there, one live job is ours afterwards."""
+"""The table of `core/run/submit.py` on a real API server: whatever is found there, one live job is ours afterwards."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ptjob_provider.core.errors import ClusterUnavailable, JobAlreadyExists
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kinds import pytorchjob
 from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.run.submit import Submission, conclude_attempt, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import Submission, conclude_attempt, ensure_submitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

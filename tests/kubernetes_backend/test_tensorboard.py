@@ -216,6 +216,6 @@ def test_without_the_right_the_job_trains_and_the_missing_verb_is_named(
     assert done.exit_code == 0, done.output
     (said,) = [each.getMessage() for each in caplog.records if "is without its TensorBoard" in each.getMessage()]
     assert 'cannot create resource "services"' in said
-    assert said.endswith("see docs/kubernetes-tensorboard-role.yaml")
+    assert said.endswith("see deploy/components/tensorboard")
     assert names(terminal, "pytorchjobs") == ["curves"]
     assert json.loads(terminal.ptjob("get", "curves", "-o", "json").stdout)["tensorboard_url"] is None

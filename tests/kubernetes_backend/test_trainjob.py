@@ -18,16 +18,16 @@ from kubernetes_backend.every_verb import VERBS, everything
 from kubernetes_backend.terminal import terminal_of
 from kubernetes_backend.trainjob_stories import runtime
 from ptjob_provider.core import kinds
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause, Limits
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import ClusterSite
-from ptjob_provider.core.lookup import find_job
-from ptjob_provider.core.snapshot import look
+from ptjob_provider.core.run.cleanup import stop_and_wait
+from ptjob_provider.core.run.lookup import find_job
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
-from ptjob_provider.core.stopping import stop_and_wait
 from rbac import rules_of_kinds, rules_without, runtime_rules
 
 if TYPE_CHECKING:

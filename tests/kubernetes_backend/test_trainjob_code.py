@@ -17,11 +17,11 @@ from cluster.tenants import service_account
 from code_servers import PASSWORD, USER, Net
 from installed import ROOT
 from kubernetes_backend.trainjob_stories import runtime
-from ptjob_provider.core.code_sync import CONTAINER
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.in_pod.sync_code import CONTAINER
 from ptjob_provider.core.kinds.code import DEFAULT_WORKING_DIR
-from rbac import rules_in, rules_of_kinds
+from ptjob_provider.core.run.outcome import Outcome
+from rbac import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,9 @@ OURS = "TrainingRuntime/ours"
 
 def documented_runtime(namespace: str, image: str) -> Manifest:
     """Return the runtime that the documentation has, with another image to fetch code."""
-    [text] = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "kinds.md").read_text(), re.DOTALL | re.MULTILINE)
+    [text] = re.findall(
+        r"^```yaml\n(.*?)^```", (ROOT / "docs" / "reference" / "kinds.md").read_text(), re.DOTALL | re.MULTILINE
+    )
     found: Manifest = yaml.safe_load(text)
     [node] = found["spec"]["template"]["spec"]["replicatedJobs"]
     [fetching] = node["template"]["spec"]["template"]["spec"]["initContainers"]
@@ -50,7 +52,7 @@ async def test_a_private_repository_is_fetched_and_its_revision_told(
     code_servers.ensure_programs()
     repository = code_servers.repository(tmp_path)
     lab.cluster.kubectl.apply(documented_runtime(lab.namespace, SYNC.ensure(lab.cluster, tell)))
-    service_account(lab.cluster, lab.namespace, [*rules_of_kinds(), *rules_in("kubernetes-code-role.yaml")])
+    service_account(lab.cluster, lab.namespace, rules_of("kinds", "code"))
     env = {"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": PASSWORD}
 
     with code_servers.http(repository.path.parent, Net.of(lab.cluster), private=True) as address:

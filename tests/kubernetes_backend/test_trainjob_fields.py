@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubernetes_backend.dry_run import dry_run, lost
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.client.http import lease
 from ptjob_provider.core.spec import TrainingJob
 from same_fields import FIELDS, rendered
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kubernetes_backend.finished import digest, no_probe_is_left, prepared_volume
-from ptjob_provider.core.conclusion import Outcome
 from ptjob_provider.core.diagnosis import Cause
-from ptjob_provider.core.snapshot import look
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.snapshot import look
 
 if TYPE_CHECKING:
     from kubernetes_backend.trainjobs import Lab

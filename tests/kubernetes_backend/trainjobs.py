@@ -13,17 +13,17 @@ from fakes import ListSink, MemoryStore
 from ptjob_provider.core import kinds
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.runner import follow
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
-from ptjob_provider.core.submission import ensure_submitted
 from rbac import rules_of_kinds
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
-    from ptjob_provider.core.conclusion import Conclusion
     from ptjob_provider.core.diagnosis import Limits
+    from ptjob_provider.core.run.outcome import Conclusion
+    from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.core.status import JobPhase
-    from ptjob_provider.core.submission import Submission
 
 OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
 

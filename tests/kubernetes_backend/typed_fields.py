@@ -31,7 +31,7 @@ from ptjob_provider.core.spec import (
     TensorBoard,
     VolumeMount,
 )
-from ptjob_provider.core.spec.settings import names
+from ptjob_provider.core.spec.parsers import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

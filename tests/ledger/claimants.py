@@ -6,8 +6,8 @@ import json
 import sys
 import time
 
-from ptjob_provider.core.ledger import Batch, Standing
-from ptjob_provider.core.ledger.store import Claimant, LedgerStore
+from ptjob_provider.retraining.ledger import Claimant, LedgerStore
+from ptjob_provider.retraining.reservations import Batch, Standing
 
 
 def main(url: str, name: str, run_id: str, moment: str, known: str) -> None:

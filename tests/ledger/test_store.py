@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 from ptjob_provider.core.errors import ClaimLost, InvalidSpec, LedgerUnavailable
-from ptjob_provider.core.ledger import Batch, Standing
-from ptjob_provider.core.ledger.store import Claimant, Claimed, LedgerStore
+from ptjob_provider.retraining.ledger import Claimant, Claimed, LedgerStore
+from ptjob_provider.retraining.reservations import Batch, Standing
 
 HERE = Path(__file__).parent
 

@@ -30,7 +30,7 @@ def doctor(place: Place, *, output: str | None, airflow_url: str | None, airflow
     has the original's. Ask where Airflow is configured, on a worker for example. Nothing is changed. The exit code is
     1 if something is missing that every job needs.
     """
-    from ptjob_provider.cli import around, sweeping
+    from ptjob_provider.cli import inspect, orphans
 
-    waiters = sweeping.waiters_of(airflow_url, airflow_user, os.environ) if airflow_url else None
-    around.doctor(place, waiters, output=output)
+    waiters = orphans.waiters_of(airflow_url, airflow_user, os.environ) if airflow_url else None
+    inspect.doctor(place, waiters, output=output)

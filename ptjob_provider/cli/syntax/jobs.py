@@ -62,12 +62,12 @@ def get(place: Place, name: str, *, outputs: bool, events: bool, output: str | N
     `waited` is the time until its first replica ran, `ran` the time since. ENDED WITH has each run's exit code and the
     kubelet's word for it.
     """
-    from ptjob_provider.cli import commands, reports
+    from ptjob_provider.cli import commands
 
-    more = {"events": reports.event_rows(place, name)} if events and output else {}
+    more = {"events": commands.event_rows(place, name)} if events and output else {}
     commands.get(place, name, outputs=outputs, output=output, more=more)
     if events and not output:
-        reports.events(place, name, output=None)
+        commands.events(place, name, output=None)
 
 
 @click.command()
@@ -81,9 +81,9 @@ def events(place: Place, name: str, output: str | None) -> None:
 
     The oldest comes first. A cluster keeps its events for an hour.
     """
-    from ptjob_provider.cli import reports
+    from ptjob_provider.cli import commands
 
-    reports.events(place, name, output=output)
+    commands.events(place, name, output=output)
 
 
 @click.command()
@@ -97,7 +97,8 @@ def delete(place: Place, names: tuple[str, ...], *, ignore_not_found: bool) -> N
 
     Files on claims stay.
     """
-    from ptjob_provider.cli import answers, commands
+    from ptjob_provider.cli import commands
+    from ptjob_provider.cli import output as answers
 
     answers.for_each(names, lambda name: commands.delete(place, name, ignore_not_found=ignore_not_found))
 
@@ -142,7 +143,8 @@ def suspend(place: Place, names: tuple[str, ...]) -> None:
 
     What ran is stopped; the training begins again from its checkpoint, if it keeps one.
     """
-    from ptjob_provider.cli import answers, commands
+    from ptjob_provider.cli import commands
+    from ptjob_provider.cli import output as answers
 
     answers.for_each(names, lambda name: commands.suspend(place, name, suspend=True))
 
@@ -154,6 +156,7 @@ def suspend(place: Place, names: tuple[str, ...]) -> None:
 @pass_place
 def resume(place: Place, names: tuple[str, ...]) -> None:
     """Resume suspended jobs."""
-    from ptjob_provider.cli import answers, commands
+    from ptjob_provider.cli import commands
+    from ptjob_provider.cli import output as answers
 
     answers.for_each(names, lambda name: commands.suspend(place, name, suspend=False))

@@ -43,7 +43,7 @@ def orphans(
     ptjob orphans --airflow-url https://airflow.example.com --delete
     ptjob orphans --older-than 2d
     """  # noqa: D301 - click keeps the lines of a paragraph that begins so
-    from ptjob_provider.cli import sweeping
+    from ptjob_provider.cli import orphans as sweeping
 
     if airflow_url is None:
         if delete:

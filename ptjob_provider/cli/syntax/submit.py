@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptjob_provider.cli import arena_flags
-from ptjob_provider.cli.describing import COMMON, described, heading_of
+from ptjob_provider.cli import arena
 from ptjob_provider.cli.fields import Flag, flags
+from ptjob_provider.cli.flag_errors import in_flags
+from ptjob_provider.cli.help_text import COMMON, described, heading_of
 from ptjob_provider.cli.parameters import WholeNumber, addresses, mounts, pass_place, place_options, span
 from ptjob_provider.cli.printable import say
-from ptjob_provider.cli.refusals import in_flags
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class JobCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the flags up to the first other word; Arena's type of training may precede them."""
         try:
-            words = arena_flags.without_type(args)
+            words = arena.without_type(args)
         except InvalidSpec as error:
             raise click.UsageError(str(error), ctx=ctx) from None
         ctx.meta[_WORDS] = list(words)
@@ -68,7 +68,7 @@ class JobCommand(click.Command):
             text = in_flags(error.message, ctx.params, ctx.meta[_WORDS])
             if text == error.message:
                 raise
-            from ptjob_provider.cli.answers import Refused
+            from ptjob_provider.cli.output import Refused
 
             raise Refused(text, error.exit_code) from error
 

@@ -31,11 +31,11 @@ def top() -> None:
 def node(place: Place, output: str | None) -> None:
     """Show each node's GPUs, CPU and memory, and what pods have taken of them.
 
-    Takes `nodes list` and `pods list` in the whole cluster: the ClusterRole of docs/kubernetes-optional.yaml.
+    Takes `nodes list` and `pods list` in the whole cluster: the ClusterRole of deploy/components/cluster-view.
     """
-    from ptjob_provider.cli import around
+    from ptjob_provider.cli import inspect
 
-    around.top_nodes(place, output=output)
+    inspect.top_nodes(place, output=output)
 
 
 @top.command("job")
@@ -47,9 +47,9 @@ def node(place: Place, output: str | None) -> None:
 @pass_place
 def job(place: Place, name: str | None, output: str | None) -> None:
     """Show the GPUs of all jobs, or what each replica of one job uses now."""
-    from ptjob_provider.cli import around
+    from ptjob_provider.cli import inspect
 
     if name is None:
-        around.top_jobs(place, output=output)
+        inspect.top_jobs(place, output=output)
     else:
-        around.top_job(place, name, output=output)
+        inspect.top_job(place, name, output=output)

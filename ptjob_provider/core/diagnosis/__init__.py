@@ -5,15 +5,21 @@ Turns records into sentences, independent of back-ends and orchestrators; the ru
 
 from __future__ import annotations
 
-from ptjob_provider.core.diagnosis.brief import held_back, in_brief
-from ptjob_provider.core.diagnosis.ending import Limits, ending, ends_at
-from ptjob_provider.core.diagnosis.failed import failed_replicas, told_of
-from ptjob_provider.core.diagnosis.failure import deleted, diagnose, lacks_reason, outputs_failed, timed_out
-from ptjob_provider.core.diagnosis.last_words import LastWords, is_clean_up
-from ptjob_provider.core.diagnosis.outlook import outlook
-from ptjob_provider.core.diagnosis.retrying import Retrying
-from ptjob_provider.core.diagnosis.verdict import Cause, Diagnosis
-from ptjob_provider.core.diagnosis.waiting import WaitingNotice, waiting_reason
+from ptjob_provider.core.diagnosis.causes import Cause, Diagnosis
+from ptjob_provider.core.diagnosis.replica_end import LastWords, is_clean_up
+from ptjob_provider.core.diagnosis.retry_rules import Retrying
+from ptjob_provider.core.diagnosis.root_cause import (
+    deleted,
+    diagnose,
+    failed_replicas,
+    lacks_reason,
+    outputs_failed,
+    timed_out,
+    told_of,
+)
+from ptjob_provider.core.diagnosis.summary import held_back, in_brief
+from ptjob_provider.core.diagnosis.timeouts import Limits, ending, ends_at
+from ptjob_provider.core.diagnosis.waiting import WaitingNotice, outlook, waiting_reason
 
 __all__ = [
     "Cause",

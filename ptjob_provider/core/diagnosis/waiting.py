@@ -1,4 +1,4 @@
-"""Describe why a job does not run yet, in one stable line, and decide when to report it."""
+"""Describe why a job does not run yet, when to report it, and what to do before its wait is too long."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.diagnosis.failure import suspects_of
-from ptjob_provider.core.diagnosis.held_up import WAITS_FOR_MASTER
-from ptjob_provider.core.diagnosis.tail import clip, runtime_error
-from ptjob_provider.core.recorder import ContainerKind, WaitKind
+from ptjob_provider.core.diagnosis.last_lines import clip, runtime_error
+from ptjob_provider.core.diagnosis.root_cause import suspects_of
+from ptjob_provider.core.diagnosis.startup_failure import WAITS_FOR_MASTER, advice_on
+from ptjob_provider.core.diagnosis.timeouts import clocks, duration
+from ptjob_provider.core.history import ContainerKind, WaitKind
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ptjob_provider.core.recorder import Record, Waiting
+    from ptjob_provider.core.diagnosis.timeouts import Limits
+    from ptjob_provider.core.history import PodHistory, Waiting
     from ptjob_provider.core.status import JobStatus
 
 PATIENCE = timedelta(seconds=5)
@@ -73,7 +75,7 @@ class WaitingNotice:
         return self.said.rstrip(".") + outlook
 
 
-def waiting_reason(record: Record, status: JobStatus, *, replicas: int, rank0: str) -> str:
+def waiting_reason(record: PodHistory, status: JobStatus, *, replicas: int, rank0: str) -> str:
     """Return one line with the job's wait; "" when every replica runs or has run."""
     if status.phase.is_terminal:
         return ""
@@ -95,7 +97,7 @@ def _unmade(status: JobStatus) -> str:
     return f"no pods were made yet{why}"
 
 
-def _stranded(record: Record, rank0: str) -> str:
+def _stranded(record: PodHistory, rank0: str) -> str:
     """Name the replicas that were restarted after rank 0 had succeeded and still run: nothing else ends such a job.
 
     This happens where a TrainJob's runtime restarts containers one by one; the processes meet at rank 0's address.
@@ -113,13 +115,13 @@ def _stranded(record: Record, rank0: str) -> str:
     return f"{first} {ends[-1].finding.say()}; {again}; delete the job if it does not get on"
 
 
-def _counts(record: Record, replicas: int) -> str:
+def _counts(record: PodHistory, replicas: int) -> str:
     if len(record.placed) < replicas:
         return f"{len(record.placed)} of {replicas} placed"
     return f"{len(record.running) + len(record.finished)} of {replicas} running"
 
 
-def _grouped(record: Record) -> list[str]:
+def _grouped(record: PodHistory) -> list[str]:
     groups: dict[str, list[str]] = {}
     for wait in record.waiting:
         groups.setdefault(_reason(record, wait), []).append(wait.replica)
@@ -136,7 +138,7 @@ def _named(names: list[str]) -> str:
     return ", ".join([*names[:_NAMED], *more])
 
 
-def _reason(record: Record, wait: Waiting) -> str:
+def _reason(record: PodHistory, wait: Waiting) -> str:
     """Describe one wait without parts that change by themselves, such as the kubelet's growing back-off."""
     if wait.kind is WaitKind.CRASH_LOOP:
         return _crash(record, wait)
@@ -152,7 +154,7 @@ def _reason(record: Record, wait: Waiting) -> str:
     return f"{wait.reason}: {runtime_error(wait.message)}" if wait.message else wait.reason or "is being started"
 
 
-def _crash(record: Record, wait: Waiting) -> str:
+def _crash(record: PodHistory, wait: Waiting) -> str:
     counts = record.restarts_of(wait.replica, wait.container)
     total = counts.total if counts else 0
     times = f"{total} restart{'' if total == 1 else 's'} so far"
@@ -162,3 +164,30 @@ def _crash(record: Record, wait: Waiting) -> str:
     if not last:
         return f"crash loop, {times}"
     return f"{last[-1].finding.say()}; {times}"
+
+
+def outlook(record: PodHistory, *, limits: Limits | None, deadline: datetime | None = None) -> str:
+    """Return the continuation of a sentence about the wait: `. Ask for less or free a node; there is no time limit`.
+
+    Args:
+        record: the record of the job's pods.
+        limits: when the job is given up; None: another owner's job with unknown limits.
+        deadline: when it is stopped in any case.
+    """
+    if not record.waiting and record.queued_since is None:
+        return ""
+    advice = advice_on(record.waiting)
+    until = _until(record, limits, deadline) if limits else ""
+    return (f". {advice}" if advice else "") + (f"; {until}" if until else "")
+
+
+def _until(record: PodHistory, limits: Limits, deadline: datetime | None) -> str:
+    kinds = {wait.kind for wait in record.waiting}
+    if WaitKind.BROKEN in kinds:
+        return "given up at once"
+    first = min(clocks(record, limits), default=None)
+    if deadline is not None and (first is None or deadline < first.ends_at):
+        return f"waited for until the deadline, {deadline.isoformat(sep=' ', timespec='seconds')}"
+    if WaitKind.CRASH_LOOP in kinds and limits.crash_loop_limit is not None:
+        return f"given up after {limits.crash_loop_limit} restarts in a row"
+    return f"given up after {duration(first.seconds)} ({first.name})" if first else "there is no time limit"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core import recorder
+from ptjob_provider.core import history
 from ptjob_provider.core.errors import InvalidSpec, one_of
-from ptjob_provider.core.kinds import podtemplate, pytorchjob, pytorchtrainingjob, quotas, trainjob
+from ptjob_provider.core.kinds import pod_template, pytorchjob, pytorchtrainingjob, queue, trainjob
 from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, PodOwner, Rendered, Replica, Runtime, Told
 from ptjob_provider.core.status import JobPhase
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from ptjob_provider.core.history import PodHistory
     from ptjob_provider.core.identity import JobRef, Manifest
-    from ptjob_provider.core.recorder import Record
     from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.status import JobStatus
 
@@ -81,7 +81,7 @@ def read_status(job: Mapping[str, Any]) -> JobStatus:
     return replace(kind_of(job).read_status(job), time_limit=limit, is_taken_up=bool(job.get("status")))
 
 
-def status_seen(job: Mapping[str, Any], record: Record) -> JobStatus:
+def status_seen(job: Mapping[str, Any], record: PodHistory) -> JobStatus:
     """Derive the job's status from its object and from its observed pods.
 
     A TrainJob's object shows a run by its ready pods alone, so it would be pending again while they end or while one of
@@ -111,18 +111,18 @@ def replicas(job: Mapping[str, Any]) -> tuple[Replica, ...]:
 
 
 def observe(
-    record: Record,
+    record: PodHistory,
     job: Mapping[str, Any],
     pods: Sequence[Manifest],
     events: Sequence[Manifest],
     *,
     now: datetime,
     replicas: int = 0,
-) -> Record:
-    """Return the job's record updated with these pods and events; see `recorder.observe`."""
+) -> PodHistory:
+    """Return the job's record updated with these pods and events; see `history.observe`."""
     kind = kind_of(job)
     told = kind.told(job)
-    seen = recorder.observe(
+    seen = history.observe(
         record,
         pods=pods,
         events=events,
@@ -133,10 +133,10 @@ def observe(
         replicas=replicas,
     )
     ended = kind.read_status(job).finished_at or now
-    if any(wait.kind is recorder.WaitKind.REFUSED for wait in seen.waiting):
-        seen = quotas.judged(seen, kind.replicas(job))
+    if any(wait.kind is history.WaitKind.REFUSED for wait in seen.waiting):
+        seen = queue.judged(seen, kind.replicas(job))
     seen = replace(seen, first_running_at=seen.first_running_at or kind.running_since(job))
-    return recorder.with_told(seen, told.ends, restarts=told.restarts, at=min(ended, now))
+    return history.with_told(seen, told.ends, restarts=told.restarts, at=min(ended, now))
 
 
 def replica_of(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str]:
@@ -150,7 +150,7 @@ def replica_of(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str]:
 
 def secrets_in_env(job: Mapping[str, Any]) -> dict[str, set[str] | None]:
     """Return the names of the Secrets that variables of any container come from, with the keys; None: all keys."""
-    return podtemplate.secrets_in_env(kind_of(job).templates(job))
+    return pod_template.secrets_in_env(kind_of(job).templates(job))
 
 
 def is_pod_of(pod: Mapping[str, Any], ref: JobRef) -> bool:

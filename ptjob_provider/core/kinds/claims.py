@@ -1,4 +1,4 @@
-"""Find the claims mounted by the training container, and the declared outputs in them, from pod templates."""
+"""Find claims, declared outputs and the TensorBoard's folder in pod templates."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ import posixpath
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import podtemplate
-from ptjob_provider.core.outputs import SCHEME, Mount, PvcAddress, ResolvedOutput, ResolvedOutputs, mount_for, resolve
+from ptjob_provider.core.kinds import pod_template
+from ptjob_provider.core.outputs.contract import (
+    SCHEME,
+    Mount,
+    PvcAddress,
+    ResolvedOutput,
+    ResolvedOutputs,
+    mount_for,
+    resolve,
+)
+from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.spec import Outputs
+    from ptjob_provider.core.spec import Outputs, TrainingJob
 
 MOUNT_ROOT = "/mnt/ptjob"
 """Mount path of claims that only an output's address names."""
@@ -38,7 +47,7 @@ def with_output_mounts(templates: Sequence[Manifest], outputs: Outputs, *, conta
         if text is None or not text.startswith(SCHEME):
             continue
         address = PvcAddress.parse(text, field=field)
-        if mount_for(address, podtemplate.claim_mounts(found[0], container=container)) is None:
+        if mount_for(address, pod_template.claim_mounts(found[0], container=container)) is None:
             found = _with_claim(found, address.claim, container)
     return found
 
@@ -69,8 +78,8 @@ def resolved(
     Raises:
         InvalidSpec: it is on no claim, or cannot be used there.
     """
-    seen = podtemplate.claim_mounts(template, container=container)
-    working_dir = podtemplate.find_container(template, container).get("workingDir")
+    seen = pod_template.claim_mounts(template, container=container)
+    working_dir = pod_template.find_container(template, container).get("workingDir")
     found = resolve(text, field=field, mounts=seen, working_dir=working_dir, reads=reads)
     paths = _mount_paths(template, container)
     holding = [path for path in paths if posixpath.commonpath([path, found.container_path]) == path]
@@ -92,7 +101,7 @@ def _with_claim(templates: Sequence[Manifest], claim: str, container: str) -> li
     taken = {path for template in templates for path in _mount_paths(template, container)}
     path = next(path for path in _wishes(f"{MOUNT_ROOT}/{claim}") if path not in taken)
     mount = Mount(claim=claim, mount_path=path)
-    return [podtemplate.with_claim(template, mount, container=container) for template in templates]
+    return [pod_template.with_claim(template, mount, container=container) for template in templates]
 
 
 def _wishes(path: str) -> Iterator[str]:
@@ -101,8 +110,48 @@ def _wishes(path: str) -> Iterator[str]:
 
 
 def _mount_paths(template: Mapping[str, Any], container: str) -> list[str]:
-    return [_normal(mount["mountPath"]) for mount in podtemplate.volume_mounts(template, container=container)]
+    return [_normal(mount["mountPath"]) for mount in pod_template.volume_mounts(template, container=container)]
 
 
 def _normal(path: str) -> str:
     return "/" + posixpath.normpath(path).lstrip("/")
+
+
+_FIELD = "tensorboard.logdir"
+
+
+def planned(
+    job: TrainingJob, template: Mapping[str, Any], outputs: ResolvedOutputs, *, container: str, image: str
+) -> TensorBoardPlan | None:
+    """Return the job's TensorBoard; None if none is requested.
+
+    Args:
+        job: the specification.
+        template: of rank 0.
+        outputs: the job's; tfevents is the default folder.
+        container: the name of the training container.
+        image: the installation's; "" for the job's own.
+
+    Raises:
+        InvalidSpec: there is no folder to show, or it is on no claim.
+    """
+    asked = job.tensorboard
+    if asked is None:
+        return None
+    if asked.logdir is not None:
+        claim, path = _folder(asked.logdir, template, container)
+    elif outputs.tfevents is not None:
+        claim, path = outputs.tfevents.claim, outputs.tfevents.path
+    else:
+        raise InvalidSpec.of("tensorboard", "true", "set together with `tfevents` or `logdir`: a folder to show")
+    found = TensorBoardPlan(claim=claim, path=path, image=asked.image or image)
+    return found.served_as(asked.service_type) if asked.service_type else found
+
+
+def _folder(text: str, template: Mapping[str, Any], container: str) -> tuple[str, str]:
+    """Return the claim and the path on it; an address needs no mount, since TensorBoard's pod has its own."""
+    if text.startswith(SCHEME):
+        address = PvcAddress.parse(text, field=_FIELD, or_root=True)
+        return address.claim, address.path
+    found = resolved(template, text, field=_FIELD, container=container, reads=True)
+    return found.claim, found.path

@@ -1,7 +1,7 @@
 """Add the sync container that fetches a job's code before its training starts, and keep its credentials secret.
 
 The names are Arena's, so that `arena logs` finds the container. It is configured by git-sync's variables, and may
-therefore be git-sync; `code_sync`'s additional variables do not affect that. Values of credentials are moved from the
+therefore be git-sync; `sync_code`'s additional variables do not affect that. Values of credentials are moved from the
 job to a Secret that the job owns.
 """
 
@@ -11,12 +11,12 @@ import posixpath
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider import __version__
-from ptjob_provider.core.code_sync import CONTAINER as SYNC_CONTAINER
-from ptjob_provider.core.code_sync import REPORT, RSYNC_SOURCE, refusal, repository_name
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import MANAGED_LABEL
-from ptjob_provider.core.kinds.layers import named_over
-from ptjob_provider.core.kinds.podtemplate import find_container, map_container
+from ptjob_provider.core.in_pod.sync_code import CONTAINER as SYNC_CONTAINER
+from ptjob_provider.core.in_pod.sync_code import REPORT, RSYNC_SOURCE, refusal, repository_name
+from ptjob_provider.core.kinds.merge import named_over
+from ptjob_provider.core.kinds.pod_template import find_container, map_container
 from ptjob_provider.core.spec.code import is_credential, is_sync_variable
 
 if TYPE_CHECKING:

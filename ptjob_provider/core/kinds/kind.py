@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from ptjob_provider.core.history import Termination
     from ptjob_provider.core.identity import Manifest, Owner
-    from ptjob_provider.core.outputs import ResolvedOutputs
-    from ptjob_provider.core.recorder import Termination
+    from ptjob_provider.core.outputs.contract import ResolvedOutputs
     from ptjob_provider.core.spec import Installation, TrainingJob
     from ptjob_provider.core.status import JobStatus
 

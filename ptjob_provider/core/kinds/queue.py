@@ -1,15 +1,28 @@
-"""Interpret Workloads of Kueue, which keeps jobs suspended until their queue has room."""
+"""Interpret what holds a job back: Kueue's Workloads, and quotas that can never hold the whole job.
+
+The API server reports one pod's request, the used amount and the limit (`exceeded quota: compute, requested:
+limits.memory=900Mi, used: limits.memory=900Mi, limited: limits.memory=1Gi`), but not that the job's own other pods use
+it. Their requests are read from the job's object; requests set only by a runtime or a LimitRange count as zero.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.recorder import WORKLOAD
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.history import WORKLOAD, WaitKind
+from ptjob_provider.core.spec.pods import amount
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from ptjob_provider.core.history import PodHistory
     from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kinds.kind import Replica
 
 JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
 """Label on a Workload: the uid of its owner."""
@@ -37,3 +50,82 @@ def as_event(workload: Mapping[str, Any]) -> Manifest | None:
             since = {"lastTimestamp": condition.get("lastTransitionTime")}
             return {"metadata": {"uid": meta["uid"]}, "involvedObject": about, **told, **since}
     return None
+
+
+_REFUSAL = re.compile(
+    r"exceeded quota: (?P<quota>[^\s,]+), requested: (?P<requested>\S+), used: \S+, limited: (?P<limited>\S+)"
+)
+_PODS = ("pods", "count/pods")
+
+
+def judged(record: PodHistory, replicas: Sequence[Replica]) -> PodHistory:
+    """Return the record with the reason why waiting cannot help on each refused pod; `replicas` are all of the job."""
+    waiting = (
+        replace(wait, in_vain=_why_in_vain(wait.message, wait.replica, replicas))
+        if wait.kind is WaitKind.REFUSED
+        else wait
+        for wait in record.waiting
+    )
+    return replace(record, waiting=tuple(waiting))
+
+
+def _why_in_vain(message: str, refused: str, replicas: Sequence[Replica]) -> str:
+    try:
+        return _too_small(message, refused, replicas)
+    except (InvalidSpec, KeyError):  # a truncated message, or another version's, is ignored
+        return ""
+
+
+def _too_small(message: str, refused: str, replicas: Sequence[Replica]) -> str:
+    found = _REFUSAL.search(message)
+    if found is None:
+        return ""
+    quota, limited = found["quota"], _amounts(found["limited"])
+    for resource, one in _amounts(found["requested"]).items():
+        allowed = limited[resource]
+        if amount(one) > amount(allowed):
+            asked = f"less than the {one} asked for at once"
+            return f"the quota {quota} allows {resource}={allowed} in all, {asked}, so waiting does not help"
+        total = sum((_asked(each, refused, replicas, resource, one) for each in replicas), Decimal())
+        if total > amount(allowed):
+            together = (
+                f"its {len(replicas)} replicas ask for {resource}={_text(total, one)} together, it allows {allowed}"
+            )
+            return f"the quota {quota} is smaller than the job: {together}, so waiting does not help"
+    return ""
+
+
+def _asked(replica: Replica, refused: str, replicas: Sequence[Replica], resource: str, requested: str) -> Decimal:
+    """Return a replica's request: a refused pod's of the same role, else the one in the job's object."""
+    if replica.role in {each.role for each in replicas if each.name == refused}:
+        return amount(requested)
+    return _of_template(replica.template)[resource]
+
+
+def _of_template(template: Mapping[str, Any]) -> Mapping[str, Decimal]:
+    """Return a pod's requests by the quota's resource names."""
+    total = defaultdict(Decimal, dict.fromkeys(_PODS, Decimal(1)))
+    for container in (template.get("spec") or {}).get("containers") or ():
+        for name, size in _of_container(container):
+            total[name] += amount(str(size))
+    return total
+
+
+def _of_container(container: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    resources = container.get("resources") or {}
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for name, size in limits.items():
+        yield f"limits.{name}", size
+    for name, size in {**limits, **requests}.items():
+        yield f"requests.{name}", size
+        yield name, size
+
+
+def _amounts(text: str) -> dict[str, str]:
+    return {name: size for name, _, size in (pair.partition("=") for pair in text.split(","))}
+
+
+def _text(total: Decimal, like: str) -> str:
+    """Format a sum in the unit of one of its parts."""
+    unit = like.lstrip("0123456789.")
+    return f"{(total / amount(f'1{unit}')).normalize():f}{unit}"

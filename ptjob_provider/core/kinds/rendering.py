@@ -10,18 +10,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.identity import owner_labels, spec_hash
-from ptjob_provider.core.kinds import claims, code, podtemplate, tensorboards
-from ptjob_provider.core.kinds.asked import changed
+from ptjob_provider.core.kinds import claims, code, pod_template
 from ptjob_provider.core.kinds.kind import Rendered
-from ptjob_provider.core.kinds.nccl import without_nccl
-from ptjob_provider.core.kinds.ours import ATTEMPT_ENV, our_annotations, owned
+from ptjob_provider.core.kinds.ownership import ATTEMPT_ENV, our_annotations, owned
+from ptjob_provider.core.kinds.pod_template import changed, without_nccl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.kinds.ours import Attempt
-    from ptjob_provider.core.outputs import ResolvedOutputs
+    from ptjob_provider.core.kinds.ownership import Attempt
+    from ptjob_provider.core.outputs.contract import ResolvedOutputs
     from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 
@@ -61,7 +60,7 @@ def rendered(
     attempt: Attempt,
     *,
     together: Callable[[Manifest, Sequence[Manifest]], Manifest],
-    finished: Callable[[Manifest], Manifest] = podtemplate.with_log_tails,
+    finished: Callable[[Manifest], Manifest] = pod_template.with_log_tails,
 ) -> Rendered:
     """Return the object of one attempt.
 
@@ -89,7 +88,7 @@ def rendered(
         _changed(replace(each, template=finished(_ours(each, labels, variables))), asked, attempt) for each in sealed
     ]
     annotations = our_annotations(attempt, digest, outputs, tensorboard)
-    whole = podtemplate.with_metadata(together(asked, ours), labels=labels, annotations=annotations)
+    whole = pod_template.with_metadata(together(asked, ours), labels=labels, annotations=annotations)
     manifest = owned(whole, attempt.owner)
     return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, changes=changes, secret=secret)
 
@@ -104,7 +103,7 @@ def _told(pods: Sequence[Pods], attempt: Attempt) -> tuple[list[Pods], tuple[str
 
 def _tensorboard(rank0: Pods, outputs: ResolvedOutputs, attempt: Attempt) -> TensorBoardPlan | None:
     image = attempt.installation.tensorboard_image
-    return tensorboards.planned(attempt.job, rank0.template, outputs, container=rank0.container, image=image)
+    return claims.planned(attempt.job, rank0.template, outputs, container=rank0.container, image=image)
 
 
 def _sealed(pods: Sequence[Pods], asked: Manifest, *, secret: str) -> tuple[list[Pods], Manifest | None]:
@@ -119,8 +118,8 @@ def _without_metadata(template: Manifest) -> Manifest:
 
 
 def _ours(pods: Pods, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:
-    labelled = podtemplate.with_metadata(pods.template, labels=labels, annotations={})
-    return podtemplate.with_leading_env(labelled, variables, container=pods.container)
+    labelled = pod_template.with_metadata(pods.template, labels=labels, annotations={})
+    return pod_template.with_leading_env(labelled, variables, container=pods.container)
 
 
 def _changed(pods: Pods, asked: Manifest, attempt: Attempt) -> Manifest:

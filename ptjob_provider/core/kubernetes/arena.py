@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.kinds import pytorchjob
-from ptjob_provider.core.kubernetes import paths
+from ptjob_provider.core.kubernetes.client import paths
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
-    from ptjob_provider.core.kubernetes.client import Client
+    from ptjob_provider.core.kubernetes.client.http import Client
 
 logger = logging.getLogger(__name__)
 

@@ -7,37 +7,32 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import (
-    ClusterError,
-    InvalidSpec,
-    JobNotFound,
-    OutputsNotVerified,
-    PermissionDenied,
-)
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound, OutputsNotVerified, PermissionDenied
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kubernetes import crd, paths
+from ptjob_provider.core.kubernetes import discovery
 from ptjob_provider.core.kubernetes.arena import let_arena_delete
-from ptjob_provider.core.kubernetes.board import ENDED, Reasons, followed, followed_world
-from ptjob_provider.core.kubernetes.claim import watched_claim
-from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.client import paths
+from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.discovery import check_runtime
+from ptjob_provider.core.kubernetes.informer import ENDED, EventPoller, followed, followed_world
 from ptjob_provider.core.kubernetes.inspection import inspect
-from ptjob_provider.core.kubernetes.job_secret import ensure_secret
-from ptjob_provider.core.kubernetes.podlog import ReplicaLog
-from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
-from ptjob_provider.core.kubernetes.runtimes import check_runtime
-from ptjob_provider.core.kubernetes.tensorboard import ensure_tensorboard
+from ptjob_provider.core.kubernetes.logs import ReplicaLog
+from ptjob_provider.core.kubernetes.probe import ProbeOptions
+from ptjob_provider.core.kubernetes.secrets import ensure_secret
+from ptjob_provider.core.kubernetes.storage import watched_claim
+from ptjob_provider.core.kubernetes.tensorboard.of_job import ensure_tensorboard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
     from ptjob_provider.core.backend import Claim, Observation
+    from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.kubernetes.client import Client
+    from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.config import ClusterConfig
     from ptjob_provider.core.logs import LogCursor, LogLine
-    from ptjob_provider.core.measured import Use
-    from ptjob_provider.core.outputs import OutputReport, ResolvedOutputs
+    from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutputs
 
 
 class KubernetesBackend:
@@ -63,7 +58,7 @@ class KubernetesBackend:
             await self.give_secret(ref, secret)
         except PermissionDenied as error:
             await self.delete(ref)
-            advice = "name a Secret of your own with `code`, or grant what docs/kubernetes-code-role.yaml has"
+            advice = "name a Secret of your own with `code`, or grant what deploy/components/code has"
             raise PermissionDenied(f"{error}; {advice}", code=error.code, reason=error.reason) from error
         return ref
 
@@ -89,7 +84,7 @@ class KubernetesBackend:
                 raise InvalidSpec.of("namespace", meta["namespace"], allowed) from error
             except ClusterError as error:
                 if error.code == HTTPStatus.NOT_FOUND:
-                    raise await crd.refusal(client, manifest) from error
+                    raise await discovery.refusal(client, manifest) from error
                 raise
             await let_arena_delete(client, ref)
             return ref
@@ -117,7 +112,7 @@ class KubernetesBackend:
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:
         """Return the job's reasons for waiting; see `Backend.reasons`."""
         async with followed(self._config, ref) as world, lease(self._config) as client:
-            await Reasons(ref.namespace).ask(client, world)
+            await EventPoller(ref.namespace).ask(client, world)
             return world.events
 
     async def logs(
@@ -192,7 +187,7 @@ class KubernetesBackend:
                 raise OutputsNotVerified(f"{ref}: another job has the name now")
             return await inspect(client, job, outputs, since=since, curves=curves, options=self._probe)
 
-    async def usage(self, ref: JobRef) -> Mapping[str, Use]:
+    async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:
         """Return the usage measured while the job is followed on this loop; see `Backend.usage`."""
         world = followed_world(self._config, ref)
         return world.used() if world is not None else {}
@@ -207,7 +202,7 @@ async def _spoken(client: Client, told: Manifest, send: Callable[[Manifest], Awa
     try:
         return await send(told)
     except InvalidSpec:
-        fields = await crd.spec_fields(client, told)
+        fields = await discovery.spec_fields(client, told)
         otherwise = kinds.named(told["kind"]).in_words_of(told, fields) if fields else told
         if otherwise == told:
             raise

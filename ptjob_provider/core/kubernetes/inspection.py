@@ -1,7 +1,4 @@
-"""Inspect a job's outputs inside the cluster: create a short-lived pod, wait for it, read its report, delete it.
-
-`probe_pod` renders the pod; `probe_answer` interprets its end.
-"""
+"""Inspect a job's outputs inside the cluster: create a short-lived pod, wait for it, read its report, delete it."""
 
 from __future__ import annotations
 
@@ -10,11 +7,14 @@ import contextlib
 import itertools
 import logging
 import secrets
+import time
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import (
+    ClusterError,
     ClusterUnavailable,
     JobAlreadyExists,
     JobNotFound,
@@ -22,21 +22,99 @@ from ptjob_provider.core.errors import (
     PermissionDenied,
     PTJobError,
 )
+from ptjob_provider.core.history.pods import read_pod, wait_of
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kubernetes import paths
-from ptjob_provider.core.kubernetes.probe_answer import ASKS_FOR, advice, is_over, obstacle, read_report
-from ptjob_provider.core.kubernetes.probe_pod import is_held_by_one_node, pod_name, probe_pod, rank0_of
-from ptjob_provider.core.outputs import OutputReport
+from ptjob_provider.core.inspector import ignore
+from ptjob_provider.core.kubernetes.client import paths
+from ptjob_provider.core.kubernetes.informer import ENDED
+from ptjob_provider.core.kubernetes.probe import (
+    ASKS_FOR,
+    advice,
+    is_held_by_one_node,
+    is_over,
+    never_starts,
+    obstacle,
+    pod_name,
+    probe_pod,
+    rank0_of,
+    read_report,
+    seen,
+)
+from ptjob_provider.core.outputs.contract import OutputReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from typing import Any
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.kubernetes.client import Client
-    from ptjob_provider.core.kubernetes.probe_pod import ProbeOptions
-    from ptjob_provider.core.outputs import ResolvedOutputs
+    from ptjob_provider.core.kubernetes.client.http import Client
+    from ptjob_provider.core.kubernetes.probe import ProbeOptions
+    from ptjob_provider.core.outputs.contract import ResolvedOutputs
+
+_INTERVAL = 0.5
+_PATIENCE = 5.0
+"""Seconds that a pod may take to start without a message."""
+
+
+class _Waiting:
+    """Reports a pod's wait: once it lasts longer than a moment, and again when it changes."""
+
+    def __init__(self, who: str, tell: Callable[[str], None]) -> None:
+        self._who = who
+        self._tell = tell
+        self._since = time.monotonic()
+        self._told = ""
+
+    def see(self, pod: Manifest) -> None:
+        """Set the pod's current state; the kubelet's failed pull and its back-off count as one reason."""
+        wait = wait_of(read_pod(pod, ""), ())
+        reason = f"{wait.kind}/{wait.container}" if wait else ""
+        if not wait or reason == self._told or time.monotonic() - self._since < _PATIENCE:
+            return
+        self._told = reason
+        self._tell(f"{self._who} {seen(pod)}")
+
+
+async def until(
+    client: Client,
+    namespace: str,
+    name: str,
+    is_of_use: Callable[[Manifest], bool],
+    *,
+    seconds: float,
+    obstacle: Callable[[Manifest, Sequence[Manifest]], str],
+    tell: Callable[[str], None] = ignore,
+) -> None:
+    """Wait until the pod is usable.
+
+    Args:
+        client: of its cluster.
+        namespace: of the pod.
+        name: of the pod.
+        is_of_use: returns whether it is usable.
+        seconds: time limit.
+        obstacle: returns a clause on why it is not usable from the pod, empty if never observed, and its events.
+        tell: called with the reason for waiting, if it takes longer than a moment.
+
+    Raises:
+        ClusterError: it has ended or can never start, or the time is over; the text says why.
+    """
+    pod: Manifest = {}
+    waiting = _Waiting(f"the pod {namespace}/{name}", tell)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not pod or not (pod["status"].get("phase") in ENDED or never_starts(pod)):
+                pod = await client.get(paths.pods(namespace, name))
+                if is_of_use(pod):
+                    return
+                waiting.see(pod)
+                await asyncio.sleep(_INTERVAL)
+    events: Sequence[Manifest] = []
+    with suppress(PTJobError):
+        events = await client.items(paths.events(namespace), fieldSelector=f"involvedObject.name={name}")
+    raise ClusterError(f"the pod {namespace}/{name} {obstacle(pod, events)}")
+
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import ClusterError, InvalidSpec
 from ptjob_provider.core.identity import TRY_ANNOTATION, TRY_LABEL
-from ptjob_provider.core.kubernetes import paths
-from ptjob_provider.core.kubernetes.board import ENDED
-from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.kubernetes.client import paths
+from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.informer import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,17 +1,22 @@
-"""Read the values of the Secrets in a job's environment, so that they can be masked in logs."""
+"""Read the Secrets of a job's environment for masking, and create the Secret that a job owns.
+
+Until then the kubelet holds back the job's containers.
+"""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import JobNotFound
-from ptjob_provider.core.kubernetes import paths
-from ptjob_provider.core.kubernetes.client import lease
+from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound
+from ptjob_provider.core.kubernetes.client import paths
+from ptjob_provider.core.kubernetes.client.http import lease
 
 if TYPE_CHECKING:
-    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.config import ClusterConfig
 
 
@@ -35,3 +40,15 @@ async def secret_values(config: ClusterConfig, job: Manifest) -> list[str]:
 
 def _text(value: str) -> str:
     return base64.b64decode(value).decode("utf-8", "ignore")
+
+
+async def ensure_secret(client: Client, ref: JobRef, secret: Manifest) -> None:
+    """Create the Secret, owned by the job, if missing; an existing one is the job's own, since its name is unguessable.
+
+    Raises:
+        PermissionDenied: it may not be created.
+    """
+    owner = {"apiVersion": kinds.named(ref.kind).API_VERSION, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
+    meta = {**secret["metadata"], "namespace": ref.namespace, "ownerReferences": [owner]}
+    with contextlib.suppress(JobAlreadyExists):
+        await client.post(paths.secrets(ref.namespace), {**secret, "metadata": meta})

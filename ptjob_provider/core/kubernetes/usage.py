@@ -8,9 +8,9 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ptjob_provider.core.kinds.podtemplate import count_gpus, is_gpu
-from ptjob_provider.core.site import NodeUse, ReplicaUse
-from ptjob_provider.core.spec.resources import amount
+from ptjob_provider.core.inspector import NodeUse, ReplicaUse
+from ptjob_provider.core.kinds.pod_template import count_gpus, is_gpu
+from ptjob_provider.core.spec.pods import amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

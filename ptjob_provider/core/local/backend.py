@@ -1,39 +1,285 @@
-"""Implements the port on this machine: submits jobs, and reads the state that their supervisors write."""
+"""Implement the back-end's port on this machine: submit jobs, and poll the state that supervisors write.
+
+`claims/<namespace>/.<claim>.annotations.json` is a JSON object of annotations by name, as in a cluster's claim
+metadata. No claim can have such a name itself. Writers replace the file atomically (write a temporary file, rename it);
+a partially written one is read again a moment later.
+
+The job's directory is created elsewhere and renamed into place, so that it exists completely or not at all, and a
+second submitter finds the name taken. Its lock is held from before that moment: first by us, then by the supervisor
+that inherits it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import json
+import os
+import shutil
+import site
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+import uuid
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core import probe
-from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, UnsupportedByBackend
-from ptjob_provider.core.hub import joined
-from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.local import metering, objects, submission
-from ptjob_provider.core.local.claim import watched_claim
-from ptjob_provider.core.local.files import read_json
-from ptjob_provider.core.local.follow import ReplicaLog
-from ptjob_provider.core.local.looking import Looking
-from ptjob_provider.core.local.state import with_status
+import ptjob_provider
+from ptjob_provider.core.backend import Claim, Observation
+from ptjob_provider.core.errors import (
+    ClusterUnavailable,
+    InvalidSpec,
+    JobAlreadyExists,
+    OutputsNotVerified,
+    UnsupportedByBackend,
+)
+from ptjob_provider.core.identity import JobRef, Manifest
+from ptjob_provider.core.in_pod import probe_outputs
+from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND, validate
+from ptjob_provider.core.local import objects, usage
+from ptjob_provider.core.local.admission import plan
+from ptjob_provider.core.local.logs import ReplicaLog
+from ptjob_provider.core.local.objects import is_supervised
+from ptjob_provider.core.local.operator import instant
+from ptjob_provider.core.local.store import JobFiles, JobState, make_private, read_json, with_status, write_json
 from ptjob_provider.core.local.volumes import claim_directory, inside
-from ptjob_provider.core.outputs import OutputReport
+from ptjob_provider.core.outputs.contract import OutputReport
+from ptjob_provider.core.shared import Notifier, joined
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
-    from datetime import datetime
-    from pathlib import Path
+    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from ptjob_provider.core.backend import Claim
+    from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.local.config import LocalConfig
-    from ptjob_provider.core.local.files import JobFiles
-    from ptjob_provider.core.local.state import JobState
+    from ptjob_provider.core.local.config import LocalConfig, Setup
+    from ptjob_provider.core.local.objects import JobStore
     from ptjob_provider.core.logs import LogCursor, LogLine
-    from ptjob_provider.core.measured import Use
-    from ptjob_provider.core.outputs import ResolvedOutput, ResolvedOutputs
+    from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
+
+_POLL_INTERVAL = 0.2
+
+
+class FollowedJob:
+    """One job's state for its followers."""
+
+    def __init__(self, files: JobFiles) -> None:
+        self.files = files
+        self.box = Notifier()
+        self._state = JobState(files)
+
+    async def states(self) -> AsyncGenerator[JobState, None]:
+        """Yield the current state, and again after each change."""
+        self._state.refresh()
+        while True:
+            seen = self.box.version
+            yield self._state
+            await self.box.until(lambda seen=seen: self.box.version > seen)  # type: ignore[misc]
+
+    def look(self) -> bool:
+        """Read changes and signal them; return whether there were any."""
+        has_changed = self._state.refresh()
+        if has_changed:
+            self.box.ring()
+        return has_changed
+
+
+class Looking:
+    """Polls the files of every followed job.
+
+    Args:
+        settle: performs due actions on a job without a supervisor: its end, the end of its TTL.
+    """
+
+    def __init__(self, settle: Callable[[JobFiles], None]) -> None:
+        self._settle = settle
+        self._jobs: set[FollowedJob] = set()
+
+    @contextmanager
+    def following(self, files: JobFiles) -> Iterator[FollowedJob]:
+        """Subscribe to a job's state."""
+        job = FollowedJob(files)
+        self._jobs.add(job)
+        try:
+            yield job
+        finally:
+            self._jobs.discard(job)
+
+    async def run(self) -> None:
+        """See `hub.Source`."""
+        while True:
+            for job in tuple(self._jobs):
+                await self._look_at(job)
+            await asyncio.sleep(_POLL_INTERVAL)
+
+    def fail(self, error: BaseException) -> None:
+        """See `hub.Source`."""
+        for job in self._jobs:
+            job.box.fail(error)
+
+    async def _look_at(self, job: FollowedJob) -> None:
+        try:
+            is_settled_by_us = not is_supervised(job.files)  # first: its last writes are read below
+            if not job.look() and is_settled_by_us:  # its followers have read everything: its TTL may be over
+                await asyncio.to_thread(self._settle, job.files)
+        except OSError as error:
+            self._jobs.discard(job)
+            job.box.fail(error)
+
+
+_INTERVAL = 1.0
+"""Seconds between polls."""
+
+_HALF_WRITTEN = 3
+"""Consecutive reads of invalid JSON before it is an error."""
+
+
+def annotations_file(claims: Path, claim: str) -> Path:
+    """Return the path of a claim's annotations, existing or not.
+
+    Raises:
+        InvalidSpec: the claim's name is invalid.
+    """
+    return claims / f".{claim_directory(claims, claim).name}.annotations.json"
+
+
+async def watched_claim(claims: Path, claim: str) -> AsyncGenerator[Claim, None]:
+    """Yield the claim's states; see `Backend.watch_claim`. A local claim always exists.
+
+    Raises:
+        InvalidSpec: its annotations are permanently unreadable.
+    """
+    file = annotations_file(claims, claim)
+    seen, failures = None, 0
+    while True:
+        try:
+            found = await asyncio.to_thread(_read, file)
+        except InvalidSpec:
+            failures += 1
+            if failures >= _HALF_WRITTEN:
+                raise
+        else:
+            failures = 0
+            if found != seen:
+                seen = found
+                yield found
+        await asyncio.sleep(_INTERVAL)
+
+
+def _read(file: Path) -> Claim:
+    try:
+        found = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        found = {}
+    except ValueError as error:
+        raise InvalidSpec(f"{file}: {error}; allowed: a JSON object of annotations, texts by their names") from error
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise InvalidSpec.of(str(file), found, "allowed: a JSON object of annotations, texts by their names")
+    return Claim(uid="", annotations=found)
+
+
+_START_TIMEOUT = 30.0
+_SET_BY_SERVER = frozenset(
+    {"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"}
+    | {"managedFields", "selfLink", "finalizers", "ownerReferences"}
+)
+
+
+def submit(
+    manifest: Mapping[str, Any], config: LocalConfig, store: JobStore, *, secret: Mapping[str, Any] | None = None
+) -> JobRef:
+    """Create the job and start its supervisor; see `Backend.submit`. The Secret is never written to a disk."""
+    job = admitted(manifest)
+    if secret is not None:
+        config = replace(config, secrets={**config.secrets, secret["metadata"]["name"]: secret["stringData"]})
+    setup, notices = plan(job, config)
+    files = store.files(job["metadata"]["namespace"], job["metadata"]["name"])
+    store.sweep()
+    store.settle(files)
+    with created(files, job, notices) as lock:
+        try:
+            _start_supervisor(files, setup, lock)
+        except (OSError, subprocess.SubprocessError) as error:
+            shutil.rmtree(files.path, ignore_errors=True)
+            raise ClusterUnavailable(f"{JobRef.of(job)}: its supervisor could not be started: {error}") from error
+    return JobRef.of(job)
+
+
+def admitted(manifest: Mapping[str, Any]) -> Manifest:
+    """Return the job as it is stored: validated, of the one supported kind, with a uid.
+
+    Raises:
+        InvalidSpec: it is invalid.
+    """
+    if (manifest.get("apiVersion"), manifest.get("kind")) != (API_VERSION, KIND):
+        what = f"{manifest.get('apiVersion')} {manifest.get('kind')}"
+        raise InvalidSpec.of("kind", what, f"this machine runs {API_VERSION} {KIND}")
+    validate(manifest)
+    given = {key: value for key, value in manifest["metadata"].items() if key not in _SET_BY_SERVER}
+    if not given.get("name"):
+        raise InvalidSpec.of("metadata.name", given.get("name"), "allowed: a name; none is made up here")
+    meta = {
+        **given,
+        "namespace": given.get("namespace") or "default",
+        "uid": str(uuid.uuid4()),
+        "creationTimestamp": instant(datetime.now(UTC)),
+    }
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": manifest["spec"]}
+
+
+@contextmanager
+def created(files: JobFiles, job: Manifest, notices: Sequence[Manifest]) -> Iterator[int]:
+    """Create the job's directory and yield the descriptor of its lock; its holder is responsible for the job.
+
+    Raises:
+        JobAlreadyExists: the name is taken.
+        ClusterUnavailable: the directory cannot be created.
+    """
+    draft = JobFiles(files.path.with_name(f".{files.path.name}.{job['metadata']['uid']}"))
+    make_private(draft.path)
+    lock = os.open(draft.supervisor_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        draft.object_lock.touch(mode=0o600)
+        write_json(draft.notices, notices)
+        write_json(draft.object, job, durable=True)
+        _take_name(draft.path, files.path, JobRef.of(job))
+        yield lock
+    finally:
+        os.close(lock)
+        shutil.rmtree(draft.path, ignore_errors=True)
+
+
+def _take_name(draft: Path, place: Path, ref: JobRef) -> None:
+    try:
+        draft.rename(place)  # fails if a non-empty directory has the name
+    except OSError as error:
+        if not place.exists():
+            raise ClusterUnavailable(f"{ref}: {place} could not be made: {error}") from error
+        text = f"{ref}: a job of this name exists on this machine; delete it or choose another name"
+        raise JobAlreadyExists(text, code=409, reason="AlreadyExists") from error
+
+
+def _start_supervisor(files: JobFiles, setup: Setup, lock: int) -> None:
+    command = [sys.executable, "-P", "-m", "ptjob_provider.core.local.supervisor", str(files.path)]
+    subprocess.run(  # noqa: S603 - our own module
+        command,
+        input=json.dumps(setup.to_dict()).encode(),
+        env={**setup.environment, **_import_path()},
+        cwd="/",
+        pass_fds=(lock,),
+        start_new_session=True,
+        capture_output=True,
+        timeout=_START_TIMEOUT,
+        check=True,
+    )
+
+
+def _import_path() -> dict[str, str]:
+    root = str(Path(ptjob_provider.__file__).parents[1])
+    return {} if root in site.getsitepackages() else {"PYTHONPATH": root}
 
 
 class LocalBackend:
@@ -50,7 +296,7 @@ class LocalBackend:
 
     async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
         """Create the job and start its supervisor. See `Backend.submit`."""
-        return await asyncio.to_thread(submission.submit, manifest, self._config, self._store, secret=secret)
+        return await asyncio.to_thread(submit, manifest, self._config, self._store, secret=secret)
 
     async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
         """Do nothing: a local job has its Secret from the start. See `Backend.give_secret`."""
@@ -111,9 +357,9 @@ class LocalBackend:
         """Inspect the outputs in their claims' directories; see `Backend.inspect_outputs`."""
         return await asyncio.to_thread(self._inspect, ref, outputs, {"since": since.timestamp(), "curves": curves})
 
-    async def usage(self, ref: JobRef) -> Mapping[str, Use]:
+    async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:
         """Return the usage reported by the job's supervisor, also after its end; see `Backend.usage`."""
-        return await asyncio.to_thread(metering.told, self._store.files(ref.namespace, ref.name))
+        return await asyncio.to_thread(usage.told, self._store.files(ref.namespace, ref.name))
 
     def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
         """Yield a local claim's annotations after each change; see `Backend.watch_claim` and `local.claim`."""
@@ -129,7 +375,7 @@ class LocalBackend:
                 "roots": {name: str(root) for name, (root, _) in places.items()},
                 **wanted,
             }
-            return OutputReport.from_dict(probe.inspect(request))
+            return OutputReport.from_dict(probe_outputs.inspect(request))
         except (OSError, InvalidSpec) as error:
             raise OutputsNotVerified(f"{ref}: the outputs could not be looked at on this machine: {error}") from error
 

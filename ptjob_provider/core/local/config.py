@@ -1,13 +1,15 @@
-"""Configuration of the local back-end: location of its state, and substitutes for images, secrets and devices."""
+"""Configuration of the local back-end, and the parameters of one job's supervisor."""
 
 from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.local.image import ImageFacts
+from ptjob_provider.core.local.launch import Stores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,3 +109,42 @@ def _check_path(name: str, path: Path | None) -> None:
 
 def _is_count(gpus: object) -> bool:
     return isinstance(gpus, int) and not isinstance(gpus, bool) and gpus >= 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """Parameters of one job on this machine.
+
+    Attributes:
+        claims: the directory of the namespace's claims.
+        devices: the directory of the device locks.
+        gpus: as in `LocalConfig`.
+        restart_backoff: as in `LocalConfig`.
+        environment: inherited by every container.
+        python: the interpreter of images without a replacement.
+        images: facts about the job's images, by name.
+        stores: only the secrets and config maps that the job refers to.
+    """
+
+    claims: str
+    devices: str
+    gpus: Gpus
+    restart_backoff: float
+    environment: Mapping[str, str]
+    python: str
+    images: Mapping[str, ImageFacts]
+    stores: Stores
+
+    def image(self, name: str) -> ImageFacts:
+        """Return the facts about an image; without a replacement only the interpreter."""
+        return self.images.get(name) or ImageFacts(python=self.python, env={}, files={})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Rebuild what `to_dict` returned."""
+        images = {name: ImageFacts.from_dict(facts) for name, facts in fields["images"].items()}
+        return cls(**{**fields, "images": images, "stores": Stores(**fields["stores"])})

@@ -1,7 +1,13 @@
-"""Run one container of a pod like the kubelet: its process, its log, its restarts (decided in `restarts`)."""
+"""Run one container of a pod like the kubelet: its process, its log, its restarts.
+
+A record is `<RFC3339nano> stdout F text`, with `P` for a partial line.
+Both streams of a container share one pipe, so that their order is kept. A reader of the file needs no lock: every
+complete record is final.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -13,15 +19,124 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.local import processes, restarts
-from ptjob_provider.core.local.conditions import instant
-from ptjob_provider.core.local.logfile import LogFile
+from ptjob_provider.core.local import processes
+from ptjob_provider.core.local.operator import instant
 from ptjob_provider.core.local.processes import ProcessId
+from ptjob_provider.core.local.store import make_private, private
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from typing import IO
 
     from ptjob_provider.core.local.launch import Launch
+
+_NOT_FOUND = (errno.ENOENT, errno.EACCES, errno.ENOTDIR)
+_LONGEST = 30
+"""Maximum delay in units of the first: 300 s where that is 10 s."""
+
+
+def pod_policy(replica_policy: str) -> str:
+    """Return the pods' restart policy: the operator handles ExitCode, so the kubelet does nothing."""
+    return "Never" if replica_policy == "ExitCode" else replica_policy
+
+
+def should_restart(policy: str, exit_code: int) -> bool:
+    """Return whether a container with this end is restarted in its pod."""
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+
+def delay(restarts: int, first: float) -> float:
+    """Return the seconds before the next restart: the first is immediate, then they double up to a limit."""
+    return 0.0 if restarts == 0 else min(first * 2 ** min(restarts - 1, 16), first * _LONGEST)
+
+
+def waiting(terminated: Mapping[str, Any], launch: Launch, seconds: float) -> dict[str, str]:
+    """Return the waiting state of a container before its restart."""
+    if terminated["reason"] == "StartError":
+        return {"reason": "RunContainerError", "message": terminated["message"]}
+    message = f"back-off {seconds:g}s restarting failed container={launch.container} pod={launch.pod}"
+    return {"reason": "CrashLoopBackOff", "message": message}
+
+
+def start_error(launch: Launch, error: Exception) -> str:
+    """Return the container runtime's message for a program that could not be started."""
+    program = launch.argv[0]
+    if not isinstance(error, OSError):
+        return f'exec: "{program}": {error}'
+    if error.filename == launch.working_dir and program != launch.working_dir:
+        return f'chdir to cwd ("{launch.working_dir}"): {_words(error)}'
+    if error.errno in _NOT_FOUND and "/" not in program:
+        return f'exec: "{program}": executable file not found in $PATH'
+    if error.errno == errno.ENOENT:
+        return f'exec: "{program}": stat {program}: no such file or directory'
+    return f'exec: "{program}": {_words(error)}'
+
+
+def _words(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+PART = 16 * 1024
+"""Maximum bytes of a line in one record; containerd's number."""
+
+_MESSAGE_BYTES = 2048
+_MESSAGE_LINES = 80
+
+
+class LogFile:
+    """The log of one run of a container."""
+
+    def __init__(self, path: Path, clock: Callable[[], int] = time.time_ns) -> None:
+        make_private(path.parent)
+        self._file = open(path, "wb", opener=private)  # noqa: SIM115 - open as long as the container writes
+        self._clock = clock
+        self._last = 0
+        self._open_line = b""
+        self._tail = b""
+
+    def write(self, chunk: bytes) -> None:
+        """Append output; complete lines and full parts are in the file afterwards."""
+        self._tail = (self._tail + chunk)[-_MESSAGE_BYTES:]
+        *lines, rest = (self._open_line + chunk).split(b"\n")
+        stamp = self._stamp()
+        records = [record for line in lines for record in _records(line, stamp)]
+        while len(rest) >= PART:
+            records.append(stamp + b" stdout P " + rest[:PART] + b"\n")
+            rest = rest[PART:]
+        self._open_line = rest
+        if records:
+            self._file.write(b"".join(records))
+            self._file.flush()
+
+    def finish(self) -> None:
+        """Write the remaining text without a line end, and close."""
+        if self._open_line:
+            self._file.write(b"".join(_records(self._open_line, self._stamp())))
+            self._open_line = b""
+        self._file.close()
+
+    def message(self) -> str:
+        """Return the end of the log like `FallbackToLogsOnError`: 2 KiB or 80 lines, whichever is less."""
+        lines = self._tail.splitlines(keepends=True)[-_MESSAGE_LINES:]
+        return b"".join(lines).decode("utf-8", errors="replace")
+
+    def _stamp(self) -> bytes:
+        self._last = max(self._clock(), self._last + 1)  # a clock that is set back must not reorder the log
+        return timestamp(self._last).encode()
+
+
+def timestamp(nanoseconds: int) -> str:
+    """Format an instant with nine fractional digits."""
+    seconds, fraction = divmod(nanoseconds, 1_000_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction:09}Z"
+
+
+def _records(line: bytes, stamp: bytes) -> list[bytes]:
+    if len(line) <= PART:
+        return [stamp + b" stdout F " + line + b"\n"]
+    parts = [line[start : start + PART] for start in range(0, len(line), PART)]
+    return [stamp + b" stdout P " + part + b"\n" for part in parts[:-1]] + [stamp + b" stdout F " + parts[-1] + b"\n"]
+
 
 _CHUNK = 1024 * 1024
 _DRAIN_TIMEOUT = 2.0
@@ -87,7 +202,7 @@ class Container:
         try:
             self._process = self._spawn()
         except (OSError, subprocess.SubprocessError) as error:
-            self._end({"exitCode": 128, "reason": "StartError", "message": restarts.start_error(self.launch, error)})
+            self._end({"exitCode": 128, "reason": "StartError", "message": start_error(self.launch, error)})
             return
         self.has_started = True
         _widen(self._process.stdout)
@@ -166,13 +281,13 @@ class Container:
         if self._process is not None:
             return {"running": {"startedAt": self._started_at}}
         if self._waits_for_restart and self._terminated:
-            return {"waiting": restarts.waiting(self._terminated, self.launch, self._delay())}
+            return {"waiting": waiting(self._terminated, self.launch, self._delay())}
         if self._terminated:
             return {"terminated": self._terminated}
         return {"waiting": {"reason": self.launch.waiting_reason}}
 
     def _delay(self) -> float:
-        return restarts.delay(self._restart_count, self._backoff)
+        return delay(self._restart_count, self._backoff)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         launch = self.launch
@@ -213,7 +328,7 @@ class Container:
         finished_at = self._exited_at or _now()
         self._terminated = {**told, **facts, "startedAt": self._started_at, "finishedAt": finished_at}
         self._log, self._exited_at = None, ""
-        if restarts.should_restart(self._policy, facts["exitCode"]):
+        if should_restart(self._policy, facts["exitCode"]):
             self._due_at = time.monotonic() + self._delay()
         else:
             self.has_ended = True

@@ -1,13 +1,256 @@
-"""Facts about an image from the directory that replaces it, and a container's command. Pure."""
+"""Derive an image's process from the build context that replaces it; reads the Dockerfile, builds nothing.
+
+ENTRYPOINT, CMD, WORKDIR and ENV apply; COPY and ADD map paths of the image to files of the context. Instructions that
+would have to be executed are reported instead: RUN, files of other stages or addresses, heredocs. USER and EXPOSE do
+not apply.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from io import BytesIO
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Self
 
+from dockerfile_parse import DockerfileParser
+from dockerfile_parse.util import WordSplitter, extract_key_values
+
+from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.local.volumes import normal
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+_FLAG = re.compile(r"--([a-z]+)(?:=(\S+))?")
+_HEREDOC = re.compile(rb"\s*(?:RUN|COPY|ADD)\s.*<<-?[\"']?(\w+)[\"']?", re.IGNORECASE)
+_ARCHIVE = re.compile(r"\.(tar|tgz|tar\.[a-z0-9]+)$")
+_SYSTEM = frozenset(
+    str(PurePosixPath("/", *parts))
+    for parts in (
+        (),
+        *(
+            (name,)
+            for name in ("bin", "etc", "home", "lib", "lib64", "media", "mnt", "opt", "root", "sbin", "srv", "tmp")
+        ),
+        *((name,) for name in ("usr", "var")),
+        *(("usr", name) for name in ("bin", "lib", "local", "sbin", "share")),
+        *(("usr", "local", name) for name in ("bin", "lib")),
+    )
+)
+_QUIET = {"COMMENT", "LABEL", "MAINTAINER"}
+
+
+@dataclass
+class _Stage:
+    """State of one stage while it is parsed."""
+
+    name: str = ""
+    entrypoint: list[str] = field(default_factory=list)
+    cmd: list[str] = field(default_factory=list)
+    cmd_is_inherited: bool = False
+    working_dir: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    args: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    directories: list[str] = field(default_factory=list)
+    unapplied: list[str] = field(default_factory=list)
+
+    def child(self, name: str) -> _Stage:
+        """Return a stage based on this one."""
+        return _Stage(
+            name=name,
+            entrypoint=list(self.entrypoint),
+            cmd=list(self.cmd),
+            cmd_is_inherited=True,
+            working_dir=self.working_dir,
+            env=dict(self.env),
+            files=dict(self.files),
+            directories=list(self.directories),
+            unapplied=list(self.unapplied),
+        )
+
+
+def read_image(context: Path, *, python: str, image: str) -> tuple[ImageFacts, list[str]]:
+    """Return the facts of the context's Dockerfile, and its instructions that do not apply here.
+
+    Raises:
+        InvalidSpec: there is no Dockerfile, or it names a file that is not in the context.
+        UnsupportedByBackend: an instruction would change what runs and cannot be followed.
+    """
+    file = context / "Dockerfile"
+    if not file.is_file():
+        raise InvalidSpec.of(f"images[{image}].context", str(context), "allowed: a directory with a Dockerfile")
+    stage = _read(file.read_bytes(), context.absolute())
+    facts = ImageFacts(
+        python=python,
+        entrypoint=stage.entrypoint,
+        cmd=stage.cmd,
+        working_dir=stage.working_dir,
+        env=stage.env,
+        files=stage.files,
+        directories=[*stage.directories, *([stage.working_dir] if stage.working_dir not in _SYSTEM | {""} else [])],
+    )
+    return facts, list(dict.fromkeys(stage.unapplied))
+
+
+def _read(content: bytes, context: Path) -> _Stage:
+    stages: dict[str, _Stage] = {}
+    defaults: dict[str, str] = {}
+    stage = _Stage()
+    for entry in DockerfileParser(fileobj=BytesIO(_without_heredocs(content)), env_replace=False).structure:
+        name, value = entry["instruction"], entry["value"] or ""
+        if name == "FROM":
+            stage = _begin(value, stages, defaults)
+        elif name == "ARG" and not stages:
+            defaults |= _pairs(value, stage)
+        elif name in _READERS:
+            _READERS[name](stage, value, context)
+        elif name not in _QUIET:
+            stage.unapplied.append(name)
+    if not stages:
+        raise InvalidSpec.of("Dockerfile", str(context), "allowed: a Dockerfile with a FROM")
+    return stage
+
+
+def _without_heredocs(content: bytes) -> bytes:
+    kept, end = [], b""
+    for line in content.splitlines(keepends=True):
+        if end:
+            end = b"" if line.strip() == end else end
+            continue
+        kept.append(line)
+        opened = _HEREDOC.match(line)
+        end = opened[1] if opened else b""
+    return b"".join(kept)
+
+
+def _begin(value: str, stages: dict[str, _Stage], defaults: dict[str, str]) -> _Stage:
+    words = [word for word in WordSplitter(value, args=defaults).split() if not word.startswith("--")]
+    base, name = words[0], words[2] if len(words) > 2 else str(len(stages))  # noqa: PLR2004 - FROM base AS name
+    stage = stages[base.lower()].child(name) if base.lower() in stages else _Stage(name=name)
+    stages[name.lower()] = stage
+    return stage
+
+
+def _entrypoint(stage: _Stage, value: str, _context: Path) -> None:
+    stage.entrypoint = _command(value)
+    if stage.cmd_is_inherited:
+        stage.cmd = []
+
+
+def _cmd(stage: _Stage, value: str, _context: Path) -> None:
+    stage.cmd, stage.cmd_is_inherited = _command(value), False
+
+
+def _command(value: str) -> list[str]:
+    try:
+        words = json.loads(value)
+    except ValueError:
+        words = None
+    if isinstance(words, list) and all(isinstance(word, str) for word in words):
+        return words
+    return ["/bin/sh", "-c", value]
+
+
+def _workdir(stage: _Stage, value: str, _context: Path) -> None:
+    stage.working_dir = _absolute(stage, _plain(stage, value))
+
+
+def _env(stage: _Stage, value: str, _context: Path) -> None:
+    stage.env |= _pairs(value, stage)
+
+
+def _arg(stage: _Stage, value: str, _context: Path) -> None:
+    stage.args |= _pairs(value, stage) if "=" in value else {}
+
+
+def _copy(stage: _Stage, value: str, context: Path) -> None:
+    sources, target, problem = _copied(stage, value)
+    if problem:
+        stage.unapplied.append(problem)
+        return
+    into = (
+        target.endswith("/") or len(sources) > 1 or _absolute(stage, target) in {stage.working_dir, *stage.directories}
+    )
+    for source in sources:
+        for path in _matches(context, source):
+            _place(stage, path, _absolute(stage, target), into=into)
+
+
+def _add(stage: _Stage, value: str, context: Path) -> None:
+    archives = [word for word in value.split()[:-1] if _ARCHIVE.search(word)]
+    stage.unapplied += [f"ADD {archive} (an archive is not unpacked)" for archive in archives]
+    if not archives:
+        _copy(stage, value, context)
+
+
+def _copied(stage: _Stage, value: str) -> tuple[list[str], str, str]:
+    flags, rest = {}, value.lstrip()
+    while match := _FLAG.match(rest):
+        flags[match[1]] = match[2] or ""
+        rest = rest[match.end() :].lstrip()
+    if "from" in flags:
+        return [], "", f"COPY --from={flags['from']}"
+    if rest.startswith("<<"):
+        return [], "", "COPY of a text in the Dockerfile"
+    words = (
+        _command(rest) if rest.startswith("[") else list(WordSplitter(rest, args=stage.args, envs=stage.env).split())
+    )
+    *sources, target = words
+    remote = [source for source in sources if "://" in source or source.startswith("git@")]
+    return sources, target, f"ADD {remote[0]}" if remote else ""
+
+
+def _matches(context: Path, source: str) -> Iterator[Path]:
+    relative = normal(source).lstrip("/")
+    if ".." in PurePosixPath(relative).parts:
+        raise InvalidSpec.of("Dockerfile COPY", source, "allowed: files of the build context")
+    found = sorted(context.glob(relative)) if re.search(r"[*?\[]", relative) else [context / relative]
+    existing = [path for path in found if path.exists()]
+    if not existing:
+        raise InvalidSpec.of("Dockerfile COPY", source, f"there is no such file in the build context {context}")
+    yield from existing
+
+
+def _place(stage: _Stage, path: Path, target: str, *, into: bool) -> None:
+    if not path.is_dir():
+        stage.files[f"{target.rstrip('/')}/{path.name}" if into else target] = str(path)
+        return
+    if target not in _SYSTEM:
+        stage.directories.append(target)
+    for child in sorted(path.iterdir()):
+        stage.files[f"{target.rstrip('/')}/{child.name}"] = str(child)
+
+
+def _absolute(stage: _Stage, path: str) -> str:
+    return str(PurePosixPath(stage.working_dir or "/") / path)
+
+
+def _plain(stage: _Stage, value: str) -> str:
+    return str(WordSplitter(value, args=stage.args, envs=stage.env).dequote())
+
+
+def _pairs(value: str, stage: _Stage) -> dict[str, str]:
+    return dict(extract_key_values(env_replace=True, args=stage.args, envs=stage.env, instruction_value=value))
+
+
+def _shell(_stage: _Stage, value: str, _context: Path) -> None:
+    raise UnsupportedByBackend.of("Dockerfile SHELL", f"{value} would change how commands are run")
+
+
+_READERS: Mapping[str, Callable[[_Stage, str, Path], None]] = {
+    "ENTRYPOINT": _entrypoint,
+    "CMD": _cmd,
+    "WORKDIR": _workdir,
+    "ENV": _env,
+    "ARG": _arg,
+    "COPY": _copy,
+    "ADD": _add,
+    "SHELL": _shell,
+}
 
 _PYTHON = re.compile(r"(?:/\S*/)?python(?:3(?:\.\d+)?)?")
 _TORCHRUN = re.compile(r"(?:/\S*/)?torchrun")

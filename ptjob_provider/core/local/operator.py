@@ -1,4 +1,7 @@
-"""One pass of training-operator 1.9.4's reconciler over a job and its pods. Pure.
+"""One pass of training-operator 1.9.4's reconciler over a job, its conditions and its pods. Pure.
+
+Each type occurs at most once, a changed one moves to the end, Running and Restarting remove each other, the end sets
+Running to false, and after Failed nothing changes any more.
 
 A port of `ReconcileJobs`, `ReconcilePods` and `UpdateJobStatus` in their order, with their messages. Where Go's map
 order decides there, the master comes first here. Deliberately different: the deadline is enforced on time (there only
@@ -7,18 +10,110 @@ when something else happens to the job, #3358).
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.local.conditions import Status, has, instant, is_finished, with_condition
-from ptjob_provider.core.local.defaults import CONTAINER
-from ptjob_provider.core.local.environment import total_replicas
+from ptjob_provider.core.local.launch import total_replicas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
+
+ROLES = ("Master", "Worker")
+"""Roles in the order of their ranks."""
+
+CONTAINER = "pytorch"
+"""Name of the training container, by the kind's rule."""
+
+
+def defaulted(job: Mapping[str, Any]) -> Manifest:
+    """Return a copy with the operator's defaults; roles are in the order of their ranks."""
+    full = deepcopy(dict(job))
+    spec = full["spec"]
+    given = {name.lower(): replica for name, replica in spec["pytorchReplicaSpecs"].items()}
+    spec["pytorchReplicaSpecs"] = {role: given[role.lower()] for role in ROLES if role.lower() in given}
+    for replica in spec["pytorchReplicaSpecs"].values():
+        _set(replica, "replicas", 1)
+        _set(replica, "restartPolicy", "OnFailure")
+    run_policy = spec["runPolicy"] = spec.get("runPolicy") or {}
+    _set(run_policy, "cleanPodPolicy", "None")
+    _set_elastic(spec)
+    return full
+
+
+def _set_elastic(spec: dict[str, Any]) -> None:
+    policy = spec.get("elasticPolicy")
+    if policy is not None:
+        workers = spec["pytorchReplicaSpecs"].get("Worker", {}).get("replicas", 1)
+        fallback = next((policy[key] for key in ("minReplicas", "maxReplicas") if policy.get(key) is not None), workers)
+        _set(policy, "minReplicas", fallback)
+        _set(policy, "maxReplicas", fallback)
+    if policy is None or policy.get("nProcPerNode") is None:
+        _set(spec, "nprocPerNode", "auto")
+
+
+def _set(fields: dict[str, Any], key: str, value: object) -> None:
+    if fields.get(key) is None:
+        fields[key] = value
+
+
+Condition = dict[str, Any]
+Status = dict[str, Any]
+
+_RIVALS = {"Running": "Restarting", "Restarting": "Running"}
+
+
+def has(status: Mapping[str, Any], kind: str) -> bool:
+    """Return whether the condition is present and true."""
+    return any(
+        condition["type"] == kind and condition["status"] == "True" for condition in status.get("conditions", ())
+    )
+
+
+def is_finished(status: Mapping[str, Any]) -> bool:
+    """Return whether the job has succeeded or failed."""
+    return has(status, "Succeeded") or has(status, "Failed")
+
+
+def with_condition(
+    status: Mapping[str, Any], kind: str, message: str, *, now: datetime, truth: str = "True", reason: str = ""
+) -> Status:
+    """Return the status with the condition set; the default reason is the operator's for this type."""
+    fresh = {
+        "type": kind,
+        "status": truth,
+        "reason": reason or f"PyTorchJob{kind}",
+        "message": message,
+        "lastUpdateTime": instant(now),
+        "lastTransitionTime": instant(now),
+    }
+    conditions: Sequence[Condition] = status.get("conditions", ())
+    current = next((condition for condition in conditions if condition["type"] == kind), None)
+    if has(status, "Failed") or (current and _same(current, fresh)):
+        return dict(status)
+    if current and current["status"] == truth:
+        fresh["lastTransitionTime"] = current["lastTransitionTime"]
+    return {**status, "conditions": [*_others(conditions, kind), fresh]}
+
+
+def instant(moment: datetime) -> str:
+    """Format an instant like the API server, with microseconds, which show which replica failed first."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _others(conditions: Sequence[Condition], kind: str) -> list[Condition]:
+    kept = [condition for condition in conditions if condition["type"] not in (kind, _RIVALS.get(kind))]
+    if kind not in ("Succeeded", "Failed"):
+        return kept
+    return [{**condition, "status": "False"} if condition["type"] == "Running" else condition for condition in kept]
+
+
+def _same(current: Condition, fresh: Condition) -> bool:
+    return (current["status"], current["reason"]) == (fresh["status"], fresh["reason"])
+
 
 ROLE_LABEL = "training.kubeflow.org/replica-type"
 INDEX_LABEL = "training.kubeflow.org/replica-index"

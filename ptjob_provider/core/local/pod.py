@@ -10,21 +10,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.local import restarts, volumes
-from ptjob_provider.core.local.conditions import instant
+from ptjob_provider.core.local import container as restarts
+from ptjob_provider.core.local import volumes
 from ptjob_provider.core.local.container import Container
 from ptjob_provider.core.local.launch import PodPlan, launch
-from ptjob_provider.core.local.operator import INDEX_LABEL, ROLE_LABEL
+from ptjob_provider.core.local.operator import INDEX_LABEL, ROLE_LABEL, instant
 from ptjob_provider.core.local.volumes import VolumePlaces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.local.environment import Place
-    from ptjob_provider.core.local.files import JobFiles
-    from ptjob_provider.core.local.paths import Binding
-    from ptjob_provider.core.local.setup import Setup
+    from ptjob_provider.core.local.config import Setup
+    from ptjob_provider.core.local.launch import Place
+    from ptjob_provider.core.local.store import JobFiles
+    from ptjob_provider.core.local.volumes import Binding
 
 _LABELS = "training.kubeflow.org"
 _SCRIPTS = {"python": "", "python3": "", "torchrun": "-m torch.distributed.run "}

@@ -19,17 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.local import operator, processes
-from ptjob_provider.core.local.conditions import Status, is_finished, with_condition
-from ptjob_provider.core.local.defaults import defaulted
-from ptjob_provider.core.local.devices import DevicePool, PortReservation
-from ptjob_provider.core.local.environment import Place
-from ptjob_provider.core.local.files import JobFiles, read_json, stamp, write_json
-from ptjob_provider.core.local.lost import SUPERVISOR_LOST, remove_job
-from ptjob_provider.core.local.metering import Meter
+from ptjob_provider.core.local.config import Setup
+from ptjob_provider.core.local.devices import DevicePool, PortReservation, devices_of
+from ptjob_provider.core.local.launch import Place
+from ptjob_provider.core.local.objects import SUPERVISOR_LOST, remove_job
+from ptjob_provider.core.local.operator import Status, defaulted, is_finished, with_condition
 from ptjob_provider.core.local.pod import Pod
 from ptjob_provider.core.local.processes import ProcessId
-from ptjob_provider.core.local.resources import devices_of
-from ptjob_provider.core.local.setup import Setup
+from ptjob_provider.core.local.store import JobFiles, read_json, stamp, write_json
+from ptjob_provider.core.local.usage import Meter
 
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest

@@ -1,4 +1,7 @@
-"""Map a pod's volumes and mounts to directories of this machine.
+"""Map a pod's volumes, mounts and paths to directories of this machine.
+
+The longest container path wins, and only whole path components match: with `/data` mounted, `/data2` is unchanged. A
+path may stand alone, after `=`, in a `a:b` list, or between the quotes and blanks of a shell command.
 
 A claim is the directory `claims/<namespace>/<claim>`, created on first use. No name, sub-path or link leaves it. Secret
 volumes are in memory (`/dev/shm`), for the pod's lifetime.
@@ -12,14 +15,55 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.local.files import make_private
-from ptjob_provider.core.local.paths import Binding, normal
+from ptjob_provider.core.local.store import make_private
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.local.environment import Stores
+    from ptjob_provider.core.local.launch import Stores
+
+_BEFORE = r"(?:(?<=[\s'\"=:;,(\[{<>|&@`])|^)"
+_AFTER = r"(?=[\s'\"/:;,)\]}<>|&`]|$)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """Mapping of one path of the container's file system to this machine."""
+
+    container_path: str
+    host_path: str
+
+
+class PathMap:
+    """Translates texts of one container; the later of two bindings for one path counts, as a mount hides an image."""
+
+    def __init__(self, bindings: Iterable[Binding]) -> None:
+        self._hosts = {normal(binding.container_path): binding.host_path for binding in bindings}
+        longest_first = sorted(self._hosts, key=len, reverse=True)
+        choices = "|".join(re.escape(path) for path in longest_first)
+        self._pattern = re.compile(f"{_BEFORE}({choices}){_AFTER}") if choices else None
+
+    def text(self, text: str) -> str:
+        """Return the text with every bound container path replaced."""
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(lambda match: self._hosts[match[1]], text)
+
+    def path(self, path: str) -> str | None:
+        """Return the local path of one absolute path; None if it is on no binding."""
+        pure = PurePosixPath(normal(path))
+        for ancestor in (pure, *pure.parents):
+            host = self._hosts.get(str(ancestor))
+            if host is not None:
+                return str(PurePosixPath(host) / pure.relative_to(ancestor))
+        return None
+
+
+def normal(path: str) -> str:
+    """Return the path without doubled and trailing slashes."""
+    return str(PurePosixPath("/" + path.lstrip("/")))
+
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - memory on purpose; each pod gets a private directory in it
 

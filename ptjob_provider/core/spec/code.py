@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from ptjob_provider.core.code_sync import is_folder_name, repository_name
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec import literals
-from ptjob_provider.core.spec.settings import parse_into, setting
+from ptjob_provider.core.in_pod.sync_code import is_folder_name, repository_name
+from ptjob_provider.core.spec import parsers
+from ptjob_provider.core.spec.parsers import parse_into, setting
 
 _SYNC = r"GIT_SYNC_|GITSYNC_|GIT_SSH_|GIT_KNOWN_HOSTS$|RSYNC_PASSWORD$"
 _CREDENTIAL = r"USERNAME|PASSWORD|TOKEN|SECRET|PRIVATE_KEY|ASKPASS"
@@ -32,9 +32,9 @@ def is_credential(name: str) -> bool:
     return is_sync_variable(name) and bool(re.search(_CREDENTIAL, name)) and not re.search(_NO_CREDENTIAL, name)
 
 
-def _address(pattern: str) -> literals.Reader[str]:
+def _address(pattern: str) -> parsers.Reader[str]:
     def read(field: str, value: Any) -> str:
-        address = literals.text(field, value)
+        address = parsers.text(field, value)
         if urlsplit(address).password is not None:
             raise InvalidSpec(
                 f"{field}: the address has a password in it, which would be shown wherever the job is; give a `secret`,"
@@ -50,7 +50,7 @@ def _address(pattern: str) -> literals.Reader[str]:
 
 
 def _ref(field: str, value: Any) -> str:
-    name = literals.text(field, value)
+    name = parsers.text(field, value)
     if not re.fullmatch(_REF, name):
         raise InvalidSpec.of(field, value, "the name of a branch, a tag or a commit")
     return name
@@ -68,13 +68,13 @@ class CodeSource:
     """Branch or tag. None: the repository's default branch."""
     revision: str | None = setting(_ref)
     """Commit, by its whole name or the beginning of it, or tag. None: the newest of the branch."""
-    submodules: str | None = setting(literals.word("recursive", "shallow", "off"))
+    submodules: str | None = setting(parsers.word("recursive", "shallow", "off"))
     """Which sub-modules come too: all, those of the repository itself, none. None: all."""
-    depth: int | None = setting(literals.integer(0))
+    depth: int | None = setting(parsers.integer(0))
     """How many commits of the history; 0 for all. None: one."""
-    secret: str | None = setting(literals.text)
+    secret: str | None = setting(parsers.text)
     """Secret with the credentials: `password` (or a token) and `username`, or `ssh-privatekey` and `known_hosts`."""
-    image: str | None = setting(literals.text)
+    image: str | None = setting(parsers.text)
     """What fetches it instead of the installation's sync image: git-sync 3 or 4, or for rsync any image with it."""
 
     @classmethod
@@ -84,7 +84,7 @@ class CodeSource:
         Raises:
             InvalidSpec: it is neither; a part is unknown or invalid; an address contains a password.
         """
-        given = literals.mapping(field, cls.as_map(value))
+        given = parsers.mapping(field, cls.as_map(value))
         found = parse_into(cls, given, prefix=f"{field}.")
         if (found.git is None) == (found.rsync is None):
             raise InvalidSpec.of(field, sorted(given), "one of git and rsync")

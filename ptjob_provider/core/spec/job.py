@@ -1,4 +1,4 @@
-"""`TrainingJob`: one training job as described by its user. `kinds` renders the object.
+"""`TrainingJob`: one training job as described by its user, with its parts. `kinds` renders the object.
 
 Every field is None by default, so a manifest and typed fields can be combined: a set field overrides its place in the
 manifest, a field that is None leaves it unchanged.
@@ -6,35 +6,173 @@ manifest, a field that is None leaves it unchanged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.identity import check_name
 from ptjob_provider.core.manifest import KINDS, load_manifest
-from ptjob_provider.core.spec import environment, literals, objects, placement
+from ptjob_provider.core.spec import parsers, pods
 from ptjob_provider.core.spec.code import CodeSource
 from ptjob_provider.core.spec.elastic import ElasticPolicy
-from ptjob_provider.core.spec.resources import (
+from ptjob_provider.core.spec.parsers import names, parse_into, setting
+from ptjob_provider.core.spec.pods import (
     DEFAULT_GPU,
+    PodVolume,
     Resources,
+    VolumeMount,
+    absolute_path,
     cpu_quantity,
     device_name,
     memory_quantity,
     shared_memory_size,
+    volume_mounts,
+    volumes,
 )
-from ptjob_provider.core.spec.roles import RoleFields, check_asked_once
-from ptjob_provider.core.spec.settings import names, parse_into, setting
-from ptjob_provider.core.spec.tensorboard import TensorBoard
-from ptjob_provider.core.spec.volumes import PodVolume, VolumeMount, absolute_path, volume_mounts, volumes
 from ptjob_provider.core.wire import to_wire
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.spec.environment import EnvVar
+    from ptjob_provider.core.spec.pods import EnvVar
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorBoard:
+    """Settings of TensorBoard; each field documents its default."""
+
+    logdir: str | None = setting(parsers.text)
+    """Folder of the events: `pvc://claim/path`, or the path as the program sees it. None: `tfevents`."""
+    image: str | None = setting(parsers.text)
+    """Image that runs it, with TensorBoard and `python3`. None: the installation's, else the job's own image."""
+    service_type: str | None = setting(parsers.word("NodePort", "ClusterIP"))
+    """Service type: everybody who reaches a node can open it, or pods of the cluster alone. None: `NodePort`."""
+
+    @classmethod
+    def parse(cls, field: str, value: Any) -> TensorBoard | None:
+        """Parse true, false, or a map of these parts; false is none.
+
+        Raises:
+            InvalidSpec: it is neither, or a part is unknown or invalid.
+        """
+        if isinstance(value, dict):
+            return parse_into(cls, value, prefix=f"{field}.")
+        try:
+            return cls() if parsers.boolean(field, value) else None
+        except InvalidSpec:
+            raise InvalidSpec.of(field, value, "true, false, or a map of logdir, image, service_type") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleFields:
+    """Fields that one role may override; names and rules are `TrainingJob`'s."""
+
+    image: str | None = setting(parsers.text)
+    command: tuple[str, ...] | None = setting(parsers.arguments)
+    args: tuple[str, ...] | None = setting(parsers.arguments)
+    env: tuple[EnvVar, ...] | None = setting(pods.environment)
+    cpu: str | None = setting(cpu_quantity)
+    memory: str | None = setting(memory_quantity)
+    gpus: int | None = setting(parsers.integer(0))
+    container_resources: Resources | None = setting(Resources.parse)
+    node_selector: Mapping[str, str] | None = setting(pods.label_map)
+
+    @classmethod
+    def parse(cls, field: str, value: Any) -> RoleFields:
+        """Parse a map of these fields.
+
+        Raises:
+            InvalidSpec: a field is unknown or invalid.
+        """
+        return parse_into(cls, parsers.mapping(field, value), prefix=f"{field}.")
+
+    @classmethod
+    def of(cls, job: TrainingJob, own: RoleFields, *, gpu: str) -> RoleFields:
+        """Return one role's fields, its own over the job's; env and selector are merged by name."""
+        chosen = {each.name: _chosen(getattr(own, each.name), getattr(job, each.name)) for each in fields(cls)}
+        for name, resource in _places(gpu):
+            if (
+                getattr(own, name) is None
+                and own.container_resources is not None
+                and resource in own.container_resources
+            ):
+                chosen[name] = None
+        if own.container_resources is None and job.container_resources is not None:
+            asked_again = [resource for name, resource in _places(gpu) if getattr(own, name) is not None]
+            chosen["container_resources"] = job.container_resources.without(*asked_again)
+        if job.env is not None and own.env is not None:
+            chosen["env"] = pods.merged(job.env, own.env)
+        if job.node_selector is not None and own.node_selector is not None:
+            chosen["node_selector"] = {**job.node_selector, **own.node_selector}
+        return cls(**chosen)
+
+
+def check_asked_once(asked: TrainingJob | RoleFields, prefix: str, *, gpu: str) -> None:
+    """Check that no resource is requested in two places.
+
+    Raises:
+        InvalidSpec: `cpu`, `memory` or `gpus` is given as well as the same resource in `container_resources`.
+    """
+    for name, resource in _places(gpu):
+        if (
+            getattr(asked, name) is not None
+            and asked.container_resources is not None
+            and resource in asked.container_resources
+        ):
+            allowed = f"either {name} or {resource} in `container_resources`"
+            raise InvalidSpec.of(f"{prefix}{name}", getattr(asked, name), allowed)
+
+
+def _places(gpu: str) -> tuple[tuple[str, str], ...]:
+    return (("cpu", "cpu"), ("memory", "memory"), ("gpus", gpu))
+
+
+def _chosen(own: Any, common: Any) -> Any:
+    return common if own is None else own
+
+
+_OF_ONE_JOB = {
+    *("name", "namespace", "kind", "workers", "nproc_per_node", "elastic_policy", "suspend"),
+    *("command", "args", "working_dir", "code", "master", "worker"),
+    *("model", "tfevents", "checkpoints", "tensorboard", "manifest"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """Additions to every job.
+
+    Attributes:
+        template: fields under those of each job: the job's own, typed or in its manifest, override them. None: none.
+        change_pod: takes a pod, as a core/v1 Pod with the job's names and labels, and returns the changed pod; called
+            last, once for each role. None: no change.
+        sync_image: image of the sync container for jobs without one. "": this package's.
+        tensorboard_image: image of TensorBoard for jobs without one. "": the job's own image.
+    """
+
+    template: TrainingJob | None = None
+    change_pod: Callable[[Manifest], Manifest] | None = None
+    sync_image: str = ""
+    tensorboard_image: str = ""
+
+
+def job_template(values: Mapping[str, Any], *, field: str) -> TrainingJob:
+    """Parse the fields of an installation's template.
+
+    Raises:
+        InvalidSpec: a field is unknown, specific to one job, or invalid.
+    """
+    for name in values:
+        if name in _OF_ONE_JOB:
+            raise InvalidSpec.of(f"{field}.{name}", "set", "left to each job")
+    kind, version = next(iter(KINDS.items()))  # with a manifest, even an empty one, no field is required
+    try:
+        return TrainingJob.parse(**values, manifest={"apiVersion": version, "kind": kind})
+    except InvalidSpec as error:
+        raise InvalidSpec(f"{field}.{error}") from None
+
 
 Role = Literal["master", "worker"]
 """Rank 0's pod, and all others."""
@@ -50,11 +188,11 @@ class Outputs:
 
 
 def _name(field: str, value: Any) -> str:
-    return check_name(literals.text(field, value), field=field)
+    return check_name(parsers.text(field, value), field=field)
 
 
 def _kind(field: str, value: Any) -> str:
-    given = literals.text(field, value)
+    given = parsers.text(field, value)
     by_word = {kind.lower(): kind for kind in KINDS}
     if given.lower() not in by_word:
         raise InvalidSpec.of(field, value, one_of(KINDS))
@@ -65,15 +203,15 @@ def _nproc(field: str, value: Any) -> int | str:
     if value in ("auto", "cpu", "gpu"):
         return str(value)
     try:
-        return literals.integer(1)(field, value)
+        return parsers.integer(1)(field, value)
     except InvalidSpec:
         raise InvalidSpec.of(field, value, "a whole number, at least 1, or auto, cpu, gpu") from None
 
 
-def _seconds(minimum: int) -> literals.Reader[int]:
+def _seconds(minimum: int) -> parsers.Reader[int]:
     def read(field: str, value: Any) -> int:
         given = int(value.total_seconds()) if isinstance(value, timedelta) else value
-        return literals.integer(minimum)(field, given)
+        return parsers.integer(minimum)(field, given)
 
     return read
 
@@ -96,21 +234,21 @@ class TrainingJob:
     """Readable beginning of the object's name: lower-case letters, digits and '-'. None: the manifest's name; required
     without a manifest. The object's name adds a hash of owner and attempt, so that two runs never collide."""
 
-    namespace: str | None = setting(placement.namespace)
+    namespace: str | None = setting(pods.namespace)
     """Where the job runs. None: the manifest's namespace, else `default`."""
 
-    image: str | None = setting(literals.text)
+    image: str | None = setting(parsers.text)
     """Container image of every replica. None: the manifest's; required without a manifest."""
 
-    command: tuple[str, ...] | None = setting(literals.arguments)
+    command: tuple[str, ...] | None = setting(parsers.arguments)
     """Program and its first arguments, as a list; it replaces the image's entrypoint. A single text is refused: split
     on blanks it would be a guess, and given to a shell it would need one in the image and would keep SIGTERM from the
     program. Write `["sh", "-c", "exec …"]` for a shell line. None: the image's entrypoint."""
 
-    args: tuple[str, ...] | None = setting(literals.arguments)
+    args: tuple[str, ...] | None = setting(parsers.arguments)
     """Arguments after the command or the image's entrypoint, as a list; numbers become text. None: the image's."""
 
-    workers: int | None = setting(literals.integer(1, literals.MAX_PODS))
+    workers: int | None = setting(parsers.integer(1, parsers.MAX_PODS))
     """Pods of the job, rank 0 **included**, as Arena counts: 1 is a master alone, 4 a master and three workers. None:
     1, or as many as an elastic job can use."""
 
@@ -118,7 +256,7 @@ class TrainingJob:
     """Training processes per pod, for programs that are started by torchrun: a number, or `auto`, `cpu`, `gpu` to let
     torchrun count. None: not written; the operator then says `auto`."""
 
-    gpus: int | None = setting(literals.integer(0))
+    gpus: int | None = setting(parsers.integer(0))
     """GPUs per pod. None: none without a manifest. 0 over a manifest takes its GPUs away."""
 
     gpu_resource: str | None = setting(device_name)
@@ -140,16 +278,16 @@ class TrainingJob:
     workers with a bus error. It counts as the pod's memory only as far as it is used. False or `0`: the runtime's.
     None: `2Gi` (Arena's default) for typed fields, untouched with a manifest."""
 
-    backend_without_gpu: str | None = setting(literals.word("gloo", "mpi", "ucc"))
+    backend_without_gpu: str | None = setting(parsers.word("gloo", "mpi", "ucc"))
     """Says that there is no GPU where the job runs, and what `nccl` is turned into for that: in `command` and `args` of
     every container, `--backend nccl` (`--dist-backend=nccl` …) becomes `--backend gloo`, and the log says in which.
     Nothing looks for a GPU; what the job asks for stays (`gpus=0` takes it away). None: nothing is changed."""
 
-    env: tuple[EnvVar, ...] | None = setting(environment.environment)
+    env: tuple[EnvVar, ...] | None = setting(pods.environment)
     """Environment of the training program: name → text, number, `{"secret": NAME, "key": KEY}` or `{"config_map": NAME,
     "key": KEY}`; or a list of core/v1 EnvVar objects. `PTJOB_*` are set over it. None: nothing more."""
 
-    env_from: tuple[Mapping[str, Any], ...] | None = setting(objects.env_sources)
+    env_from: tuple[Mapping[str, Any], ...] | None = setting(parsers.env_sources)
     """All keys of secrets and config maps as environment: `{"secret": NAME}`, `{"config_map": NAME}` or core/v1
     EnvFromSource objects. Over a manifest they are added. None: nothing more."""
 
@@ -173,16 +311,16 @@ class TrainingJob:
     it; the credentials among them into a Secret that the job owns. With it `working_dir` is `/root` unless something is
     said. None: the image has the code."""
 
-    restart_policy: str | None = setting(literals.word("Never", "OnFailure", "ExitCode", "Always"))
+    restart_policy: str | None = setting(parsers.word("Never", "OnFailure", "ExitCode", "Always"))
     """What happens to a replica that fails. None: `Never` for typed fields - a rank that is restarted alone cannot
     rejoin the others, so the whole job must fail and be retried - and `OnFailure` if the job is elastic, where it
     can."""
 
-    clean_pod_policy: str | None = setting(literals.word("Running", "All", "None"), keeps_none=True)
+    clean_pod_policy: str | None = setting(parsers.word("Running", "All", "None"), keeps_none=True)
     """Which pods go when the job ends. None: `Running` for typed fields, so that no replica keeps its GPUs (the CRD's
     default keeps them all running). The text `"None"` is the CRD's word for keeping every pod."""
 
-    backoff_limit: int | None = setting(literals.integer(0))
+    backoff_limit: int | None = setting(parsers.integer(0))
     """Restarts of containers, over all replicas, after which the job fails. None: no limit. Never counts with
     `Never`."""
 
@@ -193,64 +331,64 @@ class TrainingJob:
     """Seconds after its end at which the finished job is removed; outputs stay. None: 7 days for typed fields, long
     enough to look into a failure after a weekend. 2147483647 keeps it for good."""
 
-    suspend: bool | None = setting(literals.boolean)
+    suspend: bool | None = setting(parsers.boolean)
     """Whether the job waits, without pods, until somebody clears `runPolicy.suspend`. None: not."""
 
     elastic_policy: ElasticPolicy | None = setting(ElasticPolicy.parse)
     """Makes the job elastic: min_replicas, max_replicas, max_restarts, rdzv_backend, rdzv_host, rdzv_port, rdzv_id,
     rdzv_conf, standalone. All pods are then workers, and rank 0 is worker 0. None: a fixed number of pods."""
 
-    node_selector: Mapping[str, str] | None = setting(placement.label_map)
+    node_selector: Mapping[str, str] | None = setting(pods.label_map)
     """Labels that a node must have. None: any node."""
 
-    tolerations: tuple[Mapping[str, Any], ...] | None = setting(placement.tolerations)
+    tolerations: tuple[Mapping[str, Any], ...] | None = setting(pods.tolerations)
     """Taints that the pods accept, as core/v1 Toleration objects. None: none."""
 
-    affinity: Mapping[str, Any] | None = setting(placement.affinity)
+    affinity: Mapping[str, Any] | None = setting(pods.affinity)
     """A core/v1 Affinity object for every pod. None: none."""
 
-    priority_class_name: str | None = setting(literals.text)
+    priority_class_name: str | None = setting(parsers.text)
     """PriorityClass of the pods; it must exist. None: the cluster's default."""
 
-    scheduler_name: str | None = setting(literals.text)
+    scheduler_name: str | None = setting(parsers.text)
     """Scheduler that places the pods. None: the cluster's default."""
 
-    queue_name: str | None = setting(placement.label_value)
+    queue_name: str | None = setting(pods.label_value)
     """Kueue's LocalQueue, as the job's label; with `scheduler_name="volcano"` Volcano's queue. None: not queued."""
 
-    gang: bool | None = setting(literals.boolean)
+    gang: bool | None = setting(parsers.boolean)
     """Whether the pods are placed all or none (`schedulingPolicy.minAvailable` = all), where the operator runs with a
     gang scheduler. None: its default. False over a manifest takes the manifest's minAvailable away."""
 
-    service_account_name: str | None = setting(literals.text)
+    service_account_name: str | None = setting(parsers.text)
     """Service account of the pods. None: the namespace's `default`."""
 
-    image_pull_secrets: tuple[str, ...] | None = setting(placement.secret_names)
+    image_pull_secrets: tuple[str, ...] | None = setting(pods.secret_names)
     """Names of the secrets that can pull the image. None: the service account's."""
 
-    image_pull_policy: str | None = setting(literals.word("Always", "IfNotPresent", "Never"))
+    image_pull_policy: str | None = setting(parsers.word("Always", "IfNotPresent", "Never"))
     """When the image is pulled. None: Kubernetes decides by its tag."""
 
-    host_network: bool | None = setting(literals.boolean)
+    host_network: bool | None = setting(parsers.boolean)
     """Whether the pods use their node's network (for RDMA). None: not."""
 
-    security_context: Mapping[str, Any] | None = setting(literals.mapping)
+    security_context: Mapping[str, Any] | None = setting(parsers.mapping)
     """A core/v1 PodSecurityContext for every pod. None: the cluster's default."""
 
-    container_security_context: Mapping[str, Any] | None = setting(literals.mapping)
+    container_security_context: Mapping[str, Any] | None = setting(parsers.mapping)
     """A core/v1 SecurityContext for the training container. None: as the pod's."""
 
-    init_containers: tuple[Mapping[str, Any], ...] | None = setting(objects.containers)
+    init_containers: tuple[Mapping[str, Any], ...] | None = setting(parsers.containers)
     """Containers that run before the training in every pod, as core/v1 Container objects; over a manifest in place of
     those of the same names. None: nothing more."""
 
     termination_grace_period_seconds: int | None = setting(_seconds(0))
     """Seconds between SIGTERM and SIGKILL when a pod is stopped; also a timedelta. None: Kubernetes' 30."""
 
-    labels: Mapping[str, str] | None = setting(placement.label_map)
+    labels: Mapping[str, str] | None = setting(pods.label_map)
     """Labels of the job and its pods. None: only ours."""
 
-    annotations: Mapping[str, str] | None = setting(placement.annotation_map)
+    annotations: Mapping[str, str] | None = setting(pods.annotation_map)
     """Annotations of the job and its pods. None: for typed fields, the one that keeps Istio's sidecar out, with which a
     job never ends; it can be overridden here."""
 
@@ -261,21 +399,21 @@ class TrainingJob:
     worker: RoleFields | None = setting(RoleFields.parse)
     """The same for all other pods; it says nothing while there are none."""
 
-    pod_template: Manifest | None = setting(objects.pod_template)
+    pod_template: Manifest | None = setting(parsers.pod_template)
     """What every pod is made from, under all other fields and under a manifest: a pod template, a pod (as for
     KubernetesPodOperator) or a PodTemplate, as a map, a YAML text or the path of a .yaml file. Its training container
     is the one named `pytorch`, else the first one. None: nothing."""
 
-    model: str | None = setting(literals.text)
+    model: str | None = setting(parsers.text)
     """Where the program writes the model: `pvc://claim/path`, or the path as the program sees it, which must be on a
     claim. It is told as PTJOB_MODEL_PATH, and the job only succeeds if something newer than the job is there. None: not
     checked."""
 
-    tfevents: str | None = setting(literals.text)
+    tfevents: str | None = setting(parsers.text)
     """Where the program writes its TensorBoard events, in the same two forms; told as PTJOB_TFEVENTS_DIR. None: not
     checked."""
 
-    checkpoints: str | None = setting(literals.text)
+    checkpoints: str | None = setting(parsers.text)
     """Where it keeps checkpoints that a next attempt resumes from; told as PTJOB_CHECKPOINT_DIR, never checked. None:
     none."""
 
@@ -290,7 +428,7 @@ class TrainingJob:
     `PyTorchTrainingJob` (T9k); in any case. A field that the kind cannot say is refused by its name. None: the
     manifest's; else the first of these that the cluster serves."""
 
-    runtime: str | None = setting(literals.text)
+    runtime: str | None = setting(parsers.text)
     """The runtime of a TrainJob: `NAME` of one for the whole cluster, or `TrainingRuntime/NAME` of one of the
     namespace. None: `torch-distributed`, which comes with Trainer. Refused for other kinds."""
 
@@ -313,9 +451,9 @@ class TrainingJob:
         if self.elastic_policy is not None and self.master is not None:
             raise InvalidSpec.of("master", "set", "left out of an elastic job: all its pods are workers; use `worker`")
         gpu = self.gpu_resource or DEFAULT_GPU
-        for fields, prefix in ((self, ""), (self.master, "master."), (self.worker, "worker.")):
-            if fields is not None:
-                check_asked_once(fields, prefix, gpu=gpu)
+        for part, prefix in ((self, ""), (self.master, "master."), (self.worker, "worker.")):
+            if part is not None:
+                check_asked_once(part, prefix, gpu=gpu)
         named = (self.manifest or {}).get("kind", self.kind)
         if self.kind is not None and self.kind != named:
             raise InvalidSpec.of("kind", self.kind, f"left out, or the manifest's: {named}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetWatcher, task
 
-from ptjob_provider.airflow.claim_arrival import ClaimArrivalTrigger
+from ptjob_provider.retraining.triggers import ClaimArrivalTrigger
 
 INCOMING = Asset("incoming", watchers=[AssetWatcher(name="notes", trigger=ClaimArrivalTrigger("data"))])
 

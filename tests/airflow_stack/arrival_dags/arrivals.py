@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetWatcher, task
 
-from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
+from ptjob_provider.retraining.triggers import DataArrivalTrigger
 
 SOURCES = json.loads(os.environ["ARRIVALS_SOURCES"])
 SEEN = Path(os.environ["ARRIVALS_SEEN"])

@@ -9,8 +9,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, task
 
-from ptjob_provider.airflow.ledger import ClaimBatchesOperator, DataLedger
 from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.retraining.operators import ClaimBatchesOperator, DataLedger
 
 NAMES = ("together", "cleared", "deleted", "marked", "mapped")
 TRAINS = """

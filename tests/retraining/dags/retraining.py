@@ -7,9 +7,9 @@ import os
 
 from airflow.sdk import DAG, Asset, AssetWatcher
 
-from ptjob_provider.airflow.data_arrival import DataArrivalTrigger
-from ptjob_provider.airflow.ledger import ClaimBatchesOperator, DataLedger
 from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.retraining.operators import ClaimBatchesOperator, DataLedger
+from ptjob_provider.retraining.triggers import DataArrivalTrigger
 
 POLL = float(os.environ["RETRAINING_POLL"])
 

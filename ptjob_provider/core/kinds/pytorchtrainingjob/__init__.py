@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.kinds.pytorchtrainingjob.reading import (
+from ptjob_provider.core.kinds.pytorchtrainingjob.read import (
+    API_VERSION,
+    CONTAINER,
     HAS_FIXED_POD_NAMES,
     HAS_LABELLED_PODS,
+    KIND,
+    OPERATOR,
+    PLURAL,
     controllers,
     due_at,
     is_older,
@@ -23,9 +28,7 @@ from ptjob_provider.core.kinds.pytorchtrainingjob.reading import (
     runtime_of,
     templates,
 )
-from ptjob_provider.core.kinds.pytorchtrainingjob.rendering import render
-from ptjob_provider.core.kinds.pytorchtrainingjob.tasks import told
-from ptjob_provider.core.kinds.pytorchtrainingjob.words import API_VERSION, CONTAINER, KIND, OPERATOR, PLURAL
+from ptjob_provider.core.kinds.pytorchtrainingjob.render import render, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

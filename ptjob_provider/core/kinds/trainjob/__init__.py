@@ -5,26 +5,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.kinds.kind import nothing_told as told
-from ptjob_provider.core.kinds.trainjob.conditions import due_at, read_status, running_since
-from ptjob_provider.core.kinds.trainjob.rendering import API_VERSION, DEFAULT_RUNTIME, KIND, PLURAL, render
-from ptjob_provider.core.kinds.trainjob.replicas import (
+from ptjob_provider.core.kinds.trainjob.api_versions import in_words_of
+from ptjob_provider.core.kinds.trainjob.read import (
     HAS_FIXED_POD_NAMES,
     HAS_LABELLED_PODS,
     controllers,
+    due_at,
     is_older,
     is_restarted,
     owner_of,
     pod_selector,
     priority,
     rank0_template,
+    read_status,
     replica_named,
     replica_of,
     replicas,
+    running_since,
     templates,
 )
-from ptjob_provider.core.kinds.trainjob.runtimes import init_containers, runtime_of
-from ptjob_provider.core.kinds.trainjob.template import CONTAINER
-from ptjob_provider.core.kinds.trainjob.words import in_words_of
+from ptjob_provider.core.kinds.trainjob.render import (
+    API_VERSION,
+    CONTAINER,
+    DEFAULT_RUNTIME,
+    KIND,
+    PLURAL,
+    init_containers,
+    render,
+    runtime_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,173 @@
+"""Connection to the cluster: the arguments that operator, sensor and trigger share, and the back-end they lead to.
+
+Importing this module loads no Kubernetes client; if jobs run on this machine, none is loaded later either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass, fields, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self
+
+from airflow.sdk.log import mask_secret
+
+from ptjob_provider.airflow.config import Settings
+from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.run.api_errors import TIMEOUT
+from ptjob_provider.core.shared import OnePerLoop
+
+if TYPE_CHECKING:
+    from ptjob_provider.airflow.hooks import PyTorchJobHook
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.local import LocalConfig
+
+DEFAULT_CONN_ID = "kubernetes_default"
+
+FRESH = 30.0
+"""Seconds for which the triggers of a process share one reading of a connection and the settings.
+
+A triggerer may start ten thousand at once, and each reading is a request to the process that also manages its rows.
+"""
+
+
+class ConnectionMissing(PTJobError):
+    """The connection that the task names is unknown to this process; another try may find it."""
+
+    retryable = True
+
+    @classmethod
+    def in_triggerer(cls, conn_id: str) -> Self:
+        """Build the error for a connection that only workers know."""
+        return cls(
+            f"The connection {conn_id!r} is not known to the triggerer, which waits for deferred tasks: the job goes "
+            "on and nobody watches it. Define the connection where workers and triggerers both see it - in Airflow's "
+            f"database, in a secrets backend, or as AIRFLOW_CONN_{conn_id.upper()} in the environment of both - or set "
+            "deferrable=False"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The place where jobs run.
+
+    Attributes:
+        backend: runs them.
+        namespace: default namespace of jobs. None: `default`.
+        access: the arguments to connect from another process of this installation.
+        api_error_timeout: seconds for which requests about a job may be refused.
+    """
+
+    backend: Backend
+    namespace: str | None
+    access: Access
+    api_error_timeout: float = TIMEOUT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """A connection's name and the task's overrides. It holds no secret and is serializable.
+
+    Attributes:
+        kubernetes_conn_id: the connection. None: the default of the pod or of this machine's user.
+        in_cluster: whether to use the service account of the pod that this runs in. None: the connection's value.
+        config_file: path of a kubeconfig. None: the connection's value.
+        cluster_context: the kubeconfig's context. None: the connection's value, else the kubeconfig's current one.
+    """
+
+    kubernetes_conn_id: str | None = DEFAULT_CONN_ID
+    in_cluster: bool | None = None
+    config_file: str | None = None
+    cluster_context: str | None = None
+
+    @classmethod
+    def of(cls, task: object) -> Self:
+        """Read the arguments from an operator, sensor or trigger with attributes of these names."""
+        return cls(**{each.name: getattr(task, each.name) for each in fields(cls)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields."""
+        return asdict(self)
+
+    def place(self) -> Place:
+        """Return where jobs run.
+
+        Raises:
+            InvalidSpec: an option of `[ptjob]` or the connection is wrong.
+            AirflowNotFoundException: the connection does not exist.
+        """
+        settings = Settings.load()
+        if settings.local is not None:
+            return self._on_this_machine(settings.local, settings)
+        return self._on_cluster(self._hook(), settings)
+
+    async def async_place(self) -> Place:
+        """Return where jobs run, from a triggerer's cache of at most FRESH seconds, without blocking the event loop.
+
+        Raises:
+            InvalidSpec: as in `place`.
+            ConnectionMissing: the task had the connection, but the triggerer does not know it.
+        """
+        return await _known_places.get().get(self)
+
+    async def look_up(self) -> Place:
+        """Return where jobs run, without the cache; raises as `async_place`."""
+        settings = Settings.load()
+        if settings.local is not None:
+            return self._on_this_machine(settings.local, settings)
+        hook = await asyncio.to_thread(self._hook)  # importing it takes a second
+        await hook.read_connection(is_required=True)
+        return self._on_cluster(hook, settings)
+
+    def _hook(self) -> PyTorchJobHook:
+        hook: PyTorchJobHook = import_module("ptjob_provider.airflow.hooks").PyTorchJobHook(**self.to_dict())
+        return hook
+
+    def _on_this_machine(self, config: LocalConfig, settings: Settings) -> Place:
+        return Place(
+            backend=local_backend(config),
+            namespace=None,
+            api_error_timeout=settings.api_error_timeout,
+            access=self,
+        )
+
+    def _on_cluster(self, hook: PyTorchJobHook, settings: Settings) -> Place:
+        """Return the place; a missing default connection becomes None in `access`, so the next process uses none."""
+        return Place(
+            backend=hook.cluster_backend(),
+            namespace=hook.default_namespace(),
+            api_error_timeout=settings.api_error_timeout,
+            access=self if hook.connection else replace(self, kubernetes_conn_id=None),
+        )
+
+
+class _KnownPlaces:
+    """Cache of the places of one event loop's triggers; concurrent callers share one request."""
+
+    def __init__(self) -> None:
+        self._asking: defaultdict[Access, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._found: dict[Access, tuple[Place, float]] = {}
+
+    async def get(self, access: Access) -> Place:
+        """Return the place, read again if the cached one is not fresh."""
+        async with self._asking[access]:
+            place, read_at = self._found.get(access, (None, 0.0))
+            if place is None or time.monotonic() - read_at > FRESH:
+                place = await access.look_up()
+                self._found[access] = (place, time.monotonic())
+            return place
+
+
+_known_places = OnePerLoop(_KnownPlaces)
+
+
+def local_backend(config: LocalConfig) -> Backend:
+    """Return this machine's back-end; from now on Airflow's logs mask the secrets that it may pass to jobs."""
+    from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - only where jobs run locally
+
+    for table in config.secrets.values():
+        for value in table.values():
+            mask_secret(value)
+    return LocalBackend(config)

@@ -1,0 +1,178 @@
+"""Ask Airflow about the own task while a job runs: its state, its log cursor, and values that outlive tries."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.execution_time.comms import GetTaskStates, GetVariableKeys, GetXCom, SetXCom
+from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+from ptjob_provider.core.run.attempts import AttemptRecord, is_delivered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WORKER_PATIENCE = 3.0
+"""Seconds that a worker waits for a response.
+
+After a user's kill, SIGKILL follows in five seconds; the job must be deleted before. Without a response the job is
+kept.
+"""
+
+TRIGGER_PATIENCE = 5.0
+
+FIRST_PATIENCE = 60.0
+"""Seconds for the first request of a new triggerer: its API took 20 s to start on a busy machine."""
+
+
+async def state_from_worker(ti: Any) -> str | None:
+    """Return the task instance's current state in Airflow; None if there was no response in time.
+
+    The request runs in a thread of its own: cancelling one over the supervisor's socket would give the next request the
+    wrong response (observed on 3.3.2).
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def ask() -> None:
+        try:
+            found = _comms().send(_question(ti))
+        except Exception as error:  # noqa: BLE001 - any failure counts as no response
+            found = error
+        with contextlib.suppress(RuntimeError):  # the loop may be closed by then
+            loop.call_soon_threadsafe(_give, answer, found)
+
+    threading.Thread(target=ask, name="ptjob-ask-state", daemon=True).start()
+    try:
+        async with asyncio.timeout(WORKER_PATIENCE):
+            return _state(await answer, ti)
+    except TimeoutError:
+        return None
+
+
+async def state_from_trigger(ti: Any) -> str | None:
+    """Return the task instance's current state in Airflow; None if there was no response in time."""
+    try:
+        async with asyncio.timeout(TRIGGER_PATIENCE):
+            return _state(await _comms().asend(_question(ti)), ti)
+    except Exception:  # noqa: BLE001 - any failure counts as no response
+        return None
+
+
+async def variables_from_trigger(prefix: str) -> list[str] | None:
+    """Return the keys of Airflow's Variables with this prefix; None if there was no response in time."""
+    try:
+        async with asyncio.timeout(TRIGGER_PATIENCE):
+            return list((await _comms().asend(GetVariableKeys(prefix=prefix))).keys)
+    except Exception:  # noqa: BLE001 - any failure counts as no response
+        return None
+
+
+def is_in_triggerer() -> bool:
+    """Return whether this process is a triggerer; `dag.test()` runs a trigger inline, and never again."""
+    return hasattr(_comms(), "asend")
+
+
+async def keep(ti: Any, key: str, value: dict[str, Any]) -> None:
+    """Write an XCom of the task from its trigger, and return once it is stored.
+
+    Raises:
+        TimeoutError: Airflow did not respond in time; the XCom may be stored all the same.
+    """
+    if not is_in_triggerer():
+        return
+    message = SetXCom(
+        key=key, value=value, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index
+    )
+    async with asyncio.timeout(TRIGGER_PATIENCE):
+        await _comms().asend(message)
+
+
+async def kept(ti: Any, key: str) -> dict[str, Any] | None:
+    """Return what `keep` wrote in an earlier run of the trigger; None if there is nothing.
+
+    Raises:
+        TimeoutError: Airflow did not respond in time.
+    """
+    if not is_in_triggerer():
+        return None
+    message = GetXCom(key=key, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
+    async with asyncio.timeout(FIRST_PATIENCE):
+        found = await _comms().asend(message)
+    value = getattr(found, "value", None)
+    return value if isinstance(value, dict) else None
+
+
+def _comms() -> Any:
+    from airflow.sdk.execution_time import task_runner  # noqa: PLC0415 - set anew for every process
+
+    return getattr(task_runner, "SUPERVISOR_COMMS", None)
+
+
+def _give(answer: asyncio.Future[Any], found: Any) -> None:
+    if not answer.done():
+        answer.set_result(found)
+
+
+def _question(ti: Any) -> GetTaskStates:
+    mapped = ti.map_index if ti.map_index is not None and ti.map_index >= 0 else None
+    return GetTaskStates(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=mapped)
+
+
+def _state(answer: Any, ti: Any) -> str | None:
+    states = getattr(answer, "task_states", None)
+    if states is None:
+        return None
+    of_run = states.get(ti.run_id) or {}
+    mapped = f"{ti.task_id}_{ti.map_index}"
+    found = of_run.get(mapped, of_run.get(ti.task_id))
+    return str(getattr(found, "value", found)) if found else "none"
+
+
+_KEY = "ptjob_attempt"
+_RESULT_KEY = "ptjob_result"
+
+
+class TaskStateAttemptStore:
+    """An `AttemptStore` of one task instance, shared by its tries and clears."""
+
+    def __init__(self, context: Mapping[str, Any]) -> None:
+        self._store = context["task_state_store"]
+        self._max_tries = context["ti"].max_tries
+        self._tries_before_clear = tries_before_clear(context)
+
+    def load(self) -> AttemptRecord | None:
+        """Return what the last try saved; None if there was none."""
+        found = self._store.get(_KEY)
+        return AttemptRecord.from_dict(found) if found else None
+
+    def save(self, record: AttemptRecord) -> None:
+        """Store the record for as long as the task instance exists."""
+        self._store.set(_KEY, record.to_dict(), retention=NEVER_EXPIRE)
+
+    def load_result(self) -> dict[str, Any] | None:
+        """Return the result that an earlier try saved; None if there is none, or the task was cleared since."""
+        found, record = self._store.get(_RESULT_KEY) or {}, self.load()
+        is_history = is_delivered(record, tries_before_clear=self._tries_before_clear)
+        return None if is_history or found.get("of") != self._mark(record) else found["result"]
+
+    def save_result(self, result: Mapping[str, Any]) -> None:
+        """Store the result of a job that is about to be deleted, so that a later try does not train again for it."""
+        kept = {"of": self._mark(self.load()), "result": dict(result)}
+        self._store.set(_RESULT_KEY, kept, retention=NEVER_EXPIRE)
+
+    def _mark(self, record: AttemptRecord | None) -> dict[str, Any]:
+        """Return what distinguishes a result from that of an attempt before a clear."""
+        return {"clear_number": self._max_tries, "attempt": record.attempt if record else None}
+
+
+def tries_before_clear(context: Mapping[str, Any]) -> int:
+    """Return how many tries the task had had at its last clear; 0 if it was never cleared.
+
+    A clear sets `max_tries` to `try_number + retries`, with the DAG's `retries` of that moment; nothing else changes
+    it.
+    """
+    return int(context["ti"].max_tries - (context["task"].retries or 0))

@@ -1,0 +1,210 @@
+"""Writes rank 0's lines and notices about the job to the task's log, through Airflow's own logger.
+
+Each line is one record, written at once, as long as all jobs of the event loop stay below the limit of records (see
+`records`); above it, a job's pending lines are joined in one record. No line is dropped: a reader that is too fast
+waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.airflow.masking import masked
+from ptjob_provider.airflow.task_log.records import ceilings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ptjob_provider.airflow.task_log.cursor_store import Pulse
+    from ptjob_provider.airflow.task_log.records import Ceiling
+    from ptjob_provider.core.logs import LogCursor, LogLine
+
+MAX_RECORD = 32 * 1024
+"""Maximum characters of one record; Airflow lost records of several megabytes (apache/airflow#66158)."""
+
+MAX_WAITING = 1024 * 1024
+"""Maximum bytes, about, that may wait of one job."""
+
+MAX_WAITING_OF_ALL = 16 * MAX_WAITING
+"""Maximum bytes of all jobs of an event loop that may wait before each job is limited to its SHARE."""
+
+SHARE = 64 * 1024
+"""Bytes that may always wait of one job."""
+
+TOLD_LATE = 15.0
+"""Seconds for which two processes may write one log.
+
+Airflow stops a triggerer that was frozen and replaced within a second or two, later on a busy machine (3.3.2).
+"""
+
+CONTINUES = " …"
+"""Mark at the end of a piece of a line that continues in the next record."""
+
+_LINE_COST = 256
+"""Bytes of a waiting line in addition to its text."""
+
+_LINES_IN_A_ROW = 10
+"""Number of lines that one job's reader hands over before others have their turn."""
+
+
+class TaskLog:
+    """A sink (`rank0_log.Sink`) on a logger. `cursor` is the position of the last line that the logger has received.
+
+    Records are written in the context in which this object is created: from it, Airflow's logger takes the log to write
+    to.
+
+    Args:
+        logger: the task's logger.
+        pulse: reports when another process may have written lines meanwhile. None: no other takes over while this
+            process lives.
+    """
+
+    def __init__(self, logger: Any, *, pulse: Pulse | None = None) -> None:
+        self._logger = logger
+        self._pulse = pulse
+        self._standstills = pulse.standstills() if pulse else 0
+        self._context = contextvars.copy_context()
+        self._ceiling: Ceiling | None = None
+        self._waiting: deque[tuple[str, LogCursor | None]] = deque()
+        self._size = 0
+        self._in_a_row = _LINES_IN_A_ROW
+        self._is_queued = False
+        self._written: asyncio.Event | None = None
+        self._repeats_until = ""
+        self._doubt: tuple[str, str] | None = None
+        self._is_closed = False
+        self.cursor: LogCursor | None = None
+
+    def go_on(self, cursor: LogCursor | None, *, why_repeated: str = "", if_printed_before: str = "") -> None:
+        """Resume after the last line that an earlier run gave to the logger.
+
+        Args:
+            cursor: its position.
+            why_repeated: why the log may have lines after the cursor; empty if it has none.
+            if_printed_before: RFC 3339; the log has none if the next line was printed later than this. Empty: it may
+                have some, whatever that time is.
+        """
+        self.cursor = cursor
+        self._standstills = self._pulse.standstills() if self._pulse else 0
+        if why_repeated and if_printed_before:
+            self._doubt = why_repeated, if_printed_before
+        elif why_repeated:
+            self._mark_repeats(why_repeated)
+
+    def line(self, line: LogLine) -> None:
+        """Take one line, or one piece of a long one."""
+        self._mark_a_standstill()
+        self._settle_a_doubt(line)
+        if self._repeats_until and line.timestamp[:19] > self._repeats_until[:19]:
+            self._repeats_until = ""
+            self.notice("── from here on nothing is repeated ──")
+        for text, continues, is_end in _pieces(line.text, continues=line.continues):
+            self._take(text + (CONTINUES if continues else ""), line.cursor if is_end else None)
+        self._in_a_row += 1
+
+    def notice(self, text: str) -> None:
+        """Take one notice about the job."""
+        self._take(text, None)
+
+    async def room(self) -> None:
+        """Return when more lines can be taken: at once, unless too much waits, or others have waited long enough."""
+        if self._ceiling is not None and self._in_a_row >= _LINES_IN_A_ROW:
+            self._in_a_row = 0
+            await self._ceiling.next_lines()
+        while self._is_full():
+            await self._next_record()
+
+    async def written(self) -> None:
+        """Return when the logger has received everything."""
+        while self._waiting:
+            await self._next_record()
+
+    def flush(self) -> None:
+        """Give the logger everything that waits; only for an event loop without other users."""
+        is_queued = self._is_queued
+        while self._waiting:
+            self.write_record()
+        self._is_queued = is_queued
+
+    def write_record(self) -> bool:
+        """Give the logger at most one record; see `records.Writer`."""
+        texts: list[str] = []
+        size, last = 0, self.cursor
+        while self._waiting and (not texts or size + len(self._waiting[0][0]) <= MAX_RECORD):
+            text, cursor = self._waiting.popleft()
+            texts.append(text)
+            size += len(text) + 1
+            self._hold(-len(text) - _LINE_COST)
+            last = cursor or last
+        if texts:
+            self._tell("\n".join(texts), last)
+        self._is_queued = bool(self._waiting)
+        return self._is_queued
+
+    def close(self) -> None:
+        """Take no more lines: another process writes them from now on."""
+        self._is_closed = True
+
+    def _take(self, text: str, cursor: LogCursor | None) -> None:
+        if self._is_closed:
+            return
+        self._ceiling = self._ceiling or ceilings.get()
+        if not self._waiting and self._ceiling.take():
+            self._tell(text, cursor or self.cursor)
+            return
+        self._waiting.append((text, cursor))
+        self._hold(len(text) + _LINE_COST)
+        if not self._is_queued:
+            self._is_queued = True
+            self._ceiling.queue(self)
+
+    def _hold(self, more: int) -> None:
+        self._size += more
+        if self._ceiling is not None:
+            self._ceiling.held += more
+
+    def _is_full(self) -> bool:
+        held = self._ceiling.held if self._ceiling else 0
+        return self._size > (SHARE if held > MAX_WAITING_OF_ALL else MAX_WAITING)
+
+    def _tell(self, text: str, cursor: LogCursor | None) -> None:
+        # Airflow masks what it writes to the task's log, but not the copy that LocalExecutor prints (observed on
+        # 3.3.2).
+        self._context.run(self._logger.info, "%s", masked(text))
+        self.cursor = cursor
+        if self._written is not None:
+            self._written.set()
+            self._written = None
+
+    async def _next_record(self) -> None:
+        self._written = self._written or asyncio.Event()
+        await self._written.wait()
+
+    def _mark_a_standstill(self) -> None:
+        standstills = self._pulse.standstills() if self._pulse else 0
+        if standstills > self._standstills:
+            self._standstills = standstills
+            self._mark_repeats("this process stood still, and another may have gone on")
+
+    def _settle_a_doubt(self, line: LogLine) -> None:
+        if self._doubt is not None:
+            why, before = self._doubt
+            self._doubt = None
+            if line.timestamp[:19] <= before[:19]:
+                self._mark_repeats(why)
+
+    def _mark_repeats(self, why: str) -> None:
+        until = datetime.now(UTC) + timedelta(seconds=TOLD_LATE)
+        self._repeats_until = until.strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.notice(f"── lines up to {self._repeats_until} may be repeated here: {why} ──")
+
+
+def _pieces(text: str, *, continues: bool) -> Iterator[tuple[str, bool, bool]]:
+    """Yield pieces that fit into a record: the text, whether its line continues, whether it is the last one."""
+    for start in range(0, max(len(text), 1), MAX_RECORD):
+        is_end = start + MAX_RECORD >= len(text)
+        yield text[start : start + MAX_RECORD], continues or not is_end, is_end

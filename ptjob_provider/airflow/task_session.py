@@ -1,0 +1,447 @@
+"""Run one try of a task: submit or adopt the job, wait in the worker, report the outcome, or stop the job.
+
+Airflow calls `on_kill` inside a signal handler, on top of any code: it may only wake the running loop. The same call
+serves a user's kill, a drained worker and lost heartbeats. Nothing raises afterwards, so a task that simply continued
+would end in success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRuntimeError,
+    AirflowTaskTimeout,
+)
+
+from ptjob_provider.airflow import supervisor
+from ptjob_provider.airflow.config import load_installation
+from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, TENSORBOARD_URL
+from ptjob_provider.airflow.masking import masked
+from ptjob_provider.airflow.outcome import TaskStopped, log_success
+from ptjob_provider.airflow.supervisor import TaskStateAttemptStore, tries_before_clear
+from ptjob_provider.airflow.task_log import TaskLog, add_rest_of_log
+from ptjob_provider.core import kinds
+from ptjob_provider.core.diagnosis import Retrying
+from ptjob_provider.core.errors import ClaimLost, JobFailed, JobNotFound, JobTimedOut, PTJobError
+from ptjob_provider.core.identity import Instance, Owner
+from ptjob_provider.core.run.api_errors import TIMEOUT
+from ptjob_provider.core.run.cleanup import (
+    OnFinishAction,
+    abandon,
+    act_on_finished,
+    delete_if_unfinished,
+    is_left_to_next_try,
+    known_job,
+    leave_running,
+    what_stays,
+)
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.orphans import WAITING_STATES, LeaveRunning, marked
+from ptjob_provider.core.run.outcome import Conclusion, deadline_after, raise_for
+from ptjob_provider.core.run.submit import (
+    Submission,
+    conclude_attempt,
+    deliver_attempt,
+    ensure_submitted,
+    with_tensorboard,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+    from datetime import datetime
+
+    from ptjob_provider.airflow.outcome import JobEvent
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.diagnosis import Limits
+    from ptjob_provider.core.identity import JobRef
+    from ptjob_provider.core.spec import TrainingJob
+
+
+class Fate(StrEnum):
+    """The action on a job whose task no longer waits for it."""
+
+    KEEP = "keep"
+    DELETE = "delete"
+
+
+def fate_in_worker(state: str | None, *, may_retry: bool) -> Fate:
+    """Decide for a worker that was told to stop.
+
+    | state in Airflow | action |
+    |---|---|
+    | not running (a person marked or cleared the task) | delete |
+    | running (a drained worker) | keep for the next try to adopt; delete if there is none |
+    | waiting for the next try (lost heartbeats) | keep |
+    | no response | keep |
+    """
+    if state == "running":
+        return Fate.KEEP if may_retry else Fate.DELETE
+    return Fate.KEEP if state is None or state in WAITING_STATES - {"restarting"} else Fate.DELETE
+
+
+def fate_in_trigger(state: str | None) -> Fate:
+    """Decide for a trigger that was told that its task is over.
+
+    A triggerer that was frozen and replaced gets this call although the task is still deferred (apache/airflow#73454),
+    is about to be resumed, or waits for or runs its next try. That try adopts the job, or ends it if a person has
+    cleared the task. No response from Airflow: keep.
+    """
+    return Fate.KEEP if state is None or state in WAITING_STATES else Fate.DELETE
+
+
+T = TypeVar("T")
+
+
+class ToldToStop(Exception):
+    """The task was told to stop while it waited; the job is unchanged."""
+
+
+class Waiting:
+    """Runs one task's coroutines: each until it is done, or until `wake`."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._told: asyncio.Event | None = None
+        self._is_told = False
+
+    def wake(self) -> None:
+        """Tell the task to stop; safe in a signal handler, and returns at once."""
+        self._is_told = True
+        if self._loop is not None and self._told is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._told.set)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], *, grace: float = 0.0) -> T:
+        """Return the coroutine's result.
+
+        Args:
+            coroutine: what to wait for.
+            grace: seconds for it to complete after the task was told to stop; then it is cancelled.
+
+        Raises:
+            ToldToStop: the coroutine has completed or was cancelled; it never started if `wake` was called before.
+        """
+        if self._is_told:
+            coroutine.close()
+            raise ToldToStop
+        return asyncio.run(self._run(coroutine, grace))
+
+    async def _run(self, coroutine: Coroutine[Any, Any, T], grace: float) -> T:
+        self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
+        if self._is_told:  # `wake` was called before this loop existed
+            self._told.set()
+        told = asyncio.create_task(self._told.wait())
+        main = asyncio.create_task(coroutine)
+        try:
+            await asyncio.wait({main, told}, return_when=asyncio.FIRST_COMPLETED)
+            if main.done():
+                return main.result()
+            await asyncio.wait({main}, timeout=grace)
+        finally:
+            for task in (main, told):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+        raise ToldToStop
+
+
+@contextlib.contextmanager
+def alarm_put_off(seconds: float) -> Iterator[None]:
+    """Delay Airflow's `execution_timeout`, so that our own deadline can delete the job first.
+
+    Airflow's alarm raises wherever Python is at that moment; asyncio logs and swallows what is raised in a callback.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    airflows = signal.getsignal(signal.SIGALRM)
+
+    def put_off(*_: object) -> None:
+        signal.signal(signal.SIGALRM, airflows)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    signal.signal(signal.SIGALRM, put_off)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, airflows)
+
+
+_SUBMIT_GRACE = 2.0
+"""Maximum seconds for a create request in progress to complete after the task was told to stop."""
+
+_TIMEOUT_GRACE = 30.0
+"""Seconds after `execution_timeout` for our own deadline to delete the job and report why, before Airflow's raises."""
+
+
+class JobExecution:
+    """Runs one try on the worker.
+
+    Args:
+        backend: where the job runs.
+        context: Airflow's context of this try.
+        instance: this installation.
+        api_error_timeout: seconds for which requests about a job may be refused.
+        log: the task's logger.
+        waiting: the wait that `on_kill` wakes.
+        on_finish_action: one of `OnFinishAction`.
+        leave_running: which jobs to keep running when no task waits for them; None if the job's task waits for it.
+        retrying: the retry rules of the task's author.
+
+    Raises:
+        InvalidSpec: `on_finish_action` is unknown.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        context: Any,
+        *,
+        instance: Instance,
+        api_error_timeout: float = TIMEOUT,
+        log: Any,
+        waiting: Waiting,
+        on_finish_action: str = OnFinishAction.KEEP_JOB,
+        leave_running: LeaveRunning | None = None,
+        retrying: Retrying | None = None,
+    ) -> None:
+        self._action = OnFinishAction.parse(on_finish_action)
+        self._leave_running = leave_running
+        self._retrying = retrying or Retrying()
+        self._backend = backend
+        self._api_error_timeout = api_error_timeout
+        self._ti = context["ti"]
+        self._task = context["task"]
+        self._instance = instance
+        self._owner = owner_of(instance, self._ti)
+        self._store = TaskStateAttemptStore(context)
+        self._tries_before_clear = tries_before_clear(context)
+        self._log = log
+        self._waiting = waiting
+        self._ref: JobRef | None = None
+
+    @property
+    def deadline(self) -> datetime | None:
+        """The end of `execution_timeout`, counted from the try's start, which survives a deferral."""
+        return deadline_after(self._ti.start_date, self._task.execution_timeout)
+
+    def result_of_earlier_try(self) -> dict[str, Any] | None:
+        """Return the result of this task's job if an earlier try deleted the job and could not report; else None."""
+        result = self._store.load_result()
+        if result is not None:
+            self._log.info("the job has succeeded and was deleted in an earlier try; this is its result")
+        return result
+
+    def submit(self, job: TrainingJob, *, exact_name: bool) -> Submission:
+        """Create the job or adopt the existing one, and publish its identity before anything waits for it."""
+        creating = ensure_submitted(
+            self._backend,
+            marked(job, self._leave_running),
+            owner=self._owner,
+            store=self._store,
+            clear_number=self._ti.max_tries,  # only a clear changes it, and nearly every clear does
+            tries_before_clear=self._tries_before_clear,
+            exact_name=exact_name,
+            installation=load_installation(),
+            api_error_timeout=self._api_error_timeout,
+        )
+        with self.leaving_nothing():
+            submission = self._waiting.run(creating, grace=_SUBMIT_GRACE)
+        self._tell(submission)
+        if job.tensorboard is None:
+            return submission
+        with self.leaving_nothing(submission):
+            submission = self._waiting.run(with_tensorboard(self._backend, submission, job))
+        self._tell_tensorboard(submission)
+        return submission
+
+    def leave(self, submission: Submission) -> None:
+        """Log a warning about what remains of a job that no task waits for."""
+        with self.leaving_nothing(submission):
+            stays = self._waiting.run(what_stays(self._backend, submission))
+        if stays:
+            self._log.warning("%s", stays)
+
+    def needs_waiting(self, submission: Submission) -> bool:
+        """Return whether the job has not ended and the task is still wanted; called right before a deferral.
+
+        A worker learns from its next heartbeat that a person has marked its task; a task that has deferred by then
+        would leave an orphaned job. Deferring for a job that has ended costs two seconds for nothing.
+        """
+        with self.leaving_nothing(submission):
+            state, is_finished = self._waiting.run(self._look(submission.ref))
+            if state not in {None, "running"}:
+                raise ToldToStop
+        return not is_finished
+
+    def wait(self, submission: Submission, *, limits: Limits, keep_running_pods: bool) -> Conclusion:
+        """Follow the job in this process, and write rank 0's lines to the task's log."""
+        sink = TaskLog(self._log)
+        following = follow(
+            self._backend,
+            submission,
+            sink=sink,
+            deadline=self.deadline,
+            limits=limits,
+            keep_running_pods=keep_running_pods,
+            mask=masked,
+            api_error_timeout=self._api_error_timeout,
+        )
+        try:
+            with self.leaving_nothing(submission), alarm_put_off(_TIMEOUT_GRACE):
+                return self._waiting.run(following)
+        finally:
+            sink.flush()
+
+    def finish(self, submission: Submission, conclusion: Conclusion) -> dict[str, Any]:
+        """Return the result of a job that succeeded, and delete or keep the job as `on_finish_action` says.
+
+        Raises:
+            JobFailed: the job failed; the next try starts a new attempt.
+            OutputsNotVerified: the outputs could not be inspected; the job is kept, and the next try only verifies.
+        """
+        if conclusion.diagnosis is not None:
+            conclusion = replace(conclusion, diagnosis=self._retrying.judge(conclusion.diagnosis))
+        try:
+            raise_for(submission.ref, conclusion, deletes=self._action.deletes(succeeded=False))
+        except JobFailed:
+            conclude_attempt(self._store)
+            asyncio.run(self._act_on_finished(submission, succeeded=False))
+            raise
+        result = dict(conclusion.result or {})
+        log_success(self._log, submission.ref, result)
+        if self._action.deletes(succeeded=True):
+            self._store.save_result(result)
+        asyncio.run(self._act_on_finished(submission, succeeded=True))
+        return result
+
+    def deliver(self) -> None:
+        """Record that this try delivers its job, as its last action; without the record it succeeds, too."""
+        try:
+            deliver_attempt(self._store, by_try=self._ti.try_number)
+        except AirflowRuntimeError as error:
+            self._log.warning("that the job was handed on could not be noted: %s", error)
+
+    def add_rest_of_log(self, told: JobEvent) -> None:
+        """Add the lines after the last one that the trigger has confirmed."""
+        asyncio.run(add_rest_of_log(self._backend, told, task_instance=self._ti, logger=self._log))
+
+    @contextmanager
+    def leaving_nothing(self, submission: Submission | None = None) -> Iterator[None]:
+        """Delete or mark the job if the task ends before it; a job that could not be followed runs on, marked."""
+        if submission is not None and self._instance.has(submission.instance):
+            self._ref = submission.ref
+        try:
+            yield
+        except ToldToStop:
+            said = asyncio.run(self._obey()) or "no job had been created"
+            raise TaskStopped(f"The task was told to stop. {said}") from None
+        except AirflowTaskTimeout:
+            asyncio.run(self._delete("execution_timeout has passed"))
+            conclude_attempt(self._store)
+            raise
+        except ClaimLost:
+            asyncio.run(self._delete("another run trains on its batches"))
+            raise
+        except Exception as error:
+            if not is_left_to_next_try(error, may_retry=may_retry(self._ti)):
+                self._leave_unfollowed(error)
+            raise
+
+    async def _look(self, ref: JobRef) -> tuple[str | None, bool]:
+        state = await supervisor.state_from_worker(self._ti)
+        try:
+            found = await self._backend.get(ref.kind, ref.namespace, ref.name)
+        except JobNotFound:
+            return state, True
+        except PTJobError as error:
+            self._log.warning("%s: whether it has ended is not known: %s", ref, error)
+            return state, False
+        return state, kinds.read_status(found).phase.is_terminal
+
+    def _tell(self, submission: Submission) -> None:
+        ref = submission.ref
+        for key, value in ((JOB_NAME, ref.name), (JOB_NAMESPACE, ref.namespace), (JOB_UID, ref.uid)):
+            self._ti.xcom_push(key=key, value=value)
+        how = "adopted" if submission.adopted else "submitted"
+        self._log.info("%s was %s: %s, uid %s, attempt %d", ref, how, ref.kind, ref.uid, submission.attempt)
+        if submission.spec_changed:
+            self._log.warning("%s was made from another specification; clear the task to train with the new one", ref)
+
+    def _tell_tensorboard(self, submission: Submission) -> None:
+        if submission.tensorboard_url:
+            self._ti.xcom_push(key=TENSORBOARD_URL, value=submission.tensorboard_url)
+            self._log.info("%s: its TensorBoard is at %s", submission.ref, submission.tensorboard_url)
+
+    async def _act_on_finished(self, submission: Submission, *, succeeded: bool) -> None:
+        ref = submission.ref
+        if not self._instance.has(submission.instance):
+            self._log.warning("%s is left as it is: it is a job of installation %s", ref, submission.instance)
+            return
+        try:
+            if await act_on_finished(self._backend, ref, self._action, succeeded=succeeded):
+                self._log.info("%s was deleted: on_finish_action=%s", ref, self._action)
+        except PTJobError as error:
+            self._log.warning("%s: on_finish_action=%s could not be carried out: %s", ref, self._action, error)
+
+    async def _obey(self) -> str:
+        """Keep or delete the job of a task that was told to stop, and return what happened as a sentence."""
+        ref = await self._known_job()
+        if ref is None:
+            return ""
+        state = await supervisor.state_from_worker(self._ti)
+        if fate_in_worker(state, may_retry=may_retry(self._ti)) is Fate.KEEP:
+            why = "the next try adopts it" if state else "Airflow did not say in time what became of this task"
+            return f"{ref} is kept: {why}"
+        why = "this was the last try" if state == "running" else f"the task is {state}"
+        deleted = await delete_if_unfinished(self._backend, ref)
+        return f"{ref} was deleted: {why}" if deleted else f"{ref} had already ended"
+
+    def _leave_unfollowed(self, error: Exception) -> None:
+        """Leave the job running, and add that to the error."""
+        said = asyncio.run(leave_running(self._backend, self._owner, self._store, ref=self._ref))
+        if said:
+            self._log.warning("%s", said)
+        if said and isinstance(error, PTJobError):
+            error.args = (f"{error}. {said}",)
+
+    async def _delete(self, why: str) -> None:
+        said = await abandon(self._backend, self._owner, self._store, ref=self._ref, why=why)
+        if said:
+            self._log.warning("%s", said)
+
+    async def _known_job(self) -> JobRef | None:
+        """Return this task's job, including one that an earlier try created or was creating."""
+        return self._ref or await known_job(self._backend, self._owner, self._store)
+
+
+@contextmanager
+def airflow_errors() -> Iterator[None]:
+    """Translate the core's errors to Airflow's: no retry where none helps, known secrets masked."""
+    try:
+        yield
+    except PTJobError as error:
+        retried = AirflowTaskTimeout if isinstance(error, JobTimedOut) else AirflowException
+        raise (retried if error.retryable else AirflowFailException)(masked(str(error))) from None
+
+
+def owner_of(instance: Instance, ti: Any) -> Owner:
+    """Return a task instance as a job's owner, with KubernetesPodOperator's label names."""
+    mapped = {"map_index": str(ti.map_index)} if ti.map_index is not None and ti.map_index >= 0 else {}
+    ids = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id, **mapped}
+    labels = {"try_number": str(ti.try_number)}
+    return Owner(instance=instance.name, aliases=instance.aliases, ids=ids, labels=labels)
+
+
+def may_retry(ti: Any) -> bool:
+    """Return whether Airflow tries again if this try fails, by its server's rule."""
+    return bool(ti.max_tries) and ti.try_number <= ti.max_tries

@@ -1,0 +1,161 @@
+"""Convert Arena's flags and a training given as one shell line, or name what replaces them here. Pure.
+
+Pure: flags and words in, fields out.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.cli.fields import pair
+from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.spec.pods import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_REGISTERED = "registering a model is the next task's work: the result tells its address and digest"
+_NOTHING_INSTALLED = "nothing is installed in the cluster for `ptjob`, and no helm is run"
+_AGAIN = "again and again: `watch ptjob top node`; shared cards count as their plug-in's resource"
+
+FLAGS: Mapping[str, str] = {
+    "--config-file": (
+        "a ConfigMap that you make: `--volumes '{name: conf, configMap: {name: NAME}}' "
+        "--volume-mounts '{name: conf, mountPath: /etc/conf}'`"
+    ),
+    **dict.fromkeys(("--model-name", "--model-source"), _REGISTERED),
+    **dict.fromkeys(("--arena-namespace", "--helm-binary", "--pprof", "--trace"), _NOTHING_INSTALLED),
+    "--gpus": "`ptjob top job NAME` tells CPU, memory, network and disk of each replica",
+    **dict.fromkeys(("--details", "--refresh", "--gpu-mode", "--metric"), _AGAIN),
+}
+
+COMMANDS: Mapping[str, str] = {"attach": "`kubectl exec -it NAME-master-0 -- sh` is the same"}
+
+TYPES = ("pytorch", "pytorchjob")
+"""Word after `submit` that names the type of training."""
+
+SYNC_MODES = ("git", "rsync")
+
+OTHER_TYPES = frozenset(
+    (
+        *("tf", "tfjob", "mpi", "mpijob", "horovod", "horovodjob", "et", "etjob", "ray", "rayjob"),
+        *("volcano", "volcanojob", "spark", "sparkjob", "deepspeed", "deepspeedjob", "cron"),
+    )
+)
+
+_SHELL_LINE = re.compile(r"[\s;&|<>$`*?(){}'\"\\]")
+_MANY_WORDS = 2
+
+
+def without_type(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line without Arena's type of training.
+
+    Raises:
+        InvalidSpec: the type is not PyTorch's.
+    """
+    if words and words[0] in OTHER_TYPES:
+        raise InvalidSpec.of("submit", words[0], "pytorch, or nothing: PyTorch trainings are what is submitted here")
+    return list(words[1:] if words and words[0] in TYPES else words)
+
+
+def program(words: Sequence[str], shell: str | None) -> list[str] | None:
+    """Return the command in the words after the flags; None if there are none.
+
+    A single word that a shell would split or expand is a line for a shell, as in Arena; several words are the program
+    and its arguments, unchanged. With `shell` they are always a line for a shell.
+
+    Raises:
+        InvalidSpec: a line for a shell has further words behind it.
+    """
+    if not words:
+        return None
+    if shell is not None:
+        return [shell, "-c", words[0] if len(words) == 1 else shlex.join(words)]
+    if len(words) == 1:
+        return ["sh", "-c", words[0]] if _SHELL_LINE.search(words[0]) else [words[0]]
+    if re.search(r"\s", words[0]):
+        raise InvalidSpec.of(
+            "command", words[0], "the last word if it is a line for a shell; flags stand before the training's command"
+        )
+    return list(words)
+
+
+def with_image(told: dict[str, Any]) -> dict[str, Any]:
+    """Return a job's fields with the workers' image for all pods if nothing else sets one, as in a guide of Arena's.
+
+    A manifest, a pod template or the master's own image sets one; `parse` refuses a job without one.
+    """
+    worker, master = told.get("worker"), told.get("master")
+    if told.keys() & {"image", "manifest", "pod_template"} or not isinstance(worker, dict) or "image" not in worker:
+        return told
+    if isinstance(master, dict) and "image" in master:
+        return told
+    rest = {name: value for name, value in worker.items() if name != "image"}
+    others = {name: value for name, value in told.items() if name != "worker"}
+    return {**others, "image": worker["image"], **({"worker": rest} if rest else {})}
+
+
+def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields for flags of Arena that are no fields themselves, such as `--device`, `--rdma`, `--sync-mode`.
+
+    Raises:
+        InvalidSpec: a flag's value is invalid.
+    """
+    found: dict[str, Any] = {}
+    devices = dict(pair("--device", text) for text in given.get("devices") or ())
+    if given.get("rdma"):
+        devices["rdma/hca"] = devices.get("rdma/hca", "1")
+        found["container_security_context"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    if devices:
+        Resources.parse("--device", {"limits": devices})
+        found["container_resources"] = {"limits": devices}
+    if folders := [_folder(text) for text in given.get("data_dirs") or ()]:
+        names = [f"host-{number}" for number in range(len(folders))]
+        found["volumes"] = [
+            {"name": name, "hostPath": {"path": host}} for name, (host, _) in zip(names, folders, strict=True)
+        ]
+        found["volume_mounts"] = [
+            {"name": name, "mountPath": path} for name, (_, path) in zip(names, folders, strict=True)
+        ]
+    found |= _code(given)
+    shared = {name: True for flag, name in (("host_ipc", "hostIPC"), ("host_pid", "hostPID")) if given.get(flag)}
+    if shared:
+        found["pod_template"] = {"spec": {"containers": [{"name": "pytorch"}], **shared}}
+    return found
+
+
+def _code(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of `code` for `--sync-mode`, `--sync-source` and `--sync-image`.
+
+    Raises:
+        InvalidSpec: one of the first two is missing, or the mode is unknown.
+    """
+    mode, source, image = (given.get(f"sync_{name}") for name in ("mode", "source", "image"))
+    if mode is None and source is None and image is None:
+        return {}
+    if mode not in SYNC_MODES:
+        raise InvalidSpec.of("--sync-mode", mode, one_of(SYNC_MODES))
+    if source is None:
+        raise InvalidSpec("--sync-source is missing: the address of the code, with --sync-mode")
+    return {"code": {mode: source, **({"image": image} if image else {})}}
+
+
+def joined(fields: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both merged: all items of lists, all keys of maps at every depth, otherwise the first one's value."""
+    found = {**more, **fields}
+    for name in fields.keys() & more.keys():
+        ours, theirs = fields[name], more[name]
+        if isinstance(ours, list) and isinstance(theirs, list):
+            found[name] = [*ours, *theirs]
+        elif isinstance(ours, dict) and isinstance(theirs, dict):
+            found[name] = joined(ours, theirs)
+    return found
+
+
+def _folder(text: str) -> tuple[str, str]:
+    host, _, path = text.partition(":")
+    if not host.startswith("/"):
+        raise InvalidSpec.of("--data-dir", text, "/path/on/the/node or /path/on/the/node:/path/in/the/container")
+    return host, path or host

@@ -1,0 +1,491 @@
+"""Classify one container's end by itself, before it is compared with the other replicas' ends.
+
+A failure that is not on that list is retried: a useless retry costs minutes, a missing one may cost a night. The list
+therefore holds only errors that recur with the same code, image and arguments at any time and place, and is ignored
+where the context mentions a server, a disk or a race (`_PASSING`). `docs/explanation/failures.md` documents it.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.diagnosis import last_lines
+from ptjob_provider.core.diagnosis.causes import ADVICE, Cause, passes_by_itself
+from ptjob_provider.core.diagnosis.last_lines import NCCL_MISUSED, NCCL_WITHOUT_GPU, unmarked
+from ptjob_provider.core.history import is_program_missing
+from ptjob_provider.core.in_pod import sync_code
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ptjob_provider.core.history import Termination
+
+_SAME = "a retry would fail the same way"
+_LAST_WORDS = 15
+"""Number of last lines that are searched in a log without a traceback."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hint:
+    """A pattern in an exception's text, and its meaning.
+
+    Attributes:
+        pattern: searched in the exception, `Type: first line of its text`.
+        cause: for programs.
+        in_chain: also applies when another exception followed from it.
+        resolution: overrides the cause's advice.
+        retryable: overrides the cause's default.
+    """
+
+    pattern: re.Pattern[str]
+    cause: Cause = Cause.PYTHON_EXCEPTION
+    in_chain: bool = False
+    resolution: str = ""
+    retryable: bool | None = False
+
+
+def _types(*names: str) -> str:
+    return rf"^(?:[\w.]+\.)?(?:{'|'.join(names)})(?::|$)"
+
+
+def _hopeless(advice: str, *patterns: str) -> Hint:
+    return Hint(pattern=re.compile("|".join(patterns)), resolution=f"{advice}; {_SAME}")
+
+
+_CODE = _hopeless(
+    "Fix the training code",
+    _types("SyntaxError", "IndentationError", "TabError", "NameError", "UnboundLocalError"),
+    _types("NotImplementedError", "RecursionError", "PicklingError"),
+    _types("AttributeError", "TypeError", "IsADirectoryError", "NotADirectoryError"),
+    # torch on shapes, …
+    r"shapes cannot be multiplied|size mismatch(?:,| for)|must match the size of tensor|is invalid for input of size",
+    r"Sizes of tensors must match|expected input\[.*\] to have|stack expects each tensor|[Ss]hape mismatch",
+    r"Expected input batch_size|different to the input size|Expected \d(?:D|-dimensional) |[Ii]ncompatible shapes",
+    r"could not be broadcast|could not broadcast|expanded size of the tensor|more than 1 value per channel",
+    r"index out of range in self|Target \S+ is out of bounds|Dimension out of range|device-side assert triggered",
+    r"greater than actual input size|view size is not compatible|inhomogeneous shape",
+    # … on types and devices, …
+    r"Expected all tensors to be on the same device|Expected object of|expected (?:scalar type|m1 and m2)",
+    r"type .* should be the same|must have the same dtype|not implemented for '\w+'|Found dtype .* but expected",
+    r"expected (?:it|them) to be on (?:GPU|CPU)|CUDA error: invalid configuration argument",
+    # … on the graph, and on processes.
+    r"does not require grad|modified by an inplace operation|backward through the graph a second time",
+    r"leaf Variable that requires grad|Expected to have finished reduction|Expected to mark a variable ready only once",
+    r"unscale FP16 gradients|Cannot re-initialize CUDA in forked|start a new process before",
+    r"process group (?:has not been|is not) initialized",
+)
+_IMAGE = _hopeless(
+    "Correct the image or what it has installed",
+    _types("ImportError", "ModuleNotFoundError", "PackageNotFoundError", "DistributionNotFound", r"\w*VersionConflict"),
+    r"Failed to import \S+ because of|cannot open shared object file|undefined symbol|version .(?:GLIBC|CXXABI)",
+    r"binary incompatibility|operator \S+ does not exist|compiled with different CUDA|Torch not compiled with CUDA",
+    r"does not recognize this architecture|Weights only load failed|mismatches the version",
+    r"is not currently imported|no longer supported|Ninja is required|CUDA_HOME environment variable is not set",
+    r"Numpy is not available",
+)
+_GPU = _hopeless(
+    "Have the job's GPUs and the image's PyTorch fit each other",
+    r"no kernel image is available|invalid device (?:ordinal|function)|unsupported toolchain",
+    r"CUDA driver version is insufficient|driver on your system is too old|Invalid device id|device < num_gpus",
+    r"doesn't support bf16|only supports .* GPUs",
+)
+_SETTINGS = _hopeless(
+    "Correct the training's settings",
+    _types(r"\w*[Cc]onfig\w*(?:Error|Exception)", r"\w*ValidationError", "UsageError", "BadParameter"),
+    r"^(?:omegaconf|hydra|yaml|configparser|tomllib|argparse|jsonargparse)\.(?!\S*Instantiation)[\w.]+(?::|$)",
+    r"api_key not configured|^KeyError: '[A-Z][A-Z0-9_]{2,}'|environment variable \S+ expected",
+    r"(?:should|must) be one of|not found\. Available|Target modules .* not found",
+    r"(?:Unknown|Unrecognized|Unsupported) (?:model|configuration|split|optimizer|dataset|architecture)\b",
+    r"^ValueError: .*(?i:deepspeed).config|Check batch related parameters|not used by the (?:model|HfArgumentParser)",
+    r"^ValueError: `?--\w|^ValueError: .*[Pp]lease (?:specify|pass|set|provide|choose|pick) ",
+    r"^FileNotFoundError: .*: '(?!/)[^']+\.(?:ya?ml|cfg|ini|toml|py|sh)'$",
+    r"Could not override '|Unknown command line flag",
+)
+_CHECKPOINT = _hopeless(
+    "Give a checkpoint that fits the model", r"Error\(s\) in loading state_dict|loaded state dict|invalid load key, 'v'"
+)
+_HUB = _hopeless(
+    "Correct the name, or give credentials that may read it",
+    _types("RepositoryNotFoundError", "GatedRepoError", "RevisionNotFoundError", "EntryNotFoundError"),
+    _types("DatasetNotFoundError", "RemoteEntryNotFoundError", "DisabledRepoError"),
+    r"not a valid model identifier|access a gated repo|does not appear to have a file named",
+    r"40[134] Client Error.*//(?:huggingface\.co|hf\.co)/|doesn't exist on the Hub|NoSuchBucket|InvalidAccessKeyId",
+)
+_NO_GPU = Hint(
+    pattern=NCCL_WITHOUT_GPU,
+    in_chain=True,
+    resolution="Ask for GPUs, or say that there are none with backend_without_gpu='gloo' "
+    f"(--backend-without-gpu gloo), which turns nccl into gloo; {_SAME}",
+)
+_KILLED_LOADER = Hint(  # mostly out of memory; then the kubelet reports OOMKilled for the whole container
+    pattern=re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Killed"),
+    in_chain=True,
+    resolution="Raise the memory limit or use fewer data loader workers if it happens again; a retry may help",
+    retryable=True,
+)
+_ARGUMENTS = _hopeless(
+    "Correct the program's arguments",
+    r": error: (?:unrecognized arguments|the following arguments are required|argument \S+.*: |ambiguous option)",
+    r"^Error: (?:No such (?:option|command)|Missing (?:argument|option|parameter)|Invalid value for|Got unexpected)",
+    r"Could not consume arg",
+)
+_OUT_OF_MEMORY = Hint(
+    pattern=re.compile(
+        r"^(?:[\w.]+\.)?_?(?:Array)?MemoryError\b|std::bad_alloc"
+        r"|DefaultCPUAllocator: (?:not enough|can't allocate) memory|^ray\.exceptions\.OutOfMemoryError"
+    ),
+    cause=Cause.OUT_OF_MEMORY,
+    in_chain=True,
+)
+_KILLED_FOR_MEMORY = Hint(
+    pattern=re.compile(r"oom[-_ ]?kill|OOM Killed|task \d+: Out Of Memory|Out of memory: Kill", re.IGNORECASE),
+    cause=Cause.OUT_OF_MEMORY,
+)
+_GPU_OUT_OF_MEMORY = Hint(
+    pattern=re.compile(
+        r"CUDA out of memory|(?:CUDA|cuda runtime) error(?: \(2\) )?: out of memory|OutOfMemoryError"
+        r"|CUBLAS_STATUS_ALLOC_FAILED|HIP out of memory|OOM when allocating tensor"
+    ),
+    cause=Cause.GPU_OUT_OF_MEMORY,
+    in_chain=True,
+)
+_SHARED_MEMORY = Hint(
+    pattern=re.compile(r"killed by signal: Bus error|raise your shared memory limit|/dev/shm|file </torch_\d+_"),
+    cause=Cause.SHARED_MEMORY,
+    in_chain=True,
+)
+_PROGRAM_MISSING = Hint(
+    pattern=re.compile(r"^\S*python[\d.]*: (?:can't open file|No module named|can't find '__main__')"),
+    cause=Cause.PROGRAM_MISSING,
+)
+_SURE = (_NO_GPU, _SHARED_MEMORY, _KILLED_LOADER)
+"""So specific that a doubtful context does not count."""
+_HOPELESS = (
+    _OUT_OF_MEMORY,
+    _GPU_OUT_OF_MEMORY,
+    _PROGRAM_MISSING,
+    _ARGUMENTS,
+    _CHECKPOINT,
+    _GPU,
+    _HUB,
+    _SETTINGS,
+    _IMAGE,
+    _CODE,
+    _hopeless("Have each process use a GPU of its own", NCCL_MISUSED.pattern),
+)
+_SERVER = Hint(
+    pattern=re.compile(r"^[\w.]*(?:Connection\w*Error|Connect\w*Timeout|ReadTimeout|TimeoutError|URLError|gaierror)\b"),
+    resolution="Look at the server that it could not reach; a retry may help",
+    retryable=True,
+)
+_FAULTY_GPU = Hint(
+    pattern=re.compile(r"uncorrectable ECC error|GPU is lost|fallen off the bus|NVML: Unknown Error"),
+    resolution="The node's GPU is faulty; a retry may meet another node",
+    retryable=True,
+)
+_PASSING = re.compile(
+    # servers and networks
+    r"\w*(?:Connection|Timeout|ProtocolError|IncompleteRead|ChunkedEncoding|Disconnected|BrokenPipe|LocalEntryNotFound)"
+    r"|SSLError|TransportError|OperationalError|ServiceUnavailable|TooManyRequests|gaierror"
+    r"|timed out|[Cc]onnect(?:ion)? (?:reset|refused|aborted|closed|broken|error|to )|couldn't connect|name resolution"
+    r"|[Tt]emporar(?:y failure|ily)|[Tt]oo [Mm]any [Rr]equests|[Rr]ate limit|SlowDown|Server Error|[Tt]ry again"
+    r"|Service Unavailable|Bad Gateway|Max retries exceeded|[Cc]ode:? 5\d\d\b"
+    # disks and shared file systems
+    r"|Input/output error|Stale file handle|Transport endpoint|No space left|is locked"
+    # caches that several processes fill at once, a node without its driver
+    r"|torch_extensions|transformers_modules|datasets_modules|libcuda\.so|libnvidia-"
+    # missing or unexpected objects of unknown origin. A data loader raises its worker's exception anew by type and text
+    # alone; for the types of many HTTP clients that is a TypeError (pytorch #30147)
+    r"|NoneType|'\w*(?:Response|Error|Exception)' object|__init__\(\) missing"
+)
+_NO_HINT = Hint(pattern=re.compile(r"$^"), retryable=None)
+_LAUNCHER = re.compile(r"^(?:[\w.]+\.)?CalledProcessError: Command '\['[^']*python[\d.]*', (?!'-m', 'pip')")
+_SIZE = r"([\d.]+) ([KMG])iB"
+_TRIED = re.compile(rf"Tried to allocate {_SIZE}")
+_TOTAL = re.compile(rf"total capac\w+ of {_SIZE}|{_SIZE} total capacity")
+_HELD = re.compile(rf"this process has {_SIZE}|{_SIZE} already allocated|allocated memory {_SIZE} is allocated")
+_KIB = {"K": 1, "M": 1024, "G": 1024**2}
+
+
+def hint_of(errors: Sequence[str], *, before: Sequence[str], rest: Sequence[str]) -> tuple[Hint, str]:
+    """Return the hint that matches one of the exceptions, and that exception; else the last exception.
+
+    Args:
+        errors: the program's own, at least one, in order.
+        before: earlier ones that only refer to another replica.
+        rest: further lines of the last one's text.
+    """
+    own = [error for error in errors if not _LAUNCHER.search(error)] or list(errors)
+    is_in_doubt = any(_PASSING.search(error) for error in (*before, *own, *rest))
+    for hint in (*_SURE, *(() if is_in_doubt else _HOPELESS), _SERVER, _FAULTY_GPU):
+        told = next((one for one in reversed(own) if hint.pattern.search(one)), None)
+        if told and (hint.in_chain or told == own[-1]):
+            return _unless_held(hint, told), told
+    hint, _ = hint_in(rest) or (_NO_HINT, "")
+    return hint, errors[-1]
+
+
+def hint_in(lines: Sequence[str]) -> tuple[Hint, str] | None:
+    """Return the hint and the line by which no retry fixes an end without a traceback, if any."""
+    last = unmarked(lines[-_LAST_WORDS:])
+    if any(_PASSING.search(line) for line in last):
+        return None
+    for hint in (*_SURE, *_HOPELESS, _KILLED_FOR_MEMORY):
+        line = next((line for line in reversed(last) if hint.pattern.search(line)), "")
+        if line:
+            return _unless_held(hint, line), line
+    return None
+
+
+def memory_killer(lines: Sequence[str]) -> str:
+    """Return a launcher's line that the kernel killed the process for its memory; "" for none."""
+    return next((line for line in reversed(lines[-_LAST_WORDS:]) if _KILLED_FOR_MEMORY.pattern.search(line)), "")
+
+
+def _unless_held(hint: Hint, told: str) -> Hint:
+    """Make a GPU memory error retryable if the process requested and held less than half of that memory."""
+    if hint is not _GPU_OUT_OF_MEMORY:
+        return hint
+    tried, total, held = (_kib(pattern, told) for pattern in (_TRIED, _TOTAL, _HELD))
+    if total is None or held is None or (tried or 0) + held > total / 2:
+        return hint
+    advice = "Another process holds most of that GPU; a retry may meet another one"
+    return replace(hint, resolution=advice, retryable=True)
+
+
+def _kib(pattern: re.Pattern[str], text: str) -> float | None:
+    found = pattern.search(text)
+    number, unit = [group for group in found.groups() if group] if found else ("", "")
+    return float(number) * _KIB[unit] if number else None
+
+
+_SIGNAL_BASE = 128
+_USAGE = 2
+_COMMAND_NOT_EXECUTABLE = 126
+_COMMAND_NOT_FOUND = 127
+_CODE_WORDS = {
+    _USAGE: " (usually wrong arguments)",
+    _COMMAND_NOT_EXECUTABLE: " (a command is not executable)",
+    _COMMAND_NOT_FOUND: " (a command was not found)",
+}
+_SIGNAL_VERBS: Mapping[int, str] = {signal.SIGKILL: "was killed by", signal.SIGTERM: "was stopped by"}
+
+STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+_NODE_REASONS = {"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "DeletionByTaintManager", "DeletionByPodGC"}
+_PREEMPTIONS = {"PreemptionByScheduler", "Preempting", "Preempted"}
+_EVICTIONS = {
+    "Evicted": "was evicted",
+    "EvictionByEvictionAPI": "was evicted because its node is drained, or by a person (EvictionByEvictionAPI)",
+}
+_OWN_LIMIT = re.compile(r"exceeds the (?:total )?limit|exceeded its|usage of EmptyDir")
+_SEE_LOG = "See the log for its exception (torchrun repeats it only where torch's `record` decorates the entry point)"
+_UNREACHABLE = "See whether the pods can reach that server; a retry may help"
+_CORRECT_ARGS = "Correct the program's arguments; a retry would fail the same way"
+_LAST_LINE = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Classification of one container's end.
+
+    Attributes:
+        cause: for programs.
+        did: completes "worker-0 …".
+        exception: its type, if an exception ended it.
+        process: the rank of the failed process inside the pod; "" for the pod's own process.
+        detail: reported by the program, its runtime or its node.
+        is_vague: indistinguishable from an end that only follows another replica's.
+        resolution: overrides the cause's advice.
+        retryable: overrides the cause's default.
+    """
+
+    cause: Cause
+    did: str
+    exception: str = ""
+    process: str = ""
+    detail: str = ""
+    is_vague: bool = False
+    resolution: str = ""
+    retryable: bool | None = None
+
+    @property
+    def advice(self) -> tuple[str, bool]:
+        """Return the next step and whether a retry helps: its own, else its cause's."""
+        resolution, retryable = ADVICE[self.cause]
+        return self.resolution or resolution, retryable if self.retryable is None else self.retryable
+
+    @property
+    def passes(self) -> bool:
+        """Return whether its cause passes by itself; see `Diagnosis`."""
+        return bool(self.retryable) or passes_by_itself(self.cause, retryable=self.advice[1])
+
+    def say(self, more: str = "") -> str:
+        """Return `did`, `more` and the detail as text."""
+        return f"{self.did}{more}" + (f": {self.detail}" if self.detail else "")
+
+    @property
+    def is_consequence(self) -> bool:
+        """Return whether an end like this usually follows from another replica's."""
+        return self.cause in {Cause.CONNECTION_LOST, Cause.TERMINATED}
+
+
+def find(end: Termination, lines: Sequence[str]) -> Finding:
+    """Classify one container's end; `lines` are the last lines of its log."""
+    known = disrupted(end.disruption) if end.disruption else _told_by_kubelet(end)
+    known = known or _unfetched(end, lines)
+    if known is not None:
+        return known
+    root = last_lines.torchrun_root(lines)
+    if root:
+        return _process(root, lines)
+    return _exited(signal_of(end), end.exit_code or 0, lines, last_lines.python_errors(lines))
+
+
+def _told_by_kubelet(end: Termination) -> Finding | None:
+    """Classify the kubelet's reasons that are more specific than an exit code."""
+    if end.reason == "OOMKilled":
+        return Finding(cause=Cause.OUT_OF_MEMORY, did=f"ran out of memory (OOMKilled, exit code {end.exit_code})")
+    if end.reason in {"StartError", "ContainerCannotRun"}:
+        return _unstarted(end)
+    if end.reason == "ContainerStatusUnknown":
+        return Finding(cause=Cause.NODE_LOST, did="was lost by its node (ContainerStatusUnknown)")
+    if end.exit_code is None:
+        return Finding(cause=Cause.UNKNOWN, did="ended, and nobody knows how")
+    return None
+
+
+def _unfetched(end: Termination, lines: Sequence[str]) -> Finding | None:
+    """Classify a failed code fetch by the message of the sync container."""
+    if end.container != sync_code.CONTAINER or not lines or not lines[-1].startswith(sync_code.FAILED):
+        return None
+    detail, did = last_lines.clip(lines[-1].removeprefix(sync_code.FAILED)), "could not fetch the code"
+    if end.exit_code == sync_code.UNREACHABLE:
+        return Finding(cause=Cause.CODE, did=did, detail=detail, resolution=_UNREACHABLE, retryable=True)
+    return Finding(cause=Cause.CODE, did=did, detail=detail)
+
+
+def disrupted(disruption: str) -> Finding:
+    """Classify a disruption of a whole pod, `Reason: message`."""
+    reason, _, message = disruption.partition(": ")
+    detail = last_lines.clip(message)
+    if reason == "SupervisorLost":
+        return Finding(cause=Cause.SUPERVISOR_LOST, did="lost the process that ran it", detail=detail)
+    if reason == "DeadlineExceeded":
+        return Finding(cause=Cause.DEADLINE, did="was active longer than its pod's deadline", detail=detail)
+    if reason in _PREEMPTIONS:
+        return Finding(cause=Cause.PREEMPTED, did=f"was preempted ({reason})", detail=detail)
+    if reason in _NODE_REASONS:
+        return Finding(cause=Cause.NODE_LOST, did=f"lost its node ({reason})", detail=detail)
+    if _OWN_LIMIT.search(message):
+        advice = "Raise that limit or write less; a retry would fail the same way"
+        return Finding(cause=Cause.EVICTED, did="was evicted", detail=detail, resolution=advice, retryable=False)
+    return Finding(cause=Cause.EVICTED, did=_EVICTIONS.get(reason, f"was evicted ({reason})"), detail=detail)
+
+
+def _unstarted(end: Termination) -> Finding:
+    missing = is_program_missing(end.reason, end.message)
+    cause = Cause.PROGRAM_MISSING if missing else Cause.CANNOT_START
+    return Finding(
+        cause=cause, did=f"could not be started ({end.reason})", detail=last_lines.runtime_error(end.message)
+    )
+
+
+def _process(root: last_lines.RootCause, lines: Sequence[str]) -> Finding:
+    """Classify the end of the process that torchrun blames, instead of torchrun's own exit code."""
+    code = root.exit_code or 0
+    own = last_lines.lines_of_rank(lines, root.rank)
+    errors = (root.error,) if root.error else last_lines.python_errors(own)
+    found = _exited(-code if code < 0 else 0, code, own, errors)
+    if found.is_vague:  # several processes write into one log: the last line may be another one's
+        found = replace(found, detail="", resolution=_SEE_LOG)
+    return replace(found, process=root.rank)
+
+
+def signal_of(end: Termination) -> int:
+    """Return the number of the signal that ended it; 0 for none."""
+    return end.signal or _known_signal((end.exit_code or 0) - _SIGNAL_BASE)
+
+
+def _known_signal(number: int) -> int:
+    return number if number in {one.value for one in signal.Signals if one < signal.SIGRTMIN} else 0
+
+
+def _exited(number: int, code: int, lines: Sequence[str], errors: Sequence[str]) -> Finding:
+    """Classify by signal, exception and exit code, in order of precedence.
+
+    SIGKILL beats everything printed before; a program's own exception beats any other signal (torch aborts in its
+    destructors after a Python exception: exit code 134).
+    """
+    did = _did(number, code)
+    if number == signal.SIGKILL:
+        told = last_lines.clip(memory_killer(lines), _LAST_LINE)
+        return Finding(cause=Cause.OUT_OF_MEMORY if told else Cause.KILLED, did=did, detail=told)
+    own = [error for error in errors if not last_lines.is_connection_loss(error)]
+    if own:
+        return _raised(did, own, errors, lines)
+    if number in STOPS:
+        return Finding(cause=Cause.TERMINATED, did=did)
+    lost = errors[-1] if errors else last_lines.logged_connection_loss(lines)
+    if lost:
+        exception = last_lines.type_of(lost) if errors else ""
+        return Finding(cause=Cause.CONNECTION_LOST, did=did, detail=lost, exception=exception)
+    return _silent(did, number, code, lines)
+
+
+def _raised(did: str, own: Sequence[str], errors: Sequence[str], lines: Sequence[str]) -> Finding:
+    """Classify the program's own exceptions: by a matching hint, else by the last of the chain."""
+    rest = last_lines.rest_of(own[-1], lines)
+    hint, told = hint_of(own, before=errors[: errors.index(own[0])], rest=rest)
+    return Finding(
+        cause=hint.cause,
+        did=did,
+        detail=told,
+        exception=last_lines.type_of(told),
+        resolution=hint.resolution,
+        retryable=hint.retryable,
+    )
+
+
+def _silent(did: str, number: int, code: int, lines: Sequence[str]) -> Finding:
+    """Classify an end without an exception, quoting the program's last line."""
+    stated, last = last_lines.stated_error(lines), last_lines.clip(lines[-1], _LAST_LINE) if lines else ""
+    cause = _cause_of(number, code)
+    found = Finding(
+        cause=cause,
+        did=did,
+        detail=stated or (f"its last line is “{last}”" if last else ""),
+        is_vague=not stated and (cause is Cause.CRASHED or (cause is Cause.EXIT_CODE and code == 1)),
+    )
+    if code == _USAGE and last_lines.tells_usage(lines):
+        found = replace(found, resolution=_CORRECT_ARGS, retryable=False)
+    known = hint_in(lines)
+    if known is None:
+        return found
+    hint, told = known
+    return replace(
+        found,
+        cause=cause if hint.cause is Cause.PYTHON_EXCEPTION else hint.cause,
+        detail=stated or last_lines.clip(told),
+        is_vague=False,
+        resolution=hint.resolution,
+        retryable=hint.retryable,
+    )
+
+
+def _cause_of(number: int, code: int) -> Cause:
+    if number == signal.SIGBUS:
+        return Cause.SHARED_MEMORY
+    if number:
+        return Cause.CRASHED
+    return Cause.PROGRAM_MISSING if code in {_COMMAND_NOT_EXECUTABLE, _COMMAND_NOT_FOUND} else Cause.EXIT_CODE
+
+
+def _did(number: int, code: int) -> str:
+    if not number:
+        return f"exited with code {code}{_CODE_WORDS.get(code, '')}"
+    name = signal.Signals(number).name if _known_signal(number) else f"signal {number}"
+    shown = code if code > 0 else _SIGNAL_BASE + number
+    return f"{_SIGNAL_VERBS.get(number, 'died of')} {name} (exit code {shown})"

@@ -1,0 +1,78 @@
+"""Retry rules of a task's author, which override the diagnosis."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from ptjob_provider.core.diagnosis.causes import Cause
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.spec.parsers import is_unset, sequence
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.diagnosis.causes import Diagnosis
+
+_TYPE = re.compile(r"(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*|[A-Z]\w*")
+_ALLOWED = (
+    f"a cause ({', '.join(Cause)}), or the type of an exception, such as OSError, 'botocore.exceptions.ClientError' or "
+    "'socket.gaierror'"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retrying:
+    """Causes and exceptions that are retried, and ones that are not, overriding the diagnosis.
+
+    An entry is a cause, or the type of the exception that ended the training. A type without a module matches that name
+    in any module; one of Python's own also matches its subclasses. `never_on` overrides `on`.
+    """
+
+    on: tuple[str, ...] = ()
+    never_on: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, retry_on: Any, never_retry_on: Any) -> Self:
+        """Parse the two arguments: lists of texts and of exception classes, or None.
+
+        Raises:
+            InvalidSpec: an entry is neither a cause nor a type.
+        """
+        return cls(on=_entries("retry_on", retry_on), never_on=_entries("never_retry_on", never_retry_on))
+
+    def judge(self, found: Diagnosis) -> Diagnosis:
+        """Return the diagnosis with `retryable` set by a matching rule, and the rule named in its advice."""
+        for field, entries, retryable in (("never_retry_on", self.never_on, False), ("retry_on", self.on, True)):
+            entry = next((one for one in entries if _means(one, found)), None)
+            if entry is not None:
+                advice = f"{found.resolution.partition(';')[0]}; {field} names {entry}"
+                return replace(found, retryable=retryable, resolution=advice)
+        return found
+
+
+def _entries(field: str, value: Any) -> tuple[str, ...]:
+    if is_unset(value):
+        return ()
+    return tuple(_entry(f"{field}[{index}]", one) for index, one in enumerate(sequence(field, value)))
+
+
+def _entry(field: str, value: Any) -> str:
+    if isinstance(value, type) and issubclass(value, BaseException):
+        return value.__qualname__ if value.__module__ == "builtins" else f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, str) and (value in set(Cause) or _TYPE.fullmatch(value)):
+        return str(value)
+    raise InvalidSpec.of(field, value, _ALLOWED)
+
+
+def _means(entry: str, found: Diagnosis) -> bool:
+    if entry in {found.cause, found.exception}:
+        return True
+    raised = found.exception.rpartition(".")[2]
+    return bool(raised) and (entry == raised or _is_derived(found.exception, entry))
+
+
+def _is_derived(raised: str, entry: str) -> bool:
+    """Return whether both are built-in exceptions, and `raised` is a subclass of `entry`."""
+    kind, base = (getattr(builtins, name, None) for name in (raised, entry))
+    return isinstance(kind, type) and isinstance(base, type) and issubclass(kind, base)

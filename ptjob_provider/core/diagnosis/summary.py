@@ -1,0 +1,146 @@
+"""A job's state in a few words for a list: its wait, or its cause of failure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.diagnosis.causes import OF_THE_WHOLE_JOB, Cause, Diagnosis
+from ptjob_provider.core.diagnosis.last_lines import clip
+from ptjob_provider.core.diagnosis.root_cause import diagnose, failed_replicas, root_of, suspects_of
+from ptjob_provider.core.history import WaitKind
+from ptjob_provider.core.status import JobPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.diagnosis.root_cause import Suspect
+    from ptjob_provider.core.history import PodHistory, Waiting
+    from ptjob_provider.core.status import JobStatus
+
+_LONGEST = 40
+"""Maximum characters; leaves room for the other columns of a terminal."""
+
+_MISSING = re.compile(r'(?i:\b(secret|configmap|serviceaccount|persistentvolumeclaim)s? "([^"]+)" not found)')
+_QUOTA = re.compile(r"exceeded quota: ([\w.-]+)")
+_TOO_SMALL = re.compile(r"the quota ([\w.-]+) (?:is smaller than|allows) ")
+_LACKS = re.compile(r"Insufficient ([\w./-]*\w)")
+_EXIT_CODE = re.compile(r"exited with code (\d+)")
+_BECAUSE = re.compile(r".* because ")
+_COUNT_ALONE = re.compile(r"replica\(s\) failed|^jobset failed due to one or more job failures")
+"""Operators' reasons that name a role or a batch Job that has failed, mostly not the replica that failed first."""
+_NOT_HERE = "see ptjob get"
+"""The list reads the job's object alone; pods and events may tell more."""
+_OF_THE_PROGRAM = {Cause.PYTHON_EXCEPTION, Cause.EXIT_CODE, Cause.CRASH_LOOP}
+_HELD = {WaitKind.BROKEN, WaitKind.STUCK, WaitKind.QUEUED, WaitKind.REFUSED, WaitKind.FORBIDDEN}
+_SHORT = {"persistentvolumeclaim": "claim", "serviceaccount": "service account"}
+_WORDS = {
+    Cause.CODE: "code not fetched",
+    Cause.CONFIG: "configuration missing",
+    Cause.IMAGE: "image not pulled",
+    Cause.INIT: "init container failed",
+    Cause.MOUNT: "volume not mounted",
+    Cause.OUTPUTS: "outputs missing",
+    Cause.PROGRAM_MISSING: "program not found",
+    Cause.SHARED_MEMORY: "out of shared memory",
+    Cause.SIDECAR: "sidecar does not end",
+    Cause.TERMINATED: "stopped",
+}
+"""Replacements for causes whose value is not self-explanatory."""
+
+
+def in_brief(
+    job: str, record: PodHistory, status: JobStatus, noted: Diagnosis | None, *, ranks: Mapping[str, int]
+) -> str:
+    """Return a job's reason in at most 40 characters; "" if there is none or it is unknown.
+
+    A recorded wait may be out of date, so it is shown for a pending job only.
+
+    Args:
+        job: its name, the prefix of its replicas' names.
+        record: the record of its pods.
+        status: its status.
+        noted: the diagnosis already written on it, if any.
+        ranks: pod name → rank.
+    """
+    text = ""
+    if status.phase is JobPhase.FAILED:
+        text = _failure(job, status, noted or diagnose(record, status, ranks=ranks))
+    elif status.phase is JobPhase.SUSPENDED:
+        text = record.queue
+    elif status.phase is JobPhase.SUCCEEDED:
+        text = _failed_beside(job, record, ranks)
+    elif status.phase is JobPhase.PENDING and record.waiting:
+        text = _wait(min(record.waiting, key=lambda one: (not _subject(one.message), one.kind not in _HELD)))
+    return clip(text or _ended_so_far(job, record, status, ranks), _LONGEST)
+
+
+def held_back(record: PodHistory) -> frozenset[tuple[str, str]]:
+    """Return the (replica, reason) of waits that may last for good, without those of a normal start."""
+    return frozenset((one.replica, one.reason) for one in record.waiting if one.kind in _HELD)
+
+
+def _failure(job: str, status: JobStatus, why: Diagnosis) -> str:
+    if why.cause is Cause.UNKNOWN and _COUNT_ALONE.search(status.message):
+        return _NOT_HERE
+    if why.cause is Cause.UNKNOWN:
+        return _BECAUSE.sub("", status.message.rstrip(".")) or status.reason
+    code = _EXIT_CODE.search(why.summary)
+    word = _subject(why.summary) or _word(why.cause, code[1] if code else None, why.exception)
+    is_of_one = why.replica and why.cause not in OF_THE_WHOLE_JOB
+    return f"{why.replica.removeprefix(f'{job}-')}: {word}" if is_of_one else word
+
+
+def _failed_beside(job: str, record: PodHistory, ranks: Mapping[str, int]) -> str:
+    failed = failed_replicas(record, ranks=ranks)
+    told = [
+        f"{one['replica'].removeprefix(f'{job}-')}: {_word(Cause(one['cause']), one['exit_code'])}" for one in failed
+    ]
+    return f"{told[0]}{f' (and {len(told) - 1} more)' if told[1:] else ''}" if told else ""
+
+
+def _wait(wait: Waiting) -> str:
+    if wait.kind is WaitKind.INIT:
+        return f"init container {wait.container}"
+    if wait.kind is WaitKind.CRASH_LOOP:  # the restarts are more informative
+        return ""
+    return _subject(wait.in_vain or wait.message) or wait.reason
+
+
+def _ended_so_far(job: str, record: PodHistory, status: JobStatus, ranks: Mapping[str, int]) -> str:
+    """Return the number of container restarts and their cause; without restarts, the replica that failed."""
+    if status.phase.is_terminal:
+        return ""
+    suspects = suspects_of(record)
+    root = root_of(record, suspects, ranks)
+    if not record.restarts:
+        is_told = root is not None and status.phase is not JobPhase.SUSPENDED
+        return f"{root.end.replica.removeprefix(f'{job}-')}: {_end(root)}" if root and is_told else ""
+    count = f"{record.restarts} restart{'' if record.restarts == 1 else 's'}"
+    shown = root or next(reversed(suspects), None)
+    return f"{count}: {_end(shown)}" if shown else count
+
+
+def _end(one: Suspect) -> str:
+    return _word(one.finding.cause, one.end.exit_code, one.finding.exception)
+
+
+def _subject(message: str) -> str:
+    """Return the missing object that a message names: `claim datasets not found`."""
+    if missing := _MISSING.search(message):
+        kind = missing[1].lower()
+        return f"{_SHORT.get(kind, kind)} {missing[2]} not found"
+    if quota := _TOO_SMALL.search(message):
+        return f"quota {quota[1]} too small"
+    if quota := _QUOTA.search(message):
+        return f"quota {quota[1]} exceeded"
+    lacks = _LACKS.search(message)
+    return f"insufficient {lacks[1]}" if lacks else ""
+
+
+def _word(cause: Cause, code: object, exception: str = "") -> str:
+    if cause in _OF_THE_PROGRAM and exception:
+        return exception.rpartition(".")[2]
+    if cause in _OF_THE_PROGRAM and code is not None:
+        return f"exit code {code}"
+    return _WORDS.get(cause) or cause.value.replace("_", " ")

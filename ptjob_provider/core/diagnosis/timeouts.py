@@ -1,0 +1,183 @@
+"""Decide when an unfinished job cannot progress by itself and is ended.
+
+    state of the pods                                                   ends the job
+    -----------------------------------------------------------------   -----------------------------------
+    invalid image name, image never pulled, program missing             at once
+    image pull back-off, missing secret, stuck init, mount errors       after `start_timeout`
+    the namespace's rules refuse its pods                               after `start_timeout`
+    scheduled and not running, without a known problem                  after `start_timeout`
+    the image is being pulled                                           never: it progresses
+    crash loop                                                          after `crash_loop_limit` restarts
+    unschedulable, quota, queued or suspended, no pods yet              after `queue_timeout`
+    training exited with 0, a sidecar still runs                        after `sidecar_timeout`
+
+All clocks are ours and start when the pod history first has the wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core.diagnosis.causes import Cause, Diagnosis, named
+from ptjob_provider.core.diagnosis.last_lines import clip
+from ptjob_provider.core.diagnosis.root_cause import describe, root_of, suspects_of
+from ptjob_provider.core.diagnosis.startup_failure import held_up, without_place
+from ptjob_provider.core.history import WaitKind
+from ptjob_provider.core.status import JobPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+    from ptjob_provider.core.history import PodHistory, Restarts
+    from ptjob_provider.core.status import JobStatus
+
+_MINUTE = 60
+_NO_OPERATOR = "See whether the controller of its kind runs (ptjob doctor); a retry waits again"
+_STARTING = {WaitKind.STUCK, WaitKind.STARTING, WaitKind.INIT, WaitKind.FORBIDDEN}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Maximum waits of a job; None never ends it. Seconds, by our own clock.
+
+    Attributes:
+        start_timeout: from scheduling of a pod until its containers run; 20 minutes outlast a registry's restart.
+        queue_timeout: until every pod is scheduled; no limit, because queues are normal on a busy cluster.
+        crash_loop_limit: restarts in a row, without a run of ten minutes between them.
+        sidecar_timeout: from the training containers' success until the other containers end.
+    """
+
+    start_timeout: float | None = 1200.0
+    queue_timeout: float | None = None
+    crash_loop_limit: int | None = 5
+    sidecar_timeout: float | None = 300.0
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Clock:
+    """A running limit; the earliest sorts first."""
+
+    ends_at: datetime
+    seconds: float
+    name: str
+
+
+def ending(
+    record: PodHistory,
+    status: JobStatus,
+    *,
+    now: datetime,
+    limits: Limits,
+    ranks: Mapping[str, int] | None = None,
+) -> Diagnosis | None:
+    """Return why the job must be ended now; None while waiting may help or the job has ended by itself."""
+    if status.phase.is_terminal:
+        return None
+    ranks = ranks or {}
+    return (
+        _broken(record, ranks)
+        or _crash_loop(record, limits.crash_loop_limit, ranks)
+        or _unstarted(record, now, limits.start_timeout, ranks)
+        or _queued(record, status, now, limits.queue_timeout, ranks)
+        or _sidecar(record, now, limits.sidecar_timeout, ranks)
+    )
+
+
+def ends_at(record: PodHistory, *, now: datetime, limits: Limits) -> datetime | None:
+    """Return the next instant after `now` at which the answer of `ending` may change without an observation."""
+    return min((clock.ends_at for clock in clocks(record, limits) if clock.ends_at > now), default=None)
+
+
+def clocks(record: PodHistory, limits: Limits) -> Iterator[Clock]:
+    """Yield the limits that run while the job stays in this state.
+
+    An init container that may only wait for another replica has none while that one is blocked.
+    """
+    is_blocked = any(wait.kind not in {WaitKind.INIT, WaitKind.SIDECAR} for wait in record.waiting)
+    for wait in record.waiting:
+        if wait.kind in _STARTING and not (is_blocked and wait.kind is WaitKind.INIT):
+            yield from _clock(wait.since, limits.start_timeout, "start timeout")
+        elif wait.kind is WaitKind.SIDECAR:
+            yield from _clock(wait.since, limits.sidecar_timeout, "sidecar timeout")
+    if record.queued_since is not None:
+        yield from _clock(record.queued_since, limits.queue_timeout, "queue timeout")
+
+
+def _clock(since: datetime, seconds: float | None, name: str) -> Iterator[Clock]:
+    if seconds is not None:
+        yield Clock(ends_at=since + timedelta(seconds=seconds), seconds=seconds, name=name)
+
+
+def _broken(record: PodHistory, ranks: Mapping[str, int]) -> Diagnosis | None:
+    broken = [wait for wait in record.waiting if wait.kind is WaitKind.BROKEN]
+    return held_up(broken, "cannot start", ranks) if broken else None
+
+
+def _unstarted(record: PodHistory, now: datetime, timeout: float | None, ranks: Mapping[str, int]) -> Diagnosis | None:
+    late = [wait for wait in record.waiting if wait.kind in _STARTING and _has_passed(wait.since, now, timeout)]
+    return held_up(late, f"did not start within {duration(timeout)}", ranks) if late else None
+
+
+def _crash_loop(record: PodHistory, limit: int | None, ranks: Mapping[str, int]) -> Diagnosis | None:
+    if limit is None or not any(_loops(record, counts, limit) for counts in record.restart_counts):
+        return None
+    suspects = suspects_of(record)
+    root = root_of(record, suspects, ranks)
+    if root is None:
+        return Diagnosis.of(Cause.CRASH_LOOP, f"its containers were restarted {record.restarts} times")
+    found = describe(record, root, suspects, ranks=ranks)
+    advice = f"{found.resolution.partition(';')[0]}; restarting it did not help{' so far' if found.retryable else ''}"
+    return replace(found, cause=Cause.CRASH_LOOP, resolution=advice, passes=False)
+
+
+def _loops(record: PodHistory, counts: Restarts, limit: int) -> bool:
+    if counts.in_a_row < limit:
+        return False
+    mine = (counts.replica, counts.container)
+    waits = any(one.replica == counts.replica and one.kind is WaitKind.CRASH_LOOP for one in record.waiting)
+    return waits or any(
+        (one.replica, one.container) == mine and one.run == counts.total and one.failed and not one.stopped
+        for one in record.terminations
+    )
+
+
+def _queued(
+    record: PodHistory, status: JobStatus, now: datetime, timeout: float | None, ranks: Mapping[str, int]
+) -> Diagnosis | None:
+    if record.queued_since is None or not _has_passed(record.queued_since, now, timeout):
+        return None
+    for kind in (WaitKind.REFUSED, WaitKind.QUEUED):
+        wait = next((one for one in record.waiting if one.kind is kind), None)
+        if wait is not None:
+            return without_place(wait, f"had no place after {duration(timeout)}", ranks)
+    if status.phase is JobPhase.RUNNING:  # its pods run, though none of them was observed
+        return None
+    if not status.is_taken_up:
+        text = f"no operator has taken it up within {duration(timeout)}"
+        return Diagnosis.of(Cause.QUEUED, text, resolution=_NO_OPERATOR)
+    word = "suspended" if status.phase is JobPhase.SUSPENDED else "without pods"
+    why = f"; its queue says: {clip(record.queue)}" if record.queue and word == "suspended" else ""
+    return Diagnosis.of(Cause.QUEUED, f"it was still {word} after {duration(timeout)}{why}")
+
+
+def _sidecar(record: PodHistory, now: datetime, timeout: float | None, ranks: Mapping[str, int]) -> Diagnosis | None:
+    late = [one for one in record.waiting if one.kind is WaitKind.SIDECAR and _has_passed(one.since, now, timeout)]
+    if record.running or not late:
+        return None
+    wait = late[0]
+    who = named(wait.replica, ranks)
+    text = f"{who} finished its training, but its container {wait.container} still ran {duration(timeout)} later"
+    return Diagnosis.of(Cause.SIDECAR, text, replica=wait.replica)
+
+
+def _has_passed(since: datetime, now: datetime, timeout: float | None) -> bool:
+    return timeout is not None and (now - since).total_seconds() >= timeout
+
+
+def duration(seconds: float | None) -> str:
+    """Format a duration: `20 min`, `90 s`."""
+    whole = round(seconds or 0)
+    return f"{whole // _MINUTE} min" if whole and whole % _MINUTE == 0 else f"{whole} s"

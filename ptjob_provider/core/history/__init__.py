@@ -1,0 +1,39 @@
+"""Pod history: the recorded state and ends of a job's pods, kept after the pods are deleted.
+
+Takes pods and events as the API server wrote them, and returns a `Record`. `diagnosis` interprets it; the back-end
+stores it (in an annotation, a file).
+"""
+
+from __future__ import annotations
+
+from ptjob_provider.core.history.codec import from_text, stored_in, to_text
+from ptjob_provider.core.history.observe import observe
+from ptjob_provider.core.history.pod_history import (
+    WORKLOAD,
+    ContainerKind,
+    PodHistory,
+    Removal,
+    Restarts,
+    Termination,
+    Waiting,
+    WaitKind,
+)
+from ptjob_provider.core.history.pods import is_program_missing
+from ptjob_provider.core.history.reports import with_told
+
+__all__ = [
+    "WORKLOAD",
+    "ContainerKind",
+    "PodHistory",
+    "Removal",
+    "Restarts",
+    "Termination",
+    "WaitKind",
+    "Waiting",
+    "from_text",
+    "is_program_missing",
+    "observe",
+    "stored_in",
+    "to_text",
+    "with_told",
+]

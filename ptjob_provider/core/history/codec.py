@@ -1,0 +1,223 @@
+"""Serialize the record to bounded JSON for an annotation or a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, Field, fields, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ptjob_provider.core.history.pod_history import (
+    ContainerKind,
+    PodHistory,
+    Removal,
+    Restarts,
+    Termination,
+    Waiting,
+    WaitKind,
+)
+from ptjob_provider.core.identity import RECORD_ANNOTATION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+LIMIT = 16 * 1024
+"""Maximum bytes of the annotation: etcd, every client's watch and `kubectl get -o yaml` carry it."""
+MAX_TERMINATIONS = 64
+_FIRST_FAILURES = 4
+"""Number of first failures to keep: the first by the cluster's clocks may be a consequence, the cause is among
+these."""
+_SHORT = 400
+
+_T = TypeVar("_T")
+
+
+def to_text(record: PodHistory, limit: int = LIMIT) -> str:
+    """Return the record as JSON of at most `limit` bytes.
+
+    The current state is not kept: the next observation restores it. If the rest does not fit, it is dropped in this
+    order: the oldest restarts, the messages of ends other than the first failures and the last end, those ends
+    themselves, and only then parts of the rest. `dropped` counts the missing ends.
+    """
+    text = _dump(record)
+    while len(text.encode()) > limit and (smaller := _smaller(record)) != record:
+        record, text = smaller, _dump(smaller)
+    return text
+
+
+def from_text(text: str) -> PodHistory:
+    """Parse the text of `to_text`, ignoring unknown fields; an unreadable text gives an empty record."""
+    try:
+        return _read(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return PodHistory()  # edited by hand: the history is lost, the job goes on
+
+
+def bounded(record: PodHistory) -> PodHistory:
+    """Return the record with at most MAX_TERMINATIONS ends."""
+    while len(record.terminations) > MAX_TERMINATIONS:
+        record = _without(record, _droppable(record))
+    return record
+
+
+# --- shortening
+
+
+def _smaller(record: PodHistory) -> PodHistory:
+    """Return the record with one item less, or the same record when nothing can be dropped."""
+    for rule in _RULES:
+        smaller = rule(record)
+        if smaller != record:
+            return smaller
+    return record
+
+
+def _drop_old_restart(record: PodHistory) -> PodHistory:
+    return _without(record, next((one for one in _spare(record) if _has_successor(record, one)), None))
+
+
+def _shorten_spare(record: PodHistory) -> PodHistory:
+    longest = _longest(_spare(record))
+    return _with_message(record, longest, _SHORT if longest and len(longest.message) > _SHORT else 0)
+
+
+def _drop_spare(record: PodHistory) -> PodHistory:
+    return _without(record, next(iter(_spare(record)), None))
+
+
+def _shorten_kept(record: PodHistory) -> PodHistory:
+    longest = _longest(record.terminations)
+    return _with_message(record, longest, max(len(longest.message) // 2, _SHORT) if longest else 0)
+
+
+def _shorten_waiting(record: PodHistory) -> PodHistory:
+    waiting, held_up = _shortened(record.waiting), _shortened(record.held_up)
+    return replace(record, waiting=waiting, held_up=held_up, queue=record.queue[:_SHORT])
+
+
+def _shortened(waits: Sequence[Waiting]) -> tuple[Waiting, ...]:
+    return tuple(replace(one, message=one.message[:_SHORT]) for one in waits)
+
+
+def _drop_lists(record: PodHistory) -> PodHistory:
+    halves: dict[str, Any] = {
+        name: getattr(record, name)[: len(getattr(record, name)) // 2]
+        for name in ("waiting", "held_up", "restart_counts", "removals", "notices", "leaving")
+    }
+    return replace(record, **halves)
+
+
+def _drop_any(record: PodHistory) -> PodHistory:
+    return _without(record, next(iter(record.terminations[1:]), None))
+
+
+_RULES: tuple[Callable[[PodHistory], PodHistory], ...] = (
+    _drop_old_restart,
+    _shorten_spare,
+    _drop_spare,
+    _shorten_waiting,
+    _shorten_kept,
+    _drop_lists,
+    _drop_any,
+)
+
+
+def _spare(record: PodHistory) -> list[Termination]:
+    """Return the ends that may be dropped, oldest first: all but the first failures and the last end."""
+    ends = sorted(record.terminations, key=lambda one: one.ended_at)
+    failures = [one for one in ends if one.failed and not one.stopped]
+    kept = {one.key for one in [*failures[:_FIRST_FAILURES], *ends[-1:]]}
+    return [one for one in ends if one.key not in kept]
+
+
+def _has_successor(record: PodHistory, end: Termination) -> bool:
+    mine = (end.replica, end.container)
+    return any((one.replica, one.container) == mine and one.run > end.run for one in record.terminations)
+
+
+def _droppable(record: PodHistory) -> Termination:
+    spare = _spare(record)
+    return next((one for one in spare if _has_successor(record, one)), spare[0])
+
+
+def _without(record: PodHistory, end: Termination | None) -> PodHistory:
+    if end is None:
+        return record
+    kept = tuple(one for one in record.terminations if one.key != end.key)
+    return replace(record, terminations=kept, dropped=record.dropped + 1)
+
+
+def _longest(ends: Sequence[Termination]) -> Termination | None:
+    return max(ends, key=lambda one: len(one.message), default=None)
+
+
+def _with_message(record: PodHistory, end: Termination | None, length: int) -> PodHistory:
+    """Return the record with this end's message cut to its last characters."""
+    if end is None or len(end.message) <= length:
+        return record
+    short = replace(end, message=end.message[-length:] if length else "")
+    return replace(record, terminations=tuple(short if one.key == end.key else one for one in record.terminations))
+
+
+# --- JSON
+
+
+def _dump(record: PodHistory) -> str:
+    counts = tuple(one for one in record.restart_counts if one.total or one.settled)
+    lasting = replace(record, running=(), finished=(), placed=(), restart_counts=counts)
+    return json.dumps({"version": 1, **_plain(lasting)}, ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """Return a value's fields that differ from their defaults."""
+    pairs = ((one, getattr(value, one.name)) for one in fields(value))
+    return {one.name: _json(item) for one, item in pairs if item != _default(one)}
+
+
+def _default(field: Field[Any]) -> object:
+    return field.default if field.default is not MISSING else MISSING
+
+
+def _json(item: object) -> object:
+    if isinstance(item, datetime):
+        return item.isoformat()
+    if isinstance(item, tuple):
+        return [one if isinstance(one, str) else _plain(one) for one in item]
+    return item
+
+
+_PARTS: Mapping[str, type[Any]] = {
+    "terminations": Termination,
+    "removals": Removal,
+    "waiting": Waiting,
+    "held_up": Waiting,
+    "restart_counts": Restarts,
+}
+
+
+def _read(plain: Mapping[str, Any]) -> PodHistory:
+    parts = {
+        name: tuple(_value(_PARTS[name], one) if name in _PARTS else one for one in items)
+        for name, items in plain.items()
+        if isinstance(items, list)
+    }
+    return _value(PodHistory, {**plain, **parts})
+
+
+def _value(cls: type[_T], plain: Mapping[str, Any]) -> _T:
+    fits = {name: _field(cls, name, item) for name, item in plain.items() if name in cls.__annotations__}
+    return cls(**fits)
+
+
+def _field(cls: type[Any], name: str, item: Any) -> object:
+    if name.endswith("_at") or name in {"since", "queued_since"}:
+        return datetime.fromisoformat(item)
+    if name == "kind":
+        return (WaitKind if cls is Waiting else ContainerKind)(item)
+    return item
+
+
+def stored_in(job: Mapping[str, Any]) -> PodHistory:
+    """Return the record stored on a job's object; an empty one if there is none."""
+    text = (job["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
+    return from_text(text) if text else PodHistory()

@@ -1,0 +1,449 @@
+"""Merge one observation into the record. Idempotent except for the clocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.code.return_value import return_value_in
+from ptjob_provider.core.history.codec import bounded
+from ptjob_provider.core.history.pod_history import (
+    WORKLOAD,
+    ContainerKind,
+    PodHistory,
+    Removal,
+    Restarts,
+    Termination,
+    Waiting,
+    WaitKind,
+)
+from ptjob_provider.core.history.pods import (
+    Container,
+    Pod,
+    Wait,
+    event_time,
+    name_of,
+    read_pod,
+    refusals,
+    wait_of,
+    waits_of_gone,
+)
+from ptjob_provider.core.history.reports import created_pods, deleted_pods, told_ends, told_key, with_end_told
+from ptjob_provider.core.in_pod import sync_code
+from ptjob_provider.core.status import parse_instant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from ptjob_provider.core.identity import Manifest
+
+_MESSAGE_BYTES = 4096
+"""The kubelet's own limit for one termination message."""
+_LASTING = timedelta(minutes=10)
+"""A run of this length resets the kubelet's back-off; failures before and after it belong to different crash loops."""
+_MAX_NOTICES = 20
+_PASSING = {WaitKind.INIT, WaitKind.SIDECAR, WaitKind.CRASH_LOOP}
+"""Waits that cannot block another pod."""
+_MAX_REVISIONS = 4
+_DIFFER = "replicas have fetched different commits, as their branch went on meanwhile; name a `revision` with `code`"
+
+
+def observe(
+    record: PodHistory,
+    *,
+    pods: Sequence[Manifest],
+    events: Sequence[Manifest] = (),
+    now: datetime,
+    container: str = "pytorch",
+    replica_of: Callable[[Manifest], str] = name_of,
+    replica_named: Callable[[str], str] = str,
+    replicas: int = 0,
+) -> PodHistory:
+    """Return the record updated with these pods and events; terminations of deleted pods are kept.
+
+    Args:
+        record: the previous record; not changed.
+        pods: the job's current pods, including terminating ones.
+        events: core/v1 Events about the job and its pods that the server still has.
+        now: our clock at the time of the observation.
+        container: the name of the training container; the pod's first one if none has this name.
+        replica_of: returns the replica name of a pod.
+        replica_named: returns the replica name for a pod name.
+        replicas: the number of pods that the job requests; 0: the existing ones are all.
+    """
+    before = record
+    seen = sorted((read_pod(one, container, replica_of) for one in pods), key=_created)
+    record = _with_removals(record, seen, events, now)
+    newest = {pod.name: pod for pod in seen}
+    for pod in seen:
+        if newest[pod.name] is not pod and _is_told(record, pod):
+            continue  # another pod is this replica now, and its restarts are counted
+        record = _with_restarts(record, pod)
+        record = _with_returned(_with_revision(_with_terminations(record, pod, now), pod), pod)
+    for end in told_ends(events, container):
+        record = with_end_told(record, end)
+    present = list(newest.values())
+    record = replace(record, held_up=_held_up(before, record, present, events, replica_named=replica_named))
+    record = replace(
+        _with_present(record, present), notices=_notices(record, events), queue=_said_by_queue(events) or record.queue
+    )
+    waits = _waits(record, present, events, replica_named=replica_named, replicas=replicas)
+    record = replace(record, waiting=_waiting(record, waits, now=now))
+    return bounded(_with_clocks(record, present, now=now, replicas=replicas))
+
+
+def _created(pod: Pod) -> str:
+    return pod.manifest["metadata"].get("creationTimestamp") or ""
+
+
+def _is_told(record: PodHistory, pod: Pod) -> bool:
+    return pod.is_over and any(one.pod_uid == pod.uid for one in record.terminations)
+
+
+def _with_present(record: PodHistory, pods: Sequence[Pod]) -> PodHistory:
+    """Record which replicas are placed, terminating, running and finished now."""
+    return replace(
+        record,
+        placed=tuple(pod.name for pod in pods if pod.is_placed),
+        leaving=tuple(pod.uid for pod in pods if pod.is_leaving),
+        running=tuple(pod.name for pod in pods if not pod.is_over and _is_in(pod, "running")),
+        finished=tuple(pod.name for pod in pods if pod.is_over or _is_in(pod, "terminated")),
+    )
+
+
+def _is_in(pod: Pod, state: str) -> bool:
+    return pod.training is not None and pod.training.state(state) is not None
+
+
+def _notices(record: PodHistory, events: Sequence[Manifest]) -> tuple[str, ...]:
+    texts = [text_of(event, "message") for event in events if event.get("reason") == "NotApplied"]
+    return tuple(dict.fromkeys([*record.notices, *texts]))[:_MAX_NOTICES]
+
+
+def _said_by_queue(events: Sequence[Manifest]) -> str:
+    told = (one for one in events if (one.get("involvedObject") or {}).get("kind") == WORKLOAD)
+    return next((_last_bytes(text_of(one, "message"), _MESSAGE_BYTES) for one in told), "")
+
+
+def text_of(fields: Mapping[str, Any], name: str) -> str:
+    """Return the container's text in a form that UTF-8 can encode."""
+    return str(fields.get(name) or "").encode("utf-8", "replace").decode("utf-8")
+
+
+# --- ends
+
+
+def _with_restarts(record: PodHistory, pod: Pod) -> PodHistory:
+    known = [entry.container for entry in record.restart_counts if entry.replica == pod.name]
+    counts = {**dict.fromkeys(known, 0), **{one.name: one.restart_count for one in pod.containers}}
+    mine = tuple(_restarts(record, pod, name, count) for name, count in counts.items())
+    others = tuple(entry for entry in record.restart_counts if entry.replica != pod.name)
+    return replace(record, restart_counts=others + mine)
+
+
+def _restarts(record: PodHistory, pod: Pod, container: str, count: int) -> Restarts:
+    before = record.restarts_of(pod.name, container)
+    if before is not None and before.pod_uid == pod.uid:
+        return replace(before, count=max(before.count, count))
+    crashes = [
+        one.run + 1
+        for one in record.terminations
+        if (one.replica == pod.name and one.pod_uid != pod.uid and one.container in {container, ""})
+        and (one.failed and not one.stopped)
+    ]
+    settled = before.settled if before else 0
+    earlier = max(crashes, default=before.earlier if before else 0)
+    return Restarts(
+        replica=pod.name, container=container, pod_uid=pod.uid, count=count, earlier=earlier, settled=settled
+    )
+
+
+def _with_terminations(record: PodHistory, pod: Pod, now: datetime) -> PodHistory:
+    ends = [end for container in pod.containers for end in _ends(record, pod, container)]
+    if pod.phase == "Failed" and not _tells_a_failure(pod):
+        ends.append(_pod_end(record, pod))
+    for end in ends:
+        record = _with_end(record, end, now)
+    return record
+
+
+def _with_revision(record: PodHistory, pod: Pod) -> PodHistory:
+    """Record the code revision that the pod has fetched."""
+    ends = (one.state("terminated") or {} for one in pod.containers if one.name == sync_code.CONTAINER)
+    found = {sync_code.revision_in(text_of(end, "message")) for end in ends} - {""}
+    told = {revision: name for name, _, revision in (entry.partition(" ") for entry in record.revisions)}
+    for revision in found:
+        told[revision] = min(pod.name, told.get(revision, pod.name))
+    entries = tuple(sorted(f"{name} {revision}" for revision, name in told.items())[:_MAX_REVISIONS])
+    differ = [_DIFFER] if len(entries) > 1 and _DIFFER not in record.notices else []
+    return replace(record, revisions=entries, notices=(*record.notices, *differ))
+
+
+def _with_returned(record: PodHistory, pod: Pod) -> PodHistory:
+    """Record the return value of the pod's function; only rank 0 reports one."""
+    ended = (pod.training.state("terminated") if pod.training else None) or {}
+    return replace(record, returned=return_value_in(text_of(ended, "message")) or record.returned)
+
+
+def _tells_a_failure(pod: Pod) -> bool:
+    """Return whether a container's end explains the pod's failure; an evicted pod or a lost node may leave none."""
+    return any((one.state("terminated") or {}).get("exitCode") for one in pod.containers)
+
+
+def _ends(record: PodHistory, pod: Pod, container: Container) -> Iterator[Termination]:
+    """Yield the previous end and the current one.
+
+    The kubelet numbers the previous end one lower than the current run, but with the same number while the container
+    waits for its next start (`convertToAPIContainerStatuses` moves the end to lastState and keeps the count).
+    """
+    count = container.restart_count
+    previous = container.last_terminated
+    if previous:
+        yield _end(record, pod, container, previous, count if container.state("waiting") is not None else count - 1)
+    current = container.state("terminated")
+    if current:
+        yield _end(record, pod, container, current, count)
+
+
+def _end(record: PodHistory, pod: Pod, container: Container, ended: Mapping[str, Any], count: int) -> Termination:
+    restarts = record.restarts_of(pod.name, container.name)
+    started, finished = ended.get("startedAt") or "", ended.get("finishedAt") or ""
+    message = text_of(ended, "message")
+    run_id = text_of(ended, "containerID").rpartition("/")[2][:12] or f"{started}+{finished}"
+    finished_at = _instant(finished)
+    return Termination(
+        replica=pod.name,
+        pod_uid=pod.uid,
+        key=f"{pod.uid}/{container.name}/{run_id}",
+        container=container.name,
+        kind=container.kind,
+        run=(restarts.earlier if restarts else 0) + max(count, 0),
+        restart_count=max(count, 0),
+        exit_code=ended.get("exitCode"),
+        signal=int(ended.get("signal") or 0),
+        reason=text_of(ended, "reason"),
+        message="" if return_value_in(message) else _last_bytes(message, _MESSAGE_BYTES),
+        disruption=text_of({"": pod.disruption}, ""),
+        stopped=_was_stopped(record, pod, finished_at),
+        started_at=_instant(started),
+        finished_at=finished_at,
+    )
+
+
+def _pod_end(record: PodHistory, pod: Pod) -> Termination:
+    return Termination(
+        replica=pod.name,
+        pod_uid=pod.uid,
+        key=f"{pod.uid}//",
+        disruption=pod.disruption,
+        stopped=_was_stopped(record, pod, None),
+    )
+
+
+def _was_stopped(record: PodHistory, pod: Pod, finished_at: datetime | None) -> bool:
+    """Return whether the pod was already being deleted when it ended.
+
+    Either it was observed terminating before, or it ended after the deletion. In the same second, the end may have
+    caused the deletion.
+    """
+    asked_at = pod.deletion_asked_at
+    return asked_at is not None and (pod.uid in record.leaving or finished_at is None or finished_at > asked_at)
+
+
+def _with_end(record: PodHistory, end: Termination, now: datetime) -> PodHistory:
+    known = {one.key: one for one in record.terminations}
+    before = known.get(end.key)
+    if before is not None:
+        # A pod-level reason may follow the container's end; a deletion after it changes nothing.
+        known[end.key] = replace(before, disruption=end.disruption or before.disruption)
+        return replace(record, terminations=tuple(known.values()))
+    if end.container and end.failed:
+        known.pop(f"{end.pod_uid}//", None)
+        known.pop(told_key(end.replica), None)
+    known[end.key] = replace(end, finished_at=end.finished_at or now)
+    return _settled(replace(record, terminations=tuple(known.values())), known[end.key])
+
+
+def _held_up(
+    before: PodHistory,
+    after: PodHistory,
+    pods: Sequence[Pod],
+    events: Sequence[Manifest],
+    *,
+    replica_named: Callable[[str], str],
+) -> tuple[Waiting, ...]:
+    """Keep the other pods' waits when the first init container failed, since it may have waited for one of them.
+
+    On a first observation, uses their current waits and the events of deleted pods.
+    """
+    failed = {end.replica: end for end in after.terminations if _gave_up(end)}
+    if before.held_up or not failed:
+        return before.held_up
+    now = min(end.ended_at for end in failed.values())
+    is_new = bool(failed.keys() - {end.replica for end in before.terminations if _gave_up(end)})
+    waiting = before.waiting
+    if before == PodHistory():
+        waits = ((pod, wait) for pod in pods if (wait := wait_of(pod, events)))
+        waiting = tuple(_timed(before, pod.name, pod.uid, wait, now=now, blocked=False) for pod, wait in waits)
+    if is_new and (found := [one for one in waiting if one.replica not in failed and one.kind not in _PASSING]):
+        return tuple(found)
+    gone = waits_of_gone(events, {name_of(pod.manifest) for pod in pods})
+    told = ((replica_named(name), wait) for name, wait in gone.items())
+    return tuple(
+        _timed(before, replica, "", wait, now=now, blocked=False)
+        for replica, wait in told
+        if replica not in failed and not after.has_run(replica)
+    )
+
+
+def _gave_up(end: Termination) -> bool:
+    return end.kind is ContainerKind.INIT and end.failed and not end.stopped
+
+
+def _settled(record: PodHistory, end: Termination) -> PodHistory:
+    """Restart the count of a crash loop after a run that lasted."""
+    if end.started_at is None or end.ended_at - end.started_at < _LASTING:
+        return record
+    mine = (end.replica, end.container)
+    restarts = tuple(
+        replace(entry, settled=max(entry.settled, end.run + 1)) if (entry.replica, entry.container) == mine else entry
+        for entry in record.restart_counts
+    )
+    return replace(record, restart_counts=restarts)
+
+
+def _last_bytes(text: str, limit: int) -> str:
+    data = text.encode()
+    return text if len(data) <= limit else data[-limit:].decode("utf-8", "ignore")
+
+
+# --- removals
+
+
+def _with_removals(record: PodHistory, pods: Sequence[Pod], events: Sequence[Manifest], now: datetime) -> PodHistory:
+    """Record running pods that are deleted; the operator's events name its own deletions, sometimes later."""
+    if not record.hears_operator and not created_pods(events):
+        return record
+    known = {one.pod_uid: one for one in record.removals}
+    for one in [*_leaving(pods), *_gone(record, pods, now)]:
+        known[one.pod_uid] = replace(one, asked_at=known.get(one.pod_uid, one).asked_at)
+    swept, present = deleted_pods(events), {pod.name: pod.uid for pod in pods}
+    removals = (one for one in known.values() if present.get(one.replica, one.pod_uid) == one.pod_uid)
+    return replace(record, hears_operator=True, removals=tuple(one for one in removals if one.replica not in swept))
+
+
+def _leaving(pods: Sequence[Pod]) -> Iterator[Removal]:
+    for pod in pods:
+        if pod.deletion_asked_at and (_is_in(pod, "running") or _ended_after(pod, pod.deletion_asked_at)):
+            yield Removal(
+                replica=pod.name,
+                pod_uid=pod.uid,
+                asked_at=pod.deletion_asked_at,
+                disruption=text_of({"": pod.disruption}, ""),
+            )
+
+
+def _ended_after(pod: Pod, asked_at: datetime) -> bool:
+    ended = pod.training.state("terminated") if pod.training else None
+    finished_at = _instant((ended or {}).get("finishedAt"))
+    return finished_at is not None and finished_at > asked_at
+
+
+def _gone(record: PodHistory, pods: Sequence[Pod], now: datetime) -> Iterator[Removal]:
+    """Yield the pods that ran at the last observation and no longer exist: deleted without a grace period."""
+    present = {pod.uid for pod in pods}
+    uids = {entry.replica: entry.pod_uid for entry in record.restart_counts}
+    for name in record.running:
+        if uids.get(name, "") not in present:
+            yield Removal(replica=name, pod_uid=uids.get(name, ""), asked_at=now)
+
+
+# --- waits
+
+
+def _waits(
+    record: PodHistory,
+    pods: Sequence[Pod],
+    events: Sequence[Manifest],
+    *,
+    replica_named: Callable[[str], str],
+    replicas: int,
+) -> list[tuple[str, str, Wait]]:
+    """Return each replica's wait, with the uid of its pod if it has one."""
+    waits = [(pod.name, pod.uid, wait) for pod in pods if (wait := wait_of(pod, events))]
+    present = {pod.name for pod in pods} | {entry.replica for entry in record.restart_counts}
+    complete = len(pods) >= max(replicas, 1)
+    refused = refusals(sorted(events, key=event_time), present, complete=complete, replica_named=replica_named)
+    return waits + [(name, "", wait) for name, wait in dict(refused).items()]
+
+
+def _waiting(record: PodHistory, waits: Sequence[tuple[str, str, Wait]], *, now: datetime) -> tuple[Waiting, ...]:
+    blocked = any(wait.kind not in {WaitKind.INIT, WaitKind.SIDECAR} for _, _, wait in waits)
+    timed = (_timed(record, name, uid, wait, now=now, blocked=blocked) for name, uid, wait in waits)
+    return tuple(sorted(timed, key=lambda one: one.replica))
+
+
+def _timed(record: PodHistory, name: str, uid: str, wait: Wait, *, now: datetime, blocked: bool) -> Waiting:
+    """Set a wait's clock: the first observation of this kind of wait of this pod.
+
+    A running init container usually waits for another replica: while that one is blocked, its own clock stands at 0.
+    """
+    new = Waiting(
+        replica=name,
+        pod_uid=uid,
+        container=wait.container,
+        kind=wait.kind,
+        reason=wait.reason,
+        message=_last_bytes(text_of({"": wait.message}, ""), _MESSAGE_BYTES),
+        since=now,
+    )
+    before = next((one for one in record.waiting if (one.replica, one.pod_uid) == (name, uid)), None)
+    if before is None or (wait.kind is WaitKind.INIT and blocked):
+        return new
+    return _continued(before, new)
+
+
+def _continued(before: Waiting, new: Waiting) -> Waiting:
+    if (before.kind, new.kind) == (WaitKind.PULLING, WaitKind.STARTING):
+        return before  # the event has expired, and the kubelet's reason is still vague
+    if before.kind is new.kind and _is_vaguer(new, before):
+        return before
+    clock = {WaitKind.STARTING, WaitKind.STUCK}
+    return replace(new, since=before.since) if before.kind is new.kind or {before.kind, new.kind} <= clock else new
+
+
+def _is_vaguer(new: Waiting, before: Waiting) -> bool:
+    """Return whether the new reason is vaguer: the kubelet alternates between reason and back-off; one is enough."""
+    return before.container == new.container and (before.reason, new.reason) == ("ErrImagePull", "ImagePullBackOff")
+
+
+def _with_clocks(record: PodHistory, pods: Sequence[Pod], *, now: datetime, replicas: int) -> PodHistory:
+    starts = [found for pod in pods if (found := _starts(pod))]
+    kinds = {wait.kind for wait in record.waiting}
+    is_queued = bool(kinds & {WaitKind.QUEUED, WaitKind.REFUSED}) or (not pods and WaitKind.FORBIDDEN not in kinds)
+    runs = len(starts) >= max(replicas, len(pods), 1)
+    return replace(
+        record,
+        queued_since=(record.queued_since or now) if is_queued else None,
+        first_running_at=record.first_running_at or min((found[0] for found in starts), default=None),
+        all_running_at=record.all_running_at or (max(found[-1] for found in starts) if runs else None),
+    )
+
+
+def _starts(pod: Pod) -> list[datetime]:
+    """Return the starts of the training container's last two runs, as far as the kubelet still reports them.
+
+    A container that waits for its next start in a crash loop has the previous run alone.
+    """
+    if pod.training is None:
+        return []
+    runs = (pod.training.last_terminated, pod.training.state("running"), pod.training.state("terminated"))
+    return [at for run in runs if (at := _instant((run or {}).get("startedAt")))]
+
+
+def _instant(text: str | None) -> datetime | None:
+    """Parse an instant; the runtime writes 1970 as the start of a container that it could not start."""
+    instant = parse_instant(text)
+    return instant if instant and instant.timestamp() > 0 else None

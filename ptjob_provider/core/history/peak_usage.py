@@ -1,0 +1,116 @@
+"""Measured peak usage of replicas, and bytes written. Pure.
+
+The back-end decides how usage is sampled. Peaks between two samples are missed, so every figure is a lower bound.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ptjob_provider.core.identity import USAGE_ANNOTATION
+from ptjob_provider.core.versions import known_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ptjob_provider.core.identity import Manifest
+
+_MOST = 64
+"""Maximum replicas in a result, which is stored in a database row and an annotation."""
+
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeakUsage:
+    """Usage of one replica so far; None where it is not measured.
+
+    Attributes:
+        peak_cpu: maximum cores.
+        peak_memory: maximum bytes.
+        disk: bytes written; local back-end only.
+        samples: number of samples.
+    """
+
+    peak_cpu: float | None = None
+    peak_memory: int | None = None
+    disk: int | None = None
+    samples: int = 0
+
+    def seen(self, measured: Mapping[str, Any]) -> PeakUsage:
+        """Add a sample of the same pod: `cpu`, `memory` and `disk`, as far as known."""
+        now = PeakUsage(
+            peak_cpu=measured.get("cpu"), peak_memory=measured.get("memory"), disk=measured.get("disk"), samples=1
+        )
+        return replace(self.also(now), samples=self.samples + 1)
+
+    def also(self, other: PeakUsage) -> PeakUsage:
+        """Merge another observer's usage of the same pod: bytes written only grow."""
+        return PeakUsage(
+            peak_cpu=_most(self.peak_cpu, other.peak_cpu),
+            peak_memory=_most(self.peak_memory, other.peak_memory),
+            disk=_most(self.disk, other.disk),
+            samples=max(self.samples, other.samples),
+        )
+
+    def then(self, other: PeakUsage) -> PeakUsage:
+        """Add the usage of the replica's next pod: bytes written are summed."""
+        samples = self.samples + other.samples
+        return replace(self.also(other), disk=_sum(self.disk, other.disk), samples=samples)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields."""
+        return asdict(self)
+
+
+def of_pods(pods: Iterable[tuple[str, PeakUsage]]) -> dict[str, PeakUsage]:
+    """Return the usage of each replica from the usage of its pods."""
+    found: dict[str, PeakUsage] = {}
+    for replica, use in pods:
+        found[replica] = found[replica].then(use) if replica in found else use
+    return found
+
+
+def together(one: Mapping[str, PeakUsage], other: Mapping[str, PeakUsage]) -> dict[str, PeakUsage]:
+    """Merge the usage that two observers measured of the same replicas."""
+    return {name: one.get(name, PeakUsage()).also(other.get(name, PeakUsage())) for name in {**one, **other}}
+
+
+def shown(uses: Mapping[str, PeakUsage], *, rank0: str) -> dict[str, Any] | None:
+    """Return {replicas: {name: fields of a Use}, left_out} as plain JSON; None without measurements.
+
+    For many replicas, includes rank 0 and those with the most memory; `left_out` counts the others.
+    """
+    known = [name for name, use in uses.items() if use.samples]
+    if not known:
+        return None
+    known.sort(key=lambda name: (name != rank0, -(uses[name].peak_memory or 0), name))
+    replicas = {name: uses[name].to_dict() for name in known[:_MOST]}
+    return {"replicas": replicas, "left_out": len(known) - len(replicas)}
+
+
+def to_text(uses: Mapping[str, PeakUsage], *, rank0: str) -> str:
+    """Return the text of the usage annotation; "" without measurements."""
+    found = shown(uses, rank0=rank0)
+    return json.dumps(found["replicas"], separators=(",", ":")) if found else ""
+
+
+def stored_in(job: Manifest) -> dict[str, PeakUsage]:
+    """Parse the usage annotation of a job; empty if it is missing or unreadable."""
+    text = (job["metadata"].get("annotations") or {}).get(USAGE_ANNOTATION) or "{}"
+    try:
+        return {str(name): PeakUsage(**known_fields(PeakUsage, fields)) for name, fields in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _most(one: N | None, other: N | None) -> N | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None and other is None else (one or 0) + (other or 0)

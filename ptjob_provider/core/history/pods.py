@@ -1,0 +1,320 @@
+"""Parse one pod as the API server wrote it: its containers, its end, its reason for waiting."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.history.pod_history import EARLIEST, ContainerKind, WaitKind
+from ptjob_provider.core.status import parse_instant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from ptjob_provider.core.identity import Manifest
+
+_BROKEN = {"InvalidImageName", "ErrImageNeverPull"}
+_GENERIC = {"ContainerCreating", "PodInitializing", ""}
+_START_EVENTS = {
+    "FailedMount",
+    "FailedAttachVolume",
+    "FailedCreatePodSandBox",
+    "Pulling",
+    "Pulled",
+    "Created",
+    "Started",
+}
+_RUN_ERRORS = {"RunContainerError", "CreateContainerError", "StartError", "ContainerCannotRun"}
+_NO_PROGRAM = re.compile(
+    r"no such file or directory|executable file not found|permission denied|exec format error|not a directory"
+)
+_NODES = re.compile(r"\d+/\d+ nodes are available: .*?\.(?=\s|$)")
+_NOT_MADE = {"FailedCreatePod", "FailedCreate"}
+"""Event reasons for pods that training-operator, or the batch Job under a TrainJob, could not create."""
+_NOTHING_MADE = {"TrainJobResourcesCreationFailed", "HeadlessServiceCreationFailed", "JobCreationFailed"}
+"""Event reasons for objects that Trainer or JobSet could not create, and which would create pods."""
+_MAKES = {"FailedCreate", "SuccessfulCreate"}
+"""Event reasons of a batch Job: they show that it exists and creates pods."""
+_CONFLICT = "the object has been modified"
+"""Error of a controller that lost a race: it retries at once, and mostly reports it as an event."""
+_FORBIDDEN_POD = re.compile(r'pods "(?P<name>[^"]+)" is forbidden: (?P<why>.*)', re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """One container of a pod: its purpose and status, and whether the kubelet may restart it."""
+
+    name: str
+    kind: ContainerKind
+    status: Mapping[str, Any]
+    restarts: bool = True
+
+    def state(self, name: str) -> Mapping[str, Any] | None:
+        """Return the container's state waiting, running or terminated; None if it is in another."""
+        return (self.status.get("state") or {}).get(name)
+
+    @property
+    def last_terminated(self) -> Mapping[str, Any] | None:
+        """Return the end of the previous run."""
+        return (self.status.get("lastState") or {}).get("terminated")
+
+    @property
+    def restart_count(self) -> int:
+        """Return the kubelet's restart count within this pod.
+
+        It also counts a lost container, such as an evicted one, which is not started again.
+        """
+        return int(self.status.get("restartCount") or 0) if self.restarts else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """One parsed pod; its name is its replica's."""
+
+    name: str
+    uid: str
+    phase: str
+    containers: tuple[Container, ...]
+    manifest: Manifest
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """Return its status as the kubelet wrote it."""
+        return self.manifest.get("status") or {}
+
+    @property
+    def training(self) -> Container | None:
+        """Return the training container, once the kubelet has reported it."""
+        return next((one for one in self.containers if one.kind is ContainerKind.TRAINING), None)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Return whether the pod is being deleted."""
+        return bool(self.manifest["metadata"].get("deletionTimestamp"))
+
+    @property
+    def deletion_asked_at(self) -> datetime | None:
+        """Return when its deletion was requested: deletionTimestamp minus the grace, which the kubelet sets to 0."""
+        leaves_at = parse_instant(self.manifest["metadata"].get("deletionTimestamp"))
+        grace = int(self.manifest["metadata"].get("deletionGracePeriodSeconds") or 0)
+        return leaves_at - timedelta(seconds=grace) if leaves_at else None
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether none of its containers will run again."""
+        return self.phase in {"Succeeded", "Failed"}
+
+    def condition(self, name: str) -> Mapping[str, Any]:
+        """Return one condition; empty if the pod lacks it."""
+        found = (one for one in self.status.get("conditions") or () if one.get("type") == name)
+        return next(found, {})
+
+    @property
+    def is_placed(self) -> bool:
+        """Return whether it is scheduled to a node."""
+        scheduled = self.condition("PodScheduled").get("status")
+        if scheduled:
+            return bool(scheduled == "True")
+        return bool((self.manifest.get("spec") or {}).get("nodeName") or self.containers)
+
+    @property
+    def disruption(self) -> str:
+        """Return why it was ended from outside, `Reason: message`; "" if it was not."""
+        reason, message = self.status.get("reason") or "", self.status.get("message") or ""
+        target = self.condition("DisruptionTarget")
+        if not reason and target.get("status") == "True":
+            reason, message = target.get("reason") or "", target.get("message") or ""
+        return f"{reason}: {message}".rstrip(": ")
+
+
+def name_of(manifest: Manifest) -> str:
+    """Return a pod's own name."""
+    return str(manifest["metadata"]["name"])
+
+
+def read_pod(manifest: Manifest, training: str, replica_of: Callable[[Manifest], str] = name_of) -> Pod:
+    """Parse a pod.
+
+    Args:
+        manifest: the pod.
+        training: the name of the training container; the first one if none has this name.
+        replica_of: returns its replica name.
+    """
+    meta, status = manifest["metadata"], manifest.get("status") or {}
+    return Pod(
+        name=replica_of(manifest),
+        uid=meta.get("uid") or "",
+        phase=status.get("phase") or "Pending",
+        containers=tuple(_containers(manifest, training)),
+        manifest=manifest,
+    )
+
+
+def _containers(manifest: Manifest, training: str) -> Iterator[Container]:
+    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
+    native_sidecars = {one["name"] for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"}
+    restarts = spec.get("restartPolicy") != "Never"
+    for one in status.get("initContainerStatuses") or ():
+        is_sidecar = one["name"] in native_sidecars
+        kind = ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT
+        yield Container(name=one["name"], kind=kind, status=one, restarts=restarts or is_sidecar)
+    statuses = status.get("containerStatuses") or ()
+    names = [one["name"] for one in spec.get("containers") or statuses]
+    trainer = training if training in names else next(iter(names), "")
+    for one in statuses:
+        kind = ContainerKind.TRAINING if one["name"] == trainer else ContainerKind.SIDECAR
+        yield Container(name=one["name"], kind=kind, status=one, restarts=restarts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """Reason why a pod does not run now; a `Waiting` without its clock."""
+
+    container: str = ""
+    kind: WaitKind
+    reason: str
+    message: str = ""
+
+
+def wait_of(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
+    """Return what blocks the pod; None if it runs or is over, or is being deleted after it ran."""
+    if pod.is_over:
+        return None
+    if pod.is_leaving:
+        return _leaving(pod)
+    if not pod.is_placed:
+        condition = pod.condition("PodScheduled")
+        reason, message = condition.get("reason") or "Pending", condition.get("message") or ""
+        return Wait(kind=WaitKind.QUEUED, reason=reason, message=_placement(message))
+    waits = [wait for one in pod.containers if (wait := _container_wait(one))]
+    telling = [wait for wait in waits if wait.reason not in _GENERIC]
+    if telling:
+        return telling[0]
+    if waits or not pod.containers:
+        generic = waits[0] if waits else Wait(kind=WaitKind.STARTING, reason="ContainerCreating")
+        return _from_events(pod, events) or generic
+    return _lingering(pod)
+
+
+def _leaving(pod: Pod) -> Wait | None:
+    """Return the wait of a pod deleted before it ran: if its node is silent, it stays for ever, and so does the job."""
+    if pod.training is not None and pod.training.state("waiting") is None:
+        return None
+    return Wait(kind=WaitKind.STARTING, reason="Terminating", message=pod.disruption)
+
+
+def refusals(
+    events: Sequence[Manifest], present: set[str], *, complete: bool, replica_named: Callable[[str], str] = str
+) -> Iterator[tuple[str, Wait]]:
+    """Yield (replica, reason) for each missing pod that the server refused to create."""
+    for index, event in enumerate(events):
+        reason, message = event.get("reason") or "", event.get("message") or ""
+        if reason in _NOTHING_MADE and any(later.get("reason") in _MAKES for later in events[index + 1 :]):
+            continue
+        if reason not in _NOT_MADE | _NOTHING_MADE or _CONFLICT in message:
+            continue
+        found = _FORBIDDEN_POD.search(message) if reason in _NOT_MADE else None
+        name, why = (replica_named(found["name"]), found["why"]) if found else ("", message)
+        if name in present or (not name and complete):
+            continue
+        kind = WaitKind.REFUSED if "exceeded quota" in why else WaitKind.FORBIDDEN
+        yield name, Wait(kind=kind, reason=reason, message=why)
+
+
+def is_program_missing(reason: str, message: str) -> bool:
+    """Return whether a container failed to start because its image lacks the program."""
+    return reason in _RUN_ERRORS and bool(_NO_PROGRAM.search(message))
+
+
+def _container_wait(container: Container) -> Wait | None:
+    waiting = container.state("waiting")
+    if waiting is not None:
+        reason, message = waiting.get("reason") or "", waiting.get("message") or ""
+        return Wait(container=container.name, kind=_kind(container, reason, message), reason=reason, message=message)
+    if container.kind is not ContainerKind.INIT:
+        return None
+    if container.state("running") is not None:
+        return Wait(container=container.name, kind=WaitKind.INIT, reason="Initializing")
+    failed = (container.state("terminated") or {}).get("exitCode")
+    return Wait(container=container.name, kind=WaitKind.CRASH_LOOP, reason="Error") if failed else None
+
+
+def _kind(container: Container, reason: str, message: str) -> WaitKind:
+    last = container.last_terminated or {}
+    never_starts = is_program_missing(last.get("reason") or "", last.get("message") or "")
+    if reason in _BROKEN or never_starts or is_program_missing(reason, message):
+        return WaitKind.BROKEN
+    if reason == "CrashLoopBackOff":
+        return WaitKind.CRASH_LOOP
+    return WaitKind.STARTING if reason in _GENERIC else WaitKind.STUCK
+
+
+def _from_events(pod: Pod, events: Sequence[Manifest]) -> Wait | None:
+    mine = [one for one in events if _is_about(one, pod) and one.get("reason") in _START_EVENTS]
+    if not mine:
+        return None
+    newest = max(mine, key=event_time)
+    reason = newest["reason"]
+    if reason == "Pulling":
+        return Wait(kind=WaitKind.PULLING, reason=reason, message=newest.get("message") or "")
+    if reason.startswith("Failed"):
+        return Wait(kind=WaitKind.STUCK, reason=reason, message=newest.get("message") or "")
+    return None
+
+
+def waits_of_gone(events: Sequence[Manifest], present: set[str]) -> dict[str, Wait]:
+    """Return the waits of deleted pods by name: the last event that explains why each did not start."""
+    told: dict[str, Wait] = {}
+    for event in sorted(events, key=event_time):
+        about = event.get("involvedObject") or {}
+        name, wait = about.get("name") or "", _told_wait(event)
+        if about.get("kind") == "Pod" and name and name not in present and wait is not None:
+            told[name] = wait
+    return told
+
+
+def _told_wait(event: Manifest) -> Wait | None:
+    """Parse an event as its pod's wait; None if it reports none, or only that one continues."""
+    reason, message = event.get("reason") or "", event.get("message") or ""
+    if reason == "FailedScheduling":
+        return Wait(kind=WaitKind.QUEUED, reason="Unschedulable", message=_placement(message))
+    if reason in _BROKEN or (reason, message) == ("Failed", "Error: InvalidImageName"):
+        return Wait(kind=WaitKind.BROKEN, reason=reason if reason in _BROKEN else "InvalidImageName", message=message)
+    if reason == "Failed" and message.startswith("Failed to pull image"):
+        return Wait(kind=WaitKind.STUCK, reason="ErrImagePull", message=message)
+    if reason in _START_EVENTS and reason.startswith("Failed"):
+        return Wait(kind=WaitKind.STUCK, reason=reason, message=message)
+    return None
+
+
+def _is_about(event: Manifest, pod: Pod) -> bool:
+    about = event.get("involvedObject") or {}
+    return about.get("name") == name_of(pod.manifest) and about.get("uid", pod.uid) == pod.uid
+
+
+def event_time(event: Manifest) -> datetime:
+    """Return the event's sort key: old servers fill lastTimestamp, new ones series or eventTime.
+
+    Only the first has whole seconds, so their texts do not sort. EARLIEST if all are missing.
+    """
+    series = event.get("series") or {}
+    told = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return parse_instant(told) or EARLIEST
+
+
+def _lingering(pod: Pod) -> Wait | None:
+    ended = (pod.training.state("terminated") if pod.training else None) or {}
+    if ended.get("exitCode") != 0:
+        return None
+    native = {one["name"] for one in pod.status.get("initContainerStatuses") or ()}
+    still = [one.name for one in pod.containers if one.state("running") is not None and one.name not in native]
+    return Wait(container=still[0], kind=WaitKind.SIDECAR, reason="SidecarRunning") if still else None
+
+
+def _placement(message: str) -> str:
+    """Return why the nodes do not fit, without the scheduler's further attempts (preemption, claims)."""
+    found = _NODES.match(message)
+    return found[0] if found else message.partition(" preemption:")[0]

@@ -1,0 +1,1 @@
+"""Programs that run inside pods: one file each, the standard library only."""

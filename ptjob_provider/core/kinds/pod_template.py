@@ -1,0 +1,403 @@
+"""Read pod templates, merge all requests for a role's pods into one, and adapt it; independent of CRDs.
+
+Only a container's command and arguments are changed: `--backend nccl`, `--dist-backend=nccl` and the like, as separate
+words or within a shell's line. Other sources of the setting are left alone.
+
+The training container is found by its name, which the caller takes from the CRD's rule.
+
+Layers from the lowest to the highest: our defaults for typed fields, the installation's template, the job's
+`pod_template`, its manifest, its typed fields.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import replace
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kinds.merge import added, laid_over, named_over
+from ptjob_provider.core.kinds.ownership import NO_ISTIO
+from ptjob_provider.core.kinds.validate import check_pod_shape, with_training_container
+from ptjob_provider.core.outputs.contract import Mount
+from ptjob_provider.core.spec import PodVolume
+from ptjob_provider.core.spec.pods import DEFAULT_GPU, DEFAULT_SHARED_MEMORY, NO_SHARED_MEMORY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.spec import RoleFields, TrainingJob, VolumeMount
+    from ptjob_provider.core.spec.job import Role
+
+_OPTION = re.compile(r"--?[\w-]*backend", re.IGNORECASE)
+_SAID = re.compile(rf"(?<![^\s\"'])({_OPTION.pattern}(?:=|\s+)[\"']?)nccl(?![\w:,.-])", re.IGNORECASE)
+
+
+def without_nccl(
+    roles: Sequence[tuple[str, Manifest]], job: TrainingJob, template: TrainingJob | None
+) -> tuple[list[Manifest], tuple[str, ...]]:
+    """Return the templates with `backend_without_gpu` in place of NCCL, and a sentence for each changed container.
+
+    Args:
+        roles: each role's name, and the template of its pods.
+        job: the specification.
+        template: the installation's.
+    """
+    backend = job.backend_without_gpu or (template.backend_without_gpu if template else None)
+    if backend is None:
+        return [found for _, found in roles], ()
+    told: list[str] = []
+
+    def changed(role: str, container: Manifest) -> Manifest:
+        parts = {name: _replaced(container[name], backend) for name in ("command", "args") if container.get(name)}
+        if all(parts[name] == container[name] for name in parts):
+            return container
+        told.append(
+            f"{role}: container {container['name']} is started with the backend {backend} instead of nccl: "
+            f"backend_without_gpu={backend} says that there is no GPU"
+        )
+        return {**container, **parts}
+
+    return [map_containers(found, partial(changed, role)) for role, found in roles], tuple(told)
+
+
+def _replaced(words: Sequence[str], backend: str) -> list[str]:
+    """Return the words with NCCL replaced, also where option and value are two words."""
+    before = ["", *words]
+    return [
+        backend if word.lower() == "nccl" and _OPTION.fullmatch(option) else _SAID.sub(rf"\g<1>{backend}", word)
+        for option, word in zip(before, words, strict=False)
+    ]
+
+
+SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - a mount point, not a temporary file
+
+_GPU = re.compile(r".+/(gpu(\.shared)?|mig-.+|gaudi|tpu|npu|mlu|Ascend.*|i915|xe)")
+_MAX_VOLUME_NAME = 63
+
+
+def overlaid(template: Manifest, job: TrainingJob, fields: RoleFields, *, container: str) -> Manifest:
+    """Return the template with every set field applied; without any, the template is unchanged.
+
+    Args:
+        template: of one role.
+        job: its fields for pods: labels, placement, volumes, shared memory.
+        fields: of the role.
+        container: name of the training container.
+    """
+    named = with_metadata(template, labels=job.labels or {}, annotations=job.annotations or {})
+    placed = {**named, "spec": {**named["spec"], **_pod_fields(job, fields, named["spec"])}}
+    ready = map_container(placed, container, lambda found: _container(found, job, fields))
+    for volume in job.volumes or ():
+        ready = _with_volume(ready, volume, container=container)
+    for mounted in job.volume_mounts or ():
+        ready = _with_mount(ready, dict(mounted), container=container)
+    return ready if job.shared_memory is None else with_shared_memory(ready, job.shared_memory, container=container)
+
+
+def with_metadata(template: Manifest, *, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Manifest:
+    """Return the template, or any other object with metadata, with these labels and annotations over its own."""
+    meta = dict(template.get("metadata") or {})
+    for key, ours in (("labels", labels), ("annotations", annotations)):
+        if ours:
+            meta[key] = {**(meta.get(key) or {}), **ours}
+    return {**template, "metadata": meta} if meta else template
+
+
+def with_claim(template: Manifest, mount: Mount, *, container: str) -> Manifest:
+    """Return the template with a claim mounted in the training container, replacing a mount at its path."""
+    pod = template["spec"]
+    volumes = pod.get("volumes") or []
+    name = next((volume["name"] for volume in volumes if _claim_of(volume) == (mount.claim, False)), None)
+    if name is None:
+        name = _free_name(mount.claim, volumes)
+        volumes = [*volumes, {"name": name, "persistentVolumeClaim": {"claimName": mount.claim}}]
+    added: Manifest = {"name": name, "mountPath": mount.mount_path}
+    if mount.sub_path:
+        added["subPath"] = mount.sub_path
+    if mount.read_only:
+        added["readOnly"] = True
+    return _with_mount({**template, "spec": {**pod, "volumes": volumes}}, added, container=container)
+
+
+def with_shared_memory(template: Manifest, size: str, *, container: str) -> Manifest:
+    """Return the template with /dev/shm of this size in the training container, or without one for NO_SHARED_MEMORY."""
+    if size == NO_SHARED_MEMORY:
+        return map_container(template, container, lambda found: _without_mount(found, SHARED_MEMORY_PATH))
+    pod = template["spec"]
+    volumes = pod.get("volumes") or []
+    name = _free_name("shared-memory", volumes)
+    volume = {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+    grown = {**template, "spec": {**pod, "volumes": [*volumes, volume]}}
+    return _with_mount(grown, {"name": name, "mountPath": SHARED_MEMORY_PATH}, container=container)
+
+
+def with_leading_env(template: Manifest, variables: Mapping[str, str], *, container: str) -> Manifest:
+    """Return the template with these variables first in the training container, so that later ones can refer to them.
+
+    Existing variables of the same names are removed.
+    """
+    ours = [{"name": name, "value": value} for name, value in variables.items()]
+
+    def change(found: Manifest) -> Manifest:
+        return {**found, "env": ours + [each for each in found.get("env") or [] if each["name"] not in variables]}
+
+    return map_container(template, container, change)
+
+
+def with_log_tails(template: Manifest) -> Manifest:
+    """Return the template with FallbackToLogsOnError for containers without a terminationMessagePolicy."""
+    pod = template["spec"]
+    told = {key: [_told(each) for each in pod[key]] for key in ("initContainers", "containers") if pod.get(key)}
+    return {**template, "spec": {**pod, **told}}
+
+
+def map_container(template: Manifest, name: str, change: Callable[[Manifest], Manifest]) -> Manifest:
+    """Return the template with one container changed."""
+    pod = template["spec"]
+    containers = [change(found) if found.get("name") == name else found for found in pod["containers"]]
+    return {**template, "spec": {**pod, "containers": containers}}
+
+
+def map_containers(template: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
+    """Return the template with every container changed except init containers."""
+    pod = template["spec"]
+    return {**template, "spec": {**pod, "containers": [change(found) for found in pod["containers"]]}}
+
+
+def find_container(template: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the container of that name; if the kind requires none, the first."""
+    containers: Sequence[Mapping[str, Any]] = template["spec"]["containers"]
+    return next((found for found in containers if found.get("name") == name), containers[0])
+
+
+def claim_mounts(template: Mapping[str, Any], *, container: str) -> tuple[Mount, ...]:
+    """Return the training container's claim mounts, except those whose folder is only known inside the pod."""
+    claims = {volume["name"]: _claim_of(volume) for volume in template["spec"].get("volumes") or []}
+    mounts = [found for found in volume_mounts(template, container=container) if not found.get("subPathExpr")]
+    return tuple(_mount(found, *claims[found["name"]]) for found in mounts if claims.get(found["name"], ("",))[0])
+
+
+def volume_mounts(template: Mapping[str, Any], *, container: str) -> Sequence[Mapping[str, Any]]:
+    """Return the training container's volumeMounts."""
+    return find_container(template, container).get("volumeMounts") or []
+
+
+def count_gpus(template: Mapping[str, Any]) -> int:
+    """Return the number of GPUs (or similar: MIG slices, TPUs, NPUs) that one pod requests."""
+    return sum(
+        int(str(amount))
+        for found in template["spec"]["containers"]
+        for name, amount in _asked(found).items()
+        if is_gpu(name) and str(amount).isdecimal()
+    )
+
+
+def is_gpu(resource: str) -> bool:
+    """Return whether a device's resource is a GPU or similar."""
+    return _GPU.fullmatch(resource) is not None
+
+
+def secrets_in_env(templates: Iterable[Mapping[str, Any]]) -> dict[str, set[str] | None]:
+    """Return the names of the Secrets that variables of any container come from, with the keys; None: all keys."""
+    found: dict[str, set[str] | None] = {}
+    for container in (each for template in templates for each in _containers(template)):
+        for variable in container.get("env") or ():
+            if reference := (variable.get("valueFrom") or {}).get("secretKeyRef"):
+                keys = found.setdefault(reference["name"], set())
+                if keys is not None:
+                    keys.add(reference["key"])
+        for source in container.get("envFrom") or ():
+            if reference := source.get("secretRef"):
+                found[reference["name"]] = None
+    return found
+
+
+def _containers(template: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    pod = template["spec"]
+    yield from pod.get("initContainers") or ()
+    yield from pod["containers"]
+
+
+def _mount(found: Mapping[str, Any], claim: str, read_only: bool) -> Mount:  # noqa: FBT001 - a pair's second part
+    return Mount(
+        claim=claim,
+        mount_path=found["mountPath"],
+        sub_path=found.get("subPath") or "",
+        read_only=read_only or bool(found.get("readOnly")),
+    )
+
+
+def _claim_of(volume: Mapping[str, Any]) -> tuple[str, bool]:
+    source = volume.get("persistentVolumeClaim") or {}
+    return source.get("claimName") or "", bool(source.get("readOnly"))
+
+
+def _asked(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    asked = container.get("resources") or {}
+    return {**(asked.get("requests") or {}), **(asked.get("limits") or {})}
+
+
+def _told(container: Manifest) -> Manifest:
+    if container.get("terminationMessagePolicy"):
+        return container
+    return {**container, "terminationMessagePolicy": "FallbackToLogsOnError"}
+
+
+def _without(fields: Mapping[str, Any], *names: str) -> Manifest:
+    return {name: value for name, value in fields.items() if name not in names}
+
+
+def _set(fields: Mapping[str, Any]) -> Manifest:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _pod_fields(job: TrainingJob, fields: RoleFields, pod: Mapping[str, Any]) -> Manifest:
+    secrets, tolerations, selector = job.image_pull_secrets, job.tolerations, fields.node_selector
+    inits = job.init_containers
+    return _set(
+        {
+            "serviceAccountName": job.service_account_name,
+            "imagePullSecrets": None
+            if secrets is None
+            else named_over(pod.get("imagePullSecrets") or [], [{"name": name} for name in secrets]),
+            "nodeSelector": None if selector is None else {**(pod.get("nodeSelector") or {}), **selector},
+            "tolerations": None if tolerations is None else added(pod.get("tolerations") or [], tolerations),
+            "affinity": job.affinity,
+            "priorityClassName": job.priority_class_name,
+            "schedulerName": job.scheduler_name,
+            "hostNetwork": job.host_network,
+            "dnsPolicy": "ClusterFirstWithHostNet" if job.host_network else None,
+            "securityContext": job.security_context,
+            "initContainers": None if inits is None else named_over(pod.get("initContainers") or [], inits),
+            "terminationGracePeriodSeconds": job.termination_grace_period_seconds,
+        }
+    )
+
+
+def _container(found: Manifest, job: TrainingJob, fields: RoleFields) -> Manifest:
+    changes = _set(
+        {
+            "image": fields.image,
+            "imagePullPolicy": job.image_pull_policy,
+            "command": None if fields.command is None else list(fields.command),
+            "args": None if fields.args is None else list(fields.args),
+            "workingDir": job.working_dir,
+            "env": None if fields.env is None else _env(found, fields),
+            "envFrom": None if job.env_from is None else added(found.get("envFrom") or [], job.env_from),
+            "securityContext": job.container_security_context,
+        }
+    )
+    if (fields.cpu, fields.memory, fields.gpus, fields.container_resources) == (None, None, None, None):
+        return {**found, **changes}
+    resources = _resources(found.get("resources") or {}, job, fields)
+    return {**_without(found, "resources"), **changes, **({"resources": resources} if resources else {})}
+
+
+def _env(found: Mapping[str, Any], fields: RoleFields) -> list[Manifest]:
+    return named_over(found.get("env") or [], [variable.to_wire() for variable in fields.env or ()])
+
+
+def _resources(found: Mapping[str, Any], job: TrainingJob, fields: RoleFields) -> Manifest:
+    gpu = job.gpu_resource or next(filter(_GPU.fullmatch, _asked({"resources": found})), DEFAULT_GPU)
+    both = _set({"cpu": fields.cpu, "memory": fields.memory})
+    apart = fields.container_resources
+    requests = {**(found.get("requests") or {}), **both, **(apart.requests if apart else {})}
+    limits = {**(found.get("limits") or {}), **both, **(apart.limits if apart else {})}
+    if fields.gpus is not None:
+        requests = _without(requests, gpu)
+        limits = {**_without(limits, gpu), **({gpu: str(fields.gpus)} if fields.gpus else {})}
+    parts = {"requests": requests, "limits": limits}
+    return {**_without(found, *parts), **{part: amounts for part, amounts in parts.items() if amounts}}
+
+
+def _with_volume(template: Manifest, volume: VolumeMount | PodVolume, *, container: str) -> Manifest:
+    if isinstance(volume, PodVolume):
+        pod = template["spec"]
+        return {**template, "spec": {**pod, "volumes": named_over(pod.get("volumes") or [], [volume.to_wire()])}}
+    mount = Mount(
+        claim=volume.claim,
+        mount_path=volume.mount_path,
+        sub_path=volume.sub_path or "",
+        read_only=bool(volume.read_only),
+    )
+    return with_claim(template, mount, container=container)
+
+
+def _with_mount(template: Manifest, added: Manifest, *, container: str) -> Manifest:
+    def change(found: Manifest) -> Manifest:
+        kept = _without_mount(found, added["mountPath"])
+        return {**kept, "volumeMounts": [*(kept.get("volumeMounts") or []), added]}
+
+    return map_container(template, container, change)
+
+
+def _without_mount(container: Manifest, path: str) -> Manifest:
+    mounts = container.get("volumeMounts") or []
+    kept = [mount for mount in mounts if str(mount["mountPath"]).rstrip("/") != path]
+    return container if len(kept) == len(mounts) else {**container, "volumeMounts": kept}
+
+
+def _free_name(wish: str, volumes: Iterable[Mapping[str, Any]]) -> str:
+    """Return a valid, unused volume name: the preferred one if possible, else one with its hash."""
+    taken = {volume["name"] for volume in volumes}
+    if wish not in taken and "." not in wish and len(wish) <= _MAX_VOLUME_NAME:
+        return wish
+    digest = hashlib.sha256(wish.encode()).hexdigest()[:8]
+    return f"{wish.replace('.', '-')[: _MAX_VOLUME_NAME - 9]}-{digest}"
+
+
+def pods_asked_for(
+    own: Manifest, job: TrainingJob, under: TrainingJob | None, *, role: Role, container: str
+) -> Manifest:
+    """Return the template of one role's pods.
+
+    Args:
+        own: their template in the manifest, or in the kind's own fields.
+        job: the specification.
+        under: the installation's template.
+        role: the role.
+        container: the name of the training container.
+    """
+    lower = [*_of_installation(under, role, container), *_of_pods(job.pod_template, container)]
+    typed = job if job.manifest is not None else _with_defaults(job)
+    layers = [*lower, own] if job.manifest is not None else [_defaults(container), own, *lower]
+    return overlaid(reduce(laid_over, layers), typed, typed.role(role), container=container)
+
+
+def changed(template: Manifest, change: Callable[[Manifest], Manifest], *, name: str, namespace: str) -> Manifest:
+    """Return the template after a change of its pod of this name."""
+    names = {"name": name, "namespace": namespace}
+    meta = {**(template.get("metadata") or {}), **names}
+    pod = change({"apiVersion": "v1", "kind": "Pod", **template, "metadata": meta})
+    kept = {key: part for key, part in pod["metadata"].items() if key not in names}
+    return {"metadata": kept, "spec": pod["spec"]}
+
+
+def _defaults(container: str) -> Manifest:
+    return {"metadata": {"annotations": NO_ISTIO}, "spec": {"containers": [{"name": container}]}}
+
+
+def _with_defaults(job: TrainingJob) -> TrainingJob:
+    return job if job.shared_memory is not None else replace(job, shared_memory=DEFAULT_SHARED_MEMORY)
+
+
+def _of_installation(template: TrainingJob | None, role: Role, container: str) -> Iterator[Manifest]:
+    if template is None:
+        return
+    yield from _of_pods(template.pod_template, container)
+    bare = {"spec": {"containers": [{"name": container}]}}
+    yield overlaid(bare, template, template.role(role), container=container)
+
+
+def _of_pods(template: Manifest | None, container: str) -> Iterator[Manifest]:
+    if template is None:
+        return
+    pod = {
+        **template["spec"],
+        "containers": with_training_container(template["spec"].get("containers") or [], container),
+    }
+    check_pod_shape("pod_template.spec", pod)
+    yield {**template, "spec": pod}

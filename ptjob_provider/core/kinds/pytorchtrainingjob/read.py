@@ -1,0 +1,185 @@
+"""Read a PyTorchTrainingJob of `batch.tensorstack.dev/v1beta1`: its object, its pods, and the fields it has."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.kinds.kind import PodOwner, Replica
+from ptjob_provider.core.kinds.pod_template import count_gpus
+from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+KIND = "PyTorchTrainingJob"
+API_VERSION = "batch.tensorstack.dev/v1beta1"
+PLURAL = "pytorchtrainingjobs"
+OPERATOR = "T9k's job controller"
+
+CONTAINER = "python"
+"""Name of the training container; without a container of this name, the first one trains."""
+
+TYPES: Mapping[str, str] = {"master": "master", "worker": "worker"}
+"""Our roles as replica types; the words are free, and the very first replica is the master."""
+
+CLEAN_UP = {"Running": "Unfinished", "All": "All", "None": "None"}
+"""Our policy → theirs."""
+
+
+def replica_specs(job: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the roles of a job, rank 0's first."""
+    found: Sequence[Mapping[str, Any]] = job["spec"].get("replicaSpecs") or ()
+    return found
+
+
+def trainer_of(template: Mapping[str, Any]) -> str:
+    """Return the name of the training container."""
+    names = [str(each.get("name") or "") for each in template["spec"]["containers"]]
+    return CONTAINER if CONTAINER in names else names[0]
+
+
+def count(replica: Mapping[str, Any]) -> int:
+    """Return the number of pods of a role; the default is one."""
+    number = replica.get("replicas")
+    return 1 if number is None else int(number)
+
+
+_OWNER = "tensorstack.dev/owner-name"
+_DRAWN = re.compile(r"-[0-9a-f]{5}-(?=[a-z])")
+
+HAS_FIXED_POD_NAMES = False
+HAS_LABELLED_PODS = True
+
+_PHASES = {
+    "Running": JobPhase.RUNNING,
+    "Paused": JobPhase.SUSPENDED,
+    "Succeeded": JobPhase.SUCCEEDED,
+    "Failed": JobPhase.FAILED,
+}
+"""Phases other than Pending, Resuming and Unknown, in which the job has not started."""
+
+_ENDS = {"Failed": JobPhase.FAILED, "Completed": JobPhase.SUCCEEDED}
+_SAYS = {
+    JobPhase.FAILED: ("Failed", "ReplicaFailure"),
+    JobPhase.SUCCEEDED: ("Completed",),
+    JobPhase.SUSPENDED: ("Paused",),
+}
+"""Condition with more details of a phase."""
+
+
+def read_status(job: Mapping[str, Any]) -> JobStatus:
+    """Derive the job's status from its object: from the phase or, if that is missing, the conditions."""
+    status = job.get("status") or {}
+    true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
+    phase = _PHASES.get(status.get("phase") or "", JobPhase.PENDING)
+    if phase is JobPhase.PENDING:
+        phase = next((end for name, end in _ENDS.items() if name in true), phase)
+    deciding: Mapping[str, Any] = next((true[name] for name in _SAYS.get(phase, ()) if name in true), {})
+    running = (true.get("Running") or true.get("Initialized") or {}).get("lastTransitionTime")
+    has_run = phase in {JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.FAILED}
+    return JobStatus(
+        phase=phase,
+        reason=deciding.get("reason") or "",
+        message=deciding.get("message") or "",
+        created_at=parse_instant(job["metadata"].get("creationTimestamp")),
+        started_at=parse_instant(running or job["metadata"].get("creationTimestamp")) if has_run else None,
+        finished_at=parse_instant(deciding.get("lastTransitionTime")) if phase.is_terminal else None,
+    )
+
+
+def running_since(job: Mapping[str, Any]) -> datetime | None:
+    """Return the time of its running condition; None if it has none."""
+    conditions = (job.get("status") or {}).get("conditions") or []
+    found = (each for each in conditions if (each["type"], each.get("status")) == ("Running", "True"))
+    told: Mapping[str, Any] = next(found, {})
+    return parse_instant(told.get("lastTransitionTime"))
+
+
+def due_at(_job: Mapping[str, Any]) -> datetime | None:
+    """Return None: its controller is not known to miss deadlines."""
+    return None
+
+
+def replicas(manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
+    """Return all replicas in the order of their roles; the first one is the master."""
+    return tuple(_numbered(manifest))
+
+
+def _numbered(manifest: Mapping[str, Any]) -> Iterator[Replica]:
+    name, rank = manifest["metadata"]["name"], 0
+    for spec in replica_specs(manifest):
+        role, template = str(spec.get("type") or "worker"), spec["template"]
+        gpus = count_gpus(template)
+        for index in range(count(spec)):
+            where = f"{name}-{role}-{index}"
+            yield Replica(name=where, role=role, index=index, rank=rank, gpus=gpus, template=template)
+            rank += 1
+
+
+def is_restarted(manifest: Mapping[str, Any], replica: str) -> bool:
+    """Return whether the controller may recreate a failed replica; False if the job no longer has it."""
+    role = next((each.role for each in replicas(manifest) if each.name == replica), None)
+    if role is None:
+        return False
+    spec = next(each for each in replica_specs(manifest) if (each.get("type") or "worker") == role)
+    return bool(spec.get("restartPolicy") != "Never")
+
+
+def is_older(_job: Mapping[str, Any]) -> bool:
+    """Return False: no version with other pod labels is known."""
+    return False
+
+
+def pod_selector(name: str = "", *, older: bool = False) -> str:  # noqa: ARG001 - there is no older one
+    """Return the label selector of a job's pods, or of all jobs'."""
+    return f"{_OWNER}={name}" if name else _OWNER
+
+
+def owner_of(pod: Mapping[str, Any]) -> PodOwner:
+    """Return the pod's job: its owner if that is one, else the one in its label."""
+    meta = pod["metadata"]
+    owners = meta.get("ownerReferences") or ()
+    found: Mapping[str, Any] = next((each for each in owners if each.get("kind") == KIND), {})
+    name = found.get("name") or (meta.get("labels") or {}).get(_OWNER) or ""
+    return PodOwner(name=str(name), uid=str(found.get("uid") or ""))
+
+
+def replica_of(pod: Mapping[str, Any]) -> str:
+    """Return the pod's replica name: the pod's own, without the five random letters."""
+    name, owner = str(pod["metadata"]["name"]), owner_of(pod).name
+    rest = name.removeprefix(owner)
+    return owner + _DRAWN.sub("-", rest, count=1) if owner and rest != name else name
+
+
+def replica_named(pod: str) -> str:
+    """Return the replica name for a pod name; the format of refused pods' names is undocumented."""
+    return pod
+
+
+def controllers(_name: str) -> tuple[tuple[str, str], ...]:
+    """Return nothing: the operator creates a job's pods itself, and its events are about the job."""
+    return ()
+
+
+def runtime_of(_manifest: Mapping[str, Any]) -> None:
+    """Return None: the job has no runtime."""
+
+
+def rank0_template(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the template of rank 0's pod."""
+    template: Mapping[str, Any] = replica_specs(manifest)[0]["template"]
+    return template
+
+
+def priority(manifest: Mapping[str, Any]) -> str:
+    """Return the number in T9k's queue, or the pods' priority class."""
+    queue = (manifest["spec"].get("scheduler") or {}).get("t9kScheduler") or {}
+    pod = rank0_template(manifest).get("spec") or {}
+    return str(queue.get("priority") or pod.get("priorityClassName") or "")
+
+
+def templates(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the template of every role."""
+    yield from (spec["template"] for spec in replica_specs(manifest))

@@ -1,0 +1,356 @@
+"""Render a PyTorchTrainingJob, whose torchrun command line T9k builds itself, and read its tasks."""
+
+from __future__ import annotations
+
+import copy
+import re
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.history import ContainerKind, Termination
+from ptjob_provider.core.identity import MAX_NAME, SHORTEST_NAME
+from ptjob_provider.core.kinds import pod_template
+from ptjob_provider.core.kinds.kind import Told
+from ptjob_provider.core.kinds.ownership import Attempt, with_name, without_servers_word
+from ptjob_provider.core.kinds.pod_template import pods_asked_for
+from ptjob_provider.core.kinds.pytorchtrainingjob.read import (
+    API_VERSION,
+    CLEAN_UP,
+    CONTAINER,
+    KIND,
+    count,
+    replica_specs,
+    replicas,
+    trainer_of,
+)
+from ptjob_provider.core.kinds.rendering import Pods, rendered, with_code
+from ptjob_provider.core.kinds.validate import check_labels, check_metadata, check_pod_shape, part
+from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.spec.parsers import mapping, sequence
+from ptjob_provider.core.tensorboard import TensorBoardPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ptjob_provider.core.identity import Manifest, Owner
+    from ptjob_provider.core.kinds.kind import Rendered
+    from ptjob_provider.core.spec import TrainingJob
+    from ptjob_provider.core.spec.job import Role
+
+_BEGINNINGS = (
+    ("torchrun",),
+    ("python", "-m", "torch.distributed.run"),
+    ("python3", "-m", "torch.distributed.run"),
+)
+
+
+def torchrun_config(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | None:
+    """Return the torchrun configuration; None if torchrun does not start the program.
+
+    Raises:
+        InvalidSpec: T9k does not support a part of the elastic policy.
+    """
+    policy = job.elastic_policy
+    is_asked = begins_with_torchrun(job.command) or job.nproc_per_node is not None or policy is not None
+    if not is_asked:
+        return dict(found) if found is not None else None
+    config: Manifest = {**(found or {}), "enabled": True}
+    if job.nproc_per_node is not None:
+        config["procPerNode"] = str(job.nproc_per_node)
+    elif "procPerNode" not in config:
+        config["procPerNode"] = "gpu" if job.gpus else "1"
+    if policy is not None:
+        for name in ("rdzv_host", "rdzv_port", "rdzv_id", "rdzv_conf", "standalone"):
+            if getattr(policy, name) is not None:
+                raise InvalidSpec(f"elastic_policy.{name}: a PyTorchTrainingJob has no place for it; leave it out")
+        said = {"maxRestarts": policy.max_restarts, "rdzvBackend": policy.rdzv_backend}
+        config |= {name: part for name, part in said.items() if part is not None}
+    return config
+
+
+def begins_with_torchrun(command: Sequence[str] | None) -> bool:
+    """Return whether a command is torchrun's."""
+    return _beginning(command or ()) > 0
+
+
+def as_arguments(container: Manifest) -> Manifest:
+    """Return a container whose program torchrun starts: script and arguments as `args`, and no command.
+
+    Raises:
+        InvalidSpec: the command is not torchrun's, so it would be ignored.
+    """
+    command = container.get("command") or []
+    if not command:
+        return container
+    beginning = _beginning(command)
+    if not beginning:
+        raise InvalidSpec.of("command", command, "torchrun, script and options: T9k starts its processes by torchrun")
+    rest = {name: part for name, part in container.items() if name != "command"}
+    return {**rest, "args": [*command[beginning:], *(container.get("args") or [])]}
+
+
+def _beginning(command: Sequence[str]) -> int:
+    return next((len(words) for words in _BEGINNINGS if tuple(command[: len(words)]) == words), 0)
+
+
+_INDEX = re.compile(r"-(\d+)$")
+_STOPPED = 143
+"""Exit code of a container that obeys the signal of a pod's deletion."""
+
+
+def told(job: Mapping[str, Any]) -> Told:
+    """Return the replica states in the status, the only source of the pods' names."""
+    status = job.get("status") or {}
+    tasks = status.get("tasks") or ()
+    found = list(_replicas(job, tasks))
+    trainers = {str(spec.get("type") or "worker"): trainer_of(spec["template"]) for spec in replica_specs(job)}
+    counted = sum(int(task.get("restartCount") or 0) for task in tasks)
+    return Told(
+        pods={str(pod["name"]): replica for _, replica, pod in found},
+        ends=tuple(end for role, replica, pod in found for end in _failure(replica, pod, trainers[role])),
+        restarts=counted or int(status.get("backoffCount") or 0),
+    )
+
+
+def _replicas(job: Mapping[str, Any], tasks: Any) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield role, name and pod of each replica that has one: by its pod's number, else by its position."""
+    asked_for = {each.name for each in replicas(job)}
+    for task in tasks:
+        role = str(task.get("type") or "worker")
+        for place, pod in enumerate(task.get("replicas") or ()):
+            number = _INDEX.search(pod.get("name") or "")
+            replica = f"{job['metadata']['name']}-{role}-{number[1] if number else place}"
+            if pod.get("name") and replica in asked_for:
+                yield role, replica, pod
+
+
+def _failure(replica: str, pod: Mapping[str, Any], trainer: str) -> Iterator[Termination]:
+    """Yield a pod's failure: by its training container's exit code, else by another one's."""
+    containers = [each for each in pod.get("containers") or () if each.get("exitCode")]
+    for each in sorted(containers, key=lambda each: each.get("name") != trainer)[:1]:
+        code = int(each["exitCode"])
+        yield Termination(
+            replica=replica,
+            pod_uid=str(pod.get("uid") or ""),
+            container=str(each.get("name") or ""),
+            kind=ContainerKind.TRAINING if each.get("name") == trainer else ContainerKind.SIDECAR,
+            exit_code=code,
+            stopped=pod.get("phase") == "Deleted" and code == _STOPPED,
+        )
+
+
+_LONGEST_POD = 63
+_DRAWN = "-xxxxx-"
+_NOT_SAID = {
+    "ttl_seconds_after_finished": "nothing removes such a job by itself; see on_finish_action",
+    "gang": "T9k's scheduler places a job's pods together by itself",
+    "runtime": "it is a TrainJob's",
+}
+
+
+def render(
+    job: TrainingJob,
+    *,
+    owner: Owner,
+    attempt: int,
+    exact_name: bool = False,
+    installation: Installation | None = None,
+) -> Rendered:
+    """Return the PyTorchTrainingJob of one attempt; see `Kind.render`.
+
+    Raises:
+        InvalidSpec: it does not support a field, or an output is on no claim.
+    """
+    _check_fields(job)
+    installation = installation or Installation()
+    this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
+    asked = _asked(job, installation.template)
+    asked = with_name(asked, this, longest=MAX_NAME if exact_name else _longest_name(asked))
+    made = rendered(asked, with_code(_pods(asked), this), this, together=_with_templates)
+    manifest = _with_tensorboard(made.manifest)
+    check_metadata("metadata", manifest["metadata"])
+    return replace(made, manifest=manifest)
+
+
+def _longest_name(asked: Manifest) -> int:
+    """Return the maximum length of the job's name, so that its pods' names are not too long.
+
+    Raises:
+        InvalidSpec: a role's type leaves no room for one.
+    """
+    specs = replica_specs(asked)
+    longest = max(specs, key=lambda spec: len(_ending(spec)))
+    room = _LONGEST_POD - len(_ending(longest))
+    if room < SHORTEST_NAME:
+        shorter = len(str(longest["type"])) - (SHORTEST_NAME - room)
+        raise InvalidSpec.of(
+            "spec.replicaSpecs.type", longest["type"], f"at most {shorter} characters: it is part of its pods' names"
+        )
+    return room
+
+
+def _ending(spec: Mapping[str, Any]) -> str:
+    """Return the suffix of a role's last pod's name after the job's name."""
+    return f"{_DRAWN}{spec['type']}-{count(spec) - 1}"
+
+
+def _pods(manifest: Manifest) -> list[Pods]:
+    """Return the pods of each role, rank 0's first; their types are free words, and two may be the same."""
+    name = manifest["metadata"]["name"]
+    return [
+        Pods(
+            role=str(spec["type"]),
+            key=f"role-{index}",
+            first=f"{name}-{spec['type']}-0",
+            container=trainer_of(spec["template"]),
+            template=spec["template"],
+        )
+        for index, spec in enumerate(replica_specs(manifest))
+    ]
+
+
+def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manifest:
+    for template in templates:
+        check_labels("spec.replicaSpecs.template.metadata", template.get("metadata") or {})
+    specs = [{**spec, "template": found} for spec, found in zip(replica_specs(manifest), templates, strict=True)]
+    return {**manifest, "spec": {**manifest["spec"], "replicaSpecs": specs}}
+
+
+def _with_tensorboard(manifest: Manifest) -> Manifest:
+    """Return the manifest with T9k's own fields for the TensorBoard, which its controller runs."""
+    plan = TensorBoardPlan.of(manifest)
+    if plan is None:
+        return manifest
+    template = replica_specs(manifest)[0]["template"]
+    image = plan.image or pod_template.find_container(template, trainer_of(template))["image"]
+    fileset = f"t9k://pvc/{plan.claim}/{plan.path}"
+    told = {"image": image, "trainingLogFilesets": [fileset]}
+    return {**manifest, "spec": {**manifest["spec"], "tensorboardSpec": told}}
+
+
+def _check_fields(job: TrainingJob) -> None:
+    for field in fields(job):
+        if field.name in _NOT_SAID and getattr(job, field.name) is not None:
+            raise InvalidSpec(f"{field.name}: a PyTorchTrainingJob has no place for it; {_NOT_SAID[field.name]}")
+
+
+def _asked(job: TrainingJob, under: TrainingJob | None) -> Manifest:
+    """Return the requested object."""
+    found = _skeleton(job) if job.manifest is None else _given(job.manifest)
+    spec = found["spec"]
+    torchrun = torchrun_config(job, spec.get("torchrunConfig"))
+    is_started = bool(torchrun and torchrun.get("enabled"))
+    is_asked_by_us = job.manifest is None or not (spec.get("torchrunConfig") or {}).get("enabled")
+    roles = [
+        _role(each, role, job, under, is_command=not is_started, is_asked_by_us=is_asked_by_us)
+        for each, role in _with_roles(_resized(spec, job.workers), job)
+    ]
+    changes = {
+        "torchrunConfig": torchrun,
+        "elastic": _elastic(job, spec.get("elastic")),
+        "runPolicy": _run_policy(job, spec.get("runPolicy") or {}),
+        "runMode": None if job.suspend is None else {**(spec.get("runMode") or {}), "pause": {"enabled": job.suspend}},
+        "scheduler": _scheduler(job, spec.get("scheduler")),
+        "replicaSpecs": roles,
+    }
+    said = {name: value for name, value in changes.items() if value}
+    return pod_template.with_metadata(
+        {**found, "spec": {**spec, **said}}, labels=job.labels or {}, annotations=job.annotations or {}
+    )
+
+
+def _skeleton(job: TrainingJob) -> Manifest:
+    """Return a job with one role, or two if they differ."""
+    bare = {"spec": {"containers": [{"name": CONTAINER}]}}
+    roles: list[tuple[str, int]] = [("worker", job.pods)]
+    if job.master is not None or job.worker is not None:
+        roles = [("master", 1), ("worker", job.pods - 1)]
+    specs = [{"type": role, "replicas": pods, "template": bare} for role, pods in roles if pods]
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": {"replicaSpecs": specs}}
+
+
+def _given(manifest: Manifest) -> Manifest:
+    given = copy.deepcopy(manifest)
+    meta, spec = mapping("metadata", given.get("metadata") or {}), mapping("spec", given.get("spec"))
+    specs = sequence("spec.replicaSpecs", part(spec, "replicaSpecs", "spec.replicaSpecs", list))
+    whole = []
+    for index, item in enumerate(specs):
+        path = f"spec.replicaSpecs[{index}]"
+        found = mapping(path, item)
+        template = part(found, "template", f"{path}.template")
+        check_pod_shape(f"{path}.template.spec", part(template, "spec", f"{path}.template.spec"))
+        whole.append({"type": "worker", **found})
+    return without_servers_word({**given, "metadata": meta, "spec": {**spec, "replicaSpecs": whole}})
+
+
+def _resized(spec: Mapping[str, Any], workers: int | None) -> list[Manifest]:
+    """Return the roles with this number of pods: the last role grows or shrinks."""
+    roles = [dict(each) for each in spec["replicaSpecs"]]
+    if workers is None:
+        return roles
+    others = sum(count(each) for each in roles[:-1])
+    if workers <= others:
+        raise InvalidSpec.of("workers", workers, f"more than {others}: the roles before the last one have as many")
+    return [*roles[:-1], {**roles[-1], "replicas": workers - others}]
+
+
+def _with_roles(specs: list[Manifest], job: TrainingJob) -> list[tuple[Manifest, Role]]:
+    """Return each role with the role whose fields it takes: rank 0's, or those of all others.
+
+    Raises:
+        InvalidSpec: rank 0 shares its role with others, and the job gives them different fields.
+    """
+    differ = [name for name in ("master", "worker") if getattr(job, name) is not None]
+    if not differ:
+        return [(each, "worker") for each in specs]
+    if count(specs[0]) > 1:
+        given = f"the manifest's first role has {count(specs[0])} pods, which are alike"
+        raise InvalidSpec(f"{differ[0]}: {given}; have a role of its own for rank 0, or leave it out")
+    return [(specs[0], "master"), *((each, "worker") for each in specs[1:])]
+
+
+def _role(
+    spec: Manifest, role: Role, job: TrainingJob, under: TrainingJob | None, *, is_command: bool, is_asked_by_us: bool
+) -> Manifest:
+    """Return one role; with torchrun, our command, which T9k would ignore, becomes arguments.
+
+    Args:
+        spec: the role so far.
+        role: the role whose fields it takes.
+        job: the specification.
+        under: the installation's template.
+        is_command: the container's command is run unchanged.
+        is_asked_by_us: torchrun is not requested by the manifest.
+    """
+    container = trainer_of(spec["template"])
+    template = pods_asked_for(spec["template"], job, under, role=role, container=container)
+    if not is_command and (is_asked_by_us or job.role(role).command is not None):
+        template = pod_template.map_container(template, container, as_arguments)
+    policy = job.restart_policy or (None if job.manifest else "OnFailure" if job.elastic_policy else "Never")
+    return {**spec, **({"restartPolicy": policy} if policy else {}), "template": template}
+
+
+def _run_policy(job: TrainingJob, found: Mapping[str, Any]) -> Manifest:
+    clean = job.clean_pod_policy or (None if job.manifest or "cleanUpPolicy" in found else "Running")
+    said = {
+        "activeDeadlineSeconds": job.active_deadline_seconds,
+        "backoffLimit": job.backoff_limit,
+        "cleanUpPolicy": CLEAN_UP[clean] if clean else None,
+    }
+    return {**found, **{name: value for name, value in said.items() if value is not None}}
+
+
+def _elastic(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | None:
+    policy = job.elastic_policy
+    if policy is None:
+        return dict(found) if found is not None else None
+    said = {"minReplicas": policy.min_replicas, "maxReplicas": policy.max_replicas, "expectedReplicas": job.workers}
+    return {**(found or {}), "enabled": True, **{name: value for name, value in said.items() if value is not None}}
+
+
+def _scheduler(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | None:
+    if job.queue_name is None:
+        return dict(found) if found is not None else None
+    ours = (found or {}).get("t9kScheduler") or {}
+    return {**(found or {}), "t9kScheduler": {**ours, "queue": job.queue_name}}

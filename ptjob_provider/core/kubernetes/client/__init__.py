@@ -1,0 +1,1 @@
+"""Requests to the API server: addresses, credentials, HTTP and its errors."""

@@ -1,0 +1,343 @@
+"""HTTP client of the API server: JSON in and out, with time limits and retries where these are safe.
+
+`connection` has the sockets, `access` the address and the credential.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from ptjob_provider.core.errors import ClusterError
+from ptjob_provider.core.kubernetes.client.api_errors import Refusal
+from ptjob_provider.core.kubernetes.client.connection import Connection, keep_alive
+from ptjob_provider.core.kubernetes.client.credentials import Access
+from ptjob_provider.core.kubernetes.client.paths import described
+from ptjob_provider.core.kubernetes.logs import LogStreams
+from ptjob_provider.core.shared import joined
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+
+    from tenacity import RetryCallState
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.config import ClusterConfig
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_PAUSE = 8.0
+_CONNECT_TIMEOUT = 10.0
+_IDLE = 30.0
+"""Seconds that a client without users keeps its connections."""
+
+_PAGE = 500
+_SLICE = 64 * 1024
+_MERGE = "application/merge-patch+json"
+_JSON = "application/json, */*"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""Accept header for objects without spec and status."""
+
+_QUOTED = 200
+_UNAUTHORIZED = 401
+_WRITES = {"POST", "PATCH"}
+
+
+class Refused(Exception):
+    """Refusal or failure of a request; internal to this package."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Page of a collection, with the collection's version from which a watch resumes."""
+
+    items: Sequence[Manifest]
+    version: str
+
+
+class Client:
+    """Client of one API server on one event loop. Get it with `lease`.
+
+    Attributes:
+        streams_lists: the server is assumed to support streaming lists (KEP-3157).
+        log_streams: limits concurrent log streams.
+    """
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.streams_lists = True
+        self.log_streams = LogStreams(config.max_log_streams)
+        self._timeout = config.timeout
+        self._attempts = config.attempts
+        self._tcp_keepalive = config.tcp_keepalive
+        self._access = Access(config)
+        self._connection: Connection | None = None
+        self._retired: list[Connection] = []
+        self._loading = asyncio.Lock()
+
+    async def get(self, path: str, *, accept: str = _JSON, **query: str) -> Manifest:
+        """Return an object or a list."""
+        return await self._request("GET", path, query=query, accept=accept)
+
+    async def object(self, path: str) -> Manifest:
+        """Return one object.
+
+        Raises:
+            ClusterError: the response is not an object; it may be a gateway's.
+        """
+        found = await self.get(path)
+        if not (found.get("kind") and isinstance(meta := found.get("metadata"), dict) and meta.get("uid")):
+            raise _strange(path, found)
+        return found
+
+    async def items(self, path: str, **query: str) -> list[Manifest]:
+        """Return all objects of a collection, each with its kind as in a `get`."""
+        return [each async for page in self.pages(path, **query) for each in page.items]
+
+    async def pages(self, path: str, *, accept: str = _JSON, **query: str) -> AsyncGenerator[Page, None]:
+        """Yield the collection page by page.
+
+        Raises:
+            ClusterError: a response is not a list; it may be a gateway's.
+        """
+        asked = {**query, "limit": str(_PAGE)}
+        while True:
+            page = await self.get(path, accept=accept, **asked)
+            try:
+                shared = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
+                items = [{**shared, **each} for each in page.get("items") or ()]
+                version, more = page["metadata"]["resourceVersion"], page["metadata"].get("continue")
+            except (KeyError, TypeError, AttributeError):
+                raise _strange(path, page) from None
+            yield Page(items=items, version=version)
+            if not more:
+                return
+            asked["continue"] = more
+
+    async def post(self, path: str, body: Manifest, **query: str) -> Manifest:
+        """Create an object and return its current state.
+
+        A create is retried after an answer that leaves it open whether it happened: the object's name is its identity,
+        and on JobAlreadyExists the caller checks the owner.
+        """
+        return await self._request("POST", path, body=body, query={"fieldValidation": "Strict", **query})
+
+    async def patch(self, path: str, change: Manifest, **query: str) -> Manifest:
+        """Apply a JSON merge patch (RFC 7386) and return the object's current state."""
+        return await self._request("PATCH", path, body=change, query=query, content_type=_MERGE)
+
+    async def delete(self, path: str, options: Manifest | None = None, **query: str) -> Manifest:
+        """Delete an object; `options` is a meta/v1 DeleteOptions."""
+        return await self._request("DELETE", path, body=options, query=query)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, silence: float, accept: str = _JSON, **query: str
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """Open a watch or a log; yields its bytes as they arrive.
+
+        Args:
+            path: of the resource.
+            silence: seconds without any byte after which the connection is considered dead.
+            accept: the Accept header.
+            query: parameters of the request.
+
+        Raises:
+            PTJobError: it was refused. While reading: ClusterUnavailable if the connection broke.
+        """
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=silence)
+        asked = described("GET", path)
+        try:
+            answer = await self._authorized("GET", path, query=query, limits=limits, accept=accept)
+        except Refused as refused:
+            raise refused.refusal.error(asked) from refused
+        if self._tcp_keepalive:
+            keep_alive(answer)
+        try:
+            yield _chunks(answer, asked)
+        finally:
+            answer.close()
+
+    @asynccontextmanager
+    async def socket(
+        self, path: str, query: Sequence[tuple[str, str]]
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Open a web socket to a program or port of a pod.
+
+        Raises:
+            PTJobError: it was refused, or not answered.
+        """
+        connection = self._connection or await self._load()
+        asked = described("POST", path)
+        try:
+            found = await connection.socket(path, query=query, headers=await self._access.headers())
+        except aiohttp.WSServerHandshakeError as error:
+            raise Refusal(code=error.status, message=error.message).error(asked) from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Refusal(code=0, reason=type(error).__name__, message=str(error)).error(asked) from error
+        try:
+            yield found
+        finally:
+            await found.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        open_ones = [*self._retired, *([self._connection] if self._connection else [])]
+        self._connection, self._retired = None, []
+        for each in open_ones:
+            await each.close()
+
+    async def _request(self, method: str, path: str, **how: Any) -> Manifest:
+        trying = AsyncRetrying(
+            stop=stop_after_attempt(self._attempts), wait=_pause, retry=retry_if_exception(_is_temporary), reraise=True
+        )
+        is_again = False
+        try:
+            async for attempt in trying:
+                is_again = attempt.retry_state.attempt_number > 1
+                with attempt:
+                    return await self._once(method, path, **how)
+        except Refused as refused:
+            asked, is_unsure = described(method, path), is_again and method == "POST"
+            raise refused.refusal.error(asked, sent=method in _WRITES, is_unsure=is_unsure) from refused
+        raise AssertionError("tenacity ends with a result or an exception")
+
+    async def _once(self, method: str, path: str, **how: Any) -> Manifest:
+        limits = aiohttp.ClientTimeout(total=self._timeout, sock_connect=_CONNECT_TIMEOUT)
+        answer = await self._authorized(method, path, limits=limits, **how)
+        with _unanswered_as_refused():
+            return _parsed(await answer.read())
+
+    async def _authorized(self, method: str, path: str, **how: Any) -> aiohttp.ClientResponse:
+        """Return a successful response with unread body; a refused credential is reloaded once."""
+        try:
+            return await self._ask(method, path, **how)
+        except Refused as refused:
+            if refused.refusal.code != _UNAUTHORIZED:
+                raise
+        logger.info("the API server refused the credential; loading it anew")
+        await self._load()
+        return await self._ask(method, path, **how)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        limits: aiohttp.ClientTimeout,
+        body: Manifest | None = None,
+        content_type: str = "application/json",
+        accept: str = _JSON,
+    ) -> aiohttp.ClientResponse:
+        connection = self._connection or await self._load()
+        headers = {"Accept": accept, "Content-Type": content_type}
+        with _unanswered_as_refused():
+            proof = await self._access.headers()
+            answer = await connection.request(
+                method, path, query=query, headers=headers | proof, body=body, limits=limits
+            )
+            if answer.ok:
+                return answer
+            data = await answer.read()
+        if answer.content_type == "application/json":
+            _parsed(data)  # a truncated refusal does not name its subject: treated as no answer
+        raise Refused(Refusal.read(answer.status, data, answer.headers.get("Retry-After")))
+
+    async def _load(self) -> Connection:
+        """Load address and credential, and reconnect if the connection settings have changed."""
+        async with self._loading:
+            before = self._access.settings.without_credential
+            await self._access.load()
+            after = self._access.settings.without_credential
+            if self._connection is not None and after != before:
+                self._retired.append(self._connection)  # its streams continue
+                self._connection = None
+            if self._connection is None:
+                self._connection = Connection(after)
+            return self._connection
+
+
+class _Source:
+    """A client that is closed some time after its last user, or when its loop ends; a `hub.Source`."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.client = Client(config)
+
+    async def run(self) -> None:
+        """Keep the connections until cancelled."""
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await self.client.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Do nothing: requests fail by themselves."""
+
+
+@asynccontextmanager
+async def lease(config: ClusterConfig) -> AsyncIterator[Client]:
+    """Yield the shared client of this cluster and event loop."""
+    async with joined(config, lambda: _Source(config), linger=_IDLE) as source:
+        yield source.client
+
+
+async def _chunks(answer: aiohttp.ClientResponse, asked: str) -> AsyncGenerator[bytes, None]:
+    try:
+        with _unanswered_as_refused():
+            async for chunk in answer.content.iter_any():
+                for start in range(0, len(chunk), _SLICE):
+                    yield chunk[start : start + _SLICE]
+                    await asyncio.sleep(0)  # a log that arrives faster than it is read must not block the loop
+    except Refused as refused:
+        raise refused.refusal.error(asked) from refused
+
+
+def _parsed(data: bytes) -> Manifest:
+    try:
+        found = json.loads(data or b"{}")
+    except ValueError:  # truncated by a gateway that ended it normally
+        raise Refused(Refusal(code=0, reason="Truncated", message="the answer is not JSON")) from None
+    return found if isinstance(found, dict) else {}
+
+
+def _strange(path: str, answer: Manifest) -> ClusterError:
+    return ClusterError(f"{described('GET', path)}: the answer is not Kubernetes': {json.dumps(answer)[:_QUOTED]}")
+
+
+@contextlib.contextmanager
+def _unanswered_as_refused() -> Any:
+    """Convert every missing answer into a `Refused` without a code."""
+    try:
+        yield
+    except aiohttp.ClientSSLError as error:
+        raise Refused(Refusal(code=0, reason=type(error).__name__, message=str(error), final=True)) from error
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        words = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "the connection broke")
+        raise Refused(Refusal(code=0, reason=type(error).__name__, message=words)) from error
+
+
+def _is_temporary(error: BaseException) -> bool:
+    return isinstance(error, Refused) and error.refusal.is_temporary
+
+
+_backoff = wait_random_exponential(multiplier=0.5, max=_LONGEST_PAUSE)
+
+
+def _pause(state: RetryCallState) -> float:
+    """Return the delay before a retry: the server's Retry-After, else random and growing."""
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.refusal.retry_after if isinstance(error, Refused) else None
+    return min(asked, 60.0) if asked is not None else _backoff(state)

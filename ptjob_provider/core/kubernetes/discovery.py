@@ -1,0 +1,123 @@
+"""Read what the cluster serves: fields of a kind from `/openapi/v3`, and the runtime that a job names."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import (
+    ClusterError,
+    InvalidSpec,
+    KindNotServed,
+    PermissionDenied,
+    UnsupportedByBackend,
+    one_of,
+)
+from ptjob_provider.core.in_pod.sync_code import CONTAINER as SYNC_CONTAINER
+from ptjob_provider.core.kinds import trainjob
+from ptjob_provider.core.kubernetes.client import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kubernetes.client.http import Client
+
+_ROOT = "/openapi/v3"
+_NOT_HERE = "but not in this namespace"
+
+
+async def spec_fields(client: Client, manifest: Manifest) -> frozenset[str]:
+    """Return the names of the fields below `spec` in the served version of a manifest's kind.
+
+    The old PyTorch operator's CRD, which Arena still installs, has the same version and no `runPolicy`. Empty: the
+    cluster does not serve the kind.
+    """
+    index = await client.get(_ROOT)
+    served = (index.get("paths") or {}).get(f"apis/{manifest['apiVersion']}")
+    if served is None:
+        return frozenset()
+    path, _, query = str(served["serverRelativeURL"]).partition("?")
+    document = await client.get(path, **dict(part.split("=", 1) for part in query.split("&") if "=" in part))
+    return frozenset(_spec_of(document, manifest).get("properties") or ())
+
+
+async def groups(client: Client) -> frozenset[str]:
+    """Return the served API groups."""
+    index = await client.get(_ROOT)
+    return frozenset(path.split("/")[1] for path in index.get("paths") or () if path.startswith("apis/"))
+
+
+async def refusal(client: Client, manifest: Manifest) -> UnsupportedByBackend:
+    """Return the error for a create that was answered with 404."""
+    text = await missing(client, manifest)
+    return UnsupportedByBackend(text) if text.endswith(_NOT_HERE) else KindNotServed(text)
+
+
+async def missing(client: Client, manifest: Manifest) -> str:
+    """Return what the cluster does not serve, for a create that was answered with 404."""
+    kind = f"{manifest['kind']} of {manifest['apiVersion']}"
+    try:
+        fields = await spec_fields(client, manifest)
+    except ClusterError as error:
+        return f"kind: the cluster does not serve {kind} ({error})"
+    if fields:
+        return f"kind: the cluster serves {kind}, {_NOT_HERE}"
+    operator = kinds.KINDS.get(manifest["kind"], kinds.DEFAULT).OPERATOR
+    return f"kind: the cluster does not serve {kind}; install {operator}, or ask who runs the cluster"
+
+
+def _spec_of(document: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:
+    group, _, version = manifest["apiVersion"].rpartition("/")
+    wanted = {"group": group, "version": version, "kind": manifest["kind"]}
+    schemas = ((document.get("components") or {}).get("schemas") or {}).values()
+    found = (each for each in schemas if wanted in (each.get("x-kubernetes-group-version-kind") or ()))
+    schema: Mapping[str, Any] = next(found, {})
+    spec: Mapping[str, Any] = (schema.get("properties") or {}).get("spec") or {}
+    return spec
+
+
+logger = logging.getLogger(__name__)
+
+_PREFIXES = {"ClusterTrainingRuntime": "", "TrainingRuntime": "TrainingRuntime/"}
+"""Formats of a runtime's name in a job, per kind."""
+
+
+async def check_runtime(client: Client, manifest: Manifest) -> None:
+    """Check that the job's runtime exists; if unreadable, the create reports a missing one.
+
+    Raises:
+        InvalidSpec: it does not exist; the text lists the existing ones.
+    """
+    runtime = kinds.kind_of(manifest).runtime_of(manifest)
+    if runtime is None:
+        return
+    meta = manifest["metadata"]
+    try:
+        found = await _listed(client, runtime.kind, meta["namespace"])
+    except ClusterError as error:
+        level = logging.INFO if isinstance(error, PermissionDenied) else logging.DEBUG
+        about = (meta["namespace"], meta["name"], runtime.kind, runtime.name)
+        logger.log(level, "%s/%s: whether there is a %s %s was not looked up: %s", *about, error)
+        return
+    wanted = _PREFIXES[runtime.kind] + runtime.name
+    if wanted not in found:
+        [other] = _PREFIXES.keys() - {runtime.kind}
+        raise InvalidSpec.of("runtime", wanted, await _allowed(client, list(found), other, meta["namespace"]))
+    for name in sorted(set(runtime.init_containers) - trainjob.init_containers(found[wanted])):
+        field = "code" if name == SYNC_CONTAINER else "init_containers"
+        raise InvalidSpec(f"{field}: the runtime {wanted} has no init container {name}, and a job can add none")
+
+
+async def _allowed(client: Client, found: list[str], other: str, namespace: str) -> str:
+    try:
+        found = sorted([*found, *await _listed(client, other, namespace)])
+    except ClusterError as error:
+        return f"{one_of(found) if found else 'there is none of that kind'}; {error}"
+    return one_of(found) if found else "there are none yet: have one made"
+
+
+async def _listed(client: Client, kind: str, namespace: str) -> dict[str, Manifest]:
+    found = await client.items(paths.runtimes(kind, namespace))
+    return {_PREFIXES[kind] + each["metadata"]["name"]: each for each in found}

@@ -1,0 +1,194 @@
+"""The inspector port on a cluster; see `core.inspector`."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import ClusterError, JobNotFound, PTJobError
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.inspector import CLAIM_MODE, CLAIM_SIZE, Usage
+from ptjob_provider.core.kinds.ownership import QUEUE_LABEL
+from ptjob_provider.core.kinds.queue import as_event
+from ptjob_provider.core.kubernetes import usage
+from ptjob_provider.core.kubernetes.client import paths
+from ptjob_provider.core.kubernetes.client.http import lease
+from ptjob_provider.core.kubernetes.informer import Workloads, measured, untold
+from ptjob_provider.core.kubernetes.informer.scope import told_at
+from ptjob_provider.core.kubernetes.preflight import USAGE, check_up
+from ptjob_provider.core.kubernetes.storage import mounted
+from ptjob_provider.core.kubernetes.tensorboard.of_job import url_beside
+from ptjob_provider.core.kubernetes.tensorboard.view import shown
+from ptjob_provider.core.logs import LineSplitter, LogCursor, LogLine, Piece
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.inspector import Check, FileOptions, NodeUse, Shown
+    from ptjob_provider.core.kubernetes.client.http import Client
+    from ptjob_provider.core.kubernetes.config import ClusterConfig
+    from ptjob_provider.core.kubernetes.storage import ClaimPod
+
+_FEW = 8
+"""Maximum number of objects whose events are queried one by one; for more, all events of the namespace are read."""
+
+_SILENCE = 3600.0
+
+
+class ClusterSite:
+    """Inspects a cluster; implements `site.Site`."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._config = config
+
+    async def events(self, ref: JobRef, pods: Sequence[str]) -> Sequence[Manifest]:
+        """Return the events about the job and its pods; see `Site.events`."""
+        controllers = kinds.named(ref.kind).controllers(ref.name)
+        names = tuple(dict.fromkeys((ref.name, *(name for _, name in controllers), *pods)))
+        path = paths.events(ref.namespace)
+        async with lease(self._config) as client:
+            job = await _job(client, ref)
+            queued = await _said_by_queue(client, job) if job else []
+            if len(names) <= _FEW:
+                found = [
+                    event
+                    for name in names
+                    for event in await client.items(path, fieldSelector=f"involvedObject.name={name}")
+                ]
+            else:
+                found = await client.items(path)
+        told = _since(found, job["metadata"]["creationTimestamp"] if job else "")
+        return [*(event for event in told if _is_about(event, ref, names, controllers)), *queued]
+
+    async def container_log(
+        self, ref: JobRef, pod: str, container: str, *, follow: bool
+    ) -> AsyncGenerator[LogLine, None]:
+        """Yield a container's lines from the kubelet; see `Site.container_log`."""
+        query = {"container": container, "timestamps": "true", "follow": "true" if follow else "false"}
+        splitter = LineSplitter()
+        async with (
+            lease(self._config) as client,
+            client.stream(paths.pod_log(ref.namespace, pod), silence=_SILENCE, **query) as chunks,
+        ):
+            async for chunk in chunks:
+                for line in _lines(splitter.feed(chunk), container):
+                    yield line
+            for line in _lines(splitter.finish(), container):
+                yield line
+
+    async def nodes(self) -> Sequence[NodeUse]:
+        """Return the cluster's nodes; see `Site.nodes`."""
+        async with lease(self._config) as client:
+            nodes = await client.items("/api/v1/nodes")
+            return usage.nodes_in_use(nodes, await client.items("/api/v1/pods"))
+
+    async def usage(self, job: Manifest) -> Usage:
+        """Return the usage of a job's pods from the metrics API; see `Site.usage`."""
+        ref = JobRef.of(job)
+        async with lease(self._config) as client:
+            kind = kinds.kind_of(job)
+            of_job = {"labelSelector": kind.pod_selector(ref.name, older=kind.is_older(job))}
+            found = await client.items(paths.pods(ref.namespace), **of_job)
+            replica_of = kinds.replica_of(job)
+            pods = {replica_of(pod): pod for pod in found if kinds.is_pod_of(pod, ref)}
+            figures: usage.Measured = {}
+            unknown = ""
+            try:
+                figures = await measured(client, ref.namespace, of_job)
+            except PTJobError as error:
+                unknown = f"what replicas use is unknown: {error}; it takes a metrics server, and the Role of {USAGE}"
+        uses = []
+        for replica in kinds.replicas(job):
+            pod = pods.get(replica.name)
+            uses.append(usage.replica_use(replica.name, pod, usage.figures_of(pod, figures) if pod else {}))
+        return Usage(replicas=uses, unknown=unknown)
+
+    async def claims(self, namespace: str) -> Sequence[Manifest]:
+        """Return the claims; see `Site.claims`."""
+        async with lease(self._config) as client:
+            return await client.items(paths.claims(namespace))
+
+    async def create_claim(
+        self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
+    ) -> Sequence[str]:
+        """Create a claim; see `Site.create_claim`."""
+        spec = {"accessModes": [mode or CLAIM_MODE], "resources": {"requests": {"storage": size or CLAIM_SIZE}}}
+        if storage_class is not None:
+            spec["storageClassName"] = storage_class
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": spec,
+        }
+        async with lease(self._config) as client:
+            await client.post(paths.claims(namespace), claim)
+        return ()
+
+    @asynccontextmanager
+    async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[ClaimPod]:
+        """Open the files on a claim, through a pod that mounts it; see `Site.files`."""
+        async with lease(self._config) as client, mounted(client, namespace, claim, options) as found:
+            yield found
+
+    async def tensorboard_url(self, ref: JobRef) -> str:
+        """Return the address of Arena's TensorBoard; see `Site.tensorboard_url`."""
+        async with lease(self._config) as client:
+            return await url_beside(client, ref)
+
+    @asynccontextmanager
+    async def tensorboard(self, what: Shown) -> AsyncIterator[str]:
+        """Show a folder of events at a local address; see `Site.tensorboard`."""
+        async with lease(self._config) as client, shown(client, what) as address:
+            yield address
+
+    async def checks(self, namespace: str) -> Sequence[Check]:
+        """Check what jobs need of the cluster; see `Site.checks`."""
+        async with lease(self._config) as client:
+            return await check_up(client, namespace)
+
+
+async def _job(client: Client, ref: JobRef) -> Manifest | None:
+    """Return the job; None if it is gone or another one has its name."""
+    try:
+        found = await client.get(paths.jobs(ref.kind, ref.namespace, ref.name))
+    except JobNotFound:
+        return None
+    return found if found["metadata"]["uid"] == ref.uid else None
+
+
+async def _said_by_queue(client: Client, job: Manifest) -> list[Manifest]:
+    """Return Kueue's reasons for the job's waiting, as events; none without a Kueue queue."""
+    meta = job["metadata"]
+    if QUEUE_LABEL not in (meta.get("labels") or {}):
+        return []
+    try:
+        found = await Workloads(meta["namespace"]).workloads(client, meta["uid"])
+    except ClusterError as error:
+        about = {"kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
+        return [] if error.code == HTTPStatus.NOT_FOUND else [{**untold(error), "involvedObject": about}]
+    return [event for workload in found if (event := as_event(workload)) is not None]
+
+
+def _since(events: Sequence[Manifest], created_at: str) -> list[Manifest]:
+    """Return the events as young as the job: pods of an earlier job of its name have other uids."""
+    older = {event["involvedObject"].get("uid") for event in events if told_at(event) < created_at} - {None}
+    young = (event for event in events if told_at(event) >= created_at)
+    return [event for event in young if event["involvedObject"].get("uid") not in older]
+
+
+def _is_about(event: Manifest, ref: JobRef, names: Sequence[str], controllers: Sequence[tuple[str, str]]) -> bool:
+    """Return whether the event is about this job, its pods' creators, or a pod, not an earlier job of the same name."""
+    about = event["involvedObject"]
+    told = (about.get("kind"), about.get("name"))
+    return about.get("uid") == ref.uid or told in controllers or (told[0] == "Pod" and told[1] in names)
+
+
+def _lines(pieces: Iterable[Piece], container: str) -> Iterator[LogLine]:
+    for piece in pieces:
+        stamp, _, text = piece.text.partition(" ")
+        place = LogCursor(pod_uid="", container=container, restart_count=0, timestamp=stamp, ordinal=0)
+        yield LogLine(text=text, timestamp=stamp, cursor=place, continues=piece.continues)

@@ -1,0 +1,12 @@
+"""Read containers' logs over the API server: each line once and in order, with a notice where lines are lost.
+
+`replica_log` reads one replica's log, over a stream or in turns as `streams` allows; `runs` and `replica` interpret a
+pod's status, `reading` parses lines, `patience` delays retries, `losses` describes lost lines.
+"""
+
+from __future__ import annotations
+
+from ptjob_provider.core.kubernetes.logs.follower import ReplicaLog
+from ptjob_provider.core.kubernetes.logs.streams import LogStreams
+
+__all__ = ["LogStreams", "ReplicaLog"]

@@ -1,0 +1,391 @@
+"""Check what jobs need on a cluster: served kinds, running controllers and their versions, permissions."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, PTJobError
+from ptjob_provider.core.inspector import Check
+from ptjob_provider.core.kinds import DEFAULT, KINDS
+from ptjob_provider.core.kinds.trainjob.api_versions import NEWEST, version_of
+from ptjob_provider.core.kubernetes import discovery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.kinds import Kind
+    from ptjob_provider.core.kubernetes.client.http import Client
+
+CLUSTER_VIEW = "deploy/components/cluster-view"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controller:
+    """A controller program in a cluster.
+
+    Attributes:
+        name: its common name.
+        selector: of its pods, in any namespace.
+        without_it: the consequence if it does not run.
+    """
+
+    name: str
+    selector: str
+    without_it: str = "jobs get no pods"
+
+
+TRAINING_OPERATOR = Controller(name="training-operator", selector="control-plane=kubeflow-training-operator")
+OLD_OPERATOR = Controller(name="old PyTorch operator", selector="name=pytorch-operator")
+TRAINER = Controller(
+    name="Kubeflow Trainer",
+    selector="app.kubernetes.io/name in (trainer,kubeflow-trainer),app.kubernetes.io/component=manager",
+)
+JOBSET = Controller(name="JobSet", selector="app.kubernetes.io/name=jobset", without_it="TrainJobs get no pods")
+KUEUE = Controller(
+    name="Kueue",
+    selector="app.kubernetes.io/name=kueue,control-plane=controller-manager",
+    without_it="jobs in a queue stay suspended",
+)
+
+
+async def look_at(client: Client, controller: Controller) -> Check:
+    """Check whether it runs, as far as permitted."""
+    try:
+        return controller_check(controller, await client.items("/api/v1/pods", labelSelector=controller.selector))
+    except ClusterError:
+        advice = f"to see it takes `pods list` in the whole cluster: the ClusterRole of {CLUSTER_VIEW}"
+        return Check(about=controller.name, is_good=None, said="may not be looked at", advice=advice)
+
+
+def controller_check(controller: Controller, pods: Sequence[Manifest]) -> Check:
+    """Check whether it runs, by its pods."""
+    about = controller.name
+    if not pods:
+        said = f"no pod with the label {controller.selector} is seen"
+        return Check(about=about, is_good=None, said=said, advice="if jobs get no status, ask who runs the cluster")
+    ready = [pod for pod in pods if _is_ready(pod)]
+    names = ", ".join(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in ready or pods)
+    versions = ", ".join(dict.fromkeys(filter(None, map(_version, ready or pods))))
+    version = f", version {versions}" if versions else ""
+    if ready:
+        return Check(about=about, is_good=True, said=f"{names} is ready{version}")
+    advice = f"{controller.without_it} until it runs: kubectl describe and logs of it say why"
+    return Check(about=about, is_good=False, said=f"{names} is not ready{version}", advice=advice)
+
+
+def _is_ready(pod: Manifest) -> bool:
+    conditions = pod["status"].get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _version(pod: Mapping[str, Manifest]) -> str:
+    """Return the image tag of the first container; "" without a tag, such as a digest's."""
+    containers = (pod.get("spec") or {}).get("containers") or [{}]
+    name, _, _ = str(containers[0].get("image") or "").partition("@")
+    _, _, tag = name.rpartition("/")[2].partition(":")
+    return tag
+
+
+ROLE = "deploy/base"
+OTHER_KINDS = "deploy/components/kinds"
+RUNTIME_LISTS = "deploy/components/runtimes"
+CODE = "deploy/components/code"
+QUEUE = "deploy/components/queue"
+TENSORBOARD = "deploy/components/tensorboard"
+ARENA = "deploy/components/arena"
+DATA = "deploy/components/data"
+USAGE = "deploy/components/usage"
+
+_NOT_SERVED = "not served"
+_OF_OLD_OPERATOR = "served by the CRD of the old PyTorch operator"
+_NONE_IS_SERVED = Check(
+    about="kinds of jobs",
+    is_good=False,
+    said="none is served",
+    advice=f"have one of these installed: {', '.join(kind.OPERATOR for kind in KINDS.values())}",
+)
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Right:
+    """One verb on one resource; in the whole cluster if `is_cluster_wide`, else in the namespace.
+
+    Attributes:
+        group: API group; "" for the core group.
+        resource: plural, with a subresource after a slash.
+        verb: the RBAC verb.
+        given_by: the folder of the Kustomize base or component that grants it.
+        what_for: what fails without it; "" if nothing works.
+        is_cluster_wide: a Role cannot grant it.
+    """
+
+    group: str
+    resource: str
+    verb: str
+    given_by: str
+    what_for: str = ""
+    is_cluster_wide: bool = False
+
+
+def _rights(group: str, resource: str, *verbs: str, given_by: str = ROLE) -> tuple[Right, ...]:
+    return tuple(Right(group=group, resource=resource, verb=verb, given_by=given_by) for verb in verbs)
+
+
+OF_JOBS: Mapping[str, Sequence[Right]] = {
+    name: _rights(
+        kind.API_VERSION.partition("/")[0],
+        kind.PLURAL,
+        *("create", "get", "list", "watch", "patch", "delete"),
+        given_by=ROLE if kind is DEFAULT else OTHER_KINDS,
+    )
+    for name, kind in KINDS.items()
+}
+"""Rights needed by jobs, per kind."""
+
+OF_PODS: Sequence[Right] = (
+    *_rights("", "pods", "get", "list", "watch", "create", "delete"),
+    *_rights("", "pods/log", "get"),
+    *_rights("", "events", "list"),
+    *_rights("", "persistentvolumeclaims", "get", "list", "watch"),
+)
+"""Rights needed by jobs of any kind."""
+
+_TRAINER = "trainer.kubeflow.org"
+RUNTIMES: Sequence[Right] = tuple(
+    Right(
+        group=_TRAINER,
+        resource=resource,
+        verb="list",
+        what_for=f"whether the {resource} that a TrainJob names is there".replace("runtimes", "runtime"),
+        is_cluster_wide=is_cluster_wide,
+        given_by=RUNTIME_LISTS if is_cluster_wide else OTHER_KINDS,
+    )
+    for resource, is_cluster_wide in (("trainingruntimes", False), ("clustertrainingruntimes", True))
+)
+"""Rights used by TrainJobs only."""
+
+USEFUL: Sequence[Right] = (
+    Right(group="", resource="configmaps", verb="create", what_for="`arena delete` of our jobs", given_by=ARENA),
+    Right(group="", resource="persistentvolumeclaims", verb="create", what_for="`ptjob data create`", given_by=DATA),
+    Right(group="", resource="pods/exec", verb="create", what_for="`ptjob data ls` and `cp`", given_by=DATA),
+    Right(
+        group="metrics.k8s.io",
+        resource="pods",
+        verb="list",
+        what_for="use of CPU and memory in `ptjob top job` and in results",
+        given_by=USAGE,
+    ),
+    Right(
+        group="",
+        resource="nodes",
+        verb="list",
+        what_for="`ptjob top node`",
+        is_cluster_wide=True,
+        given_by=CLUSTER_VIEW,
+    ),
+    Right(
+        group="",
+        resource="pods",
+        verb="list",
+        what_for="what is taken in `ptjob top node`",
+        is_cluster_wide=True,
+        given_by=CLUSTER_VIEW,
+    ),
+    Right(
+        group="storage.k8s.io",
+        resource="storageclasses",
+        verb="list",
+        what_for="storage classes in `ptjob doctor`",
+        is_cluster_wide=True,
+        given_by=CLUSTER_VIEW,
+    ),
+)
+"""Rights that no job needs: for commands of `ptjob`, for Arena and for peaks of usage."""
+
+BESIDE: Sequence[Right] = (
+    Right(group="", resource="secrets", verb="create", what_for="credentials of code as plain values", given_by=CODE),
+)
+"""Rights of the component for code, one verb per resource."""
+
+_KUEUE = "kueue.x-k8s.io"
+QUEUES: Sequence[Right] = (
+    Right(
+        group=_KUEUE,
+        resource="workloads",
+        verb="list",
+        what_for="why a job waits in a queue of Kueue",
+        given_by=QUEUE,
+    ),
+)
+"""Rights of the component for queues."""
+
+_BESIDE = "a TensorBoard beside a job"
+SHOWING: Sequence[Right] = (
+    Right(group="apps", resource="deployments", verb="create", what_for=_BESIDE, given_by=TENSORBOARD),
+    Right(group="", resource="services", verb="create", what_for=_BESIDE, given_by=TENSORBOARD),
+    Right(group="", resource="pods/portforward", verb="create", what_for="`ptjob tensorboard`", given_by=TENSORBOARD),
+)
+"""Rights of the component for TensorBoard, one verb per resource."""
+
+
+async def check_up(client: Client, namespace: str) -> list[Check]:
+    """Return all checks, the most important first; no response counts as a check."""
+    try:
+        version = await client.get("/version")
+    except PTJobError as error:
+        advice = "see whether the kubeconfig's server is right and reachable: kubectl cluster-info"
+        return [Check(about="API server", is_good=False, said=str(error), advice=advice)]
+    checks = [Check(about="API server", is_good=True, said=f"Kubernetes {version.get('gitVersion', 'unknown')}")]
+    found = {name: await _kind(client, kind) for name, kind in KINDS.items()}
+    served = served_kinds(found)
+    checks += [*found.values(), *([] if served else [_NONE_IS_SERVED])]
+    has_queues = await _has_queues(client)
+    checks += await _permissions(client, namespace, served, has_queues=has_queues)
+    checks += [await look_at(client, each) for each in controllers(found, has_queues=has_queues)]
+    checks.append(await _storage(client))
+    return checks
+
+
+def kind_check(kind: Kind, fields: Iterable[str]) -> Check:
+    """Check whether the cluster serves a kind, by the fields of its `spec` there; none: it does not."""
+    about, known = f"{kind.KIND} of {kind.API_VERSION}", set(fields)
+    if not known:
+        return Check(about=about, is_good=None, said=_NOT_SERVED)
+    if kind.KIND == "PyTorchJob" and "runPolicy" not in known:
+        said = f"{_OF_OLD_OPERATOR}, which has no runPolicy"
+        return Check(about=about, is_good=None, said=said, advice="have the training-operator installed, 1.4 or newer")
+    if kind.KIND == "TrainJob" and (version := version_of(known)):
+        is_new = version == NEWEST
+        fields = f"docs/reference/kinds.md has the fields that want Trainer {NEWEST}; they are refused here"
+        advice = "" if is_new else fields
+        said = f"served, in the words of Trainer {version}"
+        return Check(about=about, is_good=True if is_new else None, said=said, advice=advice)
+    return Check(about=about, is_good=True, said="served")
+
+
+def served_kinds(found: Mapping[str, Check]) -> list[str]:
+    """Return the kinds that are served, or for which this is unknown."""
+    return [name for name, check in found.items() if check.said != _NOT_SERVED]
+
+
+def controllers(found: Mapping[str, Check], *, has_queues: bool) -> list[Controller]:
+    """Return the controllers that create pods of the served kinds and release jobs from queues."""
+    served = served_kinds(found)
+    is_old = _OF_OLD_OPERATOR in (found[DEFAULT.KIND].said if DEFAULT.KIND in found else "")
+    of_default = [OLD_OPERATOR if is_old else TRAINING_OPERATOR] if DEFAULT.KIND in served else []
+    return [
+        *of_default,
+        *([TRAINER, JOBSET] if "TrainJob" in served else []),
+        *([KUEUE] if has_queues else []),
+    ]
+
+
+def needed_rights(served: Iterable[str]) -> list[Right]:
+    """Return the required rights: those of the default kind, or of all served kinds if it is not served."""
+    names = list(served)
+    main = [DEFAULT.KIND] if DEFAULT.KIND in names else names
+    return [*(right for name in main for right in OF_JOBS[name]), *OF_PODS]
+
+
+def useful_rights(served: Iterable[str], *, has_queues: bool = True) -> list[Right]:
+    """Return the optional rights, each with what fails without it; one verb for each further kind."""
+    names = list(served)
+    further = [name for name in names if name != DEFAULT.KIND and DEFAULT.KIND in names]
+    others = [replace(OF_JOBS[name][0], what_for=f"jobs of kind {name}") for name in further]
+    runtimes, queues = RUNTIMES if "TrainJob" in names else (), QUEUES if has_queues else ()
+    return [*USEFUL, *others, *runtimes, *BESIDE, *queues, *SHOWING]
+
+
+def permission_checks(namespace: str, allowed: Mapping[Right, bool]) -> list[Check]:
+    """Check for missing rights: one line for all required ones, one for each optional one."""
+    needed_ones = [right for right in allowed if not right.what_for]
+    missing = [right for right in needed_ones if not allowed[right]]
+    files = " and of ".join(dict.fromkeys(right.given_by for right in missing))
+    named = ", ".join(f"{right.resource} {right.verb}" for right in missing)
+    needed = Check(
+        about=f"permissions in {namespace}",
+        is_good=not missing,
+        said=f"missing: {named}" if missing else f"all {len(needed_ones)} that jobs need",
+        advice=f"have the Role of {files} bound to you" if missing else "",
+    )
+    return [needed, *(_useful(right, is_allowed=is_allowed) for right, is_allowed in allowed.items() if right.what_for)]
+
+
+def storage_check(classes: Sequence[Manifest]) -> Check:
+    """List the storage classes and the default one."""
+    about = "storage classes"
+    names = [each["metadata"]["name"] for each in classes]
+    default = [each["metadata"]["name"] for each in classes if _is_default(each)]
+    if default:
+        return Check(about=about, is_good=True, said=f"{', '.join(names)}; {default[0]} is the default")
+    said = f"{', '.join(names)}; none is the default" if names else "none"
+    advice = "claims have to name a class (`ptjob data create --storage-class`), or be made by who runs the cluster"
+    return Check(about=about, is_good=None, said=said, advice=advice)
+
+
+async def _kind(client: Client, kind: Kind) -> Check:
+    manifest: Manifest = {"apiVersion": kind.API_VERSION, "kind": kind.KIND}
+    try:
+        return kind_check(kind, await discovery.spec_fields(client, manifest))
+    except ClusterError as error:
+        return Check(about=f"{kind.KIND} of {kind.API_VERSION}", is_good=None, said=str(error))
+
+
+async def _has_queues(client: Client) -> bool:
+    """Return whether the cluster serves Kueue's API, or does not report it."""
+    try:
+        return _KUEUE in await discovery.groups(client)
+    except ClusterError:
+        return True
+
+
+async def _permissions(client: Client, namespace: str, served: Sequence[str], *, has_queues: bool) -> list[Check]:
+    rights = [*needed_rights(served), *useful_rights(served, has_queues=has_queues)]
+    try:
+        answers = await asyncio.gather(*(_is_allowed(client, namespace, right) for right in rights))
+    except (ClusterError, InvalidSpec) as error:
+        return [Check(about=f"permissions in {namespace}", is_good=None, said=str(error))]
+    return permission_checks(namespace, dict(zip(rights, answers, strict=True)))
+
+
+async def _is_allowed(client: Client, namespace: str, right: Right) -> bool:
+    resource, _, sub = right.resource.partition("/")
+    asked: dict[str, Any] = {"group": right.group, "resource": resource, "verb": right.verb}
+    if sub:
+        asked["subresource"] = sub
+    if not right.is_cluster_wide:
+        asked["namespace"] = namespace
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }
+    answer = await client.post(_REVIEWS, review)
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
+async def _storage(client: Client) -> Check:
+    try:
+        return storage_check(await client.items("/apis/storage.k8s.io/v1/storageclasses"))
+    except ClusterError:
+        advice = f"to see them takes `storageclasses list`: the ClusterRole of {CLUSTER_VIEW}"
+        return Check(about="storage classes", is_good=None, said="may not be looked at", advice=advice)
+
+
+def _useful(right: Right, *, is_allowed: bool) -> Check:
+    about = right.what_for
+    if is_allowed:
+        return Check(about=about, is_good=True, said="allowed")
+    where = "ClusterRole" if right.is_cluster_wide else "Role"
+    said = f"missing: {right.resource} {right.verb}" + (" in the whole cluster" if right.is_cluster_wide else "")
+    return Check(about=about, is_good=None, said=said, advice=f"if it is wanted: the {where} of {right.given_by}")
+
+
+def _is_default(storage_class: Manifest) -> bool:
+    annotations = storage_class["metadata"].get("annotations") or {}
+    return annotations.get("storageclass.kubernetes.io/is-default-class") == "true"

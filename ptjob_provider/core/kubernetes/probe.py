@@ -1,0 +1,334 @@
+"""Render the pod that inspects a finished job's outputs, and interpret its report or why it has none. Pure.
+
+Pure. The pod inherits from rank 0 what decides whether it can start and what it may read: image, user, pull secrets,
+service account, node selection, tolerations, and the mounts that hold the outputs, read-only here. It inherits no
+variables, devices, init containers or labels, so that it never counts, appears or is billed as a replica of the job.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import posixpath
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.diagnosis import Cause, last_lines
+from ptjob_provider.core.diagnosis.classify import find
+from ptjob_provider.core.diagnosis.startup_failure import is_image_gone
+from ptjob_provider.core.errors import InvalidSpec, JobNotFound, OutputsNotVerified, PermissionDenied
+from ptjob_provider.core.history import PodHistory, WaitKind, observe
+from ptjob_provider.core.history.pods import read_pod, wait_of
+from ptjob_provider.core.identity import PREFIX, JobRef, label_value
+from ptjob_provider.core.in_pod import probe_outputs
+from ptjob_provider.core.kinds import pod_template
+from ptjob_provider.core.kubernetes.inherited import NO_ISTIO, picked, placement, security
+from ptjob_provider.core.outputs.contract import OutputReport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ptjob_provider.core.diagnosis.classify import Finding
+    from ptjob_provider.core.errors import PTJobError
+    from ptjob_provider.core.history.pods import Wait
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.outputs.contract import Mount, ResolvedOutput, ResolvedOutputs
+
+CONTAINER = "probe"
+PROBE_LABEL = f"{PREFIX}/probe-of"
+"""Label on the pod: the job whose outputs it inspects."""
+
+MARKER = "ptjob-outputs "
+"""Prefix of the log line with the report; an image's Python may print lines of its own."""
+
+RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
+"""One core digests about 500 MB in a second; files are read in pieces."""
+
+_MAX_NAME = 63
+_SHORT_LIFE = {
+    "automountServiceAccountToken": False,
+    "enableServiceLinks": False,
+    "restartPolicy": "Never",
+    "terminationGracePeriodSeconds": 1,
+}
+_SHARED = {"ReadWriteMany", "ReadOnlyMany"}
+_PYTHON = re.compile(r"(/.*/)?python[0-9.]*")
+_START = f"""
+import io, os, sys
+sys.stdin = io.StringIO(os.environ["PTJOB_REQUEST"])
+sys.stdout.write("\\n{MARKER}")
+exec(compile(os.environ["PTJOB_PROBE"], "probe.py", "exec"))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions:
+    """Settings of the output probe inside the cluster.
+
+    Attributes:
+        image: has Python 3.6 or newer as `python3`. "": the job's own image, which its node has already.
+        image_prefix: prepended to `image`, such as a mirror's address; the job's own image stays unchanged.
+        timeout: seconds for scheduling, starting and reading every byte of the model.
+    """
+
+    image: str = ""
+    image_prefix: str = ""
+    timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout < math.inf:
+            raise InvalidSpec.of("probe_timeout", self.timeout, "a positive number of seconds")
+
+
+def rank0_of(job: Manifest, pod: Manifest | None) -> Mapping[str, Any]:
+    """Return rank 0's pod, or its template if the pod is gone or another job's.
+
+    The pod has more than its template: its node, and what admission added (user, tolerations, secrets).
+    """
+    is_ours = pod is not None and kinds.is_pod_of(pod, JobRef.of(job))
+    return pod if pod and is_ours else kinds.kind_of(job).rank0_template(job)
+
+
+def is_held_by_one_node(claim: Mapping[str, Any]) -> bool:
+    """Return whether only one node at a time can mount the claim: ReadWriteOnce and nothing wider."""
+    return not _SHARED & set((claim.get("spec") or {}).get("accessModes") or ())
+
+
+def pod_name(job_name: str, token: str) -> str:
+    """Return the pod's name, at most 63 characters; the token distinguishes two pods for one job."""
+    ending = f"-outputs-{token}"
+    return job_name[: _MAX_NAME - len(ending)].rstrip("-.") + ending
+
+
+def probe_pod(
+    job: Manifest,
+    rank0: Mapping[str, Any],
+    outputs: ResolvedOutputs,
+    *,
+    name: str,
+    since: datetime,
+    curves: bool = False,
+    on_its_node: bool,
+    options: ProbeOptions,
+) -> Manifest:
+    """Return the pod.
+
+    Args:
+        job: the finished job's object, which owns the pod.
+        rank0: the value of `rank0_of`.
+        outputs: the outputs to inspect.
+        name: of the pod.
+        since: scalars are read from event files modified then or later.
+        curves: include their points.
+        on_its_node: a claim can only be mounted on rank 0's node, if that is known.
+        options: image and time limit.
+
+    Raises:
+        OutputsNotVerified: an output is in no claim that rank 0 mounts.
+    """
+    container = kinds.kind_of(job).CONTAINER
+    trainer, places = pod_template.find_container(rank0, container), _places(rank0, container, outputs)
+    request = {**_places_asked(outputs, places), "since": since.timestamp(), "curves": curves}
+    spec, program = rank0["spec"], _program(trainer, options)
+    for_pod, for_container = security(spec.get("securityContext") or {}, trainer.get("securityContext") or {})
+    found = {
+        **_SHORT_LIFE,
+        **picked(spec, ("imagePullSecrets", "serviceAccountName")),
+        **placement(rank0, trainer, on_its_node=on_its_node),
+        **_mounted({**program, "securityContext": for_container, "env": _environment(request)}, places),
+        "activeDeadlineSeconds": math.ceil(options.timeout),
+        "securityContext": for_pod,
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(job, name), "spec": found}
+
+
+def _metadata(job: Manifest, name: str) -> Manifest:
+    ref = JobRef.of(job)
+    owner = {"apiVersion": job["apiVersion"], "kind": ref.kind, "name": ref.name, "uid": ref.uid}
+    return {
+        "name": name,
+        "namespace": ref.namespace,
+        "labels": {PROBE_LABEL: label_value(ref.name), **NO_ISTIO},
+        "annotations": NO_ISTIO,
+        "ownerReferences": [{**owner, "blockOwnerDeletion": False}],
+    }
+
+
+# --- program
+
+
+def _program(trainer: Mapping[str, Any], options: ProbeOptions) -> Manifest:
+    """Return its command and resources; only the image's interpreter is used, not its entrypoint."""
+    image, python = trainer["image"], "python3"
+    if options.image:
+        image = f"{options.image_prefix.rstrip('/')}/{options.image}" if options.image_prefix else options.image
+    else:
+        python = next((word for word in (trainer.get("command") or [])[:1] if _PYTHON.fullmatch(word)), python)
+    return {
+        "name": CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [python, "-I", "-c", _START],
+        "resources": RESOURCES,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "workingDir": "/",
+    }
+
+
+def _environment(request: Mapping[str, Any]) -> list[Manifest]:
+    texts = {"PTJOB_PROBE": inspect.getsource(probe_outputs), "PTJOB_REQUEST": json.dumps(request)}
+    return [{"name": name, "value": _literal(text)} for name, text in texts.items()]
+
+
+def _literal(text: str) -> str:
+    """Escape the text, so that the kubelet, which replaces `$(NAME)`, passes it unchanged."""
+    return text.replace("$", "$$")
+
+
+def _places_asked(outputs: ResolvedOutputs, places: Mapping[str, Mount]) -> Manifest:
+    paths = {name: output.container_path for name, output in _declared(outputs).items()}
+    roots = {name: mount.mount_path for name, mount in places.items()}
+    return {**paths, "roots": roots}
+
+
+# --- volumes
+
+
+def _declared(outputs: ResolvedOutputs) -> dict[str, ResolvedOutput]:
+    """Return the outputs to inspect; checkpoints are passed to the code, not verified."""
+    found = {"model": outputs.model, "tfevents": outputs.tfevents}
+    return {name: output for name, output in found.items() if output}
+
+
+def _places(rank0: Mapping[str, Any], container: str, outputs: ResolvedOutputs) -> dict[str, Mount]:
+    """Return the mount of each output: rank 0's own, so that links resolve as for the training code."""
+    mounts = pod_template.claim_mounts(rank0, container=container)
+    return {name: _mount_of(output, mounts) for name, output in _declared(outputs).items()}
+
+
+def _mount_of(output: ResolvedOutput, mounts: Sequence[Mount]) -> Mount:
+    holding = [mount for mount in mounts if mount.claim == output.claim and _holds(mount, output.container_path)]
+    if not holding:
+        seen = ", ".join(map(str, mounts)) or "(none)"
+        raise OutputsNotVerified(f"{output.uri}: rank 0 mounts it nowhere above {output.container_path}; it has {seen}")
+    return max(holding, key=lambda mount: len(mount.mount_path))
+
+
+def _holds(mount: Mount, path: str) -> bool:
+    root = posixpath.normpath(mount.mount_path)
+    return posixpath.commonpath([root, path]) == root
+
+
+def _mounted(container: Manifest, places: Mapping[str, Mount]) -> Manifest:
+    """Return the pod's container with the mounts, each once, and the volumes that they need."""
+    mounts = list(dict.fromkeys(places.values()))
+    names = {claim: f"claim-{number}" for number, claim in enumerate(dict.fromkeys(mount.claim for mount in mounts))}
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in names.items()]
+    wired = [_wire_mount(mount, names[mount.claim]) for mount in mounts]
+    return {"containers": [{**container, "volumeMounts": wired}], "volumes": volumes}
+
+
+def _wire_mount(mount: Mount, volume: str) -> Manifest:
+    found = {"name": volume, "mountPath": mount.mount_path, "readOnly": True}
+    return found | ({"subPath": mount.sub_path} if mount.sub_path else {})
+
+
+ASKS_FOR = "{cpu} CPU and {memory}".format_map(RESOURCES["requests"])
+
+_OTHER_IMAGE = "set `[ptjob] probe_image` to an image that has Python 3 and that the nodes can pull"
+_IMAGE_WORDS = ("Image", "Registry", "Pull")
+_WAITS: Mapping[WaitKind, str] = {
+    WaitKind.QUEUED: f"free {ASKS_FOR} on a node that can mount the claim and that the job's node selection allows",
+    WaitKind.STUCK: "see the pod's events; its security context, service account and claims are those of rank 0",
+    WaitKind.STARTING: "see whether its volumes can be mounted, or raise `[ptjob] probe_timeout`",
+    WaitKind.PULLING: "raise `[ptjob] probe_timeout`, or set `[ptjob] probe_image` to a smaller image with Python 3",
+}
+_ENDS: Mapping[Cause, str] = {
+    Cause.PROGRAM_MISSING: f"the image has no Python there: {_OTHER_IMAGE}",
+    Cause.PYTHON_EXCEPTION: f"the image's Python may be older than 3.6 or broken: {_OTHER_IMAGE}",
+    Cause.OUT_OF_MEMORY: f"it may use {RESOURCES['limits']['memory']}: see how many files the output has",
+}
+_ERRORS: Mapping[str, str] = {
+    "PermissionError": "see that the user as whom rank 0 runs may read its claims",
+    "OSError": "see whether the volume's storage is well",
+}
+
+
+def is_over(pod: Manifest) -> bool:
+    """Return whether the pod has ended, or will never start."""
+    return read_pod(pod, CONTAINER).is_over or never_starts(pod)
+
+
+def never_starts(pod: Manifest) -> bool:
+    """Return whether waiting for one of our pods is pointless: its program or its image is missing."""
+    wait = wait_of(read_pod(pod, CONTAINER), ())
+    return wait is not None and (wait.kind is WaitKind.BROKEN or is_image_gone(wait.reason, wait.message))
+
+
+def read_report(log: str) -> OutputReport | None:
+    """Parse the report that the pod wrote; None if it is missing or incomplete."""
+    line = next((line for line in reversed(log.split("\n")) if line.startswith(MARKER)), "")
+    try:
+        return OutputReport.from_dict(json.loads(line.removeprefix(MARKER)))
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def obstacle(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
+    """Return why the pod has not answered, as a clause, and what to do next."""
+    read = read_pod(pod, CONTAINER)
+    wait = wait_of(read, events)
+    if wait:
+        return f"{seen(pod, events)}; {_wait_advice(wait)}"
+    if not read.is_over:
+        return "was still reading; raise `[ptjob] probe_timeout`"
+    if read.phase == "Succeeded":
+        return "has ended, but there is no report in its log; see what else writes there"
+    return f"{seen(pod)}; {_end_advice(_finding(pod))}"
+
+
+def seen(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
+    """Return the problem of one of our pods, of any kind, as a clause; "" for none."""
+    read = read_pod(pod, CONTAINER)
+    wait = wait_of(read, events)
+    if wait:
+        return f"does not run ({_said(wait)})"
+    if not read.is_over or read.phase == "Succeeded":
+        return ""
+    found = _finding(pod)
+    return f"{found.did}: {found.detail}" if found.detail else found.did
+
+
+def advice(error: PTJobError) -> str:
+    """Return what to do about a refusal of the API server."""
+    if isinstance(error, PermissionDenied):
+        return "let these credentials do that, and the namespace admit a pod with rank 0's security context"
+    if isinstance(error, JobNotFound):
+        return "see whether somebody has deleted it"
+    return "see whether the API server is well" if error.retryable else "correct what it names"
+
+
+def _said(wait: Wait) -> str:
+    message = last_lines.runtime_error(wait.message)
+    return f"{wait.reason}: {message}" if message else wait.reason
+
+
+def _wait_advice(wait: Wait) -> str:
+    if any(word in wait.reason for word in _IMAGE_WORDS):
+        return _OTHER_IMAGE
+    return _WAITS.get(wait.kind, _WAITS[WaitKind.STUCK])
+
+
+def _end_advice(found: Finding) -> str:
+    exception, _, _ = found.detail.partition(":")
+    return _ERRORS.get(exception) or _ENDS.get(found.cause, "see whether its node is well")
+
+
+def _finding(pod: Manifest) -> Finding:
+    record = observe(PodHistory(), pods=[pod], now=datetime.now(UTC), container=CONTAINER)
+    end = record.terminations[-1]  # a pod that failed has at least its own
+    return find(end, last_lines.lines_of(end.message))

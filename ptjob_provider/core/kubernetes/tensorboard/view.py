@@ -1,0 +1,284 @@
+"""Show a folder of events on a claim at a local address, by a port forward through the API server.
+
+Each local connection is one web socket with the kubelet's port protocol: the first byte of each message is a channel,
+the first message of each channel is the port's number.
+
+Uses the job's TensorBoard, else a pod that is started for it and deleted afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.diagnosis.last_lines import lines_of
+from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound, NotThere, PTJobError
+from ptjob_provider.core.history import WaitKind
+from ptjob_provider.core.history.pods import read_pod, wait_of
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.inspector import check_known
+from ptjob_provider.core.kubernetes.client import paths
+from ptjob_provider.core.kubernetes.informer import ENDED
+from ptjob_provider.core.kubernetes.inspection import until
+from ptjob_provider.core.kubernetes.probe import is_held_by_one_node, seen
+from ptjob_provider.core.kubernetes.tensorboard import objects
+from ptjob_provider.core.tensorboard import TensorBoardPlan
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.inspector import Shown
+    from ptjob_provider.core.kubernetes.client.http import Client
+
+logger = logging.getLogger(__name__)
+
+_DATA, _ERROR = range(2)
+_NUMBER = 2
+_PIECE = 64 * 1024
+
+
+@asynccontextmanager
+async def tunnel(client: Client, namespace: str, pod: str, *, port: int, local_port: int) -> AsyncIterator[int]:
+    """Listen on loopback and forward every connection to the pod's port; yields the local port.
+
+    Args:
+        client: of the pod's cluster.
+        namespace: of the pod.
+        pod: its name.
+        port: the pod's.
+        local_port: this machine's; 0: any free port.
+
+    Raises:
+        InvalidSpec: the port is taken.
+    """
+    path = f"{paths.pods(namespace, pod)}/portforward"
+
+    carrying: set[asyncio.Task[None]] = set()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with client.socket(path, [("ports", str(port))]) as socket:
+                await _carry(socket, reader, writer)
+        except (PTJobError, OSError, aiohttp.ClientError) as error:
+            logger.warning("%s/%s: a connection to port %d failed: %s", namespace, pod, port, error)
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(carry(reader, writer))
+        carrying.add(task)
+        task.add_done_callback(carrying.discard)
+        task.add_done_callback(lambda _: writer.close())  # also if it is cancelled before it has started
+
+    try:
+        server = await asyncio.start_server(connected, "127.0.0.1", local_port)
+    except OSError as error:
+        raise InvalidSpec.of("--port", local_port, f"a port that is free ({error.strerror or error})") from error
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        ending = tuple(carrying)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+
+async def _carry(
+    socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Copy bytes both ways until either side ends.
+
+    Raises:
+        OSError: the kubelet reports that the pod's port is unreachable.
+        aiohttp.ClientError: the connection to the API server has broken.
+    """
+    sending, receiving = asyncio.create_task(_send(socket, reader)), asyncio.create_task(_receive(socket, writer))
+    try:
+        await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (sending, receiving):
+            task.cancel()
+        ends = await asyncio.gather(sending, receiving, return_exceptions=True)
+    for end in ends:
+        if isinstance(end, Exception):
+            raise end
+
+
+async def _send(socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader) -> None:
+    while piece := await _read(reader):
+        await socket.send_bytes(bytes([_DATA]) + piece)
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    with suppress(ConnectionError):  # a closed page is no error
+        return await reader.read(_PIECE)
+    return b""
+
+
+async def _receive(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamWriter) -> None:
+    begun: set[int] = set()
+    async for message in socket:
+        if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
+            continue
+        channel, data = message.data[0], message.data[1:]
+        if channel not in begun:
+            begun.add(channel)
+            data = data[_NUMBER:]
+        if channel == _ERROR and data:
+            raise OSError(data.decode(errors="replace").strip())
+        try:
+            writer.write(data)
+            await writer.drain()
+        except ConnectionError:  # as above
+            return
+
+
+_LINES = 5
+"""Last lines of an ended pod that are quoted."""
+
+_COMING = 60.0
+"""Seconds to wait for the job's TensorBoard to start, half of the limit at most; otherwise a second pod would mount the
+claim."""
+
+_INTERVAL = 0.5
+
+_IMAGE = "name an image that nodes can pull and whose `python3` has TensorBoard: --image, or [ptjob] tensorboard_image"
+
+
+@asynccontextmanager
+async def shown(client: Client, what: Shown) -> AsyncIterator[str]:
+    """Yield the address at which the folder is shown; whatever was started is deleted afterwards.
+
+    Raises:
+        InvalidSpec: the claim or an image that shows it does not exist, or the port is taken.
+        ClusterError: the pod may not be created or reached, or did not run in time; the text says why.
+    """
+    began = time.monotonic()
+    beside = await _beside(client, what)
+    if beside:
+        async with _tunnelled(client, what, beside) as address:
+            yield address
+        return
+    check_known(what)
+    what = replace(what, timeout=what.timeout - (time.monotonic() - began))
+    async with _started(client, what) as pod, _tunnelled(client, what, pod) as address:
+        yield address
+
+
+@asynccontextmanager
+async def _tunnelled(client: Client, what: Shown, pod: str) -> AsyncIterator[str]:
+    async with tunnel(client, what.namespace, pod, port=objects.PORT, local_port=what.port) as port:
+        yield f"http://127.0.0.1:{port}/"
+
+
+async def _beside(client: Client, what: Shown) -> str:
+    """Return the pod of the job's TensorBoard that shows the folder; "" if there is none, now or soon.
+
+    Arena's is used, too: a job without a plan of its own may have one. A deleted one may still be terminating, without
+    its Deployment.
+    """
+    if what.job is None or not await _stands(client, what.job):
+        return ""
+    labels = objects.labels_of(what.job["metadata"]["name"])
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    with suppress(TimeoutError):
+        async with asyncio.timeout(min(_COMING, what.timeout / 2)):
+            while pods := await client.items(paths.pods(what.namespace), labelSelector=selector):
+                if ready := [pod for pod in pods if _is_ready(pod)]:
+                    return str(ready[0]["metadata"]["name"])
+                if not any(_is_coming(pod) for pod in pods):
+                    break
+                await asyncio.sleep(_INTERVAL)
+    return ""
+
+
+async def _stands(client: Client, job: Manifest) -> bool:
+    """Return whether the job may have a TensorBoard: its address is annotated, or not annotated yet."""
+    plan = TensorBoardPlan.of(job)
+    if plan is None or plan.url:
+        return True
+    meta = job["metadata"]
+    try:
+        await client.get(paths.deployments(meta["namespace"], objects.name_of(meta["name"])))
+    except ClusterError:  # it does not exist, or may not be read
+        return False
+    return True
+
+
+@asynccontextmanager
+async def _started(client: Client, what: Shown) -> AsyncIterator[str]:
+    """Start a pod that shows the folder, and yield its name once it is ready."""
+    try:
+        claim = await client.get(paths.claims(what.namespace, what.plan.claim))
+    except JobNotFound:
+        raise NotThere.claim(what.plan.claim, what.namespace) from None
+    await _swept(client, what.namespace)
+    name = f"ptjob-tensorboard-{secrets.token_hex(4)}"
+    held = is_held_by_one_node(claim)
+    pod = objects.looking_pod(
+        what.namespace,
+        name,
+        what.plan,
+        job=what.job,
+        user=what.user,
+        is_held_by_one_node=held,
+        follows=held and await _has_pods(client, what.job),
+    )
+    try:
+        await client.post(paths.pods(what.namespace), pod)
+        await until(client, what.namespace, name, _is_ready, seconds=what.timeout, obstacle=_obstacle, tell=what.tell)
+        yield name
+    finally:
+        with suppress(PTJobError):
+            await client.delete(paths.pods(what.namespace, name))
+
+
+async def _has_pods(client: Client, job: Manifest | None) -> bool:
+    """Return whether the job's pods may be using its claim now."""
+    if job is None:
+        return False
+    ref = JobRef.of(job)
+    pods = await client.items(paths.pods(ref.namespace), labelSelector=kinds.named(ref.kind).pod_selector(ref.name))
+    return any(pod["status"].get("phase") not in ENDED for pod in pods)
+
+
+async def _swept(client: Client, namespace: str) -> None:
+    """Delete ended pods that killed processes have left."""
+    with suppress(PTJobError):
+        for pod in await client.items(paths.pods(namespace), labelSelector=objects.LOOKING_LABEL):
+            if pod["status"].get("phase") in ENDED:
+                await client.delete(paths.pods(namespace, pod["metadata"]["name"]))
+
+
+def _is_ready(pod: Manifest) -> bool:
+    conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions") or ()}
+    return conditions.get("Ready") == "True" and not pod["metadata"].get("deletionTimestamp")
+
+
+def _is_coming(pod: Manifest) -> bool:
+    """Return whether it is starting: neither being deleted nor ended, with no problem beyond a normal start."""
+    read = read_pod(pod, objects.CONTAINER)
+    if read.is_leaving or read.is_over:
+        return False
+    wait = wait_of(read, ())
+    if wait is not None and wait.kind is WaitKind.QUEUED:
+        return not read.condition("PodScheduled")  # no node found yet, or not scheduled yet
+    return wait is None or wait.kind is WaitKind.STARTING
+
+
+def _obstacle(pod: Manifest, events: Sequence[Manifest]) -> str:
+    """Return why it does not show them, what to do next, and its own last lines."""
+    found = (seen(pod, events) if pod else "") or "does not listen yet"
+    asked = "{cpu} CPU and {memory}".format_map(objects.RESOURCES["requests"])
+    advice = f"{_IMAGE}; and see that a node that can mount the claim has {asked} left"
+    states = [each.get("state") or {} for each in (pod.get("status") or {}).get("containerStatuses") or ()]
+    said = "".join((state.get("terminated") or {}).get("message") or "" for state in states)
+    return "\n".join([f"that was to show the events {found}; {advice}", *lines_of(said)[-_LINES:]])

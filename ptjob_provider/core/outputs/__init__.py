@@ -1,0 +1,1 @@
+"""A job's declared outputs: contract, verification, result and hand-over."""

@@ -1,0 +1,1 @@
+"""The use case, once for all adapters: submit, follow, judge, clean up, resume."""

@@ -1,0 +1,132 @@
+"""Retry requests about an existing job while the API server refuses them.
+
+Refusals are usually temporary: a credential expires, RBAC is reapplied, a gateway answers for the server. The job runs
+on meanwhile. A refusal therefore ends following only after `[ptjob] api_error_timeout`, and never ends the job. The
+task's log records when refusals begin and end. Requests to a server that does not answer are retried without limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import aclosing
+from typing import TYPE_CHECKING, TypeVar
+
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PTJobError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+
+T = TypeVar("T")
+
+TIMEOUT = 900.0
+"""Default for the seconds of uninterrupted refusals after which following is given up."""
+
+_AWAY = 2.0
+"""Seconds between requests to a back-end that has exhausted its own retries."""
+
+_PAUSE = (1.0, 5.0)
+"""Minimum and maximum seconds between retries of refused requests; shorter than a back-end caches a job without
+followers."""
+
+
+class ApiErrors:
+    """Retry policy for requests about one job.
+
+    Args:
+        job: namespace and name of the job.
+        tell: called with sentences for the task's log.
+        timeout: seconds of uninterrupted refusals after which an error is raised.
+    """
+
+    def __init__(self, job: str, tell: Callable[[str], None], *, timeout: float = TIMEOUT) -> None:
+        self._job = job
+        self._tell = tell
+        self._timeout = timeout
+        self._began: dict[object, float] = {}
+
+    async def answer(self, ask: Callable[[], Awaitable[T]], *, though_away: bool = True) -> T:
+        """Retry a request until it is answered, and return the answer.
+
+        Args:
+            ask: makes the request.
+            though_away: also retry while the server does not answer.
+
+        Raises:
+            JobNotFound: the job does not exist.
+            ClusterUnavailable: refused for too long, or unanswered without `though_away`.
+        """
+        request = object()
+        try:
+            while True:
+                try:
+                    found = await ask()
+                except JobNotFound:
+                    raise
+                except ClusterUnavailable as error:
+                    if not though_away:
+                        raise
+                    await asyncio.sleep(error.retry_after or _AWAY)
+                except PTJobError as error:
+                    await self._wait(request, error)
+                else:
+                    self._answered(request)
+                    return found
+        finally:
+            self._began.pop(request, None)
+
+    async def stream(self, open_: Callable[[], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
+        """Yield the items of a stream, and reopen a stream that ends with a refusal.
+
+        Raises:
+            JobNotFound: the job does not exist.
+            ClusterUnavailable: refused for too long.
+        """
+        request = object()
+        clock = asyncio.get_running_loop().time
+        try:
+            while True:
+                opened = clock()
+                try:
+                    async with aclosing(open_()) as items:
+                        async for item in items:
+                            self._answered(request)
+                            yield item
+                except JobNotFound:
+                    raise
+                except PTJobError as error:
+                    if clock() - opened > _PAUSE[1]:  # the stream was open
+                        self._answered(request)
+                    await self._wait(request, error)
+                else:
+                    return
+        finally:
+            self._began.pop(request, None)
+
+    async def _wait(self, request: object, error: PTJobError) -> None:
+        now = asyncio.get_running_loop().time()
+        if not self._began:
+            self._tell(
+                f"{self._job}: the API server refuses a request about the job: {error}. The job is left as it is, and "
+                f"it is asked again for up to {self._timeout:.0f} s"
+            )
+        lasted = now - self._began.setdefault(request, now)
+        if lasted >= self._timeout:
+            raise self._given_up(error, lasted) from error
+        pause = min(max(lasted, _PAUSE[0]), _PAUSE[1]) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, keeps no secret
+        await asyncio.sleep(min(pause, self._timeout - lasted))
+
+    def _answered(self, request: object) -> None:
+        if request not in self._began:
+            return
+        lasted = asyncio.get_running_loop().time() - self._began.pop(request)
+        if not self._began:
+            self._tell(f"{self._job}: the API server answers again, after {lasted:.0f} s")
+
+    def _given_up(self, error: PTJobError, lasted: float) -> ClusterUnavailable:
+        return ClusterUnavailable(
+            f"{self._job}: the API server has refused a request about the job for {lasted:.0f} s: {error}. The job was "
+            f"left as it is. Check the credential, the Role (deploy/base: get, list "
+            f"and watch of jobs and pods, get of pods/log) and what stands between here and the API server",
+            code=error.code if isinstance(error, ClusterError) else 0,
+        )

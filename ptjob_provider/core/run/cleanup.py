@@ -1,0 +1,276 @@
+"""Clean up after a job: stop or delete what still runs, and decide what becomes of the job's object."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Self
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PTJobError
+from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, JobRef, is_owned_by, unfollowed_since
+from ptjob_provider.core.spec.parsers import word
+from ptjob_provider.core.tensorboard import TensorBoardPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.identity import Owner
+    from ptjob_provider.core.run.api_errors import ApiErrors
+    from ptjob_provider.core.run.attempts import AttemptStore
+    from ptjob_provider.core.run.rank0_log import Sink
+    from ptjob_provider.core.run.submit import Submission
+
+SETTLE_TIMEOUT = 3.0
+"""Seconds to wait for the replicas of an ended job to end by themselves: stopping them removes their logs, and one of
+them may hold the first cause of a failure."""
+
+_SETTLE_INTERVAL = 0.2
+
+
+async def delete(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:
+    """Delete a job that would not end by itself, and log it."""
+    await errors.answer(lambda: backend.delete(ref))
+    sink.notice(f"{ref} was deleted: it would not have ended by itself; nothing of it is kept but what is told here")
+
+
+def leave(ref: JobRef, sink: Sink) -> None:
+    """Log that a stuck job is left in place, and how to inspect and delete it."""
+    sink.notice(f"{ref} is still there: ptjob get {ref.name}; delete it: ptjob delete {ref.name}")
+
+
+async def stop(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> None:
+    """Stop the replicas that outlive an ended job, and log it; some kinds leave none."""
+    change = kinds.named(ref.kind).STOP_RUNNING_PODS
+    if change is None or await settled(backend, ref, errors):
+        return
+    try:
+        await errors.answer(lambda: backend.patch(ref, change))
+    except PTJobError as error:
+        sink.notice(f"{ref}: replicas that still run could not be stopped ({error}); delete the job")
+        return
+    sink.notice(f"{ref}: replicas that still ran after the job's end are being stopped")
+
+
+async def settled(backend: Backend, ref: JobRef, errors: ApiErrors) -> bool:
+    """Wait a moment until nothing of an ended job runs any more, and return whether that is so."""
+    waited = 0.0
+    while not await errors.answer(lambda: backend.pods_gone(ref)):
+        if waited >= SETTLE_TIMEOUT:
+            return False
+        await asyncio.sleep(_SETTLE_INTERVAL)
+        waited += _SETTLE_INTERVAL
+    return True
+
+
+STOP_TIMEOUT = 300.0
+"""Seconds that a new attempt waits for the old one's pods; pods on a lost node never go, and a person must
+intervene."""
+
+_STOP_INTERVAL = 0.2
+_QUIET = 3.0
+"""Seconds without pods after which an object kept by a foreign finalizer also counts as stopped."""
+
+_LONGEST_STOP_INTERVAL = 2.0
+_LOOK_TIMEOUT = 5.0
+
+
+async def stop_and_wait(
+    backend: Backend,
+    ref: JobRef,
+    *,
+    timeout: float = STOP_TIMEOUT,  # noqa: ASYNC109 - counted with the injected sleep
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Delete the job and return when nothing of it runs any more.
+
+    Raises:
+        ClusterUnavailable: its pods did not go within `timeout` seconds.
+    """
+    await backend.delete(ref)
+    waited, quiet, pause = 0.0, 0.0, _STOP_INTERVAL
+    while True:
+        quiet = quiet + pause if await backend.pods_gone(ref) else 0.0
+        if quiet and (quiet > _QUIET or await _is_removed(backend, ref)):
+            return
+        if waited >= timeout:
+            raise ClusterUnavailable(
+                f"{ref}: pods of this earlier attempt still run {timeout:.0f} s after it was deleted"
+                f"{await _where(backend, ref)}; look for a lost node, then try again: a new attempt is not started "
+                "beside them"
+            )
+        await sleep(pause)
+        waited += pause
+        pause = min(pause * 1.5, _LONGEST_STOP_INTERVAL)
+
+
+async def _is_removed(backend: Backend, ref: JobRef) -> bool:
+    """Return whether the object is gone, too: an operator slow to observe the deletion then creates no more pods."""
+    try:
+        return JobRef.of(await backend.get(ref.kind, ref.namespace, ref.name)) != ref
+    except JobNotFound:
+        return True
+
+
+async def _where(backend: Backend, ref: JobRef) -> str:
+    """Return the names of the remaining pods and their nodes, where the back-end has nodes."""
+    try:
+        async with asyncio.timeout(_LOOK_TIMEOUT), contextlib.aclosing(backend.watch(ref)) as watch:
+            seen = await anext(watch)
+    except (TimeoutError, ClusterError):
+        return ""
+    places = [(pod["metadata"]["name"], (pod.get("spec") or {}).get("nodeName")) for pod in seen.pods]
+    named = [f"{name} on {node}" for name, node in places if node]
+    return f" ({', '.join(named)})" if named else ""
+
+
+class OnFinishAction(StrEnum):
+    """Action on an ended job, once its log, record and outputs are collected.
+
+    The values are KubernetesPodOperator's. No action touches a claim or its files.
+    """
+
+    KEEP_JOB = "keep_job"
+    """The job stays for its TTL; a manifest's job without one gets the default of seven days."""
+    DELETE_JOB = "delete_job"
+    DELETE_SUCCEEDED_JOB = "delete_succeeded_job"
+
+    @classmethod
+    def parse(cls, given: str) -> Self:
+        """Parse the argument.
+
+        Raises:
+            InvalidSpec: there is no such action.
+        """
+        return cls(word(*cls)("on_finish_action", given))
+
+    def deletes(self, *, succeeded: bool) -> bool:
+        """Return whether a job with this outcome is deleted."""
+        return self is OnFinishAction.DELETE_JOB or (self is OnFinishAction.DELETE_SUCCEEDED_JOB and succeeded)
+
+
+async def delete_if_unfinished(backend: Backend, ref: JobRef, *, unless_left_since: datetime | None = None) -> bool:
+    """Delete a job that is running or pending, and return whether there was one; a finished job is kept.
+
+    Args:
+        backend: the back-end.
+        ref: the job.
+        unless_left_since: keep a job that a last try left running at this instant or later, see `leave_running`.
+    """
+    try:
+        found = await backend.get(ref.kind, ref.namespace, ref.name)
+    except JobNotFound:
+        return False
+    if JobRef.of(found) != ref or kinds.read_status(found).phase.is_terminal:
+        return False
+    left_at = unfollowed_since(found)
+    if unless_left_since is not None and left_at is not None and left_at >= unless_left_since:
+        return False
+    await backend.delete(ref)
+    return True
+
+
+async def known_job(backend: Backend, owner: Owner, store: AttemptStore) -> JobRef | None:
+    """Return the job of the stored attempt, even if its create was in progress; None if there is none."""
+    record = store.load()
+    if record is None or record.ended:
+        return None
+    try:
+        found = await backend.get(record.kind, record.namespace, record.name)
+    except JobNotFound:
+        return None
+    ref = JobRef.of(found)
+    return ref if is_owned_by(found, owner) and record.uid in {None, ref.uid} else None
+
+
+def is_left_to_next_try(error: Exception, *, may_retry: bool) -> bool:
+    """Return whether the job keeps running after a try that ends with this error, because the next try adopts it."""
+    return may_retry and bool(getattr(error, "retryable", True))
+
+
+async def abandon(backend: Backend, owner: Owner, store: AttemptStore, *, ref: JobRef | None = None, why: str) -> str:
+    """Delete the unfinished job that nothing will follow, and return a sentence about it; "" for nothing.
+
+    Args:
+        backend: the back-end.
+        owner: the job's owner.
+        store: the try's store, used if `ref` is unknown.
+        ref: the job.
+        why: reason why nothing follows the job.
+    """
+    try:
+        ref = ref or await known_job(backend, owner, store)
+        if ref is not None and await delete_if_unfinished(backend, ref):
+            return f"{ref} was deleted: {why}"
+    except ClusterError as error:
+        return f"the job may still run and could not be deleted: {error}"
+    return ""
+
+
+async def leave_running(backend: Backend, owner: Owner, store: AttemptStore, *, ref: JobRef | None = None) -> str:
+    """Mark the unfinished job that could not be followed, and return a sentence about it; "" for nothing.
+
+    The job itself may be healthy, so it is not stopped; the orphan search spares marked jobs for a longer grace.
+
+    Args:
+        backend: the back-end.
+        owner: the job's owner.
+        store: the last try's store, used if `ref` is unknown.
+        ref: the job.
+    """
+    record = store.load()
+    name = str(ref) if ref else f"{record.namespace}/{record.name}" if record else "the job"
+    try:
+        ref = ref or await known_job(backend, owner, store)
+        if ref is None:
+            return ""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        await backend.patch(ref, {"metadata": {"annotations": {UNFOLLOWED_ANNOTATION: now}}})
+        if kinds.read_status(await backend.get(ref.kind, ref.namespace, ref.name)).phase.is_terminal:
+            return ""
+    except JobNotFound:
+        return ""
+    except PTJobError as error:
+        return (
+            f"{name} may still run, and could not be marked for the orphan search to spare it ({error}): it may be "
+            "stopped by the next search. Look at it: ptjob get; end it: ptjob delete"
+        )
+    return f"{ref} was left running. Look at it: ptjob get {ref.name}; end it: ptjob delete {ref.name}"
+
+
+async def what_stays(backend: Backend, submission: Submission) -> str:
+    """Return a sentence about what remains of an orphaned job and must be deleted by hand; "" for nothing."""
+    ref = submission.ref
+    if not submission.tensorboard_url:
+        return ""
+    try:
+        found = await backend.get(ref.kind, ref.namespace, ref.name)
+    except ClusterError:  # the job exists nevertheless
+        return ""
+    if kinds.kind_of(found).expires(found):
+        return ""
+    return f"{ref}: its TensorBoard stands until the job is deleted, which nothing does by itself"
+
+
+async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction, *, succeeded: bool) -> bool:
+    """Delete an ended job, or set its TTL, according to the action; return whether it was deleted here."""
+    try:
+        found = await backend.get(ref.kind, ref.namespace, ref.name)
+    except JobNotFound:
+        return False
+    if JobRef.of(found) != ref or found["metadata"].get("deletionTimestamp"):
+        return False
+    if action.deletes(succeeded=succeeded):
+        await backend.delete(ref)
+        return True
+    change = kinds.kind_of(found).expiring(found)
+    try:
+        if change is not None:
+            await backend.patch(ref, change)
+    finally:  # the TensorBoard stays only if the job's TTL removes it
+        if TensorBoardPlan.of(found) is not None:
+            await backend.ensure_tensorboard(ref)
+    return False

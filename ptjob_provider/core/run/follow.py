@@ -1,0 +1,451 @@
+"""Follow one job to its end: stream its log, decide when it ends, verify its outputs.
+
+This module only sequences: `progress` accumulates observations; `kinds`, `history`, `diagnosis` and `outputs` interpret
+statuses, pods and outputs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core import diagnosis as diagnoses
+from ptjob_provider.core import history
+from ptjob_provider.core.diagnosis import Diagnosis, Limits
+from ptjob_provider.core.diagnosis.last_lines import clip
+from ptjob_provider.core.errors import ClusterError, OutputsNotVerified
+from ptjob_provider.core.history import peak_usage
+from ptjob_provider.core.identity import (
+    DIAGNOSIS_ANNOTATION,
+    OVERDUE_ANNOTATION,
+    RECORD_ANNOTATION,
+    REPORT_ANNOTATION,
+    USAGE_ANNOTATION,
+)
+from ptjob_provider.core.outputs.contract import notes, problems, report_text
+from ptjob_provider.core.run import cleanup
+from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
+from ptjob_provider.core.run.outcome import Conclusion, Outcome, summarize
+from ptjob_provider.core.run.progress import JobProgress
+from ptjob_provider.core.run.rank0_log import Rank0Log, last_lines, last_words, with_last_lines
+from ptjob_provider.core.run.submit import inspect_outputs
+from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+    from ptjob_provider.core.backend import Backend, Observation
+    from ptjob_provider.core.identity import JobRef
+    from ptjob_provider.core.logs import LogCursor
+    from ptjob_provider.core.outputs.contract import OutputReport
+    from ptjob_provider.core.run.rank0_log import Sink
+    from ptjob_provider.core.run.submit import Submission
+
+logger = logging.getLogger(__name__)
+
+_LONGEST = 600.0
+"""Maximum seconds between clock checks when nothing changes and nothing is due: the clock may have been set."""
+
+_DRAIN_TIMEOUT = 30.0
+"""Seconds to wait for the end of rank 0's log after the job's end."""
+
+_STOPPED_DRAIN_TIMEOUT = 10.0
+"""The same after we deleted the job: the task's own time is over."""
+
+_WAKE_INTERVAL = timedelta(seconds=30)
+"""Interval for waking the operator for a job past its own deadline."""
+
+_REASON = 200
+"""Maximum characters of the reason why an annotation failed: a server quotes its webhook's whole address."""
+
+_MOMENT = timedelta(milliseconds=100)
+"""Time for the operator to notice by itself that a job is past its deadline."""
+
+
+async def follow(
+    backend: Backend,
+    submission: Submission,
+    *,
+    sink: Sink,
+    cursor: LogCursor | Callable[[], Awaitable[LogCursor | None]] | None = None,
+    deadline: datetime | None = None,
+    limits: Limits | None = None,
+    keep_running_pods: bool = False,
+    leave_stuck: bool = False,
+    hands_off: bool = False,
+    curves: bool = False,
+    mask: Callable[[str], str] = str,
+    api_error_timeout: float = TIMEOUT,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Conclusion:
+    """Follow the job until it has ended, and return its conclusion; cancelling leaves the job unchanged.
+
+    On return nothing of the job runs, except replicas of a deleted job within their grace period, or with `leave_stuck`
+    a job that cannot progress.
+
+    Args:
+        backend: the back-end.
+        submission: the job.
+        sink: takes rank 0's lines, each once, and sentences about the job's progress.
+        cursor: the last line that a sink has received, or a function that looks it up; following resumes after it. The
+            lookup waits until rank 0 has started: most followed jobs have no log yet.
+        deadline: an aware instant at which the job is deleted and the outcome is TIMED_OUT; None for no deadline.
+        limits: when a job that cannot progress is given up and deleted.
+        keep_running_pods: keep the replicas that the operator leaves running after the job's end.
+        leave_stuck: do not delete a job that is given up; only the deadline does.
+        hands_off: read only: the job is neither changed nor stopped, and its outputs are not inspected.
+        curves: include the points of the scalars in the result, not only their last values.
+        mask: removes known secrets from program output before it is quoted, shortened or written on the job.
+        api_error_timeout: seconds of uninterrupted refusals of requests about the job.
+        clock: the wall clock.
+
+    Raises:
+        ClusterUnavailable: requests were refused for longer; the job is unchanged.
+    """
+    errors = ApiErrors(str(submission.ref), sink.notice, timeout=api_error_timeout)
+    follower = _Follower(
+        backend=backend,
+        sink=sink,
+        errors=errors,
+        log=Rank0Log(backend, submission, sink=sink, errors=errors, start=cursor, mask=mask),
+        deadline=deadline,
+        limits=limits or Limits(),
+        keep_running_pods=keep_running_pods or hands_off,
+        leave_stuck=leave_stuck,
+        hands_off=hands_off,
+        curves=curves,
+        mask=mask,
+        clock=clock,
+        known=JobProgress(submission=submission, mask=mask),
+    )
+    return await follower.run()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _End:
+    """Reason to end following.
+
+    Attributes:
+        outcome: of following.
+        diagnosis: the cause, if the job has not ended by itself.
+        stop: the job must be deleted.
+        leave: the job is given up and left in place.
+    """
+
+    outcome: Outcome
+    diagnosis: Diagnosis | None = None
+    stop: bool = False
+    leave: bool = False
+
+
+@dataclass(kw_only=True)
+class _Follower:
+    """One call of `follow`; accumulates its observations in `known`."""
+
+    backend: Backend
+    sink: Sink
+    errors: ApiErrors
+    log: Rank0Log
+    deadline: datetime | None
+    limits: Limits
+    keep_running_pods: bool
+    leave_stuck: bool
+    hands_off: bool
+    curves: bool
+    mask: Callable[[str], str]
+    clock: Callable[[], datetime]
+    known: JobProgress
+    woken_at: datetime | None = None
+    kept_wait: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def submission(self) -> Submission:
+        return self.known.submission
+
+    @property
+    def ref(self) -> JobRef:
+        return self.submission.ref
+
+    async def run(self) -> Conclusion:
+        try:
+            # The watch stays open: its cache answers later questions about the job without requests.
+            async with contextlib.aclosing(self.errors.stream(self._watch)) as watch:
+                end = await self._until_end(watch)
+                if end.stop or end.leave:
+                    why = await with_last_lines(self.backend, self.ref, end.diagnosis, mask=self.mask)
+                    end = replace(end, diagnosis=why)
+                await self._settle(end)
+                await self._measure()
+        finally:
+            await self.log.end()
+        return await self._conclude(end)
+
+    def _watch(self) -> AsyncGenerator[Observation, None]:
+        return self.backend.watch(self.ref)
+
+    async def _settle(self, end: _End) -> None:
+        """Wait until nothing runs any more, the log is complete and the pods' ends are recorded."""
+        if end.leave:
+            cleanup.leave(self.ref, self.sink)
+            return
+        is_read = False
+        if end.stop:
+            is_read = await self._is_read()
+            if end.diagnosis is not None:
+                self.sink.notice(f"{self.ref} is stopped: {end.diagnosis.failure(self.ref)}")
+            await cleanup.delete(self.backend, self.ref, self.sink, self.errors)
+        elif not self.keep_running_pods and not self.known.deleted:
+            await cleanup.stop(self.backend, self.ref, self.sink, self.errors)
+        if self.known.has_begun:
+            await self.log.drain(_STOPPED_DRAIN_TIMEOUT if end.stop else _DRAIN_TIMEOUT, is_read=is_read)
+            if end.outcome is Outcome.FAILED and not end.stop:
+                await self._look_again()
+            if end.outcome is Outcome.SUCCEEDED and self.known.runs:
+                await self._hear_of_others()
+
+    async def _is_read(self) -> bool:
+        """Return whether rank 0 has written nothing that is unread and does not run."""
+        return self.submission.rank0 not in self.known.story.running and await self.log.is_read()
+
+    # --- watching -----------------------------------------------------------------------------------------------------
+
+    async def _until_end(self, watch: AsyncGenerator[Observation, None]) -> _End:
+        following: asyncio.Task[Observation] | None = None
+        try:
+            while True:
+                following = following or asyncio.ensure_future(_next(watch))
+                await asyncio.wait({following}, timeout=self._patience())
+                if following.done():
+                    await self._take(following.result())
+                    following = None  # releases the observation: ten thousand may wait here
+                await self._say_why_it_waits(self.clock())
+                if end := self._end():
+                    return end
+                await self._wake_operator()
+        finally:
+            if following is not None:
+                following.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await following
+
+    async def _say_why_it_waits(self, now: datetime) -> None:
+        waiting, limits = self.known.waiting, None if self.hands_off else self.limits
+        if waiting.to_say(now):
+            deadline = None if self.hands_off else self.deadline
+            ahead = diagnoses.outlook(self.known.story, limits=limits, deadline=deadline)
+            if text := waiting.with_outlook(ahead):
+                self.sink.notice(f"{self.ref} waits: {text}")
+            await self._keep_wait()
+
+    def _patience(self) -> float:
+        """Return the seconds until something is due without a change."""
+        if self.known.record is None:
+            return _LONGEST
+        now = self.clock()
+        instants = [self.deadline, self.known.waiting.due(), self._wakes_operator_at()]
+        if not self.hands_off:
+            instants.append(diagnoses.ends_at(self.known.record, now=now, limits=self.limits))
+        left = [(instant - now).total_seconds() for instant in instants if instant is not None]
+        return max(0.0, min([_LONGEST, *left]))
+
+    async def _take(self, seen: Observation) -> None:
+        has_ends = await self._tell(seen)
+        if self.known.has_log:
+            self.log.begin()
+        if has_ends:
+            await self._keep_record()
+
+    async def _tell(self, seen: Observation) -> bool:
+        """Log what is new, and return whether containers have ended."""
+        news = self.known.take(seen, now=self.clock())
+        for text in news.sentences:
+            self.sink.notice(text)
+        silent = self.known.silent()
+        if not silent:
+            return news.has_ends
+        heard = await asyncio.gather(*(last_words(self.backend, self.ref, end, mask=self.mask) for end in silent))
+        for text in self.known.hear(silent, heard):
+            self.sink.notice(text)
+        return news.has_ends or any(heard)
+
+    async def _keep_record(self) -> None:
+        if not self.hands_off:
+            await self._annotate_with_use({RECORD_ANNOTATION: history.to_text(self.known.story)})
+
+    async def _keep_wait(self) -> None:
+        """Annotate the reason for waiting for lists, while nothing has run and no record is written."""
+        held = diagnoses.held_back(self.known.story)
+        if self.known.status.phase is JobPhase.PENDING and held != self.kept_wait:
+            self.kept_wait = held
+            await self._keep_record()
+
+    async def _annotate(self, texts: Mapping[str, str]) -> None:
+        """Write annotations for later readers; if the write fails, only they are lost."""
+        try:
+            await self.backend.patch(self.ref, {"metadata": {"annotations": texts}})
+        except ClusterError as error:
+            why = clip(str(error), _REASON)
+            logger.warning("%s: progress notes could not be written to the job (%s); following goes on", self.ref, why)
+            logger.debug("%s: %s: %s", self.ref, ", ".join(texts), error)
+
+    async def _annotate_with_use(self, texts: Mapping[str, str]) -> None:
+        """Write them in one request with the usage so far; no request if there is nothing to write."""
+        await self._measure()
+        used = peak_usage.to_text(self.known.used, rank0=self.submission.rank0)
+        if all_texts := {**texts, **({USAGE_ANNOTATION: used} if used else {})}:
+            await self._annotate(all_texts)
+
+    async def _measure(self) -> None:
+        """Take the usage that the back-end has measured; makes no request."""
+        self.known.used = peak_usage.together(self.known.used, await self.backend.usage(self.ref))
+
+    async def _wake_operator(self) -> None:
+        """Change a job that is past its activeDeadlineSeconds, so that the operator reconciles it.
+
+        The operator requeues it by itself, but into a queue that nothing reads (training-operator #3358): a hanging job
+        without any changes would run on for hours.
+        """
+        now, due = self.clock(), self._wakes_operator_at()
+        if due is not None and now >= due:
+            self.woken_at = now
+            await self._annotate({OVERDUE_ANNOTATION: now.isoformat(timespec="seconds")})
+
+    def _wakes_operator_at(self) -> datetime | None:
+        if self.known.due is None or self.hands_off:
+            return None
+        return self.known.due + _MOMENT if self.woken_at is None else self.woken_at + _WAKE_INTERVAL
+
+    def _end(self) -> _End | None:
+        phase, has_been_seen = self.known.status.phase, self.known.record is not None
+        if self.known.deleted:
+            return self._end_of_gone(self.known.story, self.clock())
+        if phase.is_terminal:
+            return _End(outcome=Outcome.SUCCEEDED if phase is JobPhase.SUCCEEDED else Outcome.FAILED)
+        if self.hands_off or not has_been_seen:  # a job that was never observed may have ended
+            return None
+        return self._end_by_us(self.known.story, self.clock())
+
+    def _end_of_gone(self, record: history.PodHistory, now: datetime) -> _End:
+        """Return the end of a deleted job: after the deadline, most likely deleted by an earlier follower."""
+        ranks = self.submission.ranks
+        if self.deadline is not None and now >= self.deadline and not self.hands_off:
+            return _End(outcome=Outcome.TIMED_OUT, diagnosis=diagnoses.timed_out(record, ranks=ranks, is_gone=True))
+        return _End(outcome=Outcome.DELETED, diagnosis=diagnoses.deleted(record, ranks=ranks))
+
+    def _end_by_us(self, record: history.PodHistory, now: datetime) -> _End | None:
+        if self.deadline is not None and now >= self.deadline:
+            why = diagnoses.timed_out(record, ranks=self.submission.ranks, waiting=self.known.waiting.reason)
+            return _End(outcome=Outcome.TIMED_OUT, diagnosis=why, stop=True)
+        why_not = diagnoses.ending(record, self.known.status, now=now, limits=self.limits, ranks=self.submission.ranks)
+        leaves = self.leave_stuck
+        return _End(outcome=Outcome.FAILED, diagnosis=why_not, stop=not leaves, leave=leaves) if why_not else None
+
+    # --- conclusion --------------------------------------------------------------------------------------------------
+
+    async def _conclude(self, end: _End) -> Conclusion:
+        if end.outcome is not Outcome.SUCCEEDED:
+            why = self._with_tail(end.diagnosis or await self._diagnose_and_note())
+            if end.leave:
+                return self._failure(end.outcome, why.left_in_place(), phase=self.known.status.phase)
+            return self._failure(end.outcome, why.without_log() if end.stop else why)
+        status = self.known.status
+        try:
+            report = await self._inspect()
+        except OutputsNotVerified as error:
+            return Conclusion(outcome=Outcome.UNVERIFIED, status=status, cursor=self.log.cursor, detail=str(error))
+        not_before = parse_instant(self.submission.first_started_at) or self.clock()
+        found = problems(report, self.submission.outputs, not_before=not_before) if report else ()
+        if found:
+            return self._failure(Outcome.FAILED, diagnoses.outputs_failed(found, replica=self.submission.rank0), report)
+        for note in notes(report, self.submission.outputs) if report else ():
+            self.sink.notice(f"{self.ref}: {note}")
+        result = self._result(status, report, None)
+        return Conclusion(outcome=Outcome.SUCCEEDED, status=status, result=result, cursor=self.log.cursor)
+
+    async def _look_again(self) -> None:
+        """Observe how the other replicas ended: the first observed end may be a consequence of the real cause."""
+        await cleanup.settled(self.backend, self.ref, self.errors)
+        async with contextlib.aclosing(self.errors.stream(lambda: self.backend.watch(self.ref))) as watch:
+            seen = await anext(watch)
+        if seen.job is not None:
+            await self._take(seen)
+            if diagnoses.lacks_reason(self.known.story):
+                told = await self.backend.reasons(self.ref)
+                await self._take(replace(seen, events=[*seen.events, *told]))
+
+    async def _hear_of_others(self) -> None:
+        """Observe replicas that still ran when rank 0 ended, which alone decides: one may fail just after it."""
+        before = self.known.story
+        with contextlib.suppress(TimeoutError):
+            async with (
+                asyncio.timeout(cleanup.SETTLE_TIMEOUT),
+                contextlib.aclosing(self.errors.stream(lambda: self.backend.watch(self.ref))) as watch,
+            ):
+                async for seen in watch:
+                    await self._tell(seen)
+                    if self.keep_running_pods or not self.known.runs:
+                        break
+        ranks, story = self.submission.ranks, self.known.story
+        if diagnoses.failed_replicas(story, ranks=ranks) != diagnoses.failed_replicas(before, ranks=ranks):
+            await self._keep_record()  # a replica that was only stopped is not worth a request
+
+    async def _diagnose_and_note(self) -> Diagnosis:
+        """Diagnose once and annotate the job: later readers have neither its pods nor their logs."""
+        if self.known.noted is not None:
+            return self.known.noted
+        found = self._with_tail(await self._diagnose())
+        if not self.hands_off:
+            await self._annotate_with_use({DIAGNOSIS_ANNOTATION: found.to_text()})
+        return found
+
+    async def _diagnose(self) -> Diagnosis:
+        """Read more of the relevant log than the record holds, if readable."""
+        tails = {self.submission.rank0: self.log.tail}
+        record, ranks = self.known.story, self.submission.ranks
+        first = diagnoses.diagnose(record, self.known.status, ranks=ranks, tails=tails)
+        if not first.replica or first.replica in tails:
+            return first
+        tails[first.replica] = await last_lines(self.backend, self.ref, first.replica, mask=self.mask)
+        return diagnoses.diagnose(record, self.known.status, ranks=ranks, tails=tails)
+
+    def _failure(
+        self,
+        outcome: Outcome,
+        why: Diagnosis,
+        report: OutputReport | None = None,
+        *,
+        phase: JobPhase = JobPhase.FAILED,
+    ) -> Conclusion:
+        why = self._with_tail(why)
+        status = replace(self.known.status, phase=phase)
+        result = self._result(status, report, why)
+        return Conclusion(outcome=outcome, status=status, diagnosis=why, result=result, cursor=self.log.cursor)
+
+    def _with_tail(self, why: Diagnosis) -> Diagnosis:
+        return why if why.log_tail else replace(why, log_tail=self.log.tail, tail_of=self.submission.rank0)
+
+    async def _inspect(self) -> OutputReport | None:
+        if self.hands_off:
+            return None
+        report = await inspect_outputs(self.backend, self.submission, curves=self.curves)
+        await self._annotate_with_use({REPORT_ANNOTATION: report_text(report)} if report is not None else {})
+        return report
+
+    def _result(self, status: JobStatus, report: OutputReport | None, why: Diagnosis | None) -> dict[str, Any]:
+        return summarize(
+            self.submission,
+            status=status,
+            record=self.known.story,
+            report=report,
+            diagnosis=why,
+            now=self.clock(),
+            used=self.known.used,
+        )
+
+
+async def _next(watch: AsyncGenerator[Observation, None]) -> Observation:
+    return await anext(watch)

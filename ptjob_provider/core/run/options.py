@@ -1,0 +1,176 @@
+"""Read an installation's options for running jobs from texts, independent of where the adapter stores them.
+
+Importing this module loads no back-end; its functions load what they need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.kinds.code import SYNC_IMAGE, with_prefix
+from ptjob_provider.core.spec import job_template as read_template
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ptjob_provider.core.kubernetes.probe import ProbeOptions
+    from ptjob_provider.core.local import ImageStandIn, LocalConfig
+    from ptjob_provider.core.spec import TrainingJob
+
+BACKENDS = ("kubernetes", "local")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """An adapter's options.
+
+    Attributes:
+        text: returns an option's text by name; "" if it is unset and has no default.
+        title: returns an option's name as users write it, for errors.
+    """
+
+    text: Callable[[str], str]
+    title: Callable[[str], str]
+
+    def backend(self) -> str:
+        """Return one of BACKENDS.
+
+        Raises:
+            InvalidSpec: unknown back-end.
+        """
+        word = self.text("backend").lower()
+        if word not in BACKENDS:
+            raise InvalidSpec.of(self.title("backend"), word, one_of(BACKENDS))
+        return word
+
+    def job_template(self) -> TrainingJob | None:
+        """Return the template for every job; None if there is none.
+
+        Raises:
+            InvalidSpec: it is unreadable, or has a field that is specific to one job.
+        """
+        if not self.text("job_template"):
+            return None
+        return read_template(self._document("job_template"), field=self.title("job_template"))
+
+    def probe(self) -> ProbeOptions:
+        """Return the settings of the output probe inside a cluster.
+
+        Raises:
+            InvalidSpec: the time limit is not a number of seconds above 0.
+        """
+        from ptjob_provider.core.kubernetes.probe import ProbeOptions  # noqa: PLC0415 - only where jobs run there
+
+        try:
+            timeout = float(self.text("probe_timeout"))
+        except ValueError:
+            raise InvalidSpec.of(self.title("probe_timeout"), self.text("probe_timeout"), "seconds") from None
+        return ProbeOptions(image=self.text("probe_image"), image_prefix=self.text("image_prefix"), timeout=timeout)
+
+    def usage_interval(self) -> float:
+        """Return the seconds between two usage samples in a cluster; 0 disables sampling.
+
+        Raises:
+            InvalidSpec: it is neither 0 nor a number of seconds.
+        """
+        return self._seconds("usage_interval", "seconds, or 0 for never")
+
+    def api_error_timeout(self) -> float:
+        """Return the seconds for which requests about a job may be refused.
+
+        Raises:
+            InvalidSpec: it is neither 0 nor a number of seconds.
+        """
+        return self._seconds("api_error_timeout", "seconds, 0 or more")
+
+    def orphan_grace(self) -> timedelta:
+        """Return how long the orphan search spares a job that could not be followed any more.
+
+        Raises:
+            InvalidSpec: it is neither 0 nor a number of seconds.
+        """
+        return timedelta(seconds=self._seconds("orphan_grace", "seconds, 0 or more"))
+
+    def sync_image(self) -> str:
+        """Return the default image of the sync container."""
+        return with_prefix(self.text("image_prefix"), self.text("sync_image") or SYNC_IMAGE)
+
+    def tensorboard_image(self) -> str:
+        """Return the default image of TensorBoard; "" for the job's own image."""
+        image = self.text("tensorboard_image")
+        return with_prefix(self.text("image_prefix"), image) if image else ""
+
+    def local(self, *, default_root: Path, environ: Mapping[str, str]) -> LocalConfig:
+        """Return the configuration of the local back-end.
+
+        Args:
+            default_root: directory of local jobs if no option sets it.
+            environ: of this process; jobs inherit paths and the language from it.
+
+        Raises:
+            InvalidSpec: an option is invalid; the text names it.
+        """
+        from ptjob_provider.core.local import LocalConfig, base_environment  # noqa: PLC0415 - only for local jobs
+
+        return LocalConfig(
+            root=self._path("local_root") or default_root,
+            claims=self._path("local_claims"),
+            images={image: self._stand_in(image, value) for image, value in self._document("local_images").items()},
+            python=self.text("local_python") or None,
+            gpus=_gpus(self.text("local_gpus")),
+            secrets=self._tables("local_secrets"),
+            config_maps=self._tables("local_config_maps"),
+            environment=base_environment(environ),
+        )
+
+    def _seconds(self, name: str, allowed: str) -> float:
+        text = self.text(name)
+        with contextlib.suppress(ValueError):
+            if 0 <= (found := float(text)) < math.inf:
+                return found
+        raise InvalidSpec.of(self.title(name), text, allowed)
+
+    def _path(self, name: str) -> Path | None:
+        text = self.text(name)
+        return Path(text).expanduser() if text else None
+
+    def _stand_in(self, image: str, value: Any) -> ImageStandIn:
+        from ptjob_provider.core.local import ImageStandIn  # noqa: PLC0415 - as above
+
+        fields = {"context": value} if isinstance(value, str) else value
+        if not isinstance(fields, dict) or "context" not in fields or not set(fields) <= {"context", "python"}:
+            allowed = "a directory, or a map with context and python"
+            raise InvalidSpec.of(self.title("local_images"), {image: value}, allowed)
+        return ImageStandIn(context=Path(fields["context"]).expanduser(), python=fields.get("python"))
+
+    def _tables(self, name: str) -> dict[str, dict[str, str]]:
+        tables = self._document(name)
+        for table, entries in tables.items():
+            if not isinstance(entries, dict):
+                raise InvalidSpec(f"{self.title(name)}: {table} has to be a map of key to value")
+        return {table: {key: str(value) for key, value in entries.items()} for table, entries in tables.items()}
+
+    def _document(self, name: str) -> Mapping[str, Any]:
+        """Read JSON, or a JSON or YAML file. Its values may be secret: errors do not repeat them."""
+        text = self.text(name) or "{}"
+        try:
+            found = json.loads(text) if text.startswith("{") else yaml.safe_load(Path(text).expanduser().read_text())
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            why = getattr(error, "strerror", None) or "it is neither JSON nor YAML"
+            raise InvalidSpec(f"{self.title(name)}: {why}; give JSON, or the path of a JSON or YAML file") from None
+        if not isinstance(found, dict):
+            raise InvalidSpec(f"{self.title(name)}: a map is needed")
+        return found
+
+
+def _gpus(text: str) -> Any:
+    return int(text) if text.isdecimal() else text

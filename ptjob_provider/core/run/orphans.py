@@ -1,0 +1,245 @@
+"""Find orphaned jobs: jobs that still run although no Airflow task waits for them.
+
+Airflow has no object in the cluster that could own a job. A worker killed on its last try, or a task marked while no
+triggerer runs, leaves its job behind. The search classifies each job:
+
+    the task instance waits    a later job of the same task    the job is
+    -----------------------    ----------------------------    ---------------------------------------
+    yes                        no                              followed
+    yes                        yes                             orphaned: its task follows the later one
+    no, or it is gone          -                               orphaned
+    no answer                  -                               kept, and reported as unknown
+
+Also kept: jobs of another installation, of no Airflow task, younger than the grace, or left running on request
+(`LeaveRunning`). A job whose last try could no longer follow it, and which may be healthy, gets a longer grace. Of an
+ended job only the replicas that still run are stopped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import ClusterError, PTJobError
+from ptjob_provider.core.identity import MANAGED_LABEL, PREFIX, Instance, JobRef, Manifest, owner_in, unfollowed_since
+from ptjob_provider.core.run.lookup import list_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.spec import TrainingJob
+    from ptjob_provider.core.status import JobPhase
+
+GRACE = timedelta(minutes=10)
+"""Default minimum age: a job may exist for a moment before Airflow's API reports its task as running."""
+
+UNFOLLOWED_GRACE = timedelta(days=1)
+"""Default grace of a job that could not be followed any more."""
+
+WAITING_STATES = frozenset(
+    {"running", "deferred", "queued", "scheduled", "up_for_retry", "up_for_reschedule", "restarting"}
+)
+"""Airflow states of a task instance that follows its job, or whose next try will."""
+
+LEAVE_RUNNING_ANNOTATION = f"{PREFIX}/leave-running"
+
+_AIRFLOW_IDS = {"dag_id", "task_id", "run_id"}
+
+
+class LeaveRunning(StrEnum):
+    """Parts of a job that its creator lets run without a follower."""
+
+    JOB = "job"
+    """The whole job: its task only submits it."""
+    PODS = "pods"
+    """Replicas that run on after the job's end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveJob:
+    """An unfinished job, or a finished one with running replicas.
+
+    Attributes:
+        ref: the job.
+        instance: the installation that created it; "" if unknown.
+        owner: the ids that it was created for.
+        phase: the object's phase.
+        created_at: its creation time.
+        leave_running: one of `LeaveRunning`, or "".
+        unfollowed_since: the time at which the last try gave up following it; None if none did.
+    """
+
+    ref: JobRef
+    instance: str
+    owner: Mapping[str, str]
+    phase: JobPhase
+    created_at: datetime
+    leave_running: str = ""
+    unfollowed_since: datetime | None = None
+
+    @classmethod
+    def of(cls, job: Manifest) -> LiveJob:
+        """Build it from the object."""
+        meta, owner = job["metadata"], owner_in(job)
+        return cls(
+            ref=JobRef.of(job),
+            instance=owner.instance,
+            owner=owner.ids,
+            phase=kinds.read_status(job).phase,
+            created_at=datetime.fromisoformat(meta["creationTimestamp"]),
+            leave_running=(meta.get("annotations") or {}).get(LEAVE_RUNNING_ANNOTATION, ""),
+            unfollowed_since=unfollowed_since(job),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields."""
+        said = {"phase": self.phase.value, "created_at": self.created_at.isoformat(), "instance": self.instance}
+        return {**self.ref.to_dict(), **said, "owner": dict(self.owner)}
+
+    @property
+    def is_left_by_wish(self) -> bool:
+        """Return whether the creator lets run what still runs of the job."""
+        return self.leave_running == (LeaveRunning.PODS if self.phase.is_terminal else LeaveRunning.JOB)
+
+    def is_followed_by(self, other: LiveJob) -> bool:
+        """Return whether the other is a later job of the same task."""
+        same = (self.instance, self.owner) == (other.instance, other.owner)
+        return same and self.created_at < other.created_at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """An orphaned job, or one whose task's state is unknown.
+
+    Attributes:
+        job: the job.
+        why: reason why nothing waits for it; "" if unknown.
+        stopped: it was stopped by this search.
+        error: error of the query or of the stop.
+    """
+
+    job: LiveJob
+    why: str = ""
+    stopped: bool = False
+    error: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields."""
+        return {**self.job.to_dict(), "why": self.why, "stopped": self.stopped, "error": self.error}
+
+
+class Waiters(Protocol):
+    """Source of task instance states: an Airflow."""
+
+    async def state(self, owner: Mapping[str, str]) -> str | None:
+        """Return the state of the task instance with these ids; None if it or its run no longer exists.
+
+        Raises:
+            ClusterError: there was no answer.
+        """
+
+
+def marked(job: TrainingJob, leave: LeaveRunning | None) -> TrainingJob:
+    """Return the job annotated with what may run without a follower."""
+    if leave is None:
+        return job
+    return replace(job, annotations={**(job.annotations or {}), LEAVE_RUNNING_ANNOTATION: leave.value})
+
+
+async def live_jobs(backend: Backend, namespace: str) -> list[LiveJob]:
+    """Return the jobs of the namespace that an orchestrator created and that use resources, oldest first."""
+    found = await list_jobs(backend, namespace, {MANAGED_LABEL: "true"})
+    return [LiveJob.of(job) for job in found if await _uses_something(backend, job)]
+
+
+def suspects(
+    jobs: Sequence[LiveJob],
+    *,
+    instance: Instance,
+    grace: timedelta,
+    now: datetime,
+    unfollowed_grace: timedelta = UNFOLLOWED_GRACE,
+) -> list[LiveJob]:
+    """Return the jobs of this installation's tasks that are old enough to check."""
+    return [
+        job
+        for job in jobs
+        if instance.has(job.instance)
+        and job.owner.keys() >= _AIRFLOW_IDS
+        and now - job.created_at >= grace
+        and not job.is_left_by_wish
+        and (job.unfollowed_since is None or now - job.unfollowed_since >= unfollowed_grace)
+    ]
+
+
+def reason(job: LiveJob, state: str | None, jobs: Sequence[LiveJob]) -> str:
+    """Return why nothing waits for the job; "" if its task does.
+
+    Args:
+        job: the job.
+        state: of its task instance; None if that no longer exists.
+        jobs: all live jobs.
+    """
+    if state is None:
+        return "its task instance is gone"
+    if state not in WAITING_STATES:
+        return f"its task is {state}"
+    later = [other for other in jobs if job.is_followed_by(other)]
+    return f"its task waits for the later job {later[-1].ref.name}" if later else ""
+
+
+async def sweep(
+    backend: Backend,
+    waiters: Waiters,
+    *,
+    namespace: str,
+    instance: Instance,
+    grace: timedelta = GRACE,
+    unfollowed_grace: timedelta = UNFOLLOWED_GRACE,
+    stop: bool = False,
+    now: datetime | None = None,
+) -> AsyncIterator[Finding]:
+    """Yield the orphaned jobs of one namespace; with `stop`, each is stopped first.
+
+    An error with one job is reported in its finding, and the search continues.
+    """
+    jobs = await live_jobs(backend, namespace)
+    now = now or datetime.now(UTC)
+    for job in suspects(jobs, instance=instance, grace=grace, now=now, unfollowed_grace=unfollowed_grace):
+        finding = await _judge(waiters, job, jobs)
+        if finding is not None:
+            yield await _stopped(backend, finding) if stop and finding.why else finding
+
+
+async def _uses_something(backend: Backend, job: Manifest) -> bool:
+    """Return whether the job is unfinished, or replicas run on after its end; a policy other than None stops them."""
+    if job["metadata"].get("deletionTimestamp"):
+        return False
+    if not kinds.read_status(job).phase.is_terminal:
+        return True
+    return not kinds.kind_of(job).stops_by_itself(job) and not await backend.pods_gone(JobRef.of(job))
+
+
+async def _judge(waiters: Waiters, job: LiveJob, jobs: Sequence[LiveJob]) -> Finding | None:
+    try:
+        why = reason(job, await waiters.state(job.owner), jobs)
+    except ClusterError as error:
+        return Finding(job=job, error=f"whether its task waits is not known: {error}")
+    return Finding(job=job, why=why) if why else None
+
+
+async def _stopped(backend: Backend, finding: Finding) -> Finding:
+    ref = finding.job.ref
+    try:
+        change = kinds.named(ref.kind).STOP_RUNNING_PODS
+        if finding.job.phase.is_terminal and change is not None:
+            await backend.patch(ref, change)
+        else:
+            await backend.delete(ref)
+    except PTJobError as error:
+        return replace(finding, error=f"it could not be stopped: {error}")
+    return replace(finding, stopped=True)

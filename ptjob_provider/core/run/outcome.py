@@ -1,0 +1,158 @@
+"""The end of following a job: one value that crosses processes, and the errors that it raises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self
+
+from ptjob_provider.core.diagnosis import Diagnosis, failed_replicas, told_of
+from ptjob_provider.core.errors import JobDeleted, JobFailed, JobTimedOut, OutputsNotVerified
+from ptjob_provider.core.logs import LogCursor
+from ptjob_provider.core.outputs.result import build_result, measure
+from ptjob_provider.core.status import JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from datetime import datetime, timedelta
+
+    from ptjob_provider.core.history import PodHistory
+    from ptjob_provider.core.history.peak_usage import PeakUsage
+    from ptjob_provider.core.identity import JobRef
+    from ptjob_provider.core.outputs.contract import OutputReport
+    from ptjob_provider.core.run.submit import Submission
+
+
+class Outcome(StrEnum):
+    """Outcome of following a job."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    TIMED_OUT = "TimedOut"
+    DELETED = "Deleted"
+    UNVERIFIED = "Unverified"
+    """The job succeeded, but its outputs could not be inspected."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """Result of following a job, as one value that crosses processes.
+
+    Attributes:
+        outcome: the outcome.
+        status: the last status of the object.
+        diagnosis: the cause, unless it succeeded.
+        result: the value of `result.build_result`; None when the outputs could not be inspected.
+        cursor: the last log line passed to the sink; None for none.
+        detail: the obstacle, for UNVERIFIED.
+    """
+
+    outcome: Outcome
+    status: JobStatus
+    diagnosis: Diagnosis | None = None
+    result: Mapping[str, Any] | None = None
+    cursor: LogCursor | None = None
+    detail: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields for a trigger's event."""
+        return {
+            "outcome": self.outcome.value,
+            "status": self.status.to_dict(),
+            "diagnosis": self.diagnosis.to_dict() if self.diagnosis else None,
+            "result": dict(self.result) if self.result is not None else None,
+            "cursor": self.cursor.to_dict() if self.cursor else None,
+            "detail": self.detail,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Rebuild what `to_dict` returned; a missing key raises KeyError, an unknown outcome ValueError."""
+        return cls(
+            outcome=Outcome(fields["outcome"]),
+            status=JobStatus.from_dict(fields["status"]),
+            diagnosis=Diagnosis.from_dict(fields["diagnosis"]) if fields["diagnosis"] else None,
+            result=fields["result"],
+            cursor=LogCursor.from_dict(fields["cursor"]) if fields["cursor"] else None,
+            detail=fields["detail"],
+        )
+
+
+def raise_for(ref: JobRef, conclusion: Conclusion, *, deletes: bool = False, shown: Collection[str] = ()) -> None:
+    """Return if the job succeeded with valid outputs, else raise its error.
+
+    Args:
+        ref: the job.
+        conclusion: its conclusion.
+        deletes: a failed job is about to be deleted together with its log.
+        shown: lines already printed above the error; last lines among them are left out.
+
+    Raises:
+        OutputsNotVerified: it succeeded, but its outputs could not be inspected.
+        JobFailed, JobTimedOut, JobDeleted: it did not succeed.
+    """
+    if conclusion.outcome is Outcome.SUCCEEDED:
+        return
+    if conclusion.outcome is Outcome.UNVERIFIED:
+        raise OutputsNotVerified(
+            f"{ref} succeeded, but its outputs could not be looked at: {conclusion.detail}. "
+            "A retry verifies them again and does not train again."
+        )
+    kinds = {Outcome.TIMED_OUT: JobTimedOut, Outcome.DELETED: JobDeleted}
+    error = kinds.get(conclusion.outcome, JobFailed)
+    why = conclusion.diagnosis or Diagnosis.unknown()
+    raise error(ref, conclusion.status, (why.without_log() if deletes else why).without_lines(shown))
+
+
+def said_of_success(ref: JobRef, result: Mapping[str, Any]) -> str:
+    """Return the closing sentence for a job that succeeded by rank 0; it names the replicas that failed.
+
+    Args:
+        ref: the job.
+        result: the value of `result.build_result`, of this or an older version.
+    """
+    failed = told_of(result.get("failed_replicas") or ())
+    return f"{ref} succeeded, but {failed}" if failed else f"{ref} succeeded"
+
+
+def deadline_after(started_at: datetime | None, timeout: timedelta | None) -> datetime | None:
+    """Return the deadline of a timeout that began at `started_at`; None if either is unknown."""
+    return started_at + timeout if started_at and timeout else None
+
+
+def summarize(
+    submission: Submission,
+    *,
+    status: JobStatus,
+    record: PodHistory,
+    report: OutputReport | None,
+    diagnosis: Diagnosis | None,
+    now: datetime,
+    used: Mapping[str, PeakUsage] | None = None,
+) -> dict[str, Any]:
+    """Return the job's result as of `now`, see `result.build_result`."""
+    finished_at = status.finished_at or now
+    usage = measure(
+        created_at=status.created_at or finished_at,
+        running_at=record.first_running_at,
+        finished_at=finished_at,
+        gpus=sum(submission.gpus_of.values()),
+        lost_runs=record.lost_seconds(),
+        gpus_of=submission.gpus_of,
+        restarts=record.restarts,
+    )
+    return build_result(
+        ref=submission.ref,
+        attempt=submission.attempt,
+        status=status,
+        usage=usage,
+        rank0=submission.rank0,
+        outputs=submission.outputs,
+        report=report,
+        diagnosis=diagnosis,
+        failed_replicas=failed_replicas(record, ranks=submission.ranks),
+        git_revision=record.revision_of(submission.rank0),
+        returned=record.returned,
+        used=used,
+        tensorboard_url=submission.tensorboard_url,
+    )

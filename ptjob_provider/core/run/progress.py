@@ -1,0 +1,182 @@
+"""Progress of a followed job: accumulates observations and its replica count, and reports what is new for people.
+
+Pure. The runner decides when to observe and when following ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ptjob_provider.core import diagnosis as diagnoses
+from ptjob_provider.core import history, kinds
+from ptjob_provider.core.diagnosis import Diagnosis, LastWords, WaitingNotice
+from ptjob_provider.core.history import peak_usage
+from ptjob_provider.core.status import JobPhase, JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from ptjob_provider.core.backend import Observation
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.run.submit import Submission
+
+
+@dataclass(kw_only=True, slots=True)
+class Size:
+    """Last known size of a job.
+
+    Attributes:
+        generation: the object's generation when its replicas were counted; it grows with each change of the spec.
+    """
+
+    generation: int | None = None
+
+    def of(self, job: Manifest, submission: Submission) -> Submission:
+        """Return the submission with the job's current replicas; the same object if unchanged.
+
+        Replicas are recounted only when the generation changes. If the object gives no count, nothing changes.
+        """
+        generation = job["metadata"].get("generation")
+        if generation == self.generation:
+            return submission
+        self.generation = generation
+        replicas = kinds.replicas(job)
+        if not replicas:
+            return submission
+        ranks = {replica.name: replica.rank for replica in replicas}
+        gpus_of = {replica.name: replica.gpus for replica in replicas}
+        if ranks == submission.ranks and gpus_of == submission.gpus_of:
+            return submission
+        return replace(submission, ranks=ranks, gpus_of=gpus_of)
+
+
+_TRIES = 2
+"""Tries to read the log of one run: it may be unavailable while its container restarts."""
+
+_AT_ONCE = 8
+"""Runs whose log is read per observation: the cause of a failure is among the first that ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressUpdate:
+    """Changes found by one observation.
+
+    Attributes:
+        sentences: for people, about the job.
+        has_ends: containers have ended since the previous observation.
+    """
+
+    sentences: tuple[str, ...] = ()
+    has_ends: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class JobProgress:
+    """Accumulated state of one followed job; kept small, since one process may follow ten thousand.
+
+    Attributes:
+        submission: the job, with the replicas of the last observation.
+        mask: removes known secrets from the output of programs.
+        record: the pod history so far; None before the first observation.
+        status: as of the last observation.
+        noted: the diagnosis written on the job, if any.
+        used: the replicas' usage so far.
+        deleted: the job has been deleted.
+        runs: a replica ran at the last observation; `record.running` keeps what ran until the job's end.
+        due: end of the job's own deadline; None if it has none, has not started or has ended.
+        waiting: the reason for waiting.
+    """
+
+    submission: Submission
+    mask: Callable[[str], str]
+    record: history.PodHistory | None = None
+    status: JobStatus = field(default_factory=lambda: JobStatus(phase=JobPhase.PENDING))
+    noted: Diagnosis | None = None
+    used: Mapping[str, peak_usage.PeakUsage] = field(default_factory=dict)
+    deleted: bool = False
+    runs: bool = False
+    due: datetime | None = None
+    waiting: WaitingNotice = field(default_factory=WaitingNotice)
+    _asked: dict[str, int] = field(default_factory=dict)
+    _untold: set[str] = field(default_factory=set)
+    _size: Size = field(default_factory=Size)
+    _last_words: LastWords = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._last_words = LastWords(besides=self.submission.rank0)
+
+    @property
+    def story(self) -> history.PodHistory:
+        """Return the record; an empty one before the first observation."""
+        return self.record or history.PodHistory()
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether any pod may have run; a job that was suspended to its end has no log."""
+        return self.status.started_at is not None or bool(self.story.placed)
+
+    @property
+    def has_log(self) -> bool:
+        """Return whether rank 0 has started to run."""
+        rank0, story = self.submission.rank0, self.story
+        ended = (end.replica for end in story.terminations)
+        return rank0 in story.running or rank0 in story.finished or rank0 in ended
+
+    def take(self, seen: Observation, *, now: datetime) -> ProgressUpdate:
+        """Add an observation, and return what is new."""
+        if seen.job is None:
+            self.deleted, self.runs = True, False
+            return ProgressUpdate()
+        self.noted = Diagnosis.stored_in(seen.job)
+        self.used = peak_usage.stored_in(seen.job)
+        self.due = kinds.due_at(seen.job)
+        self.submission = self._size.of(seen.job, self.submission)
+        before = self.record or history.stored_in(seen.job)
+        replicas = len(self.submission.ranks)
+        after = kinds.observe(before, seen.job, seen.pods, seen.events, now=now, replicas=replicas)
+        after = self._masked(after)
+        status = kinds.status_seen(seen.job, after)
+        sentences = tuple(self._changes(before, after, status))
+        self.waiting.see(diagnoses.waiting_reason(after, status, replicas=replicas, rank0=self.submission.rank0), now)
+        has_ends = after.terminations != before.terminations
+        self.runs = bool(after.running)
+        if status.phase.is_terminal:  # these ran until the end; the operator stops them at the same moment
+            after = replace(after, running=before.running or after.running)
+        self.record, self.status = after, status
+        return ProgressUpdate(sentences=sentences, has_ends=has_ends)
+
+    def silent(self) -> tuple[history.Termination, ...]:
+        """Return the failed runs whose log should be read now: the pods' status lacks it, the pods may go soon."""
+        ends = () if self.deleted else self.story.silent_ends()
+        return tuple(end for end in ends if self._asked.get(end.key, 0) < _TRIES)[:_AT_ONCE]
+
+    def hear(self, asked: Sequence[history.Termination], messages: Sequence[str]) -> tuple[str, ...]:
+        """Add the masked last lines of the requested runs, "" for none; return what is new for people."""
+        for end in asked:
+            self._asked[end.key] = self._asked.get(end.key, 0) + 1
+        self.record = self.story.with_messages({end.key: text for end, text in zip(asked, messages, strict=True)})
+        untold = [end for end in self.record.terminations if end.key in self._untold]
+        self._untold.clear()
+        return tuple(self._words(untold, self.status))
+
+    def _words(self, ends: Iterable[history.Termination], status: JobStatus) -> Iterator[str]:
+        over_at = status.finished_at if status.phase is JobPhase.FAILED else None
+        words = self._last_words.of(ends, after_success=status.phase is JobPhase.SUCCEEDED, over_at=over_at)
+        return (f"{self.submission.ref}: {text}" for text in words)
+
+    def _changes(self, before: history.PodHistory, after: history.PodHistory, status: JobStatus) -> Iterator[str]:
+        ref, told = self.submission.ref, set(before.notices)
+        yield from (f"{ref}: {text}" for text in after.notices if text not in told)
+        new, silent = after.new_terminations_since(before), {end.key for end in after.silent_ends()}
+        self._untold |= silent & {end.key for end in new}
+        yield from self._words((end for end in new if end.key not in silent), status)
+        if status.phase not in {self.status.phase, JobPhase.SUSPENDED}:  # its reason follows, a moment later
+            message = "" if status.phase is JobPhase.FAILED else status.message  # so does the diagnosis
+            yield f"{ref} is {status.phase.value}" + (f": {message}" if message else "")
+
+    def _masked(self, record: history.PodHistory) -> history.PodHistory:
+        """Mask termination messages before they are shortened: a truncated secret is no longer recognised."""
+        ends = tuple(replace(end, message=self.mask(end.message)) for end in record.terminations)
+        return replace(record, terminations=ends)

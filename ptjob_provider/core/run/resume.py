@@ -1,0 +1,244 @@
+"""Resume a task without a persistent store, from its earlier jobs and the result that each attempt left.
+
+The owner's newest attempt decides (each row has a test): its job shows the outcome or, if the job is gone, an earlier
+try's note does.
+
+    the newest attempt                          a repeated try         any other try
+    -----------------------------------------   --------------------   --------------------
+    its job has not ended                       adopts it              adopts it
+    succeeded, outputs valid or unknown         verifies them          verifies them
+    failed, and a retry may help                the next attempt       the next attempt
+    failed, and a retry cannot help             reports it again       the next attempt
+    succeeded, its outputs are invalid          reports it again       the next attempt
+    either of the two, not yet reported         reports it             reports it
+    its job is gone; noted: a retry may help    the next attempt       the next attempt
+    its job is gone; noted: it cannot help      reports it again       the next attempt
+    its job is gone; noted: succeeded           delivers its result    the next attempt
+    its job is gone, but replicas still run     the next attempt, once they have ended
+
+A repeated try is an automatic retry that the orchestrator identifies as one. Any other try was started by a person, who
+may have corrected something, or replaces a lost try, whose outcome nobody has read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.diagnosis import Diagnosis
+from ptjob_provider.core.identity import (
+    REPORT_ANNOTATION,
+    TRY_ANNOTATION,
+    JobRef,
+    attempt_of,
+    is_owned_by,
+    owner_selector,
+)
+from ptjob_provider.core.outputs.contract import problems, read_report
+from ptjob_provider.core.run.attempts import AttemptRecord
+from ptjob_provider.core.run.lookup import list_jobs
+from ptjob_provider.core.run.outcome import Conclusion, Outcome
+from ptjob_provider.core.run.submit import Submission
+from ptjob_provider.core.status import JobPhase, parse_instant
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.identity import Manifest, Owner
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptResult:
+    """Outcome of a try's job.
+
+    Attributes:
+        ref: the job.
+        attempt: its attempt number.
+        first_started_at: RFC 3339 creation time of the first attempt.
+        conclusion: its conclusion, shortened to the size of an annotation: without curves, with the last lines.
+    """
+
+    ref: JobRef
+    attempt: int
+    first_started_at: str
+    conclusion: Conclusion
+
+    @classmethod
+    def of(cls, submission: Submission, conclusion: Conclusion) -> Self:
+        """Build the note from the end of a try's job."""
+        return cls(
+            ref=submission.ref,
+            attempt=submission.attempt,
+            first_started_at=submission.first_started_at,
+            conclusion=_shortened(conclusion),
+        )
+
+    @property
+    def retry_may_help(self) -> bool:
+        """Return whether another attempt may end differently."""
+        if self.conclusion.outcome is Outcome.SUCCEEDED:
+            return False
+        return self.conclusion.diagnosis is None or self.conclusion.diagnosis.retryable
+
+    def record(self, *, ended: bool) -> AttemptRecord:
+        """Return the attempt as a store record."""
+        return AttemptRecord(
+            attempt=self.attempt,
+            name=self.ref.name,
+            namespace=self.ref.namespace,
+            uid=self.ref.uid,
+            kind=self.ref.kind,
+            ended=ended,
+            first_started_at=self.first_started_at,
+        )
+
+    def to_text(self) -> str:
+        """Serialize the note for an annotation."""
+        parts = {"ref": self.ref.to_dict(), "conclusion": self.conclusion.to_dict()}
+        told = {"attempt": self.attempt, "first_started_at": self.first_started_at, **parts}
+        return json.dumps(told, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, text: str) -> Self | None:
+        """Parse the value of `to_text`; None if it is unreadable."""
+        try:
+            fields = json.loads(text)
+            return cls(
+                ref=JobRef.from_dict(fields["ref"]),
+                attempt=int(fields["attempt"]),
+                first_started_at=fields["first_started_at"],
+                conclusion=Conclusion.from_dict(fields["conclusion"]),
+            )
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+def _shortened(conclusion: Conclusion) -> Conclusion:
+    """Return the conclusion without cursor, curves and duplicate parts."""
+    result = dict(conclusion.result or {}) if conclusion.outcome is Outcome.SUCCEEDED else None
+    if result and result.get("tfevents"):
+        result["tfevents"] = {key: part for key, part in result["tfevents"].items() if key != "curves"}
+    why = conclusion.diagnosis
+    return replace(conclusion, cursor=None, result=result, diagnosis=why.bounded() if why else None)
+
+
+TOLD = "told"
+"""Written on a job, as its TRY_ANNOTATION, by a try that is about to report its failure."""
+
+
+class RecalledAttempts:
+    """In-process `AttemptStore` that starts with the state found in the cluster.
+
+    Attributes:
+        told: the outcome to report again or deliver, where there is no job to read it from and nothing to train.
+    """
+
+    def __init__(self, record: AttemptRecord | None, *, told: AttemptResult | None = None) -> None:
+        self._record = record
+        self.told = told
+
+    def load(self) -> AttemptRecord | None:
+        """Return the resumed or last saved record."""
+        return self._record
+
+    def save(self, record: AttemptRecord) -> None:
+        """Keep the record until this process ends; the next process reads it from the job."""
+        self._record = record
+
+
+async def recall(
+    backend: Backend,
+    namespace: str,
+    owner: Owner,
+    *,
+    is_repeated: bool,
+    notes: Sequence[str] = (),
+    replicas: Sequence[Manifest] = (),
+) -> RecalledAttempts:
+    """Rebuild the attempt record from the owner's jobs and other traces.
+
+    Args:
+        backend: the back-end.
+        namespace: of the jobs.
+        owner: of the jobs.
+        is_repeated: this try is an automatic retry.
+        notes: of earlier tries, see `TryNote`.
+        replicas: unfinished pods of the owner's jobs; listed before this call, so that they reveal a job that is
+            deleted meanwhile.
+
+    Raises:
+        ClusterError: the jobs cannot be listed.
+    """
+    jobs = await list_jobs(backend, namespace, owner_selector(owner))
+    newest = max((job for job in jobs if is_owned_by(job, owner)), key=attempt_of, default=None)
+    note = max((note for note in map(AttemptResult.read, notes) if note), key=lambda note: note.attempt, default=None)
+    if note is not None and _is_all_that_is_left(note, newest):
+        is_told = is_repeated and not note.retry_may_help
+        return RecalledAttempts(note.record(ended=True), told=note if is_told else None)
+    if newest is not None:
+        return RecalledAttempts(_record(newest, is_repeated=is_repeated))
+    return RecalledAttempts(_running_on(replicas))
+
+
+def _is_all_that_is_left(note: AttemptResult, newest: Manifest | None) -> bool:
+    """Return whether the noted attempt is the newest one, and its job is deleted or being deleted."""
+    if newest is None or attempt_of(newest) < note.attempt:
+        return True
+    return JobRef.of(newest) == note.ref and bool(newest["metadata"].get("deletionTimestamp"))
+
+
+def _running_on(replicas: Sequence[Manifest]) -> AttemptRecord | None:
+    """Return the newest attempt with running replicas but no job: the next attempt waits for them."""
+    found = [
+        AttemptRecord(
+            attempt=attempt_of(pod),
+            name=owner.name,
+            namespace=pod["metadata"]["namespace"],
+            uid=owner.uid,
+            kind=kind.KIND,
+            ended=True,
+        )
+        for pod in replicas
+        for kind in kinds.KINDS.values()
+        if (owner := kind.owner_of(pod)).name
+    ]
+    return max(found, key=lambda record: record.attempt, default=None)
+
+
+def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:
+    ref = JobRef.of(job)
+    return AttemptRecord(
+        attempt=attempt_of(job),
+        name=ref.name,
+        namespace=ref.namespace,
+        uid=ref.uid,
+        kind=ref.kind,
+        ended=_is_settled(job) and (_retry_may_help(job) or not (is_repeated or _is_untold(job))),
+        first_started_at=job["metadata"]["creationTimestamp"],
+    )
+
+
+def _is_settled(job: Manifest) -> bool:
+    """Return whether the job has failed for good."""
+    phase = kinds.read_status(job).phase
+    return phase is JobPhase.FAILED or (phase is JobPhase.SUCCEEDED and _is_wanting(job))
+
+
+def _is_untold(job: Manifest) -> bool:
+    return (job["metadata"].get("annotations") or {}).get(TRY_ANNOTATION) != TOLD
+
+
+def _retry_may_help(job: Manifest) -> bool:
+    noted = Diagnosis.stored_in(job)
+    return kinds.read_status(job).phase is JobPhase.FAILED and (noted is None or noted.retryable)
+
+
+def _is_wanting(job: Manifest) -> bool:
+    """Return whether the job's outputs were inspected and found invalid."""
+    report = read_report((job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, ""))
+    submission = Submission.of(job)
+    not_before = parse_instant(submission.first_started_at)
+    return bool(report and not_before and problems(report, submission.outputs, not_before=not_before))

@@ -1,0 +1,209 @@
+"""Read a job's current state for one-off reads; changes nothing and waits for nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core import diagnosis as diagnoses
+from ptjob_provider.core import history, kinds
+from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
+from ptjob_provider.core.history import peak_usage
+from ptjob_provider.core.identity import REPORT_ANNOTATION, JobRef, owner_in
+from ptjob_provider.core.outputs.contract import problems, read_report
+from ptjob_provider.core.run.lookup import find_job
+from ptjob_provider.core.run.outcome import summarize
+from ptjob_provider.core.run.submit import Submission, inspect_outputs
+from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ptjob_provider.core.backend import Backend, Observation
+    from ptjob_provider.core.diagnosis import Diagnosis
+    from ptjob_provider.core.history import PodHistory
+    from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.outputs.contract import OutputReport
+
+_ARENA_USER = "arena.kubeflow.org/username"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """Complete state of a job at one moment.
+
+    Attributes:
+        submission: the job, its replicas and its declared outputs.
+        owner: its owner, see `owner_of`.
+        instance: the installation that created it; "" if unknown.
+        status: the object's status.
+        priority: a priority class or a number; "" if unset.
+        pods: its current pods; those of an ended job may be gone.
+        replica_of: returns the replica name of a pod.
+        record: the recorded pod history.
+        waiting: the reason why it does not run yet; "" if it does.
+        diagnosis: the cause of its failure; None if it has not failed.
+        report: facts about its outputs; None unless it succeeded and has some.
+        unverified: what prevented their inspection; "" for nothing.
+        used: measured usage of its replicas, as far as reported.
+        conditions: the object's conditions, unchanged.
+        replica_statuses: replica counts by role and state, from the object.
+        now: time of the snapshot.
+    """
+
+    submission: Submission
+    owner: Mapping[str, str]
+    instance: str
+    status: JobStatus
+    priority: str
+    pods: Sequence[Manifest]
+    replica_of: Callable[[Mapping[str, Any]], str]
+    record: PodHistory
+    waiting: str
+    diagnosis: Diagnosis | None
+    report: OutputReport | None
+    unverified: str
+    used: Mapping[str, peak_usage.PeakUsage]
+    conditions: Sequence[Mapping[str, Any]]
+    replica_statuses: Mapping[str, Mapping[str, Any]]
+    now: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the job's result as in Airflow's XCom, with owner, replicas, conditions and the reason for waiting."""
+        result = summarize(
+            self.submission,
+            status=self.status,
+            record=self.record,
+            report=self.report,
+            diagnosis=self.diagnosis,
+            now=self.now,
+            used=self.used,
+        )
+        replicas = [{"name": name, "rank": rank} for name, rank in self.submission.ranks.items()]
+        return {
+            **result,
+            "owner": dict(self.owner),
+            "priority": self.priority or None,
+            "replicas": replicas,
+            "replica_statuses": {name: dict(counts) for name, counts in self.replica_statuses.items()},
+            "conditions": [dict(condition) for condition in self.conditions],
+            "waiting": self.waiting,
+        }
+
+
+async def look(
+    backend: Backend,
+    namespace: str,
+    name: str,
+    *,
+    kind: str | None = None,
+    inspect: bool = True,
+    now: datetime | None = None,
+) -> Snapshot:
+    """Return the job's current state.
+
+    Args:
+        backend: the back-end.
+        namespace: its namespace.
+        name: its name.
+        kind: its kind; None: the first kind with a job of this name.
+        inspect: inspect its outputs if no report is recorded; in a cluster this starts a pod.
+        now: time of the snapshot.
+
+    Raises:
+        JobNotFound: no job has that name.
+    """
+    now = now or datetime.now(UTC)
+    job = await find_job(backend, namespace, name, kind=kind)
+    seen = await _first(backend, JobRef.of(job))
+    if seen.job is None:
+        raise JobNotFound(f"{namespace}/{name}: it was deleted just now", code=404, reason="NotFound")
+    submission = Submission.of(seen.job)
+    before, replicas = history.stored_in(seen.job), len(submission.ranks)
+    record = kinds.observe(before, seen.job, seen.pods, seen.events, now=now, replicas=replicas)
+    status = kinds.status_seen(seen.job, record)
+    waiting = diagnoses.waiting_reason(record, status, replicas=replicas, rank0=submission.rank0)
+    is_undiagnosed = status.phase is JobPhase.FAILED and diagnoses.Diagnosis.stored_in(seen.job) is None
+    if waiting or is_undiagnosed:
+        told = await backend.reasons(submission.ref)
+        record = kinds.observe(record, seen.job, seen.pods, [*seen.events, *told], now=now, replicas=replicas)
+    if waiting:
+        untold = [str(event["message"]) for event in told if event.get("reason") == "NotApplied"]
+        waiting = "; ".join(
+            [diagnoses.waiting_reason(record, status, replicas=replicas, rank0=submission.rank0), *untold]
+        )
+    report, unverified = read_report((seen.job["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION, "")), ""
+    if report is None and inspect and status.phase is JobPhase.SUCCEEDED:
+        report, unverified = await _inspect(backend, submission)
+    return Snapshot(
+        submission=submission,
+        owner=owner_of(seen.job),
+        instance=owner_in(seen.job).instance,
+        status=status,
+        priority=kinds.kind_of(seen.job).priority(seen.job) or _priority_class(seen.pods),
+        pods=seen.pods,
+        replica_of=kinds.replica_of(seen.job),
+        record=record,
+        waiting=waiting,
+        diagnosis=_diagnose(seen, submission, status, record, report),
+        report=report,
+        unverified=unverified,
+        used=peak_usage.together(peak_usage.stored_in(seen.job), await backend.usage(JobRef.of(job))),
+        conditions=(seen.job.get("status") or {}).get("conditions") or (),
+        replica_statuses=_replica_statuses(seen.job.get("status") or {}),
+        now=now,
+    )
+
+
+def owner_of(job: Mapping[str, Any]) -> dict[str, str]:
+    """Return the ids that a job was created for, such as Airflow's dag_id and try_number; {} if it has none.
+
+    For a job created by Arena, its user.
+    """
+    owner = owner_in(job)
+    if owner.ids:
+        return {**owner.ids, **owner.labels}
+    person = (job["metadata"].get("annotations") or {}).get(_ARENA_USER)
+    return {"arena": person} if person else {}
+
+
+def _replica_statuses(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the counts of each role; a TrainJob's are a list."""
+    listed = {str(each["name"]): each for each in status.get("jobsStatus") or ()}
+    return {**listed, **(status.get("replicaStatuses") or {})}
+
+
+def _priority_class(pods: Sequence[Manifest]) -> str:
+    """Return the pods' priority class if the job names none: a runtime's, or the cluster's default."""
+    return next((name for pod in pods if (name := (pod.get("spec") or {}).get("priorityClassName"))), "")
+
+
+async def _first(backend: Backend, ref: JobRef) -> Observation:
+    watch = backend.watch(ref)
+    try:
+        return await anext(watch)
+    finally:
+        await watch.aclose()
+
+
+async def _inspect(backend: Backend, submission: Submission) -> tuple[OutputReport | None, str]:
+    """Return the facts about the outputs, or why they are unavailable."""
+    try:
+        return await inspect_outputs(backend, submission), ""
+    except OutputsNotVerified as error:
+        return None, str(error)
+
+
+def _diagnose(
+    seen: Observation, submission: Submission, status: JobStatus, record: PodHistory, report: OutputReport | None
+) -> Diagnosis | None:
+    job = seen.job or {}
+    if status.phase is JobPhase.FAILED:
+        found = diagnoses.Diagnosis.stored_in(job) or diagnoses.diagnose(record, status, ranks=submission.ranks)
+        left = {kinds.replica_of(job)(pod) for pod in seen.pods}
+        has_log = found.replica in left if found.replica else bool(left)
+        return found if has_log else found.without_log("its pod")
+    not_before = parse_instant(submission.first_started_at)
+    problems_found = problems(report, submission.outputs, not_before=not_before) if report and not_before else ()
+    return diagnoses.outputs_failed(problems_found, replica=submission.rank0) if problems_found else None

@@ -1,0 +1,473 @@
+"""Submit or adopt: the only way to create a job. Afterwards exactly one job of this owner exists and is ours to follow.
+
+The store and the object with the name decide (each row has a test):
+
+    store          under the name             what happens
+    ------------   ------------------------   --------------------------------------------------------------
+    nothing        nothing                    attempt 1 is created
+    nothing        ours, live                 adopted (a lost store must not train twice)
+    nothing        ours, finished             the next attempt is created
+    nothing        ours, of this very try     adopted: it ended before its create was answered
+    nothing        ours, being deleted        after nothing of it runs, the next attempt is created
+    nothing        another owner's            the next attempt is created, under another name
+    nothing        another owner's, and the   JobAlreadyExists that says whose
+                   name is given exactly
+    open intent    nothing                    the create never arrived: it is repeated
+    open intent    ours                       the create did arrive: adopted, finished or not
+    open intent    another owner's            the next attempt is created
+    uid            that uid                   adopted, finished or not
+    delivered      that uid, live             adopted (a task that only submits)
+    delivered      that uid, finished         it is stopped, the next attempt created
+    uid            nothing, or another uid    the job is gone: the next attempt is created
+    ended          whatever                   the old job is stopped, its pods waited for, the next attempt created
+    cleared        whatever                   the same
+    uid            that uid, another owner's  nothing is stopped, the next attempt is created
+
+"Delivered": a try has delivered the attempt's success before the task was cleared; see `attempts.is_delivered`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+
+from ptjob_provider.core import kinds
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlreadyExists, JobNotFound, KindNotServed
+from ptjob_provider.core.identity import (
+    INTENT_ANNOTATION,
+    OUTPUTS_ANNOTATION,
+    JobRef,
+    Manifest,
+    Owner,
+    attempt_of,
+    owner_in,
+)
+from ptjob_provider.core.kinds import code
+from ptjob_provider.core.outputs.contract import CLOCK_SKEW, ResolvedOutputs
+from ptjob_provider.core.run import attempts
+from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
+from ptjob_provider.core.run.attempts import AttemptRecord, Ownership, Plan
+from ptjob_provider.core.run.cleanup import STOP_TIMEOUT, stop_and_wait
+from ptjob_provider.core.tensorboard import url_of
+from ptjob_provider.core.versions import known_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.outputs.contract import OutputReport
+    from ptjob_provider.core.run.attempts import AttemptStore
+    from ptjob_provider.core.spec import Installation, TrainingJob
+
+logger = logging.getLogger(__name__)
+
+_STOP_INTERVAL = 0.2
+
+_MOST_NAMES = 5
+"""Maximum attempt names of others that one call skips: more are not a collision of hashes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """An existing job with all that another process needs to follow it: JSON-safe, without secrets.
+
+    Attributes:
+        ref: the job.
+        attempt: which attempt of its owner.
+        adopted: the job existed before this try.
+        spec_changed: the adopted job was created from a different specification than the requested one.
+        ranks: pod name → rank, of all replicas.
+        gpus_of: pod name → requested GPUs.
+        outputs: the declared outputs.
+        first_started_at: RFC 3339; outputs must not be older.
+        tensorboard_url: address of the job's TensorBoard; "" if there is none or it is unknown.
+        instance: the installation that created it; "" if unknown.
+    """
+
+    ref: JobRef
+    attempt: int
+    adopted: bool
+    spec_changed: bool
+    ranks: Mapping[str, int]
+    gpus_of: Mapping[str, int]
+    outputs: ResolvedOutputs
+    first_started_at: str
+    tensorboard_url: str = ""
+    instance: str = ""
+
+    @property
+    def rank0(self) -> str:
+        """Return the pod whose log is the job's log."""
+        return min(self.ranks, key=lambda name: self.ranks[name])
+
+    @classmethod
+    def of(cls, job: Mapping[str, Any], *, adopted: bool = True, spec_hash: str = "", since: str | None = None) -> Self:
+        """Build it from the job's object, whoever created that.
+
+        Args:
+            job: the object from the back-end.
+            adopted: it existed before.
+            spec_hash: of the requested specification; "" skips the comparison.
+            since: creation of the first attempt; default this job's creation.
+        """
+        meta = job["metadata"]
+        declared = (meta.get("annotations") or {}).get(OUTPUTS_ANNOTATION)
+        replicas = kinds.replicas(job)
+        return cls(
+            ref=JobRef.of(job),
+            attempt=attempt_of(job),
+            adopted=adopted,
+            spec_changed=bool(spec_hash) and attempts.spec_changed(job, spec_hash),
+            ranks={replica.name: replica.rank for replica in replicas},
+            gpus_of={replica.name: replica.gpus for replica in replicas},
+            outputs=ResolvedOutputs.from_dict(json.loads(declared) if declared else {}),
+            first_started_at=since or meta["creationTimestamp"],
+            tensorboard_url=url_of(job),
+            instance=owner_in(job).instance,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-safe fields for a trigger or another process."""
+        names = ("attempt", "adopted", "spec_changed", "first_started_at", "tensorboard_url", "instance")
+        plain = {name: getattr(self, name) for name in names}
+        maps = {"ranks": dict(self.ranks), "gpus_of": dict(self.gpus_of)}
+        return {**plain, **maps, "ref": self.ref.to_dict(), "outputs": self.outputs.to_dict()}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Rebuild what `to_dict` returned, in this version or another."""
+        values = known_fields(cls, fields)
+        ref, outputs = JobRef.from_dict(values.pop("ref")), ResolvedOutputs.from_dict(values.pop("outputs"))
+        return cls(ref=ref, outputs=outputs, **values)
+
+
+async def ensure_submitted(
+    backend: Backend,
+    job: TrainingJob,
+    *,
+    owner: Owner,
+    store: AttemptStore,
+    clear_number: int = 0,
+    tries_before_clear: int = 0,
+    exact_name: bool = False,
+    installation: Installation | None = None,
+    api_error_timeout: float = TIMEOUT,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> Submission:
+    """Create the job or adopt the existing one, per the module's table; safe to repeat after any failure.
+
+    The record is saved before the create, so that a later process knows after a kill what may exist. A refused create
+    is final; other refused requests about a job that may exist are retried for `api_error_timeout` seconds.
+
+    Raises:
+        InvalidSpec, UnsupportedByBackend: nothing was started.
+        JobAlreadyExists: another owner has the exactly given name, or the names of five attempts.
+        ClusterUnavailable: no answer, or the old attempt's pods were not gone in time; a retry continues from here.
+    """
+    submitter = _Submitter(
+        backend=backend,
+        job=job,
+        owner=owner,
+        store=store,
+        clear_number=clear_number,
+        tries_before_clear=tries_before_clear,
+        exact_name=exact_name,
+        installation=installation,
+        api_error_timeout=api_error_timeout,
+        sleep=sleep,
+        record=store.load(),
+    )
+    return await submitter.run()
+
+
+@dataclass(kw_only=True)
+class _Submitter:
+    """One call of `ensure_submitted`.
+
+    Attributes:
+        record: the store's record when this try began; None if its finished job is obsolete.
+        first_started_at: creation of the first attempt since the last clear, once known.
+        spec_hash: of the requested specification; the same for all attempts.
+        kind: the kind of the job to create.
+        not_made: why it is not created as an earlier kind.
+        intent: distinguishes this call's objects from existing ones of the same name.
+        rendered: the rendered specification, by kind and attempt.
+        taken: number of names that others have.
+        secret_name: the name of the Secret that the adopted job refers to.
+    """
+
+    backend: Backend
+    job: TrainingJob
+    owner: Owner
+    store: AttemptStore
+    clear_number: int
+    tries_before_clear: int
+    exact_name: bool
+    installation: Installation | None
+    api_error_timeout: float
+    sleep: Callable[[float], Awaitable[None]]
+    record: AttemptRecord | None
+    first_started_at: str | None = None
+    spec_hash: str = ""
+    kind: str = kinds.DEFAULT.KIND
+    not_made: list[str] = field(default_factory=list)
+    intent: str = field(default_factory=lambda: uuid4().hex)
+    rendered: dict[tuple[str, int], kinds.Rendered] = field(default_factory=dict)
+    taken: int = 0
+    secret_name: str = ""
+
+    async def run(self) -> Submission:
+        """Create or adopt the job and what it needs; an earlier try may have created only the job itself."""
+        submission = await self._submitted()
+        rendered = self._render(submission.attempt)
+        if submission.adopted and rendered.secret is not None:
+            _, secret = code.with_secret_named({}, rendered.secret, self.secret_name)
+            await self.backend.give_secret(submission.ref, secret)
+        for change in () if submission.spec_changed else rendered.changes:
+            logger.warning("%s: %s", submission.ref, change)
+        return submission
+
+    async def _submitted(self) -> Submission:
+        self.kind = self.job.named_kind or (self.record.kind if self.record else kinds.DEFAULT.KIND)
+        first = self._render(1)  # an invalid specification fails here, before anything is stopped or created
+        self.spec_hash = first.spec_hash
+        plan = attempts.plan(self.record, clear_number=self.clear_number)
+        record = self.record
+        if record is None or plan is Plan.START:
+            return await self._start(1, first)
+        if attempts.is_delivered(record, tries_before_clear=self.tries_before_clear):
+            self.record = None
+        elif record.clear_number == self.clear_number:
+            self.first_started_at = record.first_started_at
+        if plan is Plan.RESUME:
+            return await self._resume(record)
+        return await self._replace(record)
+
+    async def _resume(self, record: AttemptRecord) -> Submission:
+        found = await self._find(record.kind, record.namespace, record.name)
+        if found is None and record.uid is None:
+            return await self._start(record.attempt)
+        if (
+            found is not None
+            and self._claim(found) is Ownership.ADOPT
+            and record.uid in {None, found["metadata"]["uid"]}
+        ):
+            return self._adopt(found)
+        return await self._replace(record)
+
+    async def _replace(self, record: AttemptRecord) -> Submission:
+        found = await self._find(record.kind, record.namespace, record.name)
+        if found is not None and self._claim(found) is not Ownership.FOREIGN:
+            await self._stop(JobRef.of(found))
+        elif record.uid is not None and (found is None or found["metadata"]["uid"] != record.uid):
+            ref = JobRef(kind=record.kind, namespace=record.namespace, name=record.name, uid=record.uid)
+            await self._stop(ref)
+        return await self._start(record.attempt + 1)
+
+    async def _start(self, attempt: int, rendered: kinds.Rendered | None = None) -> Submission:
+        rendered = rendered or self._render(attempt)
+        meta = rendered.manifest["metadata"]
+        meta["annotations"] = {**(meta.get("annotations") or {}), INTENT_ANNOTATION: self.intent}
+        self._save(attempt, meta, uid=None)
+        try:
+            ref = await self._create(rendered)
+        except JobAlreadyExists:
+            return await self._resolve_conflict(attempt, rendered)
+        except KindNotServed as error:
+            return await self._start(attempt, self._rendered_otherwise(attempt, error))
+        except ClusterUnavailable:
+            found = await self._find(self.kind, meta["namespace"], meta["name"])
+            if found is None or self._claim(found) is not Ownership.ADOPT:
+                raise
+            return self._adopt(found)
+        try:
+            created = await self._get(ref.kind, ref.namespace, ref.name)
+        except JobNotFound as error:
+            raise JobNotFound(f"{ref} was deleted as soon as it was created") from error
+        return self._adopt(created, adopted=False)
+
+    async def _create(self, rendered: kinds.Rendered) -> JobRef:
+        if rendered.secret is None:
+            return await self.backend.submit(rendered.manifest)
+        ref = await self.backend.submit(rendered.manifest, secret=rendered.secret)
+        logger.warning(
+            "%s: the values of %s are in the Secret %s now, which goes with the job; a Secret of your own would keep "
+            "them out of what you write: code={..., 'secret': NAME}",
+            ref,
+            ", ".join(code.variables_of(rendered.secret["stringData"])),
+            rendered.secret["metadata"]["name"],
+        )
+        return ref
+
+    async def _resolve_conflict(self, attempt: int, rendered: kinds.Rendered) -> Submission:
+        meta = rendered.manifest["metadata"]
+        found = await self._find(self.kind, meta["namespace"], meta["name"])
+        if found is None:
+            raise ClusterUnavailable(
+                f"{meta['namespace']}/{meta['name']}: the name was taken and is free again; try again"
+            )
+        claim = self._claim(found)
+        if claim is Ownership.FOREIGN:
+            self._pass_over(found)
+            return await self._start(attempt + 1)
+        if claim is Ownership.ADOPT:
+            return self._adopt(found)
+        if self.exact_name or found["metadata"].get("deletionTimestamp"):
+            await self._stop(JobRef.of(found))
+        return await self._start(attempt + 1)
+
+    def _pass_over(self, found: Manifest) -> None:
+        """Skip another owner's job, and log it.
+
+        Raises:
+            JobAlreadyExists: no further attempt of this call gets another name.
+        """
+        self.taken += 1
+        text = (
+            f"{JobRef.of(found)}: the name belongs to a {found['kind']} that this task did not create: {_whose(found)}"
+        )
+        if self.exact_name:
+            advice = "choose another name, or have whoever it belongs to delete that job"
+        elif self.taken == _MOST_NAMES:
+            advice = f"the names of the {self.taken - 1} attempts before it are taken, too; choose another name"
+        else:
+            logger.warning("%s; the next attempt has another name", text)
+            return
+        raise JobAlreadyExists(f"{text}; {advice}", code=409, reason="AlreadyExists")
+
+    async def _stop(self, ref: JobRef) -> None:
+        """Stop a job; if the next one has the same name, wait until the name is free."""
+        errors = self._errors(ref.namespace, ref.name)
+        await errors.answer(lambda: stop_and_wait(self.backend, ref, sleep=self.sleep), though_away=False)
+        waited = 0.0
+        while self.exact_name and (found := await self._find(ref.kind, ref.namespace, ref.name)):
+            if JobRef.of(found) != ref:
+                return
+            if waited >= STOP_TIMEOUT:
+                raise ClusterUnavailable(f"{ref}: deleted {waited:.0f} s ago and still there; look at its finalizers")
+            await self.sleep(_STOP_INTERVAL)
+            waited += _STOP_INTERVAL
+
+    def _claim(self, found: Manifest) -> Ownership:
+        phase = kinds.read_status(found).phase
+        return attempts.claim(found, phase=phase, owner=self.owner, record=self.record, intent=self.intent)
+
+    def _adopt(self, found: Manifest, *, adopted: bool = True) -> Submission:
+        meta = found["metadata"]
+        self.secret_name = code.secret_name(meta["name"], (meta.get("annotations") or {}).get(INTENT_ANNOTATION, ""))
+        created_at = meta["creationTimestamp"]
+        self.first_started_at = self.first_started_at or created_at
+        submission = Submission.of(found, adopted=adopted, spec_hash=self.spec_hash, since=self.first_started_at)
+        self._save(submission.attempt, meta, uid=submission.ref.uid)
+        return submission
+
+    def _save(self, attempt: int, meta: Mapping[str, Any], *, uid: str | None) -> None:
+        self.store.save(
+            AttemptRecord(
+                attempt=attempt,
+                name=meta["name"],
+                namespace=meta["namespace"],
+                uid=uid,
+                kind=self.kind,
+                clear_number=self.clear_number,
+                first_started_at=self.first_started_at,
+            )
+        )
+
+    def _rendered_otherwise(self, attempt: int, error: KindNotServed) -> kinds.Rendered:
+        """Return the job rendered as the next kind; a job that names its kind, or a manifest, has no other."""
+        if self.job.named_kind is not None:
+            raise error
+        self.not_made.append(str(error))
+        names = list(kinds.KINDS)
+        for kind in names[names.index(self.kind) + 1 :]:
+            self.kind = kind
+            try:
+                rendered = self._render(attempt)
+            except InvalidSpec as refused:
+                self.not_made.append(f"as a {kind} it cannot be made: {refused}")
+            else:
+                self.spec_hash = rendered.spec_hash
+                return rendered
+        raise KindNotServed("; ".join(self.not_made)) from error
+
+    async def _find(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        try:
+            return await self._get(kind, namespace, name)
+        except JobNotFound:
+            return None
+
+    async def _get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """Return a job that exists or may exist."""
+        errors = self._errors(namespace, name)
+        return await errors.answer(lambda: self.backend.get(kind, namespace, name), though_away=False)
+
+    def _errors(self, namespace: str, name: str) -> ApiErrors:
+        return ApiErrors(f"{namespace}/{name}", logger.warning, timeout=self.api_error_timeout)
+
+    def _render(self, attempt: int) -> kinds.Rendered:
+        """Return the rendered job; rendered only once, because an installation's own code may take part."""
+        found = self.rendered.get((self.kind, attempt))
+        if found is None:
+            found = kinds.named(self.kind).render(
+                self.job,
+                owner=self.owner,
+                attempt=attempt,
+                exact_name=self.exact_name,
+                installation=self.installation,
+            )
+            if found.secret is not None:
+                name = code.secret_name(found.manifest["metadata"]["name"], self.intent)
+                manifest, secret = code.with_secret_named(found.manifest, found.secret, name)
+                found = replace(found, manifest=manifest, secret=secret)
+            self.rendered[self.kind, attempt] = found
+        return found
+
+
+def _whose(found: Manifest) -> str:
+    owner = owner_in(found)
+    if not owner.instance:
+        return "it does not say who did"
+    return f"it was created for {', '.join(f'{key}={value}' for key, value in owner.ids.items())} of {owner.instance!r}"
+
+
+async def with_tensorboard(backend: Backend, submission: Submission, job: TrainingJob) -> Submission:
+    """Create the TensorBoard that a job requests, and return the submission with its address.
+
+    Separate from submitting, since it may take longer: the caller already knows the job and can stop it.
+    """
+    if job.tensorboard is None:
+        return submission
+    return replace(submission, tensorboard_url=await backend.ensure_tensorboard(submission.ref))
+
+
+async def inspect_outputs(backend: Backend, submission: Submission, *, curves: bool = False) -> OutputReport | None:
+    """Inspect the declared outputs, with curves on request; None if there are none.
+
+    Raises:
+        OutputsNotVerified: they could not be inspected.
+    """
+    outputs = submission.outputs
+    if outputs.model is None and outputs.tfevents is None:
+        return None
+    since = datetime.fromisoformat(submission.first_started_at) - CLOCK_SKEW
+    return await backend.inspect_outputs(submission.ref, outputs, since=since, curves=curves)
+
+
+def deliver_attempt(store: AttemptStore, *, by_try: int) -> None:
+    """Record which try delivers the success of the recorded attempt: after a clear its finished job is obsolete."""
+    record = store.load()
+    if record is not None:
+        store.save(replace(record, delivered_by=by_try))
+
+
+def conclude_attempt(store: AttemptStore) -> None:
+    """Mark the recorded attempt as ended: the next try starts a new one instead of adopting it."""
+    record = store.load()
+    if record is not None:
+        store.save(replace(record, ended=True))

@@ -1,0 +1,242 @@
+"""Parse values of fields: texts, numbers, lists and maps of templates, named settings, and parts of a pod.
+
+A parser takes the field's path and a value, and returns the canonical value or raises InvalidSpec. A rendered template
+is a text, so "2" is parsed as 2 and "true" as True; the text of a list or map is not guessed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.manifest import load_object
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ptjob_provider.core.identity import Manifest
+
+T = TypeVar("T")
+Reader = Callable[[str, Any], T]
+
+MAX_INT32 = 2**31 - 1
+"""Maximum of counts and seconds, int32 in the CRDs."""
+
+MAX_INT64 = 2**63 - 1
+"""Maximum of a pod's counts and seconds, int64."""
+
+MAX_PODS = 10_000
+"""Maximum pods of one job: a larger number is a mistake that would only be noticed after creating many."""
+
+
+def is_unset(value: object) -> bool:
+    """Return whether a value is unset: None, or a template's rendering of it (`""`, `"None"`)."""
+    return value is None or (isinstance(value, str) and value.strip() in {"", "None"})
+
+
+def text(field: str, value: Any) -> str:
+    """Parse a non-empty text."""
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidSpec.of(field, value, "a text that is not empty")
+    return value.strip()
+
+
+class Word:
+    """Parser of one of these words, case-sensitive."""
+
+    def __init__(self, *allowed: str) -> None:
+        self.allowed = allowed
+
+    def __call__(self, field: str, value: Any) -> str:
+        """Return the word."""
+        if not isinstance(value, str) or value not in self.allowed:
+            raise InvalidSpec.of(field, value, one_of(self.allowed))
+        return str(value)
+
+
+def word(*allowed: str) -> Word:
+    """Return a parser of one of these words."""
+    return Word(*allowed)
+
+
+def integer(minimum: int, maximum: int = MAX_INT32) -> Reader[int]:
+    """Return a parser of whole numbers within both limits, including their text."""
+
+    def read(field: str, value: Any) -> int:
+        number = _whole(value)
+        if number is None or not minimum <= number <= maximum:
+            limit = "" if maximum == MAX_INT32 else f", at most {maximum}"
+            raise InvalidSpec.of(field, value, f"a whole number, at least {minimum}{limit}")
+        return number
+
+    return read
+
+
+def boolean(field: str, value: Any) -> bool:
+    """Parse True, False or their text in any case."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
+        return value.strip().lower() == "true"
+    raise InvalidSpec.of(field, value, "true or false")
+
+
+def sequence(field: str, value: Any) -> Sequence[Any]:
+    """Parse a list or tuple; a text is refused, since it may mean one item or several."""
+    if not isinstance(value, list | tuple):
+        raise InvalidSpec.of(field, value, "a list")
+    return value
+
+
+def mapping(field: str, value: Any) -> Mapping[str, Any]:
+    """Parse a map with text keys."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InvalidSpec.of(field, value, "a map with texts as keys")
+    return value
+
+
+def argument(field: str, value: Any) -> str:
+    """Parse one program argument or map value: a text unchanged (even an empty one), a number as its text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise InvalidSpec.of(field, value, "a text or a number")
+
+
+def arguments(field: str, value: Any) -> tuple[str, ...]:
+    """Parse a program's arguments."""
+    if isinstance(value, str):
+        raise InvalidSpec.of(
+            field, value, 'a list such as ["python", "train.py"]; a shell line is written ["sh", "-c", "…"]'
+        )
+    return tuple(argument(f"{field}[{index}]", item) for index, item in enumerate(sequence(field, value)))
+
+
+def text_map(field: str, value: Any) -> dict[str, str]:
+    """Parse a map of texts; numbers become their text."""
+    return {key: argument(f"{field}.{key}", item) for key, item in mapping(field, value).items()}
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if not isinstance(value, str):
+        return None
+    digits = value.strip()
+    return int(digits) if digits.removeprefix("-").isdecimal() and len(digits) <= len(str(MAX_INT64)) else None
+
+
+_READER = "reader"
+_KEEPS_NONE = "keeps_none"
+
+
+def setting(reader: Reader[Any], *, keeps_none: bool = False) -> Any:
+    """Declare a field that is unset by default and otherwise parsed by this reader.
+
+    Args:
+        reader: parser of a given value.
+        keeps_none: the text "None" is a valid value, not a template's rendering of None.
+    """
+    return field(default=None, metadata={_READER: reader, _KEEPS_NONE: keeps_none})
+
+
+def words_of(declared: Field[Any]) -> tuple[str, ...]:
+    """Return a field's allowed words; () if it is not limited to words."""
+    reader = declared.metadata.get(_READER)
+    return reader.allowed if isinstance(reader, Word) else ()
+
+
+def names(cls: type) -> tuple[str, ...]:
+    """Return the settings that a dataclass declares, in order."""
+    return tuple(each.name for each in fields(cls))
+
+
+def parse_into(cls: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
+    """Build the dataclass from named values; unset ones stay None.
+
+    Raises:
+        InvalidSpec: a name is unknown, or a value invalid; the path begins with the prefix.
+    """
+    for name in values:
+        check_known(f"{prefix}{name}", name, names(cls))
+    return cls(**{each.name: _read(each, values.get(each.name), prefix) for each in fields(cls)})  # type: ignore[arg-type]
+
+
+def check_known(path: str, name: str, known: Sequence[str]) -> None:
+    """Check that the name is known.
+
+    Raises:
+        InvalidSpec: it is not; the text has the closest name, else all.
+    """
+    if name in known:
+        return
+    close = difflib.get_close_matches(str(name), known, n=1)
+    raise InvalidSpec(f"{path}: there is no such field; " + (f"did you mean {close[0]}?" if close else _all(known)))
+
+
+def _all(known: Sequence[str]) -> str:
+    return "known: " + ", ".join(known)
+
+
+def _read(declared: Any, value: Any, prefix: str) -> Any:
+    if value is None or (is_unset(value) and not (declared.metadata[_KEEPS_NONE] and value == "None")):
+        return None
+    return declared.metadata[_READER](f"{prefix}{declared.name}", value)
+
+
+_SOURCES = ("configMapRef", "secretRef")
+_OF_ITS_OWN = ("name", "generateName", "namespace", "uid", "resourceVersion", "creationTimestamp", "managedFields")
+
+
+def env_sources(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
+    """Parse a list of core/v1 EnvFromSource objects, or of `{"secret": NAME}` and `{"config_map": NAME}`."""
+    items = enumerate(sequence(field, value))
+    return tuple(env_source(f"{field}[{index}]", item) for index, item in items)
+
+
+def env_source(path: str, value: Any) -> Mapping[str, Any]:
+    """Parse one of them."""
+    given = mapping(path, value)
+    short = {"secret": "secretRef", "config_map": "configMapRef"}
+    for key in given:
+        check_known(f"{path}.{key}", key, (*_SOURCES, *short, "prefix"))
+    source = {short.get(key, key): _reference(f"{path}.{key}", key, item) for key, item in given.items()}
+    if sum(name in source for name in _SOURCES) != 1:
+        raise InvalidSpec.of(path, sorted(given), '{"secret": NAME}, {"config_map": NAME} or an EnvFromSource')
+    return source
+
+
+def containers(field: str, value: Any) -> tuple[Mapping[str, Any], ...]:
+    """Parse a list of core/v1 Container objects with names."""
+    found = tuple(mapping(f"{field}[{index}]", item) for index, item in enumerate(sequence(field, value)))
+    for index, item in enumerate(found):
+        text(f"{field}[{index}].name", item.get("name"))
+    return found
+
+
+def pod_template(field: str, value: Any) -> Manifest:
+    """Parse a pod template, a pod or a PodTemplate (a map, a YAML text or a file's path) as a pod template.
+
+    Drops what only one pod can have: its name, its namespace, the API server's fields.
+    """
+    found = load_object(value, field=field)
+    kind = found.get("kind", "Pod")
+    if kind not in {"Pod", "PodTemplate"}:
+        raise InvalidSpec.of(f"{field}.kind", kind, one_of(("Pod", "PodTemplate")))
+    template = mapping(f"{field}.template", found.get("template")) if kind == "PodTemplate" else found
+    for name in template:
+        check_known(f"{field}.{name}", name, ("apiVersion", "kind", "metadata", "spec", "status"))
+    meta = mapping(f"{field}.metadata", template.get("metadata") or {})
+    spec = dict(mapping(f"{field}.spec", template.get("spec") or {}))
+    for name in ("containers", "initContainers", "volumes"):
+        for index, item in enumerate(sequence(f"{field}.spec.{name}", spec.get(name) or [])):
+            mapping(f"{field}.spec.{name}[{index}]", item)
+    return {"metadata": {name: part for name, part in meta.items() if name not in _OF_ITS_OWN}, "spec": spec}
+
+
+def _reference(path: str, key: str, value: Any) -> Any:
+    return {"name": text(path, value)} if key in {"secret", "config_map"} else value

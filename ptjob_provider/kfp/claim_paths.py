@@ -1,0 +1,115 @@
+"""Locates an output that is passed by reference in the step's process. It needs no kfp.
+
+A claim whose name is known when the pipeline is compiled is mounted below `core.handover.MOUNT_ROOT` under that name,
+any other one under the name of the pipeline's value, with a letter in front that no claim's name begins with.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import UnsupportedByBackend
+from ptjob_provider.core.outputs.contract import PvcAddress
+from ptjob_provider.core.outputs.handover import MOUNT_ROOT, local_path
+from ptjob_provider.kfp.environment import local_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ptjob_provider.core.local import LocalConfig
+
+OWN_CLAIM = "/mnt/own-claim"
+"""Mount path of the claim in a step that copies its model; separate, so that nothing else is mounted there."""
+
+_UNKNOWN = "_"
+
+
+def place_of(claim: str) -> str:
+    """Return the mount path of a claim whose name is known when the pipeline is compiled."""
+    return f"{MOUNT_ROOT}/{claim}"
+
+
+def place_of_unknown(value: str) -> str:
+    """Return the mount path of a claim whose name is a pipeline's value, from the name of that value."""
+    return f"{MOUNT_ROOT}/{_UNKNOWN}{re.sub(r'[^A-Za-z0-9-]+', '-', value)}"
+
+
+def find_output(output: Any, *, namespace: str = "default", environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the output's file or directory: in the mounted claim, or in its directory on one machine.
+
+    Args:
+        output: the artifact `trained_model`, passed on in either way, or an address `pvc://claim/path`.
+        namespace: the job's namespace, on one machine.
+        environ: environment of this process.
+
+    Raises:
+        InvalidSpec: the address is not of this form.
+        UnsupportedByBackend: the claim is not mounted here, or this user may not enter it.
+    """
+    uri = output if isinstance(output, str) else reference_of(output)
+    if uri is None:
+        return Path(output.path)
+    local = local_config(environ)
+    return _in_mounts(PvcAddress.parse(uri, field="uri")) if local is None else _on_this_machine(uri, namespace, local)
+
+
+def reference_of(artifact: Any) -> str | None:
+    """Return the address that an artifact's metadata names; None if the artifact store has the model itself."""
+    metadata = artifact.metadata
+    return str(metadata["uri"]) if metadata.get("model_artifact") == "reference" else None
+
+
+def find_own(uri: str, *, namespace: str, local: LocalConfig | None) -> Path:
+    """Return the model's path in a step that copies its model."""
+    if local is not None:
+        return _on_this_machine(uri, namespace, local)
+    return Path(OWN_CLAIM) / PvcAddress.parse(uri, field="uri").path
+
+
+def must_enter_own_claim() -> None:
+    """Raise if a step cannot copy from its claim; called before the training instead of after it.
+
+    Raises:
+        UnsupportedByBackend: the claim is not mounted, or this user may not enter it.
+    """
+    place = Path(OWN_CLAIM)
+    if not place.is_dir():
+        why = f"a step that copies sees its model's claim at {OWN_CLAIM}, and nothing is mounted there"
+        raise UnsupportedByBackend.of("model_artifact", why)
+    _must_enter(place, field="model_artifact")
+
+
+def _on_this_machine(uri: str, namespace: str, local: LocalConfig) -> Path:
+    return local_path(uri, claims=local.claims_of(namespace))
+
+
+def _in_mounts(address: PvcAddress) -> Path:
+    place = _mount(address)
+    _must_enter(place, field="uri")
+    return place / address.path
+
+
+def _mount(address: PvcAddress) -> Path:
+    named = Path(place_of(address.claim))
+    if named.is_dir():
+        return named
+    others = sorted(named.parent.glob(f"{_UNKNOWN}*"))
+    if len(others) > 1:
+        others = [each for each in others if os.access(each / address.path, os.F_OK)]
+    if len(others) == 1:
+        return others[0]
+    why = f"the claim {address.claim} is not mounted at {named}: handover.mount_model and mount_claim do that"
+    raise UnsupportedByBackend.of("uri", why)
+
+
+def _must_enter(place: Path, *, field: str) -> None:
+    if os.access(place, os.R_OK | os.X_OK):
+        return
+    found = place.stat()
+    rights = f"{stat.filemode(found.st_mode)}, user {found.st_uid}, group {found.st_gid}"
+    advice = f"run the step as its owner: kubernetes.set_security_context(task, run_as_user={found.st_uid})"
+    raise UnsupportedByBackend.of(field, f"user {os.getuid()} may not enter the claim at {place} ({rights}); {advice}")

@@ -1,0 +1,1 @@
+"""Retraining when data arrives: sources, watchers, ledger and their Airflow classes."""

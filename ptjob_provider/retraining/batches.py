@@ -1,0 +1,375 @@
+"""Group files into batches, decide which ones to announce now, and record which ones were. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections import defaultdict
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+MOST_BATCHES = 200
+"""Maximum batches in one event: about 40 KB. Airflow writes each event to the triggerer's log, and a record of 8 MB
+blocks the loop that all triggers share for seconds."""
+
+
+def payloads(source: str, batches: Sequence[Batch], *, together: bool) -> Iterator[dict[str, Any]]:
+    """Yield the payloads for these batches: one each, or one for all, split if there are very many."""
+    size = MOST_BATCHES if together else 1
+    for place in range(0, len(batches), size):
+        yield payload(source, batches[place : place + size])
+
+
+def payload(source: str, batches: Sequence[Batch]) -> dict[str, Any]:
+    """Return the payload of one event; the version depends on the contents alone."""
+    return {
+        "source": source,
+        "version": _version([batch.id for batch in batches]),
+        "batches": [batch.to_dict(source) for batch in batches],
+        "files": sum(batch.files for batch in batches),
+        "bytes": sum(batch.size for batch in batches),
+    }
+
+
+def _version(ids: Sequence[str]) -> str:
+    if len(ids) == 1:
+        return ids[0]
+    digest = hashlib.sha256("\n".join(sorted(ids)).encode(errors="surrogateescape"))
+    return f"{len(ids)}-batches@{digest.hexdigest()[:12]}"
+
+
+Kind = Literal["folder", "file"]
+
+MARKER = "_SUCCESS"
+"""Default marker, written by Hadoop, Spark and many others when a folder is complete."""
+
+KEY_BYTES, STAMP_BYTES = 8, 6
+
+MOST = 2**53 - 1
+"""Maximum reported size of a batch: sums of many stay within the 64 bits of the event encoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One file in the store's listing.
+
+    Attributes:
+        path: relative to the source, parts separated by `/`.
+        size: in bytes.
+        mark: changes when the file is rewritten: the store's etag, else its modification time.
+        modified: RFC 3339, by the store's clock; for people.
+        is_folder: it is a folder, of which only the name counts.
+        trouble: why its content could not be read; "" if it could.
+    """
+
+    path: str
+    size: int = 0
+    mark: str = ""
+    modified: str = ""
+    is_folder: bool = False
+    trouble: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRules:
+    """Definition of a batch.
+
+    Attributes:
+        batch: a folder directly below the source with all its content, or each file, at any depth.
+        pattern: of the batch's name (its path below the source), as in a shell; `*` matches `/` too.
+        marker: name of the file that marks its folder as complete. None: a batch is complete when it has settled.
+    """
+
+    batch: Kind = "folder"
+    pattern: str = "*"
+    marker: str | None = MARKER
+
+    @property
+    def has_markers(self) -> bool:
+        """Return whether markers complete the batches."""
+        return self.batch == "folder" and self.marker is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Content under one name.
+
+    Attributes:
+        name: its path below the source.
+        files: number of files.
+        size: of all files, in bytes.
+        modified: RFC 3339, the newest file's, by the store's clock.
+        key: the name's hash.
+        stamp: the hash over path, size and mark of all files; differs for other content.
+        is_marked: its marker exists.
+    """
+
+    name: str
+    files: int
+    size: int
+    modified: str
+    key: bytes
+    stamp: bytes
+    is_marked: bool = False
+
+    @property
+    def id(self) -> str:
+        """Return an id that depends on the content alone."""
+        return f"{self.name}@{self.stamp.hex()}"
+
+    def to_dict(self, source: str) -> dict[str, Any]:
+        """Return JSON-safe fields, with the address below this source."""
+        uri = f"{source.rstrip('/')}/{self.name}"
+        return {"id": self.id, "uri": uri, "files": self.files, "bytes": self.size, "modified": self.modified}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Complete listing of a source.
+
+    Attributes:
+        began: start of the listing, in seconds of the watcher's own clock.
+        batches: ordered by name.
+        oddities: problems of batches by name; such a batch is incomplete until it is repaired.
+        files: number of listed files.
+    """
+
+    began: float
+    batches: tuple[Batch, ...] = ()
+    oddities: Mapping[str, str] = field(default_factory=dict)
+    files: int = 0
+
+
+def group(files: Iterable[StoredFile], rules: BatchRules, *, began: float) -> Listing:
+    """Return the batches of these files; names beginning with `.` or `_` are no data, as in Spark."""
+    found: dict[str, list[StoredFile]] = defaultdict(list)
+    markers: dict[str, bool] = {}
+    unread: dict[str, str] = {}
+    count = 0
+    for each in files:
+        count += not each.is_folder
+        name = _batch_name(each.path, rules)
+        if name is None or not fnmatchcase(name, rules.pattern):
+            continue
+        if each.trouble:
+            unread[name] = each.trouble
+            del found.get(name, [])[1:]  # frees the other files of a batch that is not announced
+        if rules.has_markers and each.path == f"{name}/{rules.marker}":
+            markers[name] = not each.is_folder
+        elif not each.is_folder and not _is_hidden(each.path):
+            found[name].append(each)
+    batches = tuple(_batch(name, found[name], is_marked=markers.get(name, False)) for name in sorted(found))
+    oddities = {**_oddities(found, markers, rules), **unread}
+    return Listing(began=began, batches=batches, oddities=oddities, files=count)
+
+
+def _batch_name(path: str, rules: BatchRules) -> str | None:
+    if rules.batch == "file":
+        return path
+    name, inside, _ = path.partition("/")
+    return name if inside and not _is_hidden(name) else None
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith((".", "_")) for part in path.split("/"))
+
+
+def _batch(name: str, files: list[StoredFile], *, is_marked: bool) -> Batch:
+    digest = hashlib.sha256()
+    for each in sorted(files, key=lambda file: file.path):
+        relative = each.path.removeprefix(f"{name}/")
+        digest.update(f"{relative}\0{each.size}\0{each.mark}\0\n".encode(errors="surrogateescape"))
+    return Batch(
+        name=name,
+        files=len(files),
+        size=min(sum(each.size for each in files), MOST),
+        modified=max(each.modified for each in files),
+        key=hashlib.sha256(name.encode(errors="surrogateescape")).digest()[:KEY_BYTES],
+        stamp=digest.digest()[:STAMP_BYTES],
+        is_marked=is_marked,
+    )
+
+
+def _oddities(found: Mapping[str, object], markers: Mapping[str, bool], rules: BatchRules) -> dict[str, str]:
+    """Return problems with names and markers that would prevent a batch for ever."""
+    odd = {
+        name: "its name has characters that cannot be printed; rename it" for name in found if not name.isprintable()
+    }
+    for name, is_file in sorted(markers.items()):
+        if not is_file:
+            odd[name] = f"its {rules.marker} is a folder; write an empty file of that name when the batch is complete"
+        elif name not in found:
+            odd[name] = f"it has its {rules.marker} and no data; write the data before the marker"
+    return odd
+
+
+ENTRY = KEY_BYTES + STAMP_BYTES
+
+PAGE = 3400
+"""Batches per page: 63,468 characters. Airflow warns at each write of a value of 64 KB and more."""
+
+
+class Watermark:
+    """Batches announced by accepted events, in the order of their first announcement."""
+
+    def __init__(self) -> None:
+        self._stamps: dict[bytes, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._stamps)
+
+    def has(self, batch: Batch) -> bool:
+        """Return whether exactly this content was announced."""
+        return self._stamps.get(batch.key) == batch.stamp
+
+    def knows(self, batch: Batch) -> bool:
+        """Return whether any content was announced under this name."""
+        return batch.key in self._stamps
+
+    def add(self, batches: Iterable[Batch]) -> None:
+        """Mark these as announced; earlier content of the same name is replaced."""
+        self._stamps.update((batch.key, batch.stamp) for batch in batches)
+
+    def keys(self) -> frozenset[bytes]:
+        """Return the hashes of all names."""
+        return frozenset(self._stamps)
+
+    def forget(self, keys: Iterable[bytes]) -> None:
+        """Remove these names."""
+        for key in keys:
+            self._stamps.pop(key, None)
+
+    def common(self, other: Watermark) -> Watermark:
+        """Return the intersection: a batch missing in one must be announced again."""
+        both = Watermark()
+        both._stamps = {key: stamp for key, stamp in self._stamps.items() if other._stamps.get(key) == stamp}
+        return both
+
+    def pages(self) -> list[str]:
+        """Return the watermark as texts; adding changes the last pages only, forgetting may change all."""
+        raw = b"".join(key + stamp for key, stamp in self._stamps.items())
+        step = PAGE * ENTRY
+        return [base64.b64encode(raw[place : place + step]).decode() for place in range(0, len(raw), step)]
+
+    @classmethod
+    def from_pages(cls, pages: Sequence[object]) -> Watermark:
+        """Parse the texts; an unreadable page counts as empty, so that its batches are announced again."""
+        watermark = cls()
+        for page in pages:
+            raw = _decoded(page)
+            for place in range(0, len(raw) - ENTRY + 1, ENTRY):
+                key = raw[place : place + KEY_BYTES]
+                watermark._stamps[key] = raw[place + KEY_BYTES : place + ENTRY]
+        return watermark
+
+
+def _decoded(page: object) -> bytes:
+    if not isinstance(page, str):
+        return b""
+    try:
+        return base64.b64decode(page, validate=True)
+    except binascii.Error:
+        return b""
+
+
+REMEMBERED = 86_400.0
+"""Seconds that an unlisted batch is remembered: a listing may be truncated without an error."""
+
+SWEEP = 3600.0
+"""Seconds between two clean-ups: each rewrites the whole watermark."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sighting:
+    """First listing in which a batch had its current content."""
+
+    stamp: bytes
+    since: float
+
+
+class Arrivals:
+    """Announced, pending and vanished batches of one source.
+
+    A batch is announced once two listings showed the same content, the second of which began after the first had ended:
+    a listing takes time, and may show a marker and miss a file written before it. A marked batch needs no more. One
+    without a marker, and one that was announced already and has changed, must be unchanged for `settle_seconds`.
+
+    Args:
+        rules: definition of a batch.
+        settle_seconds: by the watcher's own clock.
+        watermark: the announced batches so far.
+    """
+
+    def __init__(self, rules: BatchRules, *, settle_seconds: float, watermark: Watermark | None = None) -> None:
+        self.watermark = watermark or Watermark()
+        self._rules = rules
+        self._settle_seconds = settle_seconds
+        self._seen: dict[bytes, _Sighting] = {}
+        self._gone: dict[bytes, float] = {}
+        self._swept = 0.0
+
+    def ready(self, listing: Listing) -> list[Batch]:
+        """Return the batches to announce; may be called again for the same listing after `take`."""
+        odd = listing.oddities
+        open_batches = [each for each in listing.batches if each.name not in odd and not self.watermark.has(each)]
+        waiting = [each for each in open_batches if each.is_marked or not self._rules.has_markers]
+        before, self._seen = self._seen, {}
+        for batch in waiting:
+            sighting = before.get(batch.key)
+            if sighting is None or sighting.stamp != batch.stamp:
+                sighting = _Sighting(batch.stamp, listing.began)
+            self._seen[batch.key] = sighting
+        return [each for each in waiting if self._is_ready(each, listing.began)]
+
+    def needs_confirmation(self, listing: Listing) -> bool:
+        """Return whether a batch of this listing is ready as soon as another listing confirms it."""
+        return any(
+            self._seen[batch.key].since == listing.began and self._patience(batch) == 0.0
+            for batch in listing.batches
+            if batch.key in self._seen
+        )
+
+    def is_rewritten(self, batch: Batch) -> bool:
+        """Return whether other content was announced under this name."""
+        return self.watermark.knows(batch) and not self.watermark.has(batch)
+
+    def take(self, batches: Sequence[Batch]) -> None:
+        """Mark these as announced."""
+        self.watermark.add(batches)
+        for batch in batches:
+            self._seen.pop(batch.key, None)
+
+    def sweep(self, listing: Listing) -> int:
+        """Forget the batches that were unlisted for a day; return how many.
+
+        An empty source changes nothing: it may be an unmounted volume.
+        """
+        listed = {batch.key for batch in listing.batches}
+        self._gone = {key: since for key, since in self._gone.items() if key not in listed}
+        if not listed or (self._swept and listing.began - self._swept < SWEEP):
+            return 0
+        self._swept = listing.began
+        missing = self.watermark.keys() - listed
+        self._gone = {key: self._gone.get(key, listing.began) for key in missing}
+        old = _older(self._gone.items(), listing.began - REMEMBERED)
+        self.watermark.forget(old)
+        for key in old:
+            del self._gone[key]
+        return len(old)
+
+    def _is_ready(self, batch: Batch, now: float) -> bool:
+        since = self._seen[batch.key].since
+        return now > since and now - since >= self._patience(batch)
+
+    def _patience(self, batch: Batch) -> float:
+        is_sure = self._rules.has_markers and not self.watermark.knows(batch)
+        return 0.0 if is_sure else self._settle_seconds
+
+
+def _older(gone: Iterable[tuple[bytes, float]], limit: float) -> list[bytes]:
+    return [key for key, since in gone if since <= limit]

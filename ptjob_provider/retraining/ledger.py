@@ -1,0 +1,372 @@
+"""Ledger of the batches that trainings have had: tables in PostgreSQL or SQLite, with exclusive reservations.
+
+Every change is one transaction that locks the ledger's row, which serializes the changes of one ledger. No requests are
+made while it is locked: earlier answers only count if the reservation is unchanged since (`number`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from ptjob_provider.core.errors import ClaimLost, InvalidSpec, LedgerUnavailable
+from ptjob_provider.retraining.reservations import Batch, Handover, Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import TracebackType
+
+TABLES = sa.MetaData()
+
+_NAME = sa.String(250)
+_NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite auto-increments only this integer type
+
+LEDGERS = sa.Table("ptjob_ledgers", TABLES, sa.Column("name", _NAME, primary_key=True))
+"""One row per ledger, locked by its changes."""
+
+CLAIMS = sa.Table(
+    "ptjob_claims",
+    TABLES,
+    sa.Column("id", _NUMBER, primary_key=True),
+    sa.Column("ledger", _NAME, nullable=False),
+    sa.Column("dag_id", _NAME, nullable=False),
+    sa.Column("run_id", _NAME, nullable=False),
+    sa.Column("training_task_id", _NAME, nullable=False),
+    sa.Column("state", sa.String(10), nullable=False),  # open, had or released
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("reported", sa.Boolean, nullable=False),
+    sa.Column("released_to", _NAME),
+    sa.Column("claimed_at", sa.DateTime(timezone=True), server_default=sa.func.now()),
+    sa.Index("ptjob_claims_of_run", "ledger", "dag_id", "run_id"),
+    sa.Index("ptjob_claims_by_state", "ledger", "state"),
+)
+
+BATCHES = sa.Table(
+    "ptjob_batches",
+    TABLES,
+    sa.Column("id", _NUMBER, primary_key=True),  # the order of arrival
+    sa.Column("ledger", _NAME, nullable=False),
+    sa.Column("batch_id", sa.String(500), nullable=False),
+    sa.Column("uri", sa.String(2000), nullable=False),
+    sa.Column("files", sa.BigInteger),
+    sa.Column("bytes", sa.BigInteger),
+    sa.Column("modified", sa.String(40), nullable=False),
+    sa.Column("recorded_at", sa.DateTime(timezone=True), server_default=sa.func.now()),
+    sa.Column("claim_id", sa.ForeignKey(CLAIMS.c.id)),
+    sa.UniqueConstraint("ledger", "batch_id"),
+    sa.Index("ptjob_batches_by_claim", "claim_id"),
+    sa.Index("ptjob_batches_of_ledger", "ledger", "claim_id"),
+)
+"""One row per arrived batch; new until a run has reserved it."""
+
+READ = sa.Table(
+    "ptjob_read",
+    TABLES,
+    sa.Column("ledger", _NAME, primary_key=True),
+    sa.Column("source", sa.String(2000), primary_key=True),
+    sa.Column("until", sa.String(40), nullable=False),
+)
+"""Position up to which a source's events are recorded."""
+
+_INSERTS: Mapping[str, Any] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+_PATIENCE = 60
+"""Seconds that a change waits for another one of the same ledger; each takes a fraction of one."""
+_MAKING = 7_304_651
+"""PostgreSQL's advisory lock for creating the tables: `IF NOT EXISTS` fails for two concurrent creations."""
+
+_OPEN, _HAD, _RELEASED = "open", "had", "released"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claimant:
+    """A DAG run that reserves batches, and its training task."""
+
+    dag_id: str
+    run_id: str
+    training_task_id: str
+
+    def __str__(self) -> str:
+        return f"run {self.run_id} of {self.dag_id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenClaim:
+    """A reservation whose outcome the ledger does not know yet.
+
+    Attributes:
+        id: its own.
+        number: counts its changes; a decision about it is valid while this is unchanged.
+        claimant: its run.
+        reported: the training has reported its success.
+        batches: number of batches.
+    """
+
+    id: int
+    number: int
+    claimant: Claimant
+    reported: bool
+    batches: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claimed:
+    """Result of a reservation.
+
+    Attributes:
+        handover: the run's data; `new` is empty if there is nothing to train on.
+        settled: formerly open reservations, with their current states.
+    """
+
+    handover: Handover
+    settled: Sequence[tuple[OpenClaim, Standing]]
+
+
+class LedgerStore:
+    """One ledger of a database; a context manager.
+
+    Args:
+        url: SQLAlchemy's, of PostgreSQL or SQLite. A SQLite file serves one machine.
+        name: separates the ledgers of one database, one per model line.
+
+    Raises:
+        InvalidSpec: the address cannot hold a ledger.
+    """
+
+    def __init__(self, url: str, name: str) -> None:
+        self._engine = _engine(url)
+        self._name = name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._engine.dispose()
+
+    def record(self, batches: Sequence[Batch], *, source: str | None = None, until: str = "") -> int:
+        """Add unknown batches in this order, and return their number.
+
+        Args:
+            batches: the arrived batches; known ones are unchanged.
+            source: the source of their events; None: not tracked.
+            until: position up to which that source's events are recorded now, a text that sorts by time.
+        """
+        with self._change() as connection:
+            before = self._count(connection)
+            if batches:
+                connection.execute(self._insert(BATCHES, ("ledger", "batch_id")), [self._row(each) for each in batches])
+            if source is not None and until > (self._read(connection, source) or ""):
+                row = {"ledger": self._name, "source": source, "until": until}
+                connection.execute(self._insert(READ, ("ledger", "source"), update="until"), [row])
+            return self._count(connection) - before
+
+    def read_until(self, source: str) -> str | None:
+        """Return the position up to which a source's events are recorded; None for none."""
+        with self._change() as connection:
+            return self._read(connection, source)
+
+    def open_claims(self) -> list[OpenClaim]:
+        """Return the reservations whose outcome must be queried."""
+        count = sa.select(sa.func.count()).where(BATCHES.c.claim_id == CLAIMS.c.id).scalar_subquery()
+        query = sa.select(CLAIMS, count.label("batches")).where(self._of(CLAIMS), CLAIMS.c.state == _OPEN)
+        with self._change() as connection:
+            return [_open_claim(row) for row in connection.execute(query.order_by(CLAIMS.c.id))]
+
+    def claim(
+        self, claimant: Claimant, standings: Sequence[tuple[OpenClaim, Standing]], *, may_claim_more: bool
+    ) -> Claimed:
+        """Settle decided reservations, and return this run's own batches and the new ones, reserved for it.
+
+        Args:
+            claimant: the run.
+            standings: decisions about open reservations, including its own if its training has succeeded.
+            may_claim_more: False returns only its own batches.
+        """
+        with self._change() as connection:
+            settled = [(claim, self._settle(connection, claim, standing, claimant)) for claim, standing in standings]
+            if may_claim_more:
+                self._take(connection, claimant)
+            handover = self._handover(connection, claimant)
+        return Claimed(handover=handover, settled=settled)
+
+    def handover(self, claimant: Claimant) -> Handover:
+        """Return the run's current data."""
+        with self._change() as connection:
+            return self._handover(connection, claimant)
+
+    def check(self, claimant: Claimant) -> None:
+        """Check that this run still holds its batches; no one else can reserve them while it trains.
+
+        Raises:
+            ClaimLost: it does not, or has reserved none.
+        """
+        with self._change() as connection:
+            found = self._latest(connection, claimant)
+            if found is None:
+                raise ClaimLost(
+                    f"The {claimant} has claimed no batches in the ledger {self._name}, so it must not train on any. "
+                    "Clear its claim as well; if it has none, name the ledger that it claims from."
+                )
+            if found.state == _RELEASED:
+                raise ClaimLost(
+                    f"The batches that the {claimant} had claimed were given to run {found.released_to} after it had "
+                    "failed, so they must not be new in this training. Clear its claim as well: it then gets what is "
+                    "new now."
+                )
+            change = CLAIMS.update().where(CLAIMS.c.id == found.id)
+            connection.execute(change.values(number=found.number + 1, reported=False))
+
+    def report(self, claimant: Claimant) -> None:
+        """Record that this run's training has succeeded, for the time when Airflow has deleted the run."""
+        with self._change() as connection:
+            if (found := self._latest(connection, claimant)) is not None:
+                connection.execute(CLAIMS.update().where(CLAIMS.c.id == found.id).values(reported=True))
+
+    def _settle(self, connection: sa.Connection, claim: OpenClaim, standing: Standing, claimant: Claimant) -> Standing:
+        """Apply a decision unless the reservation has changed since; return the current state."""
+        if standing is Standing.TAKEN:
+            return standing
+        unchanged = (CLAIMS.c.id == claim.id, CLAIMS.c.number == claim.number, CLAIMS.c.state == _OPEN)
+        given_to = {"released_to": claimant.run_id} if standing is Standing.FREE else {}
+        state = _HAD if standing is Standing.HAD else _RELEASED
+        done = connection.execute(CLAIMS.update().where(*unchanged).values(state=state, **given_to))
+        if not done.rowcount:
+            return Standing.TAKEN
+        if standing is Standing.FREE:
+            connection.execute(BATCHES.update().where(BATCHES.c.claim_id == claim.id).values(claim_id=None))
+        return standing
+
+    def _take(self, connection: sa.Connection, claimant: Claimant) -> None:
+        free = (self._of(BATCHES), BATCHES.c.claim_id.is_(None))
+        own = self._latest(connection, claimant)
+        if own is not None and own.state == _OPEN:
+            changed = {"number": own.number + 1, "reported": False, "training_task_id": claimant.training_task_id}
+            connection.execute(CLAIMS.update().where(CLAIMS.c.id == own.id).values(changed))
+            claim_id = own.id
+        elif connection.scalar(sa.select(BATCHES.c.id).where(*free).limit(1)) is None:
+            return
+        else:
+            values = {**vars(claimant), "ledger": self._name, "state": _OPEN, "number": 1, "reported": False}
+            (claim_id,) = connection.execute(CLAIMS.insert().values(values)).inserted_primary_key or (None,)
+        connection.execute(BATCHES.update().where(*free).values(claim_id=claim_id))
+
+    def _handover(self, connection: sa.Connection, claimant: Claimant) -> Handover:
+        own = sa.and_(*self._by(claimant))  # a released reservation has none
+        new = self._batches(connection, own)
+        return Handover(earlier=self._batches(connection, sa.and_(CLAIMS.c.state == _HAD, sa.not_(own))), new=new)
+
+    def _latest(self, connection: sa.Connection, claimant: Claimant) -> sa.Row[Any] | None:
+        query = sa.select(CLAIMS).where(*self._by(claimant)).order_by(CLAIMS.c.id.desc()).limit(1)
+        return connection.execute(query).one_or_none()
+
+    def _batches(self, connection: sa.Connection, whose: sa.ColumnElement[bool]) -> list[Batch]:
+        joined = sa.select(BATCHES).join(CLAIMS, BATCHES.c.claim_id == CLAIMS.c.id)
+        rows = connection.execute(joined.where(self._of(BATCHES), whose).order_by(BATCHES.c.id))
+        return [_batch(row) for row in rows]
+
+    def _by(self, claimant: Claimant) -> tuple[sa.ColumnElement[bool], ...]:
+        return self._of(CLAIMS), CLAIMS.c.dag_id == claimant.dag_id, CLAIMS.c.run_id == claimant.run_id
+
+    def _of(self, table: sa.Table) -> sa.ColumnElement[bool]:
+        return table.c.ledger == self._name
+
+    def _count(self, connection: sa.Connection) -> int:
+        return connection.scalar(sa.select(sa.func.count()).select_from(BATCHES).where(self._of(BATCHES))) or 0
+
+    def _read(self, connection: sa.Connection, source: str) -> str | None:
+        return connection.scalar(sa.select(READ.c.until).where(self._of(READ), READ.c.source == source))
+
+    def _row(self, batch: Batch) -> dict[str, Any]:
+        fields = batch.to_dict()
+        return {"ledger": self._name, "batch_id": fields.pop("id"), **fields}
+
+    def _insert(self, table: sa.Table, unless: Sequence[str], *, update: str = "") -> Any:
+        """Return an insert that keeps existing rows with the same `unless` columns, but for the `update` column."""
+        statement = _INSERTS[self._engine.dialect.name](table)
+        if update:
+            newer = {update: statement.excluded[update]}
+            return statement.on_conflict_do_update(index_elements=list(unless), set_=newer)
+        return statement.on_conflict_do_nothing(index_elements=list(unless))
+
+    @contextmanager
+    def _change(self) -> Iterator[sa.Connection]:
+        """Lock the ledger for a transaction, which is rolled back if this raises."""
+        try:
+            with self._engine.begin() as connection:
+                self._lock(connection)
+                yield connection
+        except sa.exc.DBAPIError as error:
+            where = self._engine.url.render_as_string(hide_password=True)
+            said = next(iter(str(error.orig).strip().splitlines()), type(error).__name__)
+            raise LedgerUnavailable(f"The ledger {self._name} at {where} did not answer: {said}") from error
+
+    def _lock(self, connection: sa.Connection) -> None:
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_PATIENCE}s'")
+            connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{_PATIENCE}s'")
+        if not sa.inspect(connection).has_table(LEDGERS.name):
+            if connection.dialect.name == "postgresql":
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MAKING})")
+            TABLES.create_all(connection)
+        connection.execute(self._insert(LEDGERS, ("name",)), [{"name": self._name}])
+        connection.execute(sa.select(LEDGERS).where(LEDGERS.c.name == self._name).with_for_update())
+
+
+def _engine(url: str) -> sa.Engine:
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        raise InvalidSpec(
+            "ledger: this is no address of a database; such as postgresql+psycopg2://… or sqlite:///…"
+        ) from None
+    kind = parsed.get_backend_name()
+    if kind not in _INSERTS:
+        raise InvalidSpec.of("ledger", f"{parsed.drivername}://…", "postgresql and sqlite can keep it")
+    if kind == "sqlite":
+        return _sqlite(parsed)
+    patience = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": _PATIENCE * 1000}
+    return _create(_with_driver(parsed), connect_args=patience)
+
+
+def _with_driver(url: sa.URL) -> sa.URL:
+    """Return the address with an installed driver, if it names none."""
+    if "+" in url.drivername:
+        return url
+    driver = "psycopg2" if importlib.util.find_spec("psycopg2") else "psycopg"
+    return url.set(drivername=f"postgresql+{driver}")
+
+
+def _sqlite(url: sa.URL) -> sa.Engine:
+    engine = _create(url, connect_args={"timeout": _PATIENCE})
+
+    @sa.event.listens_for(engine, "connect")
+    def leave_transactions_to_us(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # else Python's driver begins transactions itself, at the first write only
+
+    @sa.event.listens_for(engine, "begin")
+    def take_the_file(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _create(url: sa.URL, connect_args: Mapping[str, Any]) -> sa.Engine:
+    try:
+        return sa.create_engine(url, poolclass=sa.NullPool, connect_args=dict(connect_args))
+    except (ImportError, sa.exc.NoSuchModuleError) as error:
+        raise InvalidSpec(f"ledger: the driver of {url.drivername} is not installed here: {error}") from error
+
+
+def _open_claim(row: sa.Row[Any]) -> OpenClaim:
+    claimant = Claimant(dag_id=row.dag_id, run_id=row.run_id, training_task_id=row.training_task_id)
+    return OpenClaim(id=row.id, number=row.number, claimant=claimant, reported=row.reported, batches=row.batches)
+
+
+def _batch(row: sa.Row[Any]) -> Batch:
+    return Batch(id=row.batch_id, uri=row.uri, files=row.files, bytes=row.bytes, modified=row.modified)

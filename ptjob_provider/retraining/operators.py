@@ -1,0 +1,337 @@
+"""`ClaimBatchesOperator`: reserve the data that is new to a training, as first task of a DAG that data triggers.
+
+    arrived = Asset("digits-batches", watchers=[AssetWatcher(name="drop", trigger=DataArrivalTrigger(source=DROP))])
+    ledger = DataLedger("ledger_db", "digits")
+
+    with DAG("digits_retraining", schedule=[arrived], max_active_runs=1):
+        claim = ClaimBatchesOperator(task_id="claim", ledger=ledger, inlets=[arrived])
+        train = PyTorchJobOperator(
+            task_id="train",
+            ledger=ledger,
+            args=["--data={{ ti.xcom_pull('claim')['paths'] }}"],
+            data_version="{{ ti.xcom_pull('claim')['version'] }}",
+            …
+        )
+        claim >> train
+
+Importing this module loads no SQLAlchemy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, AssetAlias, BaseHook, BaseOperator, ObjectStoragePath
+from airflow.sdk.definitions.asset import AssetRef
+from airflow.sdk.exceptions import AirflowRuntimeError, AirflowSkipException
+from airflow.sdk.execution_time.context import InletEventsAccessors
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+from ptjob_provider.airflow.task_session import airflow_errors
+from ptjob_provider.core.errors import InvalidSpec, LedgerUnavailable
+from ptjob_provider.retraining.reservations import (
+    LIST_LIMIT,
+    Batch,
+    Standing,
+    batches_of,
+    manifest_lines,
+    may_claim_more,
+    standing_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ptjob_provider.retraining.ledger import Claimant, Claimed, LedgerStore, OpenClaim
+    from ptjob_provider.retraining.reservations import Handover
+
+_PAGE = 50
+"""Events per request: each may have a thousand batches."""
+
+_OVERLAP = timedelta(minutes=10)
+"""Overlap with events already read: an event with an earlier time may become visible later."""
+
+_WITH_EVENTS = (Asset, AssetAlias, AssetRef)
+_OF_CONNECTION = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "application_name")
+
+
+@dataclass(frozen=True)
+class DataLedger:
+    """Record of the batches that trainings have used as new data.
+
+    Args:
+        ledger: id of an Airflow connection to PostgreSQL (or SQLite, with the file as its host), or an address for
+            SQLAlchemy. Put an address with a password into a connection. It cannot be Airflow's own database, which
+            workers do not reach. SQLite serves the workers of one machine.
+        name: each series of models has its own ledger; several may share a database.
+    """
+
+    ledger: str
+    name: str = "default"
+
+    def open(self) -> LedgerStore:
+        """Return the ledger's store, in a task; use it with `with`.
+
+        Raises:
+            InvalidSpec: the address cannot be that of a ledger.
+        """
+        from ptjob_provider.retraining.ledger import LedgerStore  # noqa: PLC0415 - only tasks need SQLAlchemy
+
+        return LedgerStore(self.ledger if "://" in self.ledger else _address(self.ledger), self.name)
+
+    def check(self, context: Any) -> None:
+        """Return if the run's batches are reserved for it; no other run gets them while this one is active.
+
+        `PyTorchJobOperator(ledger=…)` does this before it trains. For other operators, set `pre_execute=ledger.check`.
+
+        Raises:
+            AirflowFailException: another run has the batches now, or this run has reserved none.
+            AirflowException: the ledger did not respond.
+        """
+        with airflow_errors():
+            self.confirm(context)
+
+    def confirm(self, context: Any) -> None:
+        """Do the same as `check`, but raise the core's errors."""
+        with self.open() as store:
+            store.check(_claimant(context["ti"], context["ti"].task_id))
+
+    def report(self, context: Any) -> None:
+        """Record that the training has succeeded; used if its run is deleted before another one reserves batches.
+
+        Raises:
+            LedgerUnavailable: the ledger did not respond.
+        """
+        if context["ti"].map_index is not None and context["ti"].map_index >= 0:
+            return  # the other instances may still fail
+        with self.open() as store:
+            store.report(_claimant(context["ti"], context["ti"].task_id))
+
+    def folders(self, context: Any) -> list[str]:
+        """Return the folders of the run's training data, each once.
+
+        Raises:
+            LedgerUnavailable: the ledger did not respond.
+        """
+        with self.open() as store:
+            handover = store.handover(_claimant(context["ti"], context["ti"].task_id))
+        return sorted({batch.uri.rstrip("/").rpartition("/")[0] or batch.uri for batch in handover.current})
+
+
+class ClaimBatchesOperator(BaseOperator):
+    """Reserves every batch that no successful training has used as new data; without any, it skips the run.
+
+    The operator records the batches of the assets' events: of those that triggered the run, and of all others since the
+    last reservation. So one run takes everything that has arrived, and no event is lost with a failed run. Then it asks
+    Airflow for the state of the runs that have reserved batches before:
+
+    - training succeeded: the batches are used for good
+    - run over without that: the batches are new again
+    - run still active: the batches stay reserved
+
+    A retried or cleared run gets its own batches again, plus later ones unless its training has begun or succeeded by
+    then. Trainings marked as success by hand count as successful. A deleted run counts as trained if its training has
+    recorded that in the ledger (`PyTorchJobOperator(ledger=…)`).
+
+    The result is {version, new, new_ids, all, paths, batches, bytes, new_batches, new_bytes, ledger, manifest}: `new`
+    are the addresses of the new batches, `all` those of the used and the new ones in the order of arrival, and `paths`
+    is `all` joined by commas. The lists and `paths` are None above 1,000 batches. `version` is a text that identifies
+    exactly this data.
+
+    Args:
+        ledger: a `DataLedger`, or its first argument.
+        name: with a text for `ledger`: the ledger's name.
+        training_task_id: the task that trains; all instances of a mapped task must succeed.
+        manifest: a file to write for the training, which workers and training can both reach: a path or an address for
+            `ObjectStoragePath`; a template. It has one line per batch with a JSON object: id, uri, files, bytes,
+            modified, new (true or false).
+        inlets: the assets whose events have batches; those that triggered the run are included without naming them.
+    """
+
+    template_fields: Sequence[str] = ("manifest",)
+    ui_color = "#e3ead3"
+
+    def __init__(
+        self,
+        *,
+        ledger: DataLedger | str,
+        name: str = "default",
+        training_task_id: str = "train",
+        manifest: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.ledger = ledger if isinstance(ledger, DataLedger) else DataLedger(ledger, name)
+        self.training_task_id = training_task_id
+        self.manifest = manifest
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Record the batches that have arrived, reserve the new ones, and return the training data."""
+        with airflow_errors():
+            if not self.dag.has_task(self.training_task_id):
+                raise InvalidSpec.of("training_task_id", self.training_task_id, f"{self.dag_id} has no such task")
+            with self.ledger.open() as store:
+                self._record(store, context)
+                claimed = self._claim(store, _claimant(context["ti"], self.training_task_id))
+        self._tell(claimed)
+        if not claimed.handover.new:
+            raise AirflowSkipException("Nothing is new: every batch has been had, or is another run's")
+        return self._hand_over(claimed.handover)
+
+    def _record(self, store: LedgerStore, context: Any) -> None:
+        triggering = context["triggering_asset_events"]
+        assets: list[Asset | AssetAlias | AssetRef] = [asset for asset in triggering if isinstance(asset, Asset)]
+        assets += [inlet for inlet in self.inlets if isinstance(inlet, _WITH_EVENTS) and inlet not in assets]
+        found = 0
+        for asset in assets:
+            source = " ".join(filter(None, (getattr(asset, part, None) for part in ("name", "uri"))))
+            for events in _pages(asset, _begin(store.read_until(source))):
+                found += store.record(self._batches(events), source=source, until=_text(events[-1].timestamp))
+        found += store.record(self._batches([event for events in triggering.values() for event in events]))
+        self.log.info("%d batches were not known yet", found)
+
+    def _batches(self, events: Sequence[Any]) -> list[Batch]:
+        batches: list[Batch] = []
+        for event in events:
+            found, wrong = batches_of(event.extra)
+            batches += found
+            for why in wrong:
+                self.log.error("a batch in an event of %s is left out: %s", event.asset.uri, why)
+        return batches
+
+    def _claim(self, store: LedgerStore, claimant: Claimant) -> Claimed:
+        standings = []
+        for claim in store.open_claims():
+            is_own = (claim.claimant.dag_id, claim.claimant.run_id) == (claimant.dag_id, claimant.run_id)
+            standings.append((claim, _own_standing(claim) if is_own else _standing(claim)))
+        return store.claim(claimant, standings, may_claim_more=may_claim_more(_training_states(claimant)))
+
+    def _tell(self, claimed: Claimed) -> None:
+        for claim, standing in claimed.settled:
+            self.log.info("%d batches of the %s: %s", claim.batches, claim.claimant, standing)
+        new, earlier = claimed.handover.new, claimed.handover.earlier
+        self.log.info("%d batches are new in this training; %d were had by earlier ones", len(new), len(earlier))
+
+    def _hand_over(self, handover: Handover) -> dict[str, Any]:
+        if self.manifest:
+            _write(self.manifest, "".join(manifest_lines(handover)))
+        elif len(handover.current) > LIST_LIMIT:
+            self.log.warning("more than %d batches: name a manifest, the result has no list of all", LIST_LIMIT)
+        return {**handover.to_dict(), "ledger": self.ledger.name, "manifest": self.manifest}
+
+
+def _standing(claim: OpenClaim) -> Standing:
+    training = _training_states(claim.claimant)  # before the run's state: a run cleared in between counts as active
+    return standing_of(training, is_going=_is_going(claim.claimant), reported=claim.reported)
+
+
+def _own_standing(claim: OpenClaim) -> Standing:
+    """Return the standing of this run's own reservation; the run is active, so none of its batches is free."""
+    return standing_of(_training_states(claim.claimant), is_going=True, reported=claim.reported)
+
+
+def _training_states(claimant: Claimant) -> list[str]:
+    """Return the states of the instances of a run's training task.
+
+    Raises:
+        LedgerUnavailable: Airflow did not respond.
+    """
+    try:
+        states = RuntimeTaskInstance.get_task_states(
+            dag_id=claimant.dag_id, task_ids=[claimant.training_task_id], run_ids=[claimant.run_id]
+        )
+    except AirflowRuntimeError as error:
+        raise _no_answer(claimant, error) from error
+    of_run: Mapping[str, Any] = states.get(claimant.run_id) or {}
+    return [str(getattr(state, "value", state) or "none") for state in of_run.values()]
+
+
+def _is_going(claimant: Claimant) -> bool | None:
+    """Return whether a run is queued or running; None if the run does not exist.
+
+    Raises:
+        LedgerUnavailable: Airflow did not respond.
+    """
+
+    def count(**only: Any) -> int:
+        return RuntimeTaskInstance.get_dr_count(dag_id=claimant.dag_id, run_ids=[claimant.run_id], **only)
+
+    try:
+        return None if not count() else not count(states=["success", "failed"])
+    except AirflowRuntimeError as error:
+        raise _no_answer(claimant, error) from error
+
+
+def _no_answer(claimant: Claimant, error: Exception) -> LedgerUnavailable:
+    return LedgerUnavailable(f"Airflow did not say how the {claimant} stands, so nothing was claimed: {error}")
+
+
+def _claimant(ti: Any, training_task_id: str) -> Claimant:
+    from ptjob_provider.retraining.ledger import Claimant  # noqa: PLC0415 - only tasks need SQLAlchemy
+
+    return Claimant(dag_id=ti.dag_id, run_id=ti.run_id, training_task_id=training_task_id)
+
+
+def _pages(asset: Any, after: datetime | None) -> Iterator[list[Any]]:
+    """Yield an asset's events, oldest first, a few at a time.
+
+    Raises:
+        LedgerUnavailable: Airflow did not respond.
+    """
+    limit = _PAGE
+    while True:
+        found = InletEventsAccessors([asset])[asset].limit(limit)
+        try:
+            events = list(found.after(after.isoformat()) if after else found)
+        except AirflowRuntimeError as error:
+            raise LedgerUnavailable(f"Airflow did not say which events {asset!r} has: {error}") from error
+        if events:
+            yield events
+        if len(events) < limit:
+            return
+        if events[-1].timestamp == after:  # more events with this time than a page holds
+            limit *= 2
+        after = events[-1].timestamp
+
+
+def _begin(until: str | None) -> datetime | None:
+    return datetime.fromisoformat(until) - _OVERLAP if until else None
+
+
+def _text(instant: datetime) -> str:
+    """Return the instant as a text that sorts like it."""
+    return instant.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _write(manifest: str, text: str) -> None:
+    """Write the manifest atomically: a training never reads a part."""
+    target = ObjectStoragePath(manifest)
+    if target.protocol not in {"", "file"}:  # an object store shows only complete objects
+        target.write_bytes(text.encode())
+        return
+    path = Path(target.path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def _address(conn_id: str) -> str:
+    """Return SQLAlchemy's address for the database of a connection.
+
+    Raises:
+        InvalidSpec: the connection is not to such a database.
+    """
+    from sqlalchemy import URL  # noqa: PLC0415 - only tasks need SQLAlchemy
+
+    conn = BaseHook.get_connection(conn_id)
+    if conn.conn_type == "sqlite":
+        return f"sqlite:///{conn.host}"
+    if conn.conn_type not in {"postgres", "postgresql"}:
+        raise InvalidSpec.of(f"ledger: the connection {conn_id}", conn.conn_type, "postgres and sqlite can keep it")
+    more = {name: str(value) for name, value in conn.extra_dejson.items() if name in _OF_CONNECTION}
+    url = URL.create("postgresql", conn.login, conn.password, conn.host, conn.port, conn.schema, more)
+    return url.render_as_string(hide_password=False)

@@ -1,0 +1,391 @@
+"""List a source of data, a directory or any store that fsspec supports, in threads that cannot hold up an exit.
+
+The threads of `asyncio.to_thread` are joined when the loop is closed and once more at the interpreter's exit: a thread
+that hangs in a network file system would keep a triggerer from stopping.
+
+Importing this module loads neither fsspec nor a client, because a DAG file that watches a bucket is parsed all day.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from ptjob_provider.core.shared import OnePerLoop
+from ptjob_provider.retraining.batches import BatchRules, Listing, StoredFile, group
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+
+T = TypeVar("T")
+
+AT_ONCE = 4
+"""Calls of one event loop that compute at the same time: each running thread takes time from the loop."""
+
+LONGEST_TURN = 10.0
+"""Seconds after which a call no longer blocks others: it hangs or waits, and does not compute."""
+
+
+class AllStuck(Exception):
+    """The maximum number of calls has not returned."""
+
+
+class _Turns:
+    """Limits the number of concurrent calls, and stops counting those that take long."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(AT_ONCE)
+
+    @contextlib.asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """Hold a slot; another call may get it before this one ends, if this one takes too long."""
+        await self._free.acquire()
+        end = asyncio.get_running_loop().call_later(LONGEST_TURN, self._free.release)
+        try:
+            yield
+        finally:
+            if end.when() > asyncio.get_running_loop().time():
+                end.cancel()
+                self._free.release()
+
+
+_turns = OnePerLoop(_Turns)
+
+
+class Threads:
+    """Runs one kind of call, each in a daemon thread of its own.
+
+    Args:
+        name: the threads' name.
+        most: maximum number of calls in progress, including those that were given up.
+    """
+
+    def __init__(self, name: str, *, most: int = 2) -> None:
+        self._name = name
+        self._most = most
+        self._under_way = 0
+
+    async def call(self, function: Callable[[], T], *, within: float) -> T:
+        """Return what the function returns, or raise what it raises.
+
+        Raises:
+            TimeoutError: it has not returned within these seconds; its thread continues.
+            AllStuck: too many calls have not returned; the function was not started.
+        """
+        if self._under_way >= self._most:
+            raise AllStuck(f"{self._under_way} earlier calls have not returned")
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        async with _turns.get().one():
+            self._under_way += 1
+            threading.Thread(target=self._work, args=(function, answer), name=self._name, daemon=True).start()
+            return await asyncio.wait_for(answer, within)
+
+    def _work(self, function: Callable[[], T], answer: asyncio.Future[T]) -> None:
+        try:
+            settle = partial(answer.set_result, function())
+        except Exception as error:  # noqa: BLE001 - raised in the waiting task
+            settle = partial(answer.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits any more
+            answer.get_loop().call_soon_threadsafe(self._deliver, answer, settle)
+
+    def _deliver(self, answer: asyncio.Future[T], settle: Callable[[], None]) -> None:
+        self._under_way -= 1
+        if not answer.done():
+            settle()
+
+
+LOCAL = ("", "file", "local")
+"""Schemes of directories that are mounted on this machine."""
+
+S3 = ("s3", "s3a")
+
+MOST_ENTRIES, DEEPEST, LONGEST = 100_000, 32, 60.0
+"""Limits on the entries, levels and seconds of one folder directly below a directory source.
+
+Links are followed, and may lead to the same folder again and again.
+"""
+
+CONNECT_TIMEOUT, READ_TIMEOUT = 10, 30
+"""Seconds for one request to S3."""
+
+_MARKS = (
+    "ETag",
+    "etag",
+    "md5Hash",
+    "content_md5",
+    "generation",
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "created",
+)
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified")
+
+
+_ODD_LINKS = {errno.ELOOP, errno.ENAMETOOLONG}
+"""Errors of one entry, from dangling or circular links; any other error concerns the whole source."""
+
+_now = time.monotonic
+
+
+class CutOffListing(Exception):
+    """The response of a store is not the whole listing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Source of data.
+
+    Attributes:
+        address: a path or a URL; `s3://connection@bucket/path` names a connection, too.
+        conn_id: Airflow's connection to the store. None: the store's client uses its defaults.
+        storage_options: further options of the store's client; they hold no secret.
+    """
+
+    address: str
+    conn_id: str | None = None
+    storage_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def scheme(self) -> str:
+        """The part before `://`; empty if there is none."""
+        return urlsplit(self.address).scheme
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether the source is a directory of this machine."""
+        return self.scheme in LOCAL
+
+    @property
+    def url(self) -> str:
+        """The address without a connection, as events have it."""
+        if self.is_local:
+            return f"file://{self.path}"
+        parts = urlsplit(self.address)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+
+    @property
+    def path(self) -> str:
+        """The directory's absolute path."""
+        return os.path.abspath(self.address.removeprefix(f"{self.scheme}://"))  # noqa: PTH100 - keeps links
+
+    @property
+    def connection(self) -> str | None:
+        """The connection's name."""
+        return self.conn_id or urlsplit(self.address).netloc.rpartition("@")[0] or None
+
+
+class Store:
+    """One watcher's access to one source; the client is reused between listings and replaced after a failure."""
+
+    def __init__(self, source: Source, rules: BatchRules) -> None:
+        self._source = source
+        self._rules = rules
+        self._files: Any = None
+
+    def look(self) -> Listing:
+        """List everything and group it into batches; raises what the store raises."""
+        began = time.monotonic()
+        return group(self._everything(), self._rules, began=began)
+
+    def drop_client(self) -> None:
+        """Create a new client for the next listing, with the connection as it is then."""
+        self._files = None
+
+    def _everything(self) -> Iterable[StoredFile]:
+        if self._source.is_local:
+            return _below(self._source.path)
+        if self._files is None:
+            self._files = file_system(self._source)
+        return _stored(self._files, self._source.url)
+
+
+class _BeyondBudget(Exception):
+    """A folder has more entries than the limits allow."""
+
+
+class _Budget:
+    """The remaining budget for one folder directly below a source."""
+
+    def __init__(self) -> None:
+        self._entries = 0
+        self._until = _now() + LONGEST
+
+    def spend(self, path: str, depth: int) -> None:
+        """Count one entry.
+
+        Raises:
+            _BeyondBudget: the limit is exceeded.
+        """
+        self._entries += 1
+        links = "does a link lead to a folder that it is in, or several to the same one?"
+        if depth > DEEPEST:
+            raise _BeyondBudget(f"{path!a} is more than {DEEPEST} folders deep; {links}")
+        if self._entries > MOST_ENTRIES:
+            raise _BeyondBudget(f"it has more than {MOST_ENTRIES:,} files and folders; {links}")
+        if _now() > self._until:
+            raise _BeyondBudget(f"listing it takes longer than {LONGEST:.0f} s")
+
+
+def _below(source: str) -> Iterator[StoredFile]:
+    """Yield the files of a directory, following links; files that vanish meanwhile are left out."""
+    for entry in _entries(source):
+        try:
+            yield from _at(entry, entry.name, _Budget(), 0)
+        except _BeyondBudget as error:
+            yield StoredFile(f"{entry.name}/", is_folder=True, trouble=str(error))
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted(entries, key=lambda entry: entry.name)
+
+
+def _at(entry: os.DirEntry[str], path: str, budget: _Budget, depth: int) -> Iterator[StoredFile]:
+    budget.spend(path, depth)
+    try:
+        if entry.is_dir():
+            yield StoredFile(path, is_folder=True)
+            for each in _entries(entry.path):
+                yield from _at(each, f"{path}/{each.name}", budget, depth + 1)
+        elif entry.is_file():
+            yield _local_file(path, entry.stat())
+    except FileNotFoundError:
+        return
+    except PermissionError as error:
+        yield StoredFile(f"{path}/", is_folder=True, trouble=f"{error.filename!a} may not be read ({error.strerror})")
+    except OSError as error:
+        if error.errno not in _ODD_LINKS:
+            raise
+        yield StoredFile(f"{path}/", is_folder=True, trouble=f"{path!a}: {error.strerror}")
+
+
+def _local_file(path: str, stat: os.stat_result) -> StoredFile:
+    return StoredFile(path, stat.st_size, str(stat.st_mtime_ns), _instant(stat.st_mtime))
+
+
+def _instant(seconds: float) -> str:
+    """Return RFC 3339; an empty text for a time outside the calendar, because writers can set any."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _stored(files: Any, url: str) -> Iterator[StoredFile]:
+    if hasattr(files, "call_s3"):
+        return _in_bucket(files, url)
+    return _found(files, url)
+
+
+def _in_bucket(files: Any, url: str) -> Iterator[StoredFile]:
+    """Yield the objects below an S3 address with one request per thousand, and check each page.
+
+    `find` is not used, because it also creates folders, in a time that grows with the square of their number.
+    """
+    parts = urlsplit(url)
+    prefix = f"{parts.path.strip('/')}/".removeprefix("/")
+    query = {"Bucket": parts.netloc, "Prefix": prefix}
+    while True:
+        page = files.call_s3("list_objects_v2", **query)
+        objects = page.get("Contents", [])
+        _check_page(page, objects)
+        for each in objects:
+            path = each["Key"].removeprefix(prefix)
+            if path:
+                mark = each["ETag"].strip('"')
+                is_folder = path.endswith("/")
+                yield StoredFile(path.rstrip("/"), each["Size"], mark, _modified(each), is_folder)
+        if not page.get("IsTruncated"):
+            return
+        query["ContinuationToken"] = page["NextContinuationToken"]
+
+
+def _check_page(page: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> None:
+    """Raise if the page has fewer keys than it declares, or no continuation token although more follow."""
+    said = page.get("KeyCount", len(objects))
+    if said != len(objects):
+        raise CutOffListing(f"a page says that it has {said} keys, and has {len(objects)}")
+    if page.get("IsTruncated") and not page.get("NextContinuationToken"):
+        raise CutOffListing("a page says that more follow, and not where")
+
+
+def _found(files: Any, url: str) -> Iterator[StoredFile]:
+    root = files._strip_protocol(url)  # noqa: SLF001 - fsspec's own method for a store's paths
+    prefix = f"{root}/"
+    files.invalidate_cache(root)
+    for name, info in files.find(root, detail=True, withdirs=True).items():
+        if not name.startswith(prefix) or name.rstrip("/") == root:
+            continue
+        is_folder = info["type"] != "file" or name.endswith("/")
+        path = name.removeprefix(prefix).rstrip("/")
+        mark = next((str(info[key]) for key in _MARKS if info.get(key)), "")
+        yield StoredFile(path, info["size"] or 0, mark, _modified(info), is_folder)
+
+
+def _modified(info: Mapping[str, Any]) -> str:
+    for value in (info[key] for key in _TIMES if info.get(key)):
+        if isinstance(value, datetime):
+            return value.isoformat(timespec="seconds")
+        if isinstance(value, int | float):
+            return _instant(value)
+        return str(value)
+    return ""
+
+
+def file_system(source: Source) -> Any:
+    """Return fsspec's file system for a source, with Airflow's connection.
+
+    A scheme that a provider has registered with Airflow uses that provider; S3 also works without one.
+    """
+    options = dict(source.storage_options)
+    if source.connection is not None:
+        registered = import_module("airflow.sdk.io.fs")
+        if source.scheme not in S3 or registered.has_fs(source.scheme):
+            return registered.get_fs(source.scheme, source.connection, options or None)
+        options = {**_s3_options(source.connection), **options}
+    if source.scheme in S3:
+        return _s3(options)
+    return import_module("fsspec").filesystem(source.scheme, skip_instance_cache=True, **options)
+
+
+def _s3(options: dict[str, Any]) -> Any:
+    """Return S3 with timeouts and one attempt per request: the watcher itself retries, and counts."""
+    bounds = {"connect_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT, "retries": {"total_max_attempts": 1}}
+    options["config_kwargs"] = {**bounds, **options.get("config_kwargs", {})}
+    files = import_module("fsspec").filesystem("s3", skip_instance_cache=True, use_listings_cache=False, **options)
+    files.retries = 1
+    return files
+
+
+def _s3_options(conn_id: str) -> dict[str, Any]:
+    """Read a connection like the amazon provider: access key and secret as login and password, the rest in extra."""
+    connection = import_module("airflow.sdk").BaseHook.get_connection(conn_id)
+    extra = connection.extra_dejson
+    unknown = sorted(set(extra) & {"role_arn", "profile_name", "assume_role_method", "session_kwargs"})
+    if unknown:
+        raise ValueError(
+            f"connection {conn_id!r}: {unknown[0]} in its extra needs apache-airflow-providers-amazon with its s3fs "
+            "extra; without it: aws_access_key_id (login), aws_secret_access_key (password), aws_session_token, "
+            "region_name, endpoint_url"
+        )
+    options = {
+        "key": connection.login or extra.get("aws_access_key_id"),
+        "secret": connection.password or extra.get("aws_secret_access_key"),
+        "token": extra.get("aws_session_token"),
+        "endpoint_url": extra.get("endpoint_url"),
+    }
+    region = extra.get("region_name")
+    found = {name: value for name, value in options.items() if value}
+    return {**found, "client_kwargs": {"region_name": region}} if region else found

@@ -1,0 +1,309 @@
+"""Watch a source repeatedly: validated arguments, the stored watermark, and whether events were stored."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import hashlib
+import json
+import math
+import random
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.definitions.asset import AssetNameRef
+from airflow.triggers.shared_stream import SharedStreamProducer
+
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.retraining.batches import Watermark
+from ptjob_provider.retraining.troubles import SourceTrouble, Troubles, pause_after
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from airflow.triggers.shared_stream import AdvanceItem
+
+    from ptjob_provider.retraining.batches import Listing
+
+_URL = re.compile(r"(?!file:|local:)[a-z][a-z0-9+.-]*://[^/]+.*|(file|local):///.*")
+_SECRET = re.compile(r"secret|password|token|credential|(^|_)key$|sas|passphrase", re.IGNORECASE)
+
+
+def source(value: Any) -> str:
+    """Return the address as text."""
+    found = str(value) if isinstance(value, str) or hasattr(value, "__fspath__") or hasattr(value, "protocol") else ""
+    if found.startswith("/") or _URL.fullmatch(found):
+        return found
+    raise InvalidSpec.of(
+        "source", value, "give a directory's absolute path or a URL such as 's3://bucket/incoming', without templates"
+    )
+
+
+def connection(value: Any) -> str | None:
+    """Return the connection's name."""
+    return None if value is None else text("conn_id", value)
+
+
+def storage_options(value: Any) -> dict[str, Any] | None:
+    """Return the options; secrets are refused, because a DAG file's values are stored unencrypted."""
+    if value is None:
+        return None
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise InvalidSpec.of("storage_options", type(value).__name__, "give a dict of fsspec's options by their names")
+    for name in _names(value):
+        if _SECRET.search(name):
+            raise InvalidSpec(f"storage_options: {name!r} is not allowed; secrets belong in a connection: conn_id=…")
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidSpec(f"storage_options: only JSON values are allowed ({error})") from None
+    return value
+
+
+def one_of(field: str, value: Any, allowed: Sequence[str]) -> str:
+    """Return the value if it is one of these."""
+    if value not in allowed:
+        raise InvalidSpec.of(field, value, "give " + " or ".join(map(repr, allowed)))
+    return str(value)
+
+
+def text(field: str, value: Any) -> str:
+    """Return a text if it is not empty."""
+    if not isinstance(value, str) or not value:
+        raise InvalidSpec.of(field, value, "give a text")
+    return value
+
+
+def marker(value: Any, batch: str) -> str | None:
+    """Return the marker's name; None for files, whatever the default is."""
+    if batch == "file":
+        if value not in {None, "_SUCCESS"}:
+            raise InvalidSpec.of("marker", value, "a file has no marker, it settles; leave it out, or batch='folder'")
+        return None
+    if value is not None and (not isinstance(value, str) or not value or "/" in value):
+        raise InvalidSpec.of("marker", value, "give the name of a file in the batch's folder, or None")
+    return value
+
+
+def seconds(field: str, value: Any, *, least: float) -> float:
+    """Return a number of seconds."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or value < least:
+        raise InvalidSpec.of(field, value, f"give seconds, {least:g} or more")
+    return float(value)
+
+
+def _names(options: dict[str, Any]) -> list[str]:
+    """Return the names of all options, including nested ones."""
+    found = []
+    for name, value in options.items():
+        found.append(str(name))
+        if isinstance(value, dict):
+            found.extend(_names(value))
+    return found
+
+
+_TIMEOUT = 30.0
+"""Seconds for one request to the process that holds the triggerer's rows."""
+
+
+class KeptWatermark:
+    """Watermark of one watcher: a few values of at most 64 KB, stored with each of its assets.
+
+    Two watchers of one asset use different keys; one watcher of two assets (Airflow merges two that are equal) writes
+    to both.
+
+    Args:
+        store: the store that Airflow gives the trigger. None: nothing is stored.
+        identity: what distinguishes the watcher: its source and its rules for batches.
+    """
+
+    def __init__(self, store: Any, identity: Mapping[str, Any]) -> None:
+        self._accessors = _accessors(store)
+        text = json.dumps(identity, sort_keys=True)
+        self._name = f"ptjob_arrival_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        self._written: list[str] | None = None
+
+    async def read(self) -> Watermark:
+        """Return what all assets have recorded.
+
+        Raises what Airflow raises if its store is unreachable.
+        """
+        found = [await self._read(accessor) for accessor in self._accessors]
+        if not found:
+            self._written = []
+            return Watermark()
+        first, *others = [Watermark.from_pages(pages) for pages in found]
+        for other in others:
+            first = first.common(other)
+        if not others:
+            self._written = found[0]
+        return first
+
+    async def write(self, watermark: Watermark) -> None:
+        """Write the changed pages, and their number last."""
+        pages = watermark.pages()
+        before = self._written or []
+        for accessor in self._accessors:
+            for number, page in enumerate(pages):
+                if number >= len(before) or before[number] != page:
+                    await self._set(accessor, f"{self._name}_{number}", page)
+            if self._written is None or len(pages) != len(before):
+                await self._set(accessor, self._name, {"pages": len(pages)})
+        self._written = pages
+
+    async def _read(self, accessor: Any) -> list[str]:
+        async with asyncio.timeout(_TIMEOUT):
+            head = await accessor.aget(self._name)
+        count = head.get("pages", 0) if isinstance(head, dict) else 0
+        pages = []
+        for number in range(count):
+            async with asyncio.timeout(_TIMEOUT):
+                pages.append(await accessor.aget(f"{self._name}_{number}"))
+        return [page if isinstance(page, str) else "" for page in pages]
+
+    async def _set(self, accessor: Any, key: str, value: Any) -> None:
+        async with asyncio.timeout(_TIMEOUT):
+            await accessor.aset(key, value)
+
+
+def _accessors(store: Any) -> Sequence[Any]:
+    if store is None:
+        return []
+    names = sorted(store._by_name)  # noqa: SLF001 - the only way for a trigger to learn which assets it watches for
+    return [store[AssetNameRef(name)] for name in names]
+
+
+CONFIRM = 1.0
+"""Seconds between a listing that shows something new and the one that confirms it."""
+
+_draw = random.SystemRandom().random
+
+
+class Then(enum.Enum):
+    """The next listing of the source."""
+
+    POLL = "when it is time again"
+    CONFIRM = "soon, to see the same once more"
+    MORE = "not at all: this listing has more to announce"
+
+
+class Look:
+    """One listing, on its way from the source to the event and from the event to the watermark."""
+
+    def __init__(self, listing: Listing) -> None:
+        self.listing = listing
+        self.then = Then.POLL
+        self.keep: Callable[[], Awaitable[None]] | None = None
+        """Set by the creator of the events: called once all of them are in Airflow's database."""
+        self.is_queued = False
+        """Set by the creator once all events were handed over.
+
+        A trigger that is stopped at the last event has not fired it, although Airflow counts the listing as done.
+        """
+        self._over = asyncio.Event()
+
+    async def conclude(self, *, is_taken: bool) -> None:
+        """Continue: record what was announced, or announce it again if it was not stored."""
+        try:
+            if is_taken and self.keep is not None:
+                await self.keep()
+            elif not is_taken:
+                self.then = Then.POLL
+        finally:
+            self._over.set()
+
+    async def wait(self) -> None:
+        """Return when the listing is concluded."""
+        await self._over.wait()
+
+
+class Watch:
+    """Lists one source for as long as a consumer requests more; never raises, but logs trouble and waits.
+
+    Args:
+        look: lists the source, or raises SourceTrouble.
+        source: its address, for people.
+        poll_seconds: seconds between two listings.
+        log: logger for trouble.
+        sleep: how to wait.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Awaitable[Listing]],
+        *,
+        source: str,
+        poll_seconds: float,
+        log: Any,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+    ) -> None:
+        self._look = look
+        self._source = source
+        self._poll_seconds = poll_seconds
+        self._log = log
+        self._sleep = sleep
+        self._troubles = Troubles(source)
+        self._odd: dict[str, str] = {}
+
+    async def looks(self) -> AsyncIterator[Look]:
+        """Yield listings without end; each must be concluded before the next is made.
+
+        What a confirming listing shows for the first time is confirmed by the next poll, so that a source with constant
+        arrivals is listed twice per poll and not without end.
+        """
+        is_confirming = False
+        while True:
+            listing = await self._listing()
+            then = Then.POLL
+            while listing is not None:
+                look = Look(listing)
+                yield look
+                await look.wait()
+                then = look.then
+                if then is not Then.MORE:
+                    break
+            is_confirming = then is Then.CONFIRM and not is_confirming
+            pause = pause_after(self._troubles.failures, self._poll_seconds, _draw())
+            await self._sleep(min(CONFIRM, pause) if is_confirming else pause)
+
+    async def _listing(self) -> Listing | None:
+        try:
+            listing = await self._look()
+        except SourceTrouble as trouble:
+            said = self._troubles.failed(trouble, time.monotonic())
+            if said is not None:
+                self._log.warning("%s", said)
+            return None
+        said = self._troubles.worked(time.monotonic())
+        if said is not None:
+            self._log.info("%s", said)
+        self._say_oddities(listing)
+        return listing
+
+    def _say_oddities(self, listing: Listing) -> None:
+        """Log once per batch what is wrong with it, and that it was repaired."""
+        for name, text in listing.oddities.items():
+            if self._odd.get(name) != text:
+                self._log.warning("%s: the batch %a is not announced: %s", self._source, name, text)
+        for name in self._odd.keys() - listing.oddities.keys():
+            self._log.info("%s: nothing is wrong with the batch %a any more", self._source, name)
+        self._odd = dict(listing.oddities)
+
+
+class Producer(SharedStreamProducer):
+    """The watch as a producer for Airflow, which calls `advance` when a listing's events are in its database."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    async def open_stream(self) -> AsyncIterator[tuple[Look, Look]]:
+        """Yield each listing twice: for the trigger, and for this producer."""
+        async for look in self._watch.looks():
+            yield look, look
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Conclude listings as stored or not."""
+        for item in batch:
+            await item.broker_payload.conclude(is_taken=item.outcome.is_clean and item.broker_payload.is_queued)
