@@ -12,11 +12,11 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "ptjob-provider",
         "name": "PyTorch training jobs",
-        "description": "PyTorchJobs of the Kubeflow training-operator as Airflow tasks, on a cluster or this machine.",
+        "description": "Distributed PyTorch training as Airflow tasks: PyTorchJobs and TrainJobs of Kubeflow.",
         "integrations": [
             {
                 "integration-name": _INTEGRATION,
-                "external-doc-url": "https://www.kubeflow.org/docs/components/trainer/legacy-v1/",
+                "external-doc-url": "https://www.kubeflow.org/docs/components/trainer/",
                 "tags": ["software"],
             }
         ],

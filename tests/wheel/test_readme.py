@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from installed import ROOT
+from ptjob_provider import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +39,14 @@ def test_the_shortest_dag_is_a_dag(installed_wheel: Installed, tmp_path: Path) -
     said = json.loads(installed_wheel.run("python", "-c", SHOW, cwd=tmp_path).splitlines()[-1])
 
     assert said == {"dag": "shortest", "tasks": {"train": "PyTorchJobOperator"}}
+
+
+def test_the_lines_that_install_the_package_pin_this_version() -> None:
+    """In an Airflow that is there, and in an image."""
+    pinned = re.findall(r"ptjob-provider\[airflow\]==(\S+?)\"", (ROOT / "README.md").read_text())
+
+    assert len(pinned) == 2
+    assert set(pinned) == {__version__}
 
 
 def test_the_commands_of_make_are_those_that_are_told() -> None:
