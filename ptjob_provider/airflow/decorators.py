@@ -16,8 +16,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factor
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.core.code.arguments import check_hints
 from ptjob_provider.core.code.function import from_function
-from ptjob_provider.core.code.program import job_command
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.code.program import check_no_command, job_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,9 +53,7 @@ class PyTorchJobDecoratedOperator(DecoratedOperator, PyTorchJobOperator):
     shallow_copy_attrs: Sequence[str] = ("python_callable",)
 
     def __init__(self, *, modules: Sequence[str] = (), **kwargs: Any) -> None:
-        for name in _COMMANDS:
-            if kwargs.get(name) is not None:
-                raise InvalidSpec.of(f"@task.pytorch_job: {name}", kwargs[name], "allowed: none; the function runs")
+        check_no_command(kwargs, _COMMANDS, title="@task.pytorch_job")
         super().__init__(**kwargs)
         self._source = from_function(self.python_callable, modules=modules)
         if not kwargs.get(_MAPPED):
@@ -75,11 +72,8 @@ class PyTorchJobDecoratedOperator(DecoratedOperator, PyTorchJobOperator):
         return found
 
     def _job(self, namespace: str | None = None) -> TrainingJob:
-        # A TrainJob's pods have their ranks by torchrun only.
-        given = {name: getattr(self, name) for name in ("nproc_per_node", "kind")}
-        torchrun = given["nproc_per_node"] is not None or str(given["kind"] or "").lower() == "trainjob"
-        args, kwargs = [*self.op_args], self.op_kwargs
-        self.command = job_command(self._source, self.python_callable, args, kwargs, torchrun=torchrun)
+        fields = {name: getattr(self, name) for name in ("nproc_per_node", "kind")}
+        self.command = job_command(self._source, self.python_callable, [*self.op_args], self.op_kwargs, fields=fields)
         return super()._job(namespace)
 
 

@@ -462,11 +462,23 @@ def test_the_command_is_one_argument_that_nothing_rewrites(tmp_path: Path) -> No
     source = from_text("def train(a): return a", "train", file="/dags/case.py")
 
     command = program.job_command(source, lambda a: a, ["$(HOME) {{ ds }} größer"], {})
-    by_torchrun = program.job_command(source, lambda a: a, [1], {}, torchrun=True)
+    by_torchrun = program.job_command(source, lambda a: a, [1], {}, fields={"nproc_per_node": 2})
 
     assert not set("${") & set("".join(command))
     assert json.loads(return_value_in(ended("", *command[1:], cwd=tmp_path).told)) == "$(HOME) {{ ds }} größer"
     assert by_torchrun[:4] == ["torchrun", "--no-python", "python", "-c"]
+
+
+def test_late_arguments_follow_the_command(tmp_path: Path) -> None:
+    """A pipeline knows them when it runs: texts as they are, all others as JSON, rebuilt by the type hints."""
+    late = [("place", False), ("config", True)]
+    kwargs = {"place": object(), "config": object(), "plainly": 1}
+
+    command = program.job_command(from_function(train), train, [], kwargs, late=late)
+
+    found = ended("", *command[1:], '3 "b" {{', '{"rate": 1, "layers": [{"size": 2}]}', cwd=tmp_path)
+    expected = train(Config(1, [Layer(2)]), place=Path('3 "b" {{'), plainly=1)
+    assert json.loads(found.told)[run_function.KEY] == expected
 
 
 def test_a_program_that_is_too_large_for_a_command_is_refused() -> None:

@@ -21,7 +21,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.in_pod.run_function import hints_of, plain, rebuilt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 _PLAIN = (str, int, float, bool, type(None), object)
 _GENERIC = {
@@ -51,9 +51,9 @@ def check_hints(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappi
 
 
 def plain_arguments(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, late: Collection[str] = ()
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments as JSON values.
+    """Return the arguments as JSON values, without the keyword arguments of which the values are not known yet.
 
     Raises:
         InvalidSpec: the function takes no such arguments, or the pod would get other values.
@@ -61,12 +61,13 @@ def plain_arguments(
     check_hints(function, args, kwargs)
     hints = hints_of(inspect.unwrap(function))
     for name, value in _given(function, args, kwargs):
-        if not _travels(hints.get(name, Any), value):
+        if name not in late and not _travels(hints.get(name, Any), value):
             raise InvalidSpec(
                 f"function {function.__name__}: argument {name!r} with the value {value!r:.120} is not allowed;"
                 f" {_ALLOWED}; correct the type hint of {name!r}, or pass a JSON value"
             )
-    return [plain(each) for each in args], {name: plain(each) for name, each in kwargs.items()}
+    known = {name: each for name, each in kwargs.items() if name not in late}
+    return [plain(each) for each in args], {name: plain(each) for name, each in known.items()}
 
 
 def _given(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

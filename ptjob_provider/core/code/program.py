@@ -17,7 +17,7 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.in_pod import run_function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ptjob_provider.core.code.function import FunctionSource
 
@@ -31,8 +31,17 @@ _START = (
 )
 
 
-def script(source: FunctionSource, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> str:
-    """Return a Python program that calls the function with these JSON values; see `arguments.plain_arguments`."""
+def script(
+    source: FunctionSource,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    late: Sequence[tuple[str, bool]] = (),
+) -> str:
+    """Return a Python program that calls the function with these JSON values; see `arguments.plain_arguments`.
+
+    `late` are the keyword arguments that follow on the program's command line, and whether each is JSON or a text.
+    """
     payload = {
         "name": source.name,
         "file": source.file,
@@ -41,6 +50,7 @@ def script(source: FunctionSource, args: Sequence[Any] = (), kwargs: Mapping[str
         "modules": dict(source.modules),
         "args": list(args),
         "kwargs": dict(kwargs or {}),
+        "late": list(late),
     }
     call = f"raise SystemExit(main(json.loads({json.dumps(payload)!r})))"
     return f'{inspect.getsource(run_function)}\n\nif __name__ == "__main__":\n    {call}\n'
@@ -73,13 +83,36 @@ def job_command(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     *,
-    torchrun: bool = False,
+    fields: Mapping[str, Any] | None = None,
+    late: Sequence[tuple[str, bool]] = (),
 ) -> list[str]:
     """Return the command of a container that calls the function with these values.
+
+    Args:
+        source: of the function.
+        function: the function.
+        args: its positional arguments.
+        kwargs: its keyword arguments; of `late` ones, only the names count.
+        fields: the job's fields. A TrainJob's pods have their ranks by torchrun only.
+        late: see `script`.
 
     Raises:
         InvalidSpec: an argument cannot travel, or all of it is too large.
     """
-    plain_args, plain_kwargs = plain_arguments(function, args, kwargs)
-    text = script(source, plain_args, plain_kwargs)
+    names = {name for name, _ in late}
+    plain_args, plain_kwargs = plain_arguments(function, args, kwargs, late=names)
+    text = script(source, plain_args, plain_kwargs, late=late)
+    chosen = fields or {}
+    torchrun = chosen.get("nproc_per_node") is not None or str(chosen.get("kind") or "").lower() == "trainjob"
     return command(text, field=f"function {source.name}", torchrun=torchrun)
+
+
+def check_no_command(fields: Mapping[str, Any], names: Iterable[str], *, title: str) -> None:
+    """Refuse a command beside a function.
+
+    Raises:
+        InvalidSpec: one of the fields of these names is set.
+    """
+    for name in names:
+        if fields.get(name) is not None:
+            raise InvalidSpec.of(f"{title}: {name}", fields[name], "allowed: none; the function runs")

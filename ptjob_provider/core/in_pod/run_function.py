@@ -4,7 +4,8 @@ One file that needs only the standard library, Python 3.10 or newer: `code.progr
 by a call of `main` with the payload:
 
     {"name": of the function, "file": where its author has it, "package": that its relative imports are relative to,
-     "text": the source, "modules": {path: source}, "args": [JSON], "kwargs": {name: JSON}}
+     "text": the source, "modules": {path: source}, "args": [JSON], "kwargs": {name: JSON},
+     "late": [[name, is JSON]] of the keyword arguments that the command line has, in this order}
 
 The source becomes the module MODULE in a temporary folder, beside `modules`: processes that the training spawns import
 it there. It is compiled under its author's file name, so that tracebacks name that file and its lines.
@@ -235,7 +236,9 @@ def _call(payload: Mapping[str, Any], folder: Path) -> Any:
         (folder / path).write_text(text, encoding="utf-8")
     sys.path.insert(0, str(folder))
     function = getattr(importlib.import_module(MODULE), payload["name"])
-    bound = arguments(function, payload["args"], payload["kwargs"])
+    late = zip(payload.get("late", ()), sys.argv[1:], strict=False)
+    given = {name: json.loads(text) if is_json else text for (name, is_json), text in late}
+    bound = arguments(function, payload["args"], {**payload["kwargs"], **given})
     return function(*bound.args, **bound.kwargs)
 
 
