@@ -140,7 +140,7 @@ def render(place: Place, job: TrainingJob, *, output: str) -> None:
 
 def submit(place: Place, job: TrainingJob, *, output: str | None) -> None:
     """Submit a job and print its name."""
-    following = _Following(place=place, ending=Ending())
+    following = Following(place=place, ending=Ending())
     ref, stays = _until_end(following.submit_and_leave(job), following)
     if output == "name":
         say(ref.name)
@@ -157,13 +157,13 @@ def submit(place: Place, job: TrainingJob, *, output: str | None) -> None:
 
 def run_job(place: Place, job: TrainingJob, ending: Ending) -> None:
     """Submit a job and follow it to its end; the process ends with the job's exit code."""
-    following = _Following(place=place, ending=ending)
+    following = Following(place=place, ending=ending)
     _until_end(following.submit_and_follow(job), following)
 
 
 def follow_existing(place: Place, name: str, ending: Ending, *, adopt: bool) -> None:
     """Follow an existing job to its end; the process ends with the job's exit code."""
-    following = _Following(place=place, ending=ending)
+    following = Following(place=place, ending=ending)
     _until_end(following.find_and_follow(name, adopt=adopt), following)
 
 
@@ -212,22 +212,23 @@ class _ThisCall:
 
 
 @dataclass(kw_only=True)
-class _Following:
+class Following:
     """One job that is followed from a terminal.
 
     Attributes:
         ref: the job, once it is known.
+        exact_name: use a new job's name unchanged; None: if it has one.
     """
 
     place: Place
     ending: Ending
+    exact_name: bool | None = None
     ref: JobRef | None = None
     backend: Backend | None = None
 
-    async def submit_and_follow(self, job: TrainingJob) -> None:
-        """Submit the job and wait for its end."""
-        submission = await self.submit(job, tell=notice)
-        await self._follow(submission, hands_off=False)
+    async def submit_and_follow(self, job: TrainingJob) -> dict[str, Any]:
+        """Submit the job, wait for its end, and return its result."""
+        return await self.follow(await self.submit(job, tell=notice), hands_off=False)
 
     async def submit_and_leave(self, job: TrainingJob) -> tuple[JobRef, str]:
         """Submit the job, and return what remains of it unless it is deleted; "" if all is removed automatically."""
@@ -237,7 +238,10 @@ class _Following:
 
     async def submit(self, job: TrainingJob, *, tell: Callable[[str], None] = lambda _: None) -> Submission:
         """Submit the job and its TensorBoard; an interrupt meanwhile finds a known job."""
-        submission = await _submitted(self.place, lambda: self._opened(self.place.launching()), job)
+        exact_name = _has_literal_name(job) if self.exact_name is None else self.exact_name
+        submission = await _submitted(
+            self.place, lambda: self._opened(self.place.launching()), job, exact_name=exact_name
+        )
         self.ref = ref = submission.ref
         tell(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
         assert self.backend is not None  # noqa: S101 - it has just been opened
@@ -251,7 +255,7 @@ class _Following:
         if hands_off and self.ending.delete_on_interrupt:
             whose = f"{JobRef.of(job)}, which something else made"
             raise Refused(f"--delete-on-interrupt would delete {whose}; --adopt takes charge of it", EXIT_USAGE)
-        await self._follow(Submission.of(job), hands_off=hands_off)
+        await self.follow(Submission.of(job), hands_off=hands_off)
 
     async def interrupted(self) -> None:
         """Keep or delete the job after an interrupt, as requested."""
@@ -287,13 +291,18 @@ class _Following:
         self.backend = backend
         return backend
 
-    async def _follow(self, submission: Submission, *, hands_off: bool) -> None:
-        assert self.backend is not None  # noqa: S101 - it has just been opened
+    async def follow(self, submission: Submission, *, hands_off: bool) -> dict[str, Any]:
+        """Show rank 0's log until the job's end, and return its result.
+
+        Raises:
+            JobFailed, JobTimedOut, JobDeleted, OutputsNotVerified: see `raise_for`.
+        """
+        backend = self.backend or self._opened(self.place.launching())
         self.ref = ref = submission.ref
         began = datetime.fromisoformat(submission.first_started_at)
         sink = TerminalSink(lines_to_stderr=self.ending.output is not None)
         conclusion = await follow(
-            self.backend,
+            backend,
             submission,
             sink=sink,
             deadline=deadline_after(began, self.ending.timeout),
@@ -306,10 +315,11 @@ class _Following:
         if self.ending.output and conclusion.result is not None:
             emit_rows([ref.name], dict(conclusion.result), self.ending.output)
         if not hands_off:
-            await self._act_on_finished(self.backend, ref, conclusion)
+            await self._act_on_finished(backend, ref, conclusion)
         action = OnFinishAction.parse(self.ending.on_finish_action)
         raise_for(ref, conclusion, deletes=action.deletes(succeeded=False), shown=sink.shown)
         notice(said_of_success(ref, conclusion.result or {}))
+        return dict(conclusion.result or {})
 
     async def _act_on_finished(self, backend: Backend, ref: JobRef, conclusion: Conclusion) -> None:
         """Delete or keep the finished job's object as requested; keep it if its outputs must be inspected again."""
@@ -324,7 +334,7 @@ class _Following:
             notice(f"{ref}: on_finish_action={action} could not be carried out: {error}")
 
 
-async def _submitted(place: Place, opened: Callable[[], Backend], job: TrainingJob) -> Submission:
+async def _submitted(place: Place, opened: Callable[[], Backend], job: TrainingJob, *, exact_name: bool) -> Submission:
     """Create the job under its own name.
 
     Raises:
@@ -337,12 +347,12 @@ async def _submitted(place: Place, opened: Callable[[], Backend], job: TrainingJ
             named,
             owner=_owner(secrets.token_hex(6)),
             store=_ThisCall(),
-            exact_name=_has_literal_name(job),
+            exact_name=exact_name,
             installation=place.installation(),
             api_error_timeout=place.api_error_timeout,
         )
     except JobAlreadyExists as error:
-        if not _has_literal_name(job):
+        if not exact_name:
             raise
         name = job.name or ((job.manifest or {}).get("metadata") or {}).get("name")
         raise JobAlreadyExists(
@@ -393,18 +403,19 @@ def _in_file(filename: str | None) -> dict[str, Any]:
     return {"manifest": text}
 
 
-def _until_end(work: Coroutine[Any, Any, T], following: _Following) -> T:
+def _until_end(work: Coroutine[Any, Any, T], following: Following) -> T:
     """Run the coroutine; Ctrl-C and SIGTERM stop following, and keep or delete the job as requested."""
     caught: list[int] = []
     try:
-        return asyncio.run(_guarded(work, following.interrupted, caught))
+        return asyncio.run(guarded(work, following.interrupted, caught))
     except PTJobError as error:
         raise refusal(error) from error
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise SystemExit(_EXIT_TERMINATED if caught else EXIT_INTERRUPTED) from None
 
 
-async def _guarded(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable[None]], caught: list[int]) -> T:
+async def guarded(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable[None]], caught: list[int]) -> T:
+    """Run the coroutine, and `on_stop` if it is cancelled; SIGTERM cancels it and is added to `caught`."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - `asyncio.run` made it
 

@@ -1,0 +1,214 @@
+"""`train`: run a function as a training job, from a script or a notebook.
+
+    from ptjob_provider import train
+
+    result = train(fit, 0.1, workers=2, backend="local")
+    print(result["return_value"])
+
+It does what `ptjob run` does, with the same owner, settings and output. Requests run on an event loop in a thread of
+their own, because a notebook's thread has one that runs already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from ptjob_provider.cli.place import BACKENDS, Asked, find_place
+from ptjob_provider.cli.running import Ending, Following, guarded
+from ptjob_provider.core.code.function import from_function
+from ptjob_provider.core.code.program import check_no_command, job_command
+from ptjob_provider.core.errors import InvalidSpec, PTJobError, one_of
+from ptjob_provider.core.identity import stem_of
+from ptjob_provider.core.run.cleanup import OnFinishAction, stop_and_wait
+from ptjob_provider.core.run.snapshot import look
+from ptjob_provider.core.spec import TrainingJob
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+
+    from ptjob_provider.cli.place import Place
+    from ptjob_provider.core.identity import JobRef
+    from ptjob_provider.core.run.submit import Submission
+
+T = TypeVar("T")
+
+_SPANS = ("timeout", "start_timeout", "queue_timeout")
+_NO_IMAGE = "none"
+"""Image of a local job: its processes use this process's Python."""
+
+
+@overload
+def train(function: Callable[..., Any], /, *args: Any, submit: Literal[True], **options: Any) -> JobHandle: ...
+
+
+@overload
+def train(
+    function: Callable[..., Any], /, *args: Any, submit: Literal[False] = False, **options: Any
+) -> dict[str, Any]: ...
+
+
+def train(
+    function: Callable[..., Any],
+    /,
+    *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    modules: Sequence[str] = (),
+    backend: str | None = None,
+    cluster_context: str | None = None,
+    config_file: str | None = None,
+    exact_name: bool = False,
+    submit: bool = False,
+    **options: Any,
+) -> dict[str, Any] | JobHandle:
+    """Run the function on every rank of a training job, show rank 0's log, and return the job's result.
+
+    The result is that of `PyTorchJobOperator`; `return_value` is what the function returned on rank 0. The function's
+    source travels with what it uses of its file. Ctrl-C stops following; the job continues.
+
+    Args:
+        function: defined by `def`, in a file or a notebook.
+        *args: the function's arguments: JSON values, and what its type hints make of them, such as dataclasses.
+        kwargs: its keyword arguments.
+        modules: packages and modules of this machine that the function imports, pure Python; their sources travel.
+        backend: `local` runs processes of this machine, which need no image; `kubernetes` runs pods. None: what `ptjob`
+            uses.
+        cluster_context: of the kubeconfig; None: its current one.
+        config_file: the kubeconfig; None: what `kubectl` uses.
+        exact_name: use `name` without the hash that makes two jobs distinct.
+        submit: return a handle at once.
+        **options: fields of `PyTorchJobOperator` for the job (`workers`, `image`, `model` …), its `on_finish_action`,
+            `keep_running_pods`, `start_timeout`, `queue_timeout` and `crash_loop_limit`, and those of `ptjob run`:
+            `timeout`, `leave_stuck`, `delete_on_interrupt`. Spans of time are seconds or timedeltas. `name` is the
+            function's if it is left out.
+
+    Raises:
+        InvalidSpec: a value is wrong, or the function cannot run alone; the text names the variable.
+        JobFailed, JobTimedOut, JobDeleted, OutputsNotVerified: the training failed; the text is the diagnosis.
+    """
+    ending = _ending(options)
+    place = _place(backend, context=cluster_context, kubeconfig=config_file)
+    job = _job(function, args, kwargs or {}, modules=modules, given=options, is_local=place.backend == "local")
+    following = Following(place=place, ending=ending, exact_name=exact_name)
+    if submit:
+        return JobHandle(place, ending, _run(following.submit(job), following.interrupted))
+    return _run(following.submit_and_follow(job), following.interrupted)
+
+
+class JobHandle:
+    """A submitted job.
+
+    Attributes:
+        ref: its kind, namespace, name and uid.
+    """
+
+    def __init__(self, place: Place, ending: Ending, submission: Submission) -> None:
+        self.ref: JobRef = submission.ref
+        self._place = place
+        self._ending = ending
+        self._submission = submission
+
+    def __repr__(self) -> str:
+        return f"<{self.ref.kind} {self.ref}>"
+
+    def status(self) -> dict[str, Any]:
+        """Return the job's result so far, with `phase` and the reason for `waiting`, as `ptjob get -o json` does."""
+        ref = self.ref
+        seen = look(self._place.open(), ref.namespace, ref.name, kind=ref.kind, inspect=False)
+        return _run(seen).to_dict()
+
+    def logs(self, rank: int = 0) -> str:
+        """Return a rank's log as far as it is written."""
+        names = {of: name for name, of in self._submission.ranks.items()}
+        if rank not in names:
+            raise InvalidSpec.of("rank", rank, f"allowed: 0 to {len(names) - 1}")
+        return _run(self._text_of(names[rank]))
+
+    def wait(self) -> dict[str, Any]:
+        """Show rank 0's log until the job's end, and return the result or raise the diagnosis, as `train` does."""
+        following = Following(place=self._place, ending=self._ending)
+        return _run(following.follow(self._submission, hands_off=False), following.interrupted)
+
+    def delete(self) -> None:
+        """Delete the job, and return when nothing of it runs; outputs on claims stay."""
+        _run(stop_and_wait(self._place.open(), self.ref))
+
+    async def _text_of(self, replica: str) -> str:
+        async with aclosing(self._place.open().logs(self.ref, replica, follow=False)) as lines:
+            return "".join([line.text + ("" if line.continues else "\n") async for line in lines])
+
+
+def _place(backend: str | None, *, context: str | None, kubeconfig: str | None) -> Place:
+    if backend is not None and backend not in BACKENDS:
+        raise InvalidSpec.of("backend", backend, one_of(BACKENDS))
+    asked = Asked(backend=backend, namespace=None, root=None, claims=None, kubeconfig=kubeconfig, context=context)
+    try:
+        return find_place(asked, os.environ)
+    except ValueError as error:
+        raise InvalidSpec(str(error)) from None
+
+
+def _ending(options: dict[str, Any]) -> Ending:
+    """Take what is no field of the job out of the options."""
+    names = {each.name for each in fields(Ending)} - {"output"}
+    given = {name: options.pop(name) for name in names & options.keys()}
+    for name in _SPANS:
+        given[name] = _span(name, given.get(name))
+    given["on_finish_action"] = OnFinishAction.parse(given.get("on_finish_action") or OnFinishAction.KEEP_JOB)
+    return Ending(**given)
+
+
+def _span(name: str, value: Any) -> timedelta | None:
+    if value is None or isinstance(value, timedelta):
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise InvalidSpec.of(name, value, "allowed: seconds above 0, or a timedelta")
+    return timedelta(seconds=value)
+
+
+def _job(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    modules: Sequence[str],
+    given: Mapping[str, Any],
+    is_local: bool,
+) -> TrainingJob:
+    check_no_command(given, ("command", "args"), title="train")
+    source = from_function(function, modules=modules)
+    command = job_command(source, function, args, kwargs, fields=given)
+    defaults = {"name": stem_of(source.name), **({"image": _NO_IMAGE} if is_local else {})}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return TrainingJob.parse(**{**({} if "manifest" in chosen else defaults), **chosen, "command": command})
+
+
+async def _nothing() -> None:
+    """Do nothing: a read that is interrupted leaves nothing behind."""
+
+
+def _run(work: Coroutine[Any, Any, T], on_stop: Callable[[], Awaitable[None]] = _nothing) -> T:
+    """Run the coroutine in a thread of its own; Ctrl-C cancels it and waits for its end."""
+    started: Future[Callable[[], object]] = Future()
+
+    async def main() -> T:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None  # noqa: S101 - `asyncio.run` made it
+        started.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await guarded(work, on_stop, [])
+
+    with ThreadPoolExecutor(1, "ptjob") as pool:
+        done = pool.submit(asyncio.run, main())
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            cancel = started.result()
+            cancel()
+            raise
+        except PTJobError as error:
+            raise error.with_traceback(None) from None
