@@ -19,7 +19,7 @@ from ptjob_provider.core import history, kinds
 from ptjob_provider.core.diagnosis import Diagnosis, in_brief
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import JobRef, Manifest, attempt_of
-from ptjob_provider.core.kinds.ownership import QUEUE_LABEL
+from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.logs import nanoseconds
 from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.run.lookup import find_job

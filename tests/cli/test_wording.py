@@ -9,7 +9,7 @@ import pytest
 
 from fakes import ScriptedBackend
 from ptjob_provider.cli.commands import events, suspend
-from ptjob_provider.core.kinds.ownership import QUEUE_LABEL
+from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 
 if TYPE_CHECKING:
     from ptjob_provider.cli.place import Place

@@ -15,10 +15,10 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import SPEC_HASH_ANNOTATION
 from ptjob_provider.core.kinds import pytorchjob, pytorchtrainingjob, trainjob
 from ptjob_provider.core.kinds.pod_template import SHARED_MEMORY_PATH
-from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, TrainingJob
-from ptjob_provider.core.spec.job import RoleFields
+from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, Installation, TrainingJob
+from ptjob_provider.core.spec.job import RoleFields, job_template
 from rows import each_row
-from same_fields import FIELDS, rendered
+from same_fields import FIELDS, OWNER, rendered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -161,6 +161,19 @@ def test_every_kind_has_shared_memory_unless_it_is_not_wanted(kind: str, process
 
     assert SHARED_MEMORY_PATH in json.dumps(told(kind, usual))
     assert SHARED_MEMORY_PATH not in json.dumps(told(kind, {**usual, "shared_memory": False}))
+
+
+@each_row("kind", KINDS)
+def test_the_installations_shared_memory_is_kept(kind: str) -> None:
+    """The default size is for jobs that have no other."""
+    template = job_template({"shared_memory": "1Gi"}, field="job")
+    job = TrainingJob.parse(name="digits", image="digits:1", kind="PyTorchJob" if kind == OLD else kind)
+
+    made = KINDS[kind].render(job, owner=OWNER, attempt=1, installation=Installation(template=template))
+
+    [template_of_pods] = KINDS[kind].templates(made.manifest)
+    shared = [each["emptyDir"]["sizeLimit"] for each in template_of_pods["spec"]["volumes"]]
+    assert shared == ["1Gi"]
 
 
 def test_every_part_of_a_field_is_tried() -> None:

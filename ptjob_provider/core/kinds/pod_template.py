@@ -4,21 +4,16 @@ Only a container's command and arguments are changed: `--backend nccl`, `--dist-
 words or within a shell's line. Other sources of the setting are left alone.
 
 The training container is found by its name, which the caller takes from the CRD's rule.
-
-Layers from the lowest to the highest: our defaults for typed fields, the installation's template, the job's
-`pod_template`, its manifest, its typed fields.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.kinds.merge import added, laid_over, named_over
-from ptjob_provider.core.kinds.ownership import NO_ISTIO
 from ptjob_provider.core.kinds.validate import check_pod_shape, with_training_container
 from ptjob_provider.core.outputs.contract import Mount
 from ptjob_provider.core.spec import PodVolume
@@ -31,51 +26,59 @@ if TYPE_CHECKING:
     from ptjob_provider.core.spec import RoleFields, TrainingJob, VolumeMount
     from ptjob_provider.core.spec.job import Role
 
-_OPTION = re.compile(r"--?[\w-]*backend", re.IGNORECASE)
-_SAID = re.compile(rf"(?<![^\s\"'])({_OPTION.pattern}(?:=|\s+)[\"']?)nccl(?![\w:,.-])", re.IGNORECASE)
-
-
-def without_nccl(
-    roles: Sequence[tuple[str, Manifest]], job: TrainingJob, template: TrainingJob | None
-) -> tuple[list[Manifest], tuple[str, ...]]:
-    """Return the templates with `backend_without_gpu` in place of NCCL, and a sentence for each changed container.
-
-    Args:
-        roles: each role's name, and the template of its pods.
-        job: the specification.
-        template: the installation's.
-    """
-    backend = job.backend_without_gpu or (template.backend_without_gpu if template else None)
-    if backend is None:
-        return [found for _, found in roles], ()
-    told: list[str] = []
-
-    def changed(role: str, container: Manifest) -> Manifest:
-        parts = {name: _replaced(container[name], backend) for name in ("command", "args") if container.get(name)}
-        if all(parts[name] == container[name] for name in parts):
-            return container
-        told.append(
-            f"{role}: container {container['name']} is started with the backend {backend} instead of nccl: "
-            f"backend_without_gpu={backend} says that there is no GPU"
-        )
-        return {**container, **parts}
-
-    return [map_containers(found, partial(changed, role)) for role, found in roles], tuple(told)
-
-
-def _replaced(words: Sequence[str], backend: str) -> list[str]:
-    """Return the words with NCCL replaced, also where option and value are two words."""
-    before = ["", *words]
-    return [
-        backend if word.lower() == "nccl" and _OPTION.fullmatch(option) else _SAID.sub(rf"\g<1>{backend}", word)
-        for option, word in zip(before, words, strict=False)
-    ]
-
-
+NO_ISTIO = {"sidecar.istio.io/inject": "false"}
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - a mount point, not a temporary file
 
 _GPU = re.compile(r".+/(gpu(\.shared)?|mig-.+|gaudi|tpu|npu|mlu|Ascend.*|i915|xe)")
 _MAX_VOLUME_NAME = 63
+_OPTION = re.compile(r"--?[\w-]*backend", re.IGNORECASE)
+_SAID = re.compile(rf"(?<![^\s\"'])({_OPTION.pattern}(?:=|\s+)[\"']?)nccl(?![\w:,.-])", re.IGNORECASE)
+
+
+def pods_asked_for(
+    own: Manifest, job: TrainingJob, under: TrainingJob | None, *, role: Role, container: str
+) -> Manifest:
+    """Return the template of one role's pods.
+
+    Layers from the lowest to the highest: our defaults for typed fields, the installation's template, the job's
+    `pod_template`, its manifest, its typed fields.
+
+    Args:
+        own: their template in the manifest, or in the kind's own fields.
+        job: the specification.
+        under: the installation's template.
+        role: the role.
+        container: the name of the training container.
+    """
+    lower = [*_of_installation(under, role, container), *_of_pods(job.pod_template, container)]
+    if job.manifest is not None:
+        return overlaid(reduce(laid_over, [*lower, own]), job, job.role(role), container=container)
+    found = reduce(laid_over, [{"metadata": {"annotations": NO_ISTIO}}, own, *lower])
+    shared = overlaid(found, job, job.role(role), container=container)
+    if job.shared_memory is None and not _has_shared_memory(shared, container):
+        return with_shared_memory(shared, DEFAULT_SHARED_MEMORY, container=container)
+    return shared
+
+
+def _of_installation(template: TrainingJob | None, role: Role, container: str) -> Iterator[Manifest]:
+    if template is None:
+        return
+    yield from _of_pods(template.pod_template, container)
+    bare = {"spec": {"containers": [{"name": container}]}}
+    yield overlaid(bare, template, template.role(role), container=container)
+
+
+def _of_pods(template: Manifest | None, container: str) -> Iterator[Manifest]:
+    if template is None:
+        return
+    pod = template["spec"]
+    whole = {**pod, "containers": with_training_container(pod.get("containers") or [], container)}
+    check_pod_shape("pod_template.spec", whole)
+    yield {**template, "spec": whole}
+
+
+def _has_shared_memory(template: Manifest, container: str) -> bool:
+    return SHARED_MEMORY_PATH in {mount["mountPath"] for mount in volume_mounts(template, container=container)}
 
 
 def overlaid(template: Manifest, job: TrainingJob, fields: RoleFields, *, container: str) -> Manifest:
@@ -349,55 +352,38 @@ def _free_name(wish: str, volumes: Iterable[Mapping[str, Any]]) -> str:
     return f"{wish.replace('.', '-')[: _MAX_VOLUME_NAME - 9]}-{digest}"
 
 
-def pods_asked_for(
-    own: Manifest, job: TrainingJob, under: TrainingJob | None, *, role: Role, container: str
-) -> Manifest:
-    """Return the template of one role's pods.
+def without_nccl(
+    roles: Sequence[tuple[str, Manifest]], job: TrainingJob, template: TrainingJob | None
+) -> tuple[list[Manifest], tuple[str, ...]]:
+    """Return the templates with `backend_without_gpu` in place of NCCL, and a sentence for each changed container.
 
     Args:
-        own: their template in the manifest, or in the kind's own fields.
+        roles: each role's name, and the template of its pods.
         job: the specification.
-        under: the installation's template.
-        role: the role.
-        container: the name of the training container.
+        template: the installation's.
     """
-    lower = [*_of_installation(under, role, container), *_of_pods(job.pod_template, container)]
-    typed = job if job.manifest is not None else _with_defaults(job)
-    layers = [*lower, own] if job.manifest is not None else [_defaults(container), own, *lower]
-    return overlaid(reduce(laid_over, layers), typed, typed.role(role), container=container)
+    backend = job.backend_without_gpu or (template.backend_without_gpu if template else None)
+    if backend is None:
+        return [found for _, found in roles], ()
+    told: list[str] = []
+
+    def changed(role: str, container: Manifest) -> Manifest:
+        parts = {name: _replaced(container[name], backend) for name in ("command", "args") if container.get(name)}
+        if all(parts[name] == container[name] for name in parts):
+            return container
+        told.append(
+            f"{role}: container {container['name']} is started with the backend {backend} instead of nccl: "
+            f"backend_without_gpu={backend} says that there is no GPU"
+        )
+        return {**container, **parts}
+
+    return [map_containers(found, partial(changed, role)) for role, found in roles], tuple(told)
 
 
-def changed(template: Manifest, change: Callable[[Manifest], Manifest], *, name: str, namespace: str) -> Manifest:
-    """Return the template after a change of its pod of this name."""
-    names = {"name": name, "namespace": namespace}
-    meta = {**(template.get("metadata") or {}), **names}
-    pod = change({"apiVersion": "v1", "kind": "Pod", **template, "metadata": meta})
-    kept = {key: part for key, part in pod["metadata"].items() if key not in names}
-    return {"metadata": kept, "spec": pod["spec"]}
-
-
-def _defaults(container: str) -> Manifest:
-    return {"metadata": {"annotations": NO_ISTIO}, "spec": {"containers": [{"name": container}]}}
-
-
-def _with_defaults(job: TrainingJob) -> TrainingJob:
-    return job if job.shared_memory is not None else replace(job, shared_memory=DEFAULT_SHARED_MEMORY)
-
-
-def _of_installation(template: TrainingJob | None, role: Role, container: str) -> Iterator[Manifest]:
-    if template is None:
-        return
-    yield from _of_pods(template.pod_template, container)
-    bare = {"spec": {"containers": [{"name": container}]}}
-    yield overlaid(bare, template, template.role(role), container=container)
-
-
-def _of_pods(template: Manifest | None, container: str) -> Iterator[Manifest]:
-    if template is None:
-        return
-    pod = {
-        **template["spec"],
-        "containers": with_training_container(template["spec"].get("containers") or [], container),
-    }
-    check_pod_shape("pod_template.spec", pod)
-    yield {**template, "spec": pod}
+def _replaced(words: Sequence[str], backend: str) -> list[str]:
+    """Return the words with NCCL replaced, also where option and value are two words."""
+    before = ["", *words]
+    return [
+        backend if word.lower() == "nccl" and _OPTION.fullmatch(option) else _SAID.sub(rf"\g<1>{backend}", word)
+        for option, word in zip(before, words, strict=False)
+    ]

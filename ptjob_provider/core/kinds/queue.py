@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kinds.kind import Replica
 
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
 """Label on a Workload: the uid of its owner."""
 

@@ -6,22 +6,58 @@ needs to the pods, removes credentials, and marks the object as ours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.identity import owner_labels, spec_hash
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import (
+    MAX_NAME,
+    OUTPUTS_ANNOTATION,
+    OWNER_ANNOTATION,
+    SPEC_HASH_ANNOTATION,
+    check_name,
+    object_name,
+    owner_annotation,
+    owner_labels,
+    spec_hash,
+)
 from ptjob_provider.core.kinds import claims, code, pod_template
-from ptjob_provider.core.kinds.kind import Rendered
-from ptjob_provider.core.kinds.ownership import ATTEMPT_ENV, our_annotations, owned
-from ptjob_provider.core.kinds.pod_template import changed, without_nccl
+from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Rendered
+from ptjob_provider.core.spec import Installation
+from ptjob_provider.core.spec.pods import namespace as check_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.kinds.ownership import Attempt
-    from ptjob_provider.core.outputs.contract import ResolvedOutputs
-    from ptjob_provider.core.tensorboard import TensorBoardPlan
+    from ptjob_provider.core.identity import Manifest, Owner
+    from ptjob_provider.core.spec import TrainingJob
+
+ATTEMPT_ENV = "PTJOB_ATTEMPT"
+
+_SERVER_SET = (
+    *("uid", "resourceVersion", "generation", "managedFields", "selfLink"),
+    *("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt at a job, with an object of its own.
+
+    Attributes:
+        job: the specification.
+        owner: its owner.
+        number: 1 for the first.
+        exact_name: use the job's name unchanged, without a hash of owner and attempt.
+        installation: additions to every job.
+    """
+
+    job: TrainingJob
+    owner: Owner
+    number: int
+    exact_name: bool = False
+    installation: Installation = field(default_factory=Installation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +77,41 @@ class Pods:
     first: str
     container: str
     template: Manifest
+
+
+def without_servers_word(manifest: Manifest) -> Manifest:
+    """Return the manifest without the API server's own fields."""
+    meta = {name: value for name, value in manifest["metadata"].items() if name not in _SERVER_SET}
+    return {**{name: value for name, value in manifest.items() if name != "status"}, "metadata": meta}
+
+
+def with_name(manifest: Manifest, attempt: Attempt, *, longest: int = MAX_NAME) -> Manifest:
+    """Return the manifest with the name and the namespace of one attempt.
+
+    Args:
+        manifest: the object.
+        attempt: the attempt; its job's name and namespace override the manifest's.
+        longest: maximum length of a generated name.
+
+    Raises:
+        InvalidSpec: neither the job nor its manifest has a name, or the name or the namespace is invalid.
+    """
+    meta, job = manifest["metadata"], attempt.job
+    stem = _stem(meta) if job.name is None else job.name
+    field = "manifest.metadata.name" if job.name is None else "name"
+    check_name(stem, field=field)
+    name = stem if attempt.exact_name else object_name(stem, attempt.owner, attempt.number, longest=longest)
+    namespace = job.namespace or meta.get("namespace") or DEFAULT_NAMESPACE
+    check_namespace("namespace" if job.namespace else "manifest.metadata.namespace", namespace)
+    ours = {"name": name, "namespace": namespace}
+    return {**manifest, "metadata": {**ours, **meta, **ours}}
+
+
+def _stem(meta: Mapping[str, Any]) -> str:
+    found = meta.get("name") or (meta.get("generateName") or "").rstrip("-")
+    if not found:
+        raise InvalidSpec.of("manifest.metadata.name", None, "required, unless `name` is given")
+    return str(found)
 
 
 def with_code(pods: Sequence[Pods], attempt: Attempt) -> list[Pods]:
@@ -74,57 +145,53 @@ def rendered(
     Raises:
         InvalidSpec: an output, or the folder of TensorBoard, is on no claim.
     """
-    told, changes = _told(pods, attempt)
-    rank0 = told[0]
-    outputs = claims.resolve_outputs(rank0.template, attempt.job.outputs, container=rank0.container)
-    tensorboard = _tensorboard(rank0, outputs, attempt)
-    sealed, secret = _sealed(told, asked, secret=code.secret_name(asked["metadata"]["name"]))
-    of_any_attempt, _ = _sealed(told, asked, secret="code")  # noqa: S106 - a name
-    bare = together(asked, [_without_metadata(each.template) for each in of_any_attempt])
-    digest = spec_hash({"spec": bare["spec"], "outputs": outputs.to_dict()})
-    labels = owner_labels(asked["metadata"]["name"], attempt.owner, attempt.number)
-    variables = {ATTEMPT_ENV: str(attempt.number)} | claims.output_variables(outputs)
-    ours = [
-        _changed(replace(each, template=finished(_ours(each, labels, variables))), asked, attempt) for each in sealed
-    ]
-    annotations = our_annotations(attempt, digest, outputs, tensorboard)
-    whole = pod_template.with_metadata(together(asked, ours), labels=labels, annotations=annotations)
-    manifest = owned(whole, attempt.owner)
-    return Rendered(manifest=manifest, outputs=outputs, spec_hash=digest, changes=changes, secret=secret)
-
-
-def _told(pods: Sequence[Pods], attempt: Attempt) -> tuple[list[Pods], tuple[str, ...]]:
-    """Return the pods with the backend replaced if there is no GPU, and mounts for outputs; and the changes."""
+    job, installation, meta = attempt.job, attempt.installation, asked["metadata"]
     roles = [(each.role, each.template) for each in pods]
-    bare, changes = without_nccl(roles, attempt.job, attempt.installation.template)
-    templates = claims.with_output_mounts(bare, attempt.job.outputs, container=pods[0].container)
-    return [replace(each, template=template) for each, template in zip(pods, templates, strict=True)], changes
+    templates, changes = pod_template.without_nccl(roles, job, installation.template)
+    rank0 = pods[0].container
+    templates = claims.with_output_mounts(templates, job.outputs, container=rank0)
+    outputs = claims.resolve_outputs(templates[0], job.outputs, container=rank0)
+    image = installation.tensorboard_image
+    tensorboard = claims.planned(job, templates[0], outputs, container=rank0, image=image)
+    by_key = {each.key: template for each, template in zip(pods, templates, strict=True)}
+
+    sealed, secret = code.hidden(by_key, secret=code.secret_name(meta["name"]), namespace=meta["namespace"])
+    of_any_attempt, _ = code.hidden(by_key, secret="code", namespace="")  # noqa: S106 - a name
+    bare = together(asked, [{"spec": each["spec"]} for each in of_any_attempt.values()])
+    digest = spec_hash({"spec": bare["spec"], "outputs": outputs.to_dict()})
+    labels = owner_labels(meta["name"], attempt.owner, attempt.number)
+    variables = {ATTEMPT_ENV: str(attempt.number), **claims.output_variables(outputs)}
+    ours = []
+    for each in pods:
+        labelled = pod_template.with_metadata(sealed[each.key], labels=labels, annotations={})
+        whole = finished(pod_template.with_leading_env(labelled, variables, container=each.container))
+        ours.append(_changed(whole, each.first, meta["namespace"], installation.change_pod))
+    annotations = {
+        OWNER_ANNOTATION: owner_annotation(attempt.owner, attempt.number),
+        SPEC_HASH_ANNOTATION: digest,
+        OUTPUTS_ANNOTATION: json.dumps(outputs.to_dict()),
+        **(tensorboard.annotation if tensorboard else {}),
+    }
+    manifest = pod_template.with_metadata(together(asked, ours), labels=labels, annotations=annotations)
+    return Rendered(
+        manifest=_owned(manifest, attempt.owner), outputs=outputs, spec_hash=digest, changes=changes, secret=secret
+    )
 
 
-def _tensorboard(rank0: Pods, outputs: ResolvedOutputs, attempt: Attempt) -> TensorBoardPlan | None:
-    image = attempt.installation.tensorboard_image
-    return claims.planned(attempt.job, rank0.template, outputs, container=rank0.container, image=image)
-
-
-def _sealed(pods: Sequence[Pods], asked: Manifest, *, secret: str) -> tuple[list[Pods], Manifest | None]:
-    """Return the pods without credentials, and the Secret that has them; None if there are none."""
-    templates = {each.key: each.template for each in pods}
-    found, made = code.hidden(templates, secret=secret, namespace=asked["metadata"]["namespace"])
-    return [replace(each, template=found[each.key]) for each in pods], made
-
-
-def _without_metadata(template: Manifest) -> Manifest:
-    return {name: part for name, part in template.items() if name != "metadata"}
-
-
-def _ours(pods: Pods, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:
-    labelled = pod_template.with_metadata(pods.template, labels=labels, annotations={})
-    return pod_template.with_leading_env(labelled, variables, container=pods.container)
-
-
-def _changed(pods: Pods, asked: Manifest, attempt: Attempt) -> Manifest:
+def _changed(template: Manifest, name: str, namespace: str, change: Callable[[Manifest], Manifest] | None) -> Manifest:
     """Return the template after the installation's own change of a pod, which is not part of the specification."""
-    change = attempt.installation.change_pod
     if change is None:
-        return pods.template
-    return changed(pods.template, change, name=pods.first, namespace=asked["metadata"]["namespace"])
+        return template
+    names = {"name": name, "namespace": namespace}
+    pod = change({"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], **names}})
+    kept = {key: part for key, part in pod["metadata"].items() if key not in names}
+    return {"metadata": kept, "spec": pod["spec"]}
+
+
+def _owned(manifest: Manifest, owner: Owner) -> Manifest:
+    """Return the manifest with one more owner reference."""
+    if owner.reference is None:
+        return manifest
+    meta = manifest["metadata"]
+    references = [*(meta.get("ownerReferences") or []), dict(owner.reference)]
+    return {**manifest, "metadata": {**meta, "ownerReferences": references}}

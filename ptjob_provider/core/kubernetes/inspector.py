@@ -10,8 +10,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.inspector import CLAIM_MODE, CLAIM_SIZE, Usage
-from ptjob_provider.core.kinds.ownership import QUEUE_LABEL
-from ptjob_provider.core.kinds.queue import as_event
+from ptjob_provider.core.kinds.queue import QUEUE_LABEL, as_event
 from ptjob_provider.core.kubernetes import usage
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import lease

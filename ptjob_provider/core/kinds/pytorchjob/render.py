@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import pod_template
 from ptjob_provider.core.kinds.merge import laid_over
-from ptjob_provider.core.kinds.ownership import NO_ISTIO, QUEUE_LABEL, Attempt, with_name, without_servers_word
 from ptjob_provider.core.kinds.pytorchjob.read import count
 from ptjob_provider.core.kinds.pytorchjob.validate import API_VERSION, CONTAINER, KIND, ROLES, check_shape, validate
-from ptjob_provider.core.kinds.rendering import Pods, rendered, with_code
-from ptjob_provider.core.kinds.validate import check_pod_shape, with_training_container
-from ptjob_provider.core.spec import Installation, VolumeMount
-from ptjob_provider.core.spec.pods import DEFAULT_SHARED_MEMORY
+from ptjob_provider.core.kinds.queue import QUEUE_LABEL
+from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_code, with_name, without_servers_word
+from ptjob_provider.core.spec import Installation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest, Owner
     from ptjob_provider.core.kinds.kind import Rendered
     from ptjob_provider.core.spec import ElasticPolicy, TrainingJob
+    from ptjob_provider.core.spec.job import Role
 
 VOLCANO = "volcano"
 """The scheduler with its own queues."""
@@ -31,28 +28,88 @@ VOLCANO = "volcano"
 DEFAULT_TTL = 7 * 24 * 3600
 """Default TTL in seconds; long enough to investigate a failure after a weekend."""
 
+_DEFAULTS: Manifest = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": DEFAULT_TTL}
+"""Parts of the run policy of typed fields."""
+
 _OPERATOR_ENV = {
     *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"),
     *("PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE"),
 }
 
 
-def requested(job: TrainingJob, template: TrainingJob | None = None) -> Manifest:
+def render(
+    job: TrainingJob,
+    *,
+    owner: Owner,
+    attempt: int,
+    exact_name: bool = False,
+    installation: Installation | None = None,
+) -> Rendered:
+    """Return the object of one attempt.
+
+    Adds to the requested object: name, namespace and owner, the owner's labels (on the pods too) and annotations, the
+    `PTJOB_*` variables first in the training container, mounts for declared outputs whose claim is not mounted, the
+    sync container, and FallbackToLogsOnError - and nothing else.
+
+    Args:
+        job: the specification.
+        owner: its owner.
+        attempt: 1 for the first.
+        exact_name: keep the name unchanged, without a hash of owner and attempt.
+        installation: additions to every job; its change of the pods is not part of the specification and its hash.
+
+    Raises:
+        InvalidSpec: the operator would refuse it, or an output is on no claim.
+    """
+    if job.runtime is not None:
+        raise InvalidSpec.of("runtime", job.runtime, "left out: a PyTorchJob has none; or kind=TrainJob")
+    installation = installation or Installation()
+    this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
+    asked = with_name(_requested(job, installation.template), this)
+    validate(asked)
+    made = rendered(asked, with_code(_pods(asked), this), this, together=_with_templates)
+    if installation.change_pod is not None:
+        validate(made.manifest)
+    return made
+
+
+def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     """Return the requested object, with no additions but the defaults of typed fields.
 
-    Layers from the lowest to the highest: the installation's template, the job's `pod_template`, its manifest, its
-    typed fields. A manifest keeps every field that nothing overrides, known here or not, except the API server's own.
+    Layers from the lowest to the highest: defaults, the installation's template, the job's `pod_template`, its
+    manifest, its typed fields. A manifest keeps every field that nothing overrides, known here or not, except the API
+    server's own.
 
     Raises:
         InvalidSpec: the manifest has not the shape of a PyTorchJob, or a typed variable is the operator's own.
     """
     _check_env(job)
-    asked = _skeleton(job) if job.manifest is None else _given(job.manifest)
-    roles = asked["spec"]["pytorchReplicaSpecs"]
-    under = [*_of_installation(template, roles), *_of_pods(job.pod_template, roles)]
-    layers = [asked, *under] if job.manifest is None else [*under, asked]
-    found = reduce(laid_over, layers)
-    return _overlaid(found, _with_defaults(job, found) if job.manifest is None else job)
+    own = _skeleton(job) if job.manifest is None else _given(job.manifest)
+    replicas = _replicas(own["spec"], job, under)
+    whole = {**own, "spec": {**own["spec"], "pytorchReplicaSpecs": replicas}}
+    if under is not None:
+        _check_env(under)
+        added = _with_fields({"metadata": {}, "spec": {"pytorchReplicaSpecs": {role: {} for role in replicas}}}, under)
+        whole = laid_over(whole, added) if job.manifest is None else laid_over(added, whole)
+    return _with_fields(whole, job)
+
+
+def _skeleton(job: TrainingJob) -> Manifest:
+    """Return the object of typed fields before they are filled in."""
+    pods = {"master": 1, "worker": job.pods if job.elastic_policy else job.pods - 1}
+    bare = {"spec": {"containers": [{"name": CONTAINER}]}}
+    restarts = "OnFailure" if job.elastic_policy else "Never"
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {},
+        "spec": {
+            "pytorchReplicaSpecs": {
+                role.capitalize(): {"replicas": pods[role], "restartPolicy": restarts, "template": bare}
+                for role in job.roles
+            },
+        },
+    }
 
 
 def _given(manifest: Manifest) -> Manifest:
@@ -61,99 +118,15 @@ def _given(manifest: Manifest) -> Manifest:
     return without_servers_word(given)
 
 
-def _of_installation(template: TrainingJob | None, roles: Mapping[str, Any]) -> Iterator[Manifest]:
-    """Return the installation's template as a job with these roles."""
-    if template is None:
-        return
-    _check_env(template)
-    yield from _of_pods(template.pod_template, roles)
-    bare = {"metadata": {}, "spec": {"containers": [{"name": CONTAINER}]}}
-    yield _overlaid(_of_templates(bare, roles), template)
-
-
-def _of_pods(template: Manifest | None, roles: Mapping[str, Any]) -> Iterator[Manifest]:
-    """Return a pod template as a job with these roles."""
-    if template is None:
-        return
-    pod = {
-        **template["spec"],
-        "containers": with_training_container(template["spec"].get("containers") or [], CONTAINER),
-    }
-    check_pod_shape("pod_template.spec", pod)
-    yield _of_templates({**template, "spec": pod}, roles)
-
-
-def _of_templates(template: Manifest, roles: Mapping[str, Any]) -> Manifest:
-    return {"metadata": {}, "spec": {"pytorchReplicaSpecs": {role: {"template": template} for role in roles}}}
-
-
-def _check_env(job: TrainingJob) -> None:
-    """Reject variables that the operator would silently replace: it appends its own after the user's."""
-    for prefix, owner in (("", job), ("master.", job.master), ("worker.", job.worker)):
-        for variable in (owner.env if owner else None) or ():
-            if variable.name in _OPERATOR_ENV:
-                raise InvalidSpec(f"{prefix}env.{variable.name}: training-operator sets it in every pod; leave it out")
-
-
-def _with_defaults(job: TrainingJob, found: Manifest) -> TrainingJob:
-    """Return the job with the defaults of typed fields where neither it nor a lower layer has a value."""
-    run = found["spec"].get("runPolicy") or {}
-    roles = found["spec"]["pytorchReplicaSpecs"].values()
-    is_said = {
-        "restart_policy": all(role.get("restartPolicy") for role in roles),
-        "clean_pod_policy": "cleanPodPolicy" in run,
-        "ttl_seconds_after_finished": "ttlSecondsAfterFinished" in run,
-        "shared_memory": any(_has_shared_memory(role["template"]) for role in roles) or _mounts_shared_memory(job),
-    }
-    defaults: Manifest = {
-        "restart_policy": "OnFailure" if job.elastic_policy else "Never",
-        "clean_pod_policy": "Running",
-        "ttl_seconds_after_finished": DEFAULT_TTL,
-        "shared_memory": DEFAULT_SHARED_MEMORY,
-    }
-    unset = {name for name in defaults if getattr(job, name) is None and not is_said[name]}
-    return replace(job, **{name: defaults[name] for name in unset})
-
-
-def _has_shared_memory(template: Manifest) -> bool:
-    mounts = pod_template.volume_mounts(template, container=CONTAINER)
-    return pod_template.SHARED_MEMORY_PATH in {mount["mountPath"] for mount in mounts}
-
-
-def _mounts_shared_memory(job: TrainingJob) -> bool:
-    claims = [volume.mount_path for volume in job.volumes or () if isinstance(volume, VolumeMount)]
-    return pod_template.SHARED_MEMORY_PATH in {*claims, *(mount["mountPath"] for mount in job.volume_mounts or ())}
-
-
-def _skeleton(job: TrainingJob) -> Manifest:
-    template: Manifest = {"metadata": {"annotations": NO_ISTIO}, "spec": {"containers": [{"name": CONTAINER}]}}
-    pods = {"master": 1, "worker": job.pods if job.elastic_policy else job.pods - 1}
-    roles = {role.capitalize(): {"replicas": pods[role], "template": template} for role in job.roles}
-    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": {"pytorchReplicaSpecs": roles}}
-
-
-def _overlaid(manifest: Manifest, job: TrainingJob) -> Manifest:
-    spec = manifest["spec"]
-    roles = _roles(spec, job)
-    changes = {
-        "runPolicy": _run_policy(spec.get("runPolicy") or {}, job, pods=sum(map(count, roles.values()))),
-        "nprocPerNode": None if job.nproc_per_node is None else str(job.nproc_per_node),
-        "elasticPolicy": _elastic_policy(spec.get("elasticPolicy"), job),
-    }
-    kept = {name: value for name, value in spec.items() if name != "pytorchReplicaSpecs"}
-    whole = {**kept, **_set(changes), "pytorchReplicaSpecs": roles}
-    is_kueues = job.queue_name is not None and job.scheduler_name != VOLCANO
-    labels = {**(job.labels or {}), **({QUEUE_LABEL: str(job.queue_name)} if is_kueues else {})}
-    return pod_template.with_metadata({**manifest, "spec": whole}, labels=labels, annotations=job.annotations or {})
-
-
-def _roles(spec: Mapping[str, Any], job: TrainingJob) -> Manifest:
-    elastic = job.elastic_policy is not None or spec.get("elasticPolicy") is not None
+def _replicas(spec: Mapping[str, Any], job: TrainingJob, under: TrainingJob | None) -> Manifest:
+    """Return the roles with their numbers of pods and their pods' templates."""
     found = spec["pytorchReplicaSpecs"]
-    roles = found if job.workers is None else _resized(found, job.workers, elastic=elastic)
-    if job.master is not None and "Master" not in roles:
+    if job.workers is not None:
+        is_elastic = job.elastic_policy is not None or spec.get("elasticPolicy") is not None
+        found = _resized(found, job.workers, elastic=is_elastic)
+    if job.master is not None and "Master" not in found:
         raise InvalidSpec.of("master", "set", "left out: the manifest has no Master; use `worker`")
-    return {role: _role(replica, job, role) for role, replica in roles.items()}
+    return {name: {**each, "template": _template(name, each["template"], job, under)} for name, each in found.items()}
 
 
 def _resized(roles: Mapping[str, Any], workers: int, *, elastic: bool) -> Manifest:
@@ -166,23 +139,39 @@ def _resized(roles: Mapping[str, Any], workers: int, *, elastic: bool) -> Manife
     return {"Master": master, "Worker": {**roles.get("Worker", master), "replicas": workers - 1}}
 
 
-def _role(replica: Manifest, job: TrainingJob, role: str) -> Manifest:
-    fields = job.role("master" if role == "Master" else "worker")
-    template = pod_template.overlaid(replica["template"], job, fields, container=CONTAINER)
-    kept = {name: value for name, value in replica.items() if name != "template"}
-    return {**kept, **_set({"restartPolicy": job.restart_policy}), "template": template}
+def _template(name: str, own: Manifest, job: TrainingJob, under: TrainingJob | None) -> Manifest:
+    role: Role = "master" if name == "Master" else "worker"
+    return pod_template.pods_asked_for(own, job, under, role=role, container=CONTAINER)
+
+
+def _with_fields(manifest: Manifest, job: TrainingJob) -> Manifest:
+    """Return the manifest with the job's fields over it, except those of its pods."""
+    spec, replicas = manifest["spec"], manifest["spec"]["pytorchReplicaSpecs"]
+    restarts = _set({"restartPolicy": job.restart_policy})
+    changes = {
+        "runPolicy": _run_policy(spec.get("runPolicy") or {}, job, pods=sum(map(count, replicas.values()))),
+        "nprocPerNode": None if job.nproc_per_node is None else str(job.nproc_per_node),
+        "elasticPolicy": _elastic_policy(spec.get("elasticPolicy"), job),
+        "pytorchReplicaSpecs": {role: {**replica, **restarts} for role, replica in replicas.items()},
+    }
+    is_kueues = job.queue_name is not None and job.scheduler_name != VOLCANO
+    labels = {**(job.labels or {}), **({QUEUE_LABEL: str(job.queue_name)} if is_kueues else {})}
+    kept = {name: part for name, part in spec.items() if name != "pytorchReplicaSpecs"}
+    whole = {**manifest, "spec": {**kept, **_set(changes)}}
+    return pod_template.with_metadata(whole, labels=labels, annotations=job.annotations or {})
 
 
 def _run_policy(found: Manifest, job: TrainingJob, *, pods: int) -> Manifest | None:
-    changes = _set(
-        {
-            "cleanPodPolicy": job.clean_pod_policy,
-            "backoffLimit": job.backoff_limit,
-            "activeDeadlineSeconds": job.active_deadline_seconds,
-            "ttlSecondsAfterFinished": job.ttl_seconds_after_finished,
-            "suspend": job.suspend,
-        }
-    )
+    typed = {
+        "cleanPodPolicy": job.clean_pod_policy,
+        "backoffLimit": job.backoff_limit,
+        "activeDeadlineSeconds": job.active_deadline_seconds,
+        "ttlSecondsAfterFinished": job.ttl_seconds_after_finished,
+        "suspend": job.suspend,
+    }
+    defaults = _DEFAULTS if job.manifest is None else {}
+    unset = {name: part for name, part in defaults.items() if typed[name] is None and name not in found}
+    changes = _set({**typed, **unset})
     if job.gang is not None:
         others = {k: v for k, v in (found.get("schedulingPolicy") or {}).items() if k != "minAvailable"}
         changes["schedulingPolicy"] = {**others, **({"minAvailable": pods} if job.gang else {})}
@@ -220,40 +209,12 @@ def _set(fields: Mapping[str, Any]) -> Manifest:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def render(
-    job: TrainingJob,
-    *,
-    owner: Owner,
-    attempt: int,
-    exact_name: bool = False,
-    installation: Installation | None = None,
-) -> Rendered:
-    """Return the object of one attempt.
-
-    Adds to the requested object: name, namespace and owner, the owner's labels (on the pods too) and annotations, the
-    `PTJOB_*` variables first in the training container, mounts for declared outputs whose claim is not mounted, the
-    sync container, and FallbackToLogsOnError - and nothing else.
-
-    Args:
-        job: the specification.
-        owner: its owner.
-        attempt: 1 for the first.
-        exact_name: keep the name unchanged, without a hash of owner and attempt.
-        installation: additions to every job; its change of the pods is not part of the specification and its hash.
-
-    Raises:
-        InvalidSpec: the operator would refuse it, or an output is on no claim.
-    """
-    if job.runtime is not None:
-        raise InvalidSpec.of("runtime", job.runtime, "left out: a PyTorchJob has none; or kind=TrainJob")
-    installation = installation or Installation()
-    this = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
-    asked = with_name(requested(job, installation.template), this)
-    validate(asked)
-    made = rendered(asked, with_code(_pods(asked), this), this, together=_with_templates)
-    if installation.change_pod is not None:
-        validate(made.manifest)
-    return made
+def _check_env(job: TrainingJob) -> None:
+    """Reject variables that the operator would silently replace: it appends its own after the user's."""
+    for prefix, owner in (("", job), ("master.", job.master), ("worker.", job.worker)):
+        for variable in (owner.env if owner else None) or ():
+            if variable.name in _OPERATOR_ENV:
+                raise InvalidSpec(f"{prefix}env.{variable.name}: training-operator sets it in every pod; leave it out")
 
 
 def _pods(manifest: Manifest) -> list[Pods]:

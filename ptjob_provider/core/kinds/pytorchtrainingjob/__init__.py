@@ -27,8 +27,9 @@ from ptjob_provider.core.kinds.pytorchtrainingjob.read import (
     running_since,
     runtime_of,
     templates,
+    told,
 )
-from ptjob_provider.core.kinds.pytorchtrainingjob.render import render, told
+from ptjob_provider.core.kinds.pytorchtrainingjob.render import render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

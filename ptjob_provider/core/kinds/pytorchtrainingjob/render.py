@@ -1,18 +1,14 @@
-"""Render a PyTorchTrainingJob, whose torchrun command line T9k builds itself, and read its tasks."""
+"""Render a PyTorchTrainingJob, whose torchrun command line T9k builds itself."""
 
 from __future__ import annotations
 
 import copy
-import re
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.history import ContainerKind, Termination
 from ptjob_provider.core.identity import MAX_NAME, SHORTEST_NAME
 from ptjob_provider.core.kinds import pod_template
-from ptjob_provider.core.kinds.kind import Told
-from ptjob_provider.core.kinds.ownership import Attempt, with_name, without_servers_word
 from ptjob_provider.core.kinds.pod_template import pods_asked_for
 from ptjob_provider.core.kinds.pytorchtrainingjob.read import (
     API_VERSION,
@@ -21,17 +17,16 @@ from ptjob_provider.core.kinds.pytorchtrainingjob.read import (
     KIND,
     count,
     replica_specs,
-    replicas,
     trainer_of,
 )
-from ptjob_provider.core.kinds.rendering import Pods, rendered, with_code
+from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_code, with_name, without_servers_word
 from ptjob_provider.core.kinds.validate import check_labels, check_metadata, check_pod_shape, part
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.spec.parsers import mapping, sequence
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest, Owner
     from ptjob_provider.core.kinds.kind import Rendered
@@ -43,101 +38,6 @@ _BEGINNINGS = (
     ("python", "-m", "torch.distributed.run"),
     ("python3", "-m", "torch.distributed.run"),
 )
-
-
-def torchrun_config(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | None:
-    """Return the torchrun configuration; None if torchrun does not start the program.
-
-    Raises:
-        InvalidSpec: T9k does not support a part of the elastic policy.
-    """
-    policy = job.elastic_policy
-    is_asked = begins_with_torchrun(job.command) or job.nproc_per_node is not None or policy is not None
-    if not is_asked:
-        return dict(found) if found is not None else None
-    config: Manifest = {**(found or {}), "enabled": True}
-    if job.nproc_per_node is not None:
-        config["procPerNode"] = str(job.nproc_per_node)
-    elif "procPerNode" not in config:
-        config["procPerNode"] = "gpu" if job.gpus else "1"
-    if policy is not None:
-        for name in ("rdzv_host", "rdzv_port", "rdzv_id", "rdzv_conf", "standalone"):
-            if getattr(policy, name) is not None:
-                raise InvalidSpec(f"elastic_policy.{name}: a PyTorchTrainingJob has no place for it; leave it out")
-        said = {"maxRestarts": policy.max_restarts, "rdzvBackend": policy.rdzv_backend}
-        config |= {name: part for name, part in said.items() if part is not None}
-    return config
-
-
-def begins_with_torchrun(command: Sequence[str] | None) -> bool:
-    """Return whether a command is torchrun's."""
-    return _beginning(command or ()) > 0
-
-
-def as_arguments(container: Manifest) -> Manifest:
-    """Return a container whose program torchrun starts: script and arguments as `args`, and no command.
-
-    Raises:
-        InvalidSpec: the command is not torchrun's, so it would be ignored.
-    """
-    command = container.get("command") or []
-    if not command:
-        return container
-    beginning = _beginning(command)
-    if not beginning:
-        raise InvalidSpec.of("command", command, "torchrun, script and options: T9k starts its processes by torchrun")
-    rest = {name: part for name, part in container.items() if name != "command"}
-    return {**rest, "args": [*command[beginning:], *(container.get("args") or [])]}
-
-
-def _beginning(command: Sequence[str]) -> int:
-    return next((len(words) for words in _BEGINNINGS if tuple(command[: len(words)]) == words), 0)
-
-
-_INDEX = re.compile(r"-(\d+)$")
-_STOPPED = 143
-"""Exit code of a container that obeys the signal of a pod's deletion."""
-
-
-def told(job: Mapping[str, Any]) -> Told:
-    """Return the replica states in the status, the only source of the pods' names."""
-    status = job.get("status") or {}
-    tasks = status.get("tasks") or ()
-    found = list(_replicas(job, tasks))
-    trainers = {str(spec.get("type") or "worker"): trainer_of(spec["template"]) for spec in replica_specs(job)}
-    counted = sum(int(task.get("restartCount") or 0) for task in tasks)
-    return Told(
-        pods={str(pod["name"]): replica for _, replica, pod in found},
-        ends=tuple(end for role, replica, pod in found for end in _failure(replica, pod, trainers[role])),
-        restarts=counted or int(status.get("backoffCount") or 0),
-    )
-
-
-def _replicas(job: Mapping[str, Any], tasks: Any) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield role, name and pod of each replica that has one: by its pod's number, else by its position."""
-    asked_for = {each.name for each in replicas(job)}
-    for task in tasks:
-        role = str(task.get("type") or "worker")
-        for place, pod in enumerate(task.get("replicas") or ()):
-            number = _INDEX.search(pod.get("name") or "")
-            replica = f"{job['metadata']['name']}-{role}-{number[1] if number else place}"
-            if pod.get("name") and replica in asked_for:
-                yield role, replica, pod
-
-
-def _failure(replica: str, pod: Mapping[str, Any], trainer: str) -> Iterator[Termination]:
-    """Yield a pod's failure: by its training container's exit code, else by another one's."""
-    containers = [each for each in pod.get("containers") or () if each.get("exitCode")]
-    for each in sorted(containers, key=lambda each: each.get("name") != trainer)[:1]:
-        code = int(each["exitCode"])
-        yield Termination(
-            replica=replica,
-            pod_uid=str(pod.get("uid") or ""),
-            container=str(each.get("name") or ""),
-            kind=ContainerKind.TRAINING if each.get("name") == trainer else ContainerKind.SIDECAR,
-            exit_code=code,
-            stopped=pod.get("phase") == "Deleted" and code == _STOPPED,
-        )
 
 
 _LONGEST_POD = 63
@@ -354,3 +254,52 @@ def _scheduler(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | 
         return dict(found) if found is not None else None
     ours = (found or {}).get("t9kScheduler") or {}
     return {**(found or {}), "t9kScheduler": {**ours, "queue": job.queue_name}}
+
+
+def torchrun_config(job: TrainingJob, found: Mapping[str, Any] | None) -> Manifest | None:
+    """Return the torchrun configuration; None if torchrun does not start the program.
+
+    Raises:
+        InvalidSpec: T9k does not support a part of the elastic policy.
+    """
+    policy = job.elastic_policy
+    is_asked = begins_with_torchrun(job.command) or job.nproc_per_node is not None or policy is not None
+    if not is_asked:
+        return dict(found) if found is not None else None
+    config: Manifest = {**(found or {}), "enabled": True}
+    if job.nproc_per_node is not None:
+        config["procPerNode"] = str(job.nproc_per_node)
+    elif "procPerNode" not in config:
+        config["procPerNode"] = "gpu" if job.gpus else "1"
+    if policy is not None:
+        for name in ("rdzv_host", "rdzv_port", "rdzv_id", "rdzv_conf", "standalone"):
+            if getattr(policy, name) is not None:
+                raise InvalidSpec(f"elastic_policy.{name}: a PyTorchTrainingJob has no place for it; leave it out")
+        said = {"maxRestarts": policy.max_restarts, "rdzvBackend": policy.rdzv_backend}
+        config |= {name: part for name, part in said.items() if part is not None}
+    return config
+
+
+def begins_with_torchrun(command: Sequence[str] | None) -> bool:
+    """Return whether a command is torchrun's."""
+    return _beginning(command or ()) > 0
+
+
+def as_arguments(container: Manifest) -> Manifest:
+    """Return a container whose program torchrun starts: script and arguments as `args`, and no command.
+
+    Raises:
+        InvalidSpec: the command is not torchrun's, so it would be ignored.
+    """
+    command = container.get("command") or []
+    if not command:
+        return container
+    beginning = _beginning(command)
+    if not beginning:
+        raise InvalidSpec.of("command", command, "torchrun, script and options: T9k starts its processes by torchrun")
+    rest = {name: part for name, part in container.items() if name != "command"}
+    return {**rest, "args": [*command[beginning:], *(container.get("args") or [])]}
+
+
+def _beginning(command: Sequence[str]) -> int:
+    return next((len(words) for words in _BEGINNINGS if tuple(command[: len(words)]) == words), 0)

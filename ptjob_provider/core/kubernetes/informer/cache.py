@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.history.peak_usage import PeakUsage, of_pods
-from ptjob_provider.core.kinds.ownership import QUEUE_LABEL
+from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.kubernetes.informer.scope import by_name, by_uid, told_at
 from ptjob_provider.core.shared import Notifier
 from ptjob_provider.core.status import JobPhase
