@@ -26,8 +26,10 @@ from kfp.dsl.types import type_utils
 
 from ptjob_provider import __version__
 from ptjob_provider.core import kinds
+from ptjob_provider.core.code.function import from_function
+from ptjob_provider.core.code.program import check_no_command, job_command
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.identity import Owner, stem_of
 from ptjob_provider.core.manifest import load_manifest, load_object
 from ptjob_provider.core.outputs.contract import is_claim_name
 from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
@@ -40,7 +42,7 @@ from ptjob_provider.kfp.numbers import PREFIX, mark_of, marked, unmarked
 from ptjob_provider.kfp.request import check_told, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import TypeAlias
 
     Text: TypeAlias = str | PipelineChannel
@@ -249,6 +251,48 @@ def _check(inputs: Mapping[str, Any]) -> None:
     TrainingJob.parse(**fields)
 
 
+def _with_command(
+    given: dict[str, Any],
+    *,
+    function: Callable[..., Any] | None = None,
+    function_arguments: Mapping[str, Any] | None = None,
+    modules: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the arguments with the function's program as the command; pipeline values follow it as `args`.
+
+    Raises:
+        InvalidSpec: the function or an argument cannot travel, or a pipeline value is a part of an argument.
+    """
+    if function is None:
+        if function_arguments or modules:
+            raise InvalidSpec.of("function", None, "allowed: a function, where it has arguments or modules")
+        return given
+    check_no_command(given, ("command", "args"), title="pytorchjob_op")
+    arguments = dict(function_arguments or {})
+    late = {name: value for name, value in arguments.items() if _is_late(name, value)}
+    read_as = [
+        (name, isinstance(value, PipelineChannel) and value.channel_type not in _TEXT_TYPES)
+        for name, value in late.items()
+    ]
+    source = from_function(function, modules=modules)
+    command = job_command(source, function, [], arguments, fields=given, late=read_as)
+    texts = {"args": [str(value) for value in late.values()]} if late else {}
+    named = {} if "manifest" in given else {"name": stem_of(source.name)}
+    return {**named, **given, "command": command, **texts}
+
+
+def _is_late(name: str, value: Any) -> bool:
+    """Return whether an argument of the function is only known when the pipeline runs."""
+    if isinstance(value, PipelineChannel | str):
+        return isinstance(value, PipelineChannel) or bool(_CHANNEL.search(value)) or "{{$." in value
+    values = Values()
+    field = f"function_arguments.{name}"
+    values.taken_from(field, to_wire(value))
+    if values.channels or "{{$." in repr(value):
+        raise InvalidSpec.of(field, value, "allowed: a pipeline's value as the whole argument, or inside a text")
+    return False
+
+
 STEP_IMAGE = os.environ.get("PTJOB_STEP_IMAGE") or f"ghcr.io/ptjob-provider/step:{__version__}"
 """The step's default image: that of $PTJOB_STEP_IMAGE when a pipeline is compiled, such as a mirror's.
 
@@ -269,6 +313,9 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
     image: Text | None = None,
     command: Items | None = None,
     args: Items | None = None,
+    function: Callable[..., Any] | None = None,
+    function_arguments: Mapping[str, Any] | None = None,
+    modules: Sequence[str] | None = None,
     workers: Number | None = None,
     nproc_per_node: Number | None = None,
     gpus: Number | None = None,
@@ -347,6 +394,10 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
         name: beginning of the job's name. None: the manifest's name, else the task's name.
         namespace: the job's namespace. None: the step's own; in another one the job has no owner, see
             docs/how-to/kubeflow-pipelines.md.
+        function: runs on every rank, in place of a command. Its source is compiled into the pipeline with what it uses
+            of its file; its return value is `return_value` in `result`.
+        function_arguments: its keyword arguments. A pipeline value may be a whole argument, or stand inside a text.
+        modules: packages and modules that it imports, pure Python; their sources are compiled in, too.
         model_artifact: `reference` (None): the artifact holds the address `pvc://claim/path`, and a consumer mounts the
             claim (see `handover.mount_model`). `copy`: the bytes go to the run's artifact store, where any component
             reads them. For that, the step mounts the claim as a user who may read it
@@ -364,7 +415,9 @@ def pytorchjob_op(  # noqa: D417 - the job's own fields are documented at Traini
     Raises:
         InvalidSpec: a value known when the pipeline is compiled is wrong; the message names it.
     """
-    given = {field: value for field, value in locals().items() if value is not None}
+    said = {field: value for field, value in locals().items() if value is not None}
+    program = {field: said.pop(field) for field in ("function", "function_arguments", "modules") if field in said}
+    given = _with_command(said, **program)
     chosen = given.pop("step_image", STEP_IMAGE)
     copies = ModelArtifact.parse(model_artifact or ModelArtifact.REFERENCE) is ModelArtifact.COPY
     values = Values()

@@ -1,0 +1,110 @@
+"""`pytorchjob_op(function=...)`: compiled into the pipeline, and run on this machine by kfp.local.
+
+kfp reads annotations as objects, not as texts.
+"""
+
+import asyncio
+import builtins
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List  # noqa: UP035 - kfp reads them
+
+import pytest
+from kfp import dsl, local
+
+from kfp_adapter.compiled import compile_pipeline, inputs
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds import pytorchjob
+from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.run.snapshot import look
+from ptjob_provider.kfp.component import pytorchjob_op
+from rows import each_row
+
+pytestmark = pytest.mark.filterwarnings("ignore:You may be attemping:RuntimeWarning")
+
+NOTE = 'größer: "a" {{ b }}'
+
+
+@dataclass
+class Layer:
+    size: int
+    rate: float = 0.5
+
+
+def fit(epochs: int, rate: float, note: str, layers: list[Layer], options: dict[str, Any], *, is_last: bool) -> Any:
+    return [epochs, rate, note, [layer.size + layer.rate for layer in layers], options, is_last]
+
+
+def pipeline(
+    epochs: int = 3,
+    note: str = NOTE,
+    layers: List[Dict[str, float]] = [{"size": 1}],  # noqa: B006, UP006 - as above
+    is_last: bool = True,  # noqa: FBT001, FBT002 - as above
+) -> None:
+    arguments = {"epochs": epochs, "rate": 2.0, "note": f"of {note}", "layers": layers, "is_last": is_last}
+    pytorchjob_op(function=fit, function_arguments={**arguments, "options": {"a": [1, None]}}, image="none", workers=1)
+
+
+def test_a_function_gets_the_pipelines_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With their types; its source is in the compiled pipeline."""
+    monkeypatch.setattr(builtins, "print", builtins.print)  # the runner replaces it
+    monkeypatch.setenv("PTJOB_BACKEND", "local")
+    monkeypatch.setenv("PTJOB_LOCAL_ROOT", str(tmp_path / "jobs"))
+    monkeypatch.setitem(sys.modules, "docker", None)  # not the folder of this name
+    local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "artifacts"))
+
+    dsl.pipeline(name="functions")(pipeline)()
+
+    backend = LocalBackend(LocalConfig(root=tmp_path / "jobs"))
+    (job,) = asyncio.run(backend.list(pytorchjob.KIND, "default", {}))
+    name = job["metadata"]["name"]
+    result = asyncio.run(look(backend, "default", name)).to_dict()
+    assert name.startswith("fit-")
+    assert result["return_value"] == [3, 2.0, f"of {NOTE}", [1.5], {"a": [1, None]}, True]
+
+
+def test_torchrun_starts_several_processes(tmp_path: Path) -> None:
+    """As everywhere; a name that is given stays."""
+
+    def define():  # noqa: ANN202 - as above
+        pytorchjob_op(function=fails, image="none", nproc_per_node=2, name="own")
+
+    given = inputs(compile_pipeline(define, tmp_path))
+
+    assert given["command"][:2] == ["torchrun", "--no-python"]
+    assert (given["name"], "args" in given) == ("own", False)
+
+
+def fails() -> None:
+    raise ValueError
+
+
+REFUSED = [
+    ({"function": fails, "command": ["python"]}, r"pytorchjob_op: command: .*allowed: none; the function runs"),
+    ({"function": fails, "function_arguments": {"a": 1}}, r"function fails: got an unexpected keyword argument 'a'"),
+    ({"function_arguments": {"a": 1}}, "function: None is not allowed; allowed: a function"),
+    ({"function": lambda: None}, "is a lambda"),
+]
+
+
+@each_row(("given", "expected"), REFUSED)
+def test_what_cannot_run_is_refused_when_the_pipeline_is_compiled(given: dict[str, Any], expected: str) -> None:
+    """By the function's name, and the argument's."""
+    with pytest.raises(InvalidSpec, match=expected):
+        pytorchjob_op(image="none", **given)
+
+
+def test_a_pipelines_value_inside_an_argument_is_refused(tmp_path: Path) -> None:
+    """It would be compiled in as kfp's placeholder."""
+
+    def define(rate: float):  # noqa: ANN202 - as above
+        pytorchjob_op(function=print, function_arguments={"rates": [rate]}, image="none")
+
+    def of_the_run():  # noqa: ANN202 - as above
+        pytorchjob_op(function=print, function_arguments={"to": {"run": dsl.PIPELINE_JOB_ID_PLACEHOLDER}}, image="none")
+
+    with pytest.raises(InvalidSpec, match=r"function_arguments\.rates: .*allowed: a pipeline's value as the whole"):
+        compile_pipeline(define, tmp_path)
+    with pytest.raises(InvalidSpec, match=r"function_arguments\.to: "):
+        compile_pipeline(of_the_run, tmp_path)
