@@ -40,6 +40,14 @@ def test_a_typed_field_wins_over_everything_below_it() -> None:
     assert (pod(rendered)["schedulerName"], pod(rendered)["priorityClassName"]) == ("volcano", "high")
 
 
+@each_row("fields", [{"workers": 4}, {"manifest": recorded(MANIFEST), "workers": 4}])
+def test_an_installations_gang_has_all_pods_of_the_job(fields: dict[str, Any]) -> None:
+    """A gang of fewer would start a job that then waits for its other pods."""
+    rendered = render(installation=installed(gang=True), **fields).manifest
+
+    assert rendered["spec"]["runPolicy"]["schedulingPolicy"] == {"minAvailable": 4}
+
+
 def test_a_manifest_wins_over_templates() -> None:
     """Whatever it says stays as it is; its other fields are filled."""
     manifest = recorded(MANIFEST)

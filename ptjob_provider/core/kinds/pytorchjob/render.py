@@ -86,12 +86,15 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     _check_env(job)
     own = _skeleton(job) if job.manifest is None else _given(job.manifest)
     replicas = _replicas(own["spec"], job, under)
+    pods = sum(map(count, replicas.values()))
     whole = {**own, "spec": {**own["spec"], "pytorchReplicaSpecs": replicas}}
     if under is not None:
         _check_env(under)
-        added = _with_fields({"metadata": {}, "spec": {"pytorchReplicaSpecs": {role: {} for role in replicas}}}, under)
+        added = _with_fields(
+            {"metadata": {}, "spec": {"pytorchReplicaSpecs": {role: {} for role in replicas}}}, under, pods=pods
+        )
         whole = laid_over(whole, added) if job.manifest is None else laid_over(added, whole)
-    return _with_fields(whole, job)
+    return _with_fields(whole, job, pods=pods)
 
 
 def _skeleton(job: TrainingJob) -> Manifest:
@@ -144,12 +147,12 @@ def _template(name: str, own: Manifest, job: TrainingJob, under: TrainingJob | N
     return pod_template.pods_asked_for(own, job, under, role=role, container=CONTAINER)
 
 
-def _with_fields(manifest: Manifest, job: TrainingJob) -> Manifest:
+def _with_fields(manifest: Manifest, job: TrainingJob, *, pods: int) -> Manifest:
     """Return the manifest with the job's fields over it, except those of its pods."""
     spec, replicas = manifest["spec"], manifest["spec"]["pytorchReplicaSpecs"]
     restarts = _set({"restartPolicy": job.restart_policy})
     changes = {
-        "runPolicy": _run_policy(spec.get("runPolicy") or {}, job, pods=sum(map(count, replicas.values()))),
+        "runPolicy": _run_policy(spec.get("runPolicy") or {}, job, pods=pods),
         "nprocPerNode": None if job.nproc_per_node is None else str(job.nproc_per_node),
         "elasticPolicy": _elastic_policy(spec.get("elasticPolicy"), job),
         "pytorchReplicaSpecs": {role: {**replica, **restarts} for role, replica in replicas.items()},
