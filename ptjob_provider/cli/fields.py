@@ -65,7 +65,7 @@ _NESTED = {
 }
 _PREFIX = {name: name for name in _NESTED} | {"elastic_policy": "elastic"}
 _SECTIONS = {
-    "code": "Code that is fetched",
+    "code": "Code that is brought into the pods",
     "tensorboard": "The TensorBoard beside it",
     "master": "Rank 0 alone, over what holds for all",
     "worker": "All other pods",

@@ -45,7 +45,7 @@ COMMON: Mapping[str, str] = {
     "image": "Of every pod.",
     "env": "A variable of the program; repeatable.",
     "working_dir": "Directory in which the program starts.",
-    "code": "A git or rsync address to fetch the code from.",
+    "code": "A folder, such as ., or a git or rsync address: the code.",
     "workers": "Pods, rank 0 included.  [default: 1]",
     "gpus": "Per pod.  [default: 0]",
     "cpu": "Cores per pod: 4, 500m.",

@@ -25,6 +25,7 @@ from ptjob_provider.cli.fields import job_fields
 from ptjob_provider.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, Refused, emit, emit_rows, notice, refusal
 from ptjob_provider.cli.printable import say, say_logged
 from ptjob_provider.core import history, kinds
+from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.diagnosis.causes import TAIL_LINES
 from ptjob_provider.core.diagnosis.replica_end import QUOTED
@@ -108,7 +109,8 @@ def described_job(given: dict[str, Any], filename: str | None, words: tuple[str,
         if command is not None and "command" in fields:
             raise InvalidSpec.of("--command", fields["command"], "left out where the program stands behind the flags")
         told = {**fields, **({"command": command} if command is not None else {})}
-        return TrainingJob.parse(**arena.with_image({**_in_file(filename), **told}))
+        job = TrainingJob.parse(**arena.with_image({**_in_file(filename), **told}))
+        return with_packed_folder(job, beside=Path())
     except InvalidSpec as error:
         raise Refused(str(error), EXIT_USAGE) from error
 
@@ -129,7 +131,8 @@ def render(place: Place, job: TrainingJob, *, output: str) -> None:
         notice(change)
     if rendered.secret is not None:
         name = rendered.secret["metadata"]["name"]
-        notice(f"credentials are not shown: `submit` puts them into a Secret, whose name begins with {name}-")
+        what = "the folder's archive is" if job.code and job.code.folder else "credentials are"
+        notice(f"{what} not shown: `submit` creates a Secret for that, whose name begins with {name}-")
     if output == "name":
         say(rendered.manifest["metadata"]["name"])
     elif output == "json":

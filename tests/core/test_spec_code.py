@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,6 +10,9 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec import CodeSource, TrainingJob, job_template
 from ptjob_provider.core.spec.code import is_credential, is_sync_variable
 from rows import each_row
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HTTPS = "https://git.example/team/mnist.git"
 
@@ -47,6 +50,18 @@ def test_an_address_of_rsync_is_enough(address: str, is_over_ssh: bool) -> None:
     assert code({"rsync": "ann@data.example:/code/mnist"}).is_over_ssh
 
 
+def test_a_path_is_a_folder_of_this_machine(tmp_path: Path) -> None:
+    """Whatever has no colon; a relative one begins where its user is, and one that is missing is named."""
+    (tmp_path / "mnist").mkdir()
+
+    assert code("mnist") == CodeSource(folder="mnist")
+    assert code("mnist").folder_beside(tmp_path) == tmp_path / "mnist"
+    assert code(str(tmp_path)).folder_beside(tmp_path / "mnist") == tmp_path
+    assert code(HTTPS).folder_beside(tmp_path) is None
+    with pytest.raises(InvalidSpec, match=r"code: 'nmist' is not allowed; there is no folder .*/nmist"):
+        code("nmist").folder_beside(tmp_path)
+
+
 def test_every_part_can_be_said() -> None:
     """As templates render it."""
     parts = {"branch": "dev/a", "revision": "v1.0", "submodules": "off", "depth": "0", "secret": "git", "image": "i:1"}
@@ -59,15 +74,15 @@ def test_every_part_can_be_said() -> None:
 @each_row(
     ("value", "words"),
     [
-        ("mnist", "code.git"),
-        ("/code/mnist", "code.git"),
         ("-o::x", "code.rsync"),
         ("https://git.example/a b", "code.git"),
         ("https://git.example/..", "code.git.*ends in the name of a repository"),
         ("https://git.example/team/...git/", "code.git.*ends in the name of a repository"),
         ("git@git.example:.", "code.git.*ends in the name of a repository"),
-        ({}, "one of git and rsync"),
-        ({"git": HTTPS, "rsync": "h::m/p"}, "one of git and rsync"),
+        ({}, "one of git, rsync and folder"),
+        ({"git": HTTPS, "rsync": "h::m/p"}, "one of git, rsync and folder"),
+        ({"folder": ".", "branch": "main"}, "code.branch.*left out for folder"),
+        ({"folder": ".", "secret": "hub"}, "code.secret.*left out for folder"),
         ({"rsync": "h::m/p", "branch": "main"}, "code.branch"),
         ({"git": HTTPS, "revison": "x"}, "did you mean revision"),
         ({"git": HTTPS, "branch": "--upload-pack=x"}, "code.branch"),

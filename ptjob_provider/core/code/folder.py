@@ -7,20 +7,23 @@ empty folders. What looks like a credential, leads out of the folder or is no fi
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gzip
 import hashlib
+import io
 import os
 import re
 import stat
 import subprocess
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.spec.code import PackedCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,11 +31,15 @@ if TYPE_CHECKING:
 
     from pathspec import GitIgnoreSpec
 
+    from ptjob_provider.core.spec import TrainingJob
+
 MAX_BYTES = 1024**3
 """Limit of a folder's size."""
 
-MAX_SECRET = 1_000_000
-"""Limit of a compressed archive in one object of the API server, which takes 1 MiB with everything else in it."""
+MAX_SECRET = 768_000
+"""Limit of a compressed archive: a Secret takes 1 MiB, the archive in base64 and the program that unpacks it."""
+
+_MAX_PACKED = 64_000_000
 
 _SKIPPED = {".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 _CREDENTIALS = (
@@ -61,12 +68,14 @@ class Packed:
         files: number of its files and links.
         bytes: their total size.
         left_out: `path: reason` of what stayed behind without being ignored.
+        largest: what takes most of it, for people.
     """
 
     digest: str
     files: int
     bytes: int
     left_out: tuple[str, ...] = ()
+    largest: str = ""
 
     @property
     def name(self) -> str:
@@ -102,11 +111,49 @@ def pack(folder: Path, archive: IO[bytes], *, field: str = "code", limit: int = 
     if not entries:
         raise InvalidSpec.of(field, str(folder), "allowed: a folder with files that are not ignored")
     if size > limit:
-        raise InvalidSpec(_too_large(entries, field=field, size=size, limit=limit))
+        raise InvalidSpec(_too_large(_largest(entries), field=field, size=size, limit=limit))
     hashing = _Hashing(archive)
     with tarfile.open(fileobj=hashing, mode="w|", format=tarfile.PAX_FORMAT, copybufsize=_PIECE) as tar:  # type: ignore[call-overload]
         sizes = [each.facts.st_size for each in entries if _add(tar, each, walk)]
-    return Packed(digest=hashing.digest, files=len(sizes), bytes=sum(sizes), left_out=tuple(walk.left_out))
+    return Packed(
+        digest=hashing.digest,
+        files=len(sizes),
+        bytes=sum(sizes),
+        left_out=tuple(walk.left_out),
+        largest=_largest(entries),
+    )
+
+
+def with_packed_folder(job: TrainingJob, *, beside: Path) -> TrainingJob:
+    """Return the job with the folder of its `code` packed; unchanged if its code is no folder.
+
+    Raises:
+        InvalidSpec: the folder does not exist, cannot be packed, or is too large to travel.
+    """
+    source = job.code
+    folder = source.folder_beside(beside) if source else None
+    if source is None or folder is None:
+        return job
+    stream = io.BytesIO()
+    packed = pack(folder, stream, limit=_MAX_PACKED)
+    archive = compressed(stream.getvalue())
+    if len(archive) > MAX_SECRET:
+        told = _too_large(packed.largest, field="code", size=len(archive), limit=MAX_SECRET, how=", compressed,")
+        raise InvalidSpec(told)
+    state = revision_of(folder)
+    revision = {
+        "digest": f"sha256:{packed.digest}",
+        "commit": state.commit if state else None,
+        "dirty": state.is_dirty if state else None,
+    }
+    code = PackedCode(
+        folder=source.folder,
+        archive=base64.b64encode(archive).decode(),
+        digest=packed.digest,
+        code_revision=revision,
+        left_out=packed.left_out,
+    )
+    return replace(job, code=code)
 
 
 def compressed(archive: bytes) -> bytes:
@@ -209,16 +256,20 @@ def _add(tar: tarfile.TarFile, entry: _Entry, walk: _Walk) -> bool:
     return True
 
 
-def _too_large(entries: Sequence[_Entry], *, field: str, size: int, limit: int) -> str:
+def _largest(entries: Sequence[_Entry]) -> str:
     sizes: dict[str, int] = {}
     for each in entries:
         top, slash, _ = each.path.partition("/")
         sizes[top + slash] = sizes.get(top + slash, 0) + each.facts.st_size
     largest = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_NAMED]
-    named = ", ".join(f"{name} ({_megabytes(sizes[name])})" for name in largest)
+    return ", ".join(f"{name} ({_megabytes(sizes[name])})" for name in largest)
+
+
+def _too_large(largest: str, *, field: str, size: int, limit: int, how: str = "") -> str:
     return (
-        f"{field}: {_megabytes(size)} are not allowed; allowed: {_megabytes(limit)}; the largest are {named}: put what"
-        " is no code into .dockerignore, and data on a claim"
+        f"{field}: {_megabytes(size)}{how} are not allowed; allowed: {_megabytes(limit)}; the largest are {largest}:"
+        " put what is no code into .dockerignore, and data on a claim; or build an image with the folder, or name a git"
+        " repository"
     )
 
 

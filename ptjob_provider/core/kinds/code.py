@@ -1,23 +1,30 @@
-"""Add the sync container that fetches a job's code before its training starts, and keep its credentials secret.
+"""Bring a job's code into its pods before its training starts: fetched by a sync container, or from a Secret.
 
-The names are Arena's, so that `arena logs` finds the container. It is configured by git-sync's variables, and may
-therefore be git-sync; `sync_code`'s additional variables do not affect that. Values of credentials are moved from the
-job to a Secret that the job owns.
+The sync container's names are Arena's, so that `arena logs` finds the container. It is configured by git-sync's
+variables, and may therefore be git-sync; `sync_code`'s additional variables do not affect that. Values of credentials
+are moved from the job to a Secret that the job owns.
+
+A folder's archive is in such a Secret, too, with the program that unpacks it into the working directory of every pod:
+in an init container with the training's image or, for a TrainJob, in front of its command.
 """
 
 from __future__ import annotations
 
+import inspect
+import json
 import posixpath
+import re
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider import __version__
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import MANAGED_LABEL
+from ptjob_provider.core.identity import CODE_ANNOTATION, MANAGED_LABEL
+from ptjob_provider.core.in_pod import unpack_code
 from ptjob_provider.core.in_pod.sync_code import CONTAINER as SYNC_CONTAINER
 from ptjob_provider.core.in_pod.sync_code import REPORT, RSYNC_SOURCE, refusal, repository_name
 from ptjob_provider.core.kinds.merge import named_over
 from ptjob_provider.core.kinds.pod_template import find_container, map_container
-from ptjob_provider.core.spec.code import is_credential, is_sync_variable
+from ptjob_provider.core.spec.code import PackedCode, is_credential, is_sync_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,6 +35,14 @@ if TYPE_CHECKING:
 SYNC_IMAGE = f"ghcr.io/ptjob-provider/sync:{__version__}"
 DEFAULT_WORKING_DIR = "/root"
 """Arena's parent of the code's folder if the job has no working directory."""
+
+FOLDER = "/ptjob-code"
+"""Where a folder is unpacked if the job has no working directory."""
+
+_FOLDER_VOLUME = "code-folder"
+_ARCHIVE_VOLUME = "code-archive"
+_ARCHIVE_PATH = "/etc/ptjob-code"
+_PYTHON = re.compile(r"(?:/\S*/)?python[\d.]*")
 
 _VOLUME = "code-sync"
 _ROOT = "/ptjob-code"
@@ -101,6 +116,88 @@ def _container(code: CodeSource, variables: list[Manifest], *, image: str, user:
         "securityContext": user,
         "volumeMounts": mounts,
     }
+
+
+# --- a folder
+
+
+def with_folder(template: Manifest, code: CodeSource, *, container: str, in_command: bool = False) -> Manifest:
+    """Return the template whose training container starts in the folder; `with_archive_from` names the Secret.
+
+    Args:
+        template: of one role.
+        code: the folder.
+        container: name of the training container.
+        in_command: unpack it in front of the container's command, which must be given, instead of in an init container.
+
+    Raises:
+        InvalidSpec: the folder is not packed, or there is no command.
+    """
+    if not isinstance(code, PackedCode):
+        raise InvalidSpec.of("code", code.folder, "an address: a folder can only travel from the machine that has it")
+    pod, found = template["spec"], find_container(template, container)
+    command = found.get("command") or []
+    if in_command and not command:
+        raise InvalidSpec.of("command", None, "a command: a TrainJob unpacks the folder of `code` in front of it")
+    folder = found.get("workingDir") or FOLDER
+    python = command[0] if command and _PYTHON.fullmatch(command[0]) else "python"
+    unpack = [python, "-I", f"{_ARCHIVE_PATH}/{unpack_code.PROGRAM}", code.digest, folder]
+    target, source = (
+        {"name": _FOLDER_VOLUME, "mountPath": folder},
+        {"name": _ARCHIVE_VOLUME, "mountPath": _ARCHIVE_PATH},
+    )
+    volumes = [
+        {"name": _FOLDER_VOLUME, "emptyDir": {}},
+        {"name": _ARCHIVE_VOLUME, "secret": {"secretName": _ARCHIVE_VOLUME}},
+    ]
+    grown = {**pod, "volumes": named_over(pod.get("volumes") or [], volumes)}
+    if not in_command:
+        init = _unpacking(found, unpack, [target, source], user=_user(pod, found, is_known=False))
+        grown["initContainers"] = [init, *(pod.get("initContainers") or [])]
+
+    def inside(container: Manifest) -> Manifest:
+        mounts = [target, source] if in_command else [target]
+        mounts = named_over(container.get("volumeMounts") or [], mounts, key="mountPath")
+        start = {"command": [*unpack, *command]} if in_command else {"workingDir": folder}
+        return {**container, **start, "volumeMounts": mounts}
+
+    return map_container({**template, "spec": grown}, container, inside)
+
+
+def _unpacking(training: Mapping[str, Any], command: list[str], mounts: list[Manifest], *, user: Manifest) -> Manifest:
+    same = {name: training[name] for name in ("image", "imagePullPolicy") if training.get(name)}
+    rest = {"command": command, "resources": _RESOURCES, "securityContext": user, "volumeMounts": mounts}
+    return {"name": unpack_code.CONTAINER, **same, **rest}
+
+
+def with_archive_from(template: Manifest, secret: str) -> Manifest:
+    """Return the template with this Secret as the source of its folder, if it has one."""
+    pod = template["spec"]
+    named = [each for each in pod.get("volumes") or [] if each["name"] == _ARCHIVE_VOLUME]
+    if not named:
+        return template
+    return {**template, "spec": {**pod, "volumes": named_over(pod["volumes"], [_from_secret(named[0], secret)])}}
+
+
+def _from_secret(volume: Manifest, name: str) -> Manifest:
+    return {**volume, "secret": {**volume["secret"], "secretName": name}}
+
+
+def archive_of(code: CodeSource | None) -> dict[str, str]:
+    """Return the content of the Secret with a packed folder; empty for any other code."""
+    if not isinstance(code, PackedCode):
+        return {}
+    return {unpack_code.ARCHIVE: code.archive, unpack_code.PROGRAM: inspect.getsource(unpack_code)}
+
+
+def annotation(code: CodeSource | None) -> dict[str, str]:
+    """Return the job's annotation with the folder's revision; empty for any other code."""
+    return {CODE_ANNOTATION: json.dumps(code.code_revision)} if isinstance(code, PackedCode) else {}
+
+
+def left_out(code: CodeSource | None) -> tuple[str, ...]:
+    """Return a sentence for each part of the folder that stays behind."""
+    return tuple(f"code: left out {each}" for each in code.left_out) if isinstance(code, PackedCode) else ()
 
 
 # --- environment
@@ -195,13 +292,13 @@ def credentials_taken_out(template: Manifest, secret: str, prefix: str) -> tuple
 
 
 def hidden(
-    templates: Mapping[str, Manifest], *, secret: str, namespace: str
+    templates: Mapping[str, Manifest], code: CodeSource | None, *, secret: str, namespace: str
 ) -> tuple[dict[str, Manifest], Manifest | None]:
-    """Return the templates, by role, without credentials, and the Secret that has them; None if there are none."""
+    """Return the templates, by role, without credentials, and the Secret with those and a folder; None for neither."""
     found: dict[str, Manifest] = {}
-    values: dict[str, str] = {}
+    values = archive_of(code)
     for role, template in templates.items():
-        found[role], taken = credentials_taken_out(template, secret, role)
+        found[role], taken = credentials_taken_out(with_archive_from(template, secret), secret, role)
         values |= taken
     return found, secret_of(secret, values, namespace=namespace)
 
@@ -212,7 +309,7 @@ def secret_name(job: str, intent: str = "") -> str:
 
 
 def with_secret_named(manifest: Manifest, secret: Manifest, name: str) -> tuple[Manifest, Manifest]:
-    """Return the job and its Secret, renamed to this name."""
+    """Return the job and its Secret, renamed to this name in variables and volumes."""
     old, keys = secret["metadata"]["name"], secret["stringData"].keys()
 
     def renamed(part: Any) -> Any:
@@ -222,6 +319,8 @@ def with_secret_named(manifest: Manifest, secret: Manifest, name: str) -> tuple[
             return part
         if part.get("name") == old and part.get("key") in keys:
             return {**part, "name": name}
+        if part.get("name") == _ARCHIVE_VOLUME and "secret" in part:
+            return _from_secret(part, name)
         return {key: renamed(each) for key, each in part.items()}
 
     return renamed(manifest), {**secret, "metadata": {**secret["metadata"], "name": name}}

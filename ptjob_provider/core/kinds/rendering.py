@@ -115,10 +115,14 @@ def _stem(meta: Mapping[str, Any]) -> str:
 
 
 def with_code(pods: Sequence[Pods], attempt: Attempt) -> list[Pods]:
-    """Return the pods of all roles with the sync container, if the job has code to fetch."""
+    """Return the pods of all roles with the container that brings the job's code, if it has any."""
     source, image = attempt.job.code, attempt.installation.sync_image or code.SYNC_IMAGE
     if source is None:
         return list(pods)
+    if source.folder:
+        return [
+            replace(each, template=code.with_folder(each.template, source, container=each.container)) for each in pods
+        ]
     return [
         replace(each, template=code.with_code(each.template, source, image=image, container=each.container))
         for each in pods
@@ -155,8 +159,8 @@ def rendered(
     tensorboard = claims.planned(job, templates[0], outputs, container=rank0, image=image)
     by_key = {each.key: template for each, template in zip(pods, templates, strict=True)}
 
-    sealed, secret = code.hidden(by_key, secret=code.secret_name(meta["name"]), namespace=meta["namespace"])
-    of_any_attempt, _ = code.hidden(by_key, secret="code", namespace="")  # noqa: S106 - a name
+    sealed, secret = code.hidden(by_key, job.code, secret=code.secret_name(meta["name"]), namespace=meta["namespace"])
+    of_any_attempt, _ = code.hidden(by_key, job.code, secret="code", namespace="")  # noqa: S106 - a name
     bare = together(asked, [{"spec": each["spec"]} for each in of_any_attempt.values()])
     digest = spec_hash({"spec": bare["spec"], "outputs": outputs.to_dict()})
     labels = owner_labels(meta["name"], attempt.owner, attempt.number)
@@ -171,10 +175,15 @@ def rendered(
         SPEC_HASH_ANNOTATION: digest,
         OUTPUTS_ANNOTATION: json.dumps(outputs.to_dict()),
         **(tensorboard.annotation if tensorboard else {}),
+        **code.annotation(job.code),
     }
     manifest = pod_template.with_metadata(together(asked, ours), labels=labels, annotations=annotations)
     return Rendered(
-        manifest=_owned(manifest, attempt.owner), outputs=outputs, spec_hash=digest, changes=changes, secret=secret
+        manifest=_owned(manifest, attempt.owner),
+        outputs=outputs,
+        spec_hash=digest,
+        changes=(*changes, *code.left_out(job.code)),
+        secret=secret,
     )
 
 

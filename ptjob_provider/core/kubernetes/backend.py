@@ -58,7 +58,9 @@ class KubernetesBackend:
             await self.give_secret(ref, secret)
         except PermissionDenied as error:
             await self.delete(ref)
-            advice = "name a Secret of your own with `code`, or grant what deploy/components/code has"
+            advice = (
+                "grant what deploy/components/code has; credentials may be in a Secret of your own that `code` names"
+            )
             raise PermissionDenied(f"{error}; {advice}", code=error.code, reason=error.reason) from error
         return ref
 

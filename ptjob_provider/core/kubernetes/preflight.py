@@ -208,7 +208,13 @@ USEFUL: Sequence[Right] = (
 """Rights that no job needs: for commands of `ptjob`, for Arena and for peaks of usage."""
 
 BESIDE: Sequence[Right] = (
-    Right(group="", resource="secrets", verb="create", what_for="credentials of code as plain values", given_by=CODE),
+    Right(
+        group="",
+        resource="secrets",
+        verb="create",
+        what_for="a folder as code, and credentials as plain values",
+        given_by=CODE,
+    ),
 )
 """Rights of the component for code, one verb per resource."""
 

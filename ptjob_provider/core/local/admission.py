@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
-from ptjob_provider.core.in_pod import sync_code
+from ptjob_provider.core.in_pod import sync_code, unpack_code
 from ptjob_provider.core.local import devices, supported_fields, volumes
 from ptjob_provider.core.local.config import Setup
 from ptjob_provider.core.local.image import ImageFacts, arguments
@@ -111,6 +111,7 @@ def _union(left: Mapping[str, Mapping[str, str]], right: Mapping[str, Mapping[st
     return {name: {**left.get(name, {}), **right.get(name, {})} for name in {**left, **right}}
 
 
+_OURS = (sync_code.CONTAINER, unpack_code.CONTAINER)
 _FOR_PODS = ("imagePullPolicy", "securityContext")
 _SYNC = ("python3", "-I", sync_code.__file__)
 """Replacement of every sync image: all take the same configuration."""
@@ -156,7 +157,7 @@ def _pods(job: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _without_ours(job: Manifest) -> Manifest:
-    """Return the job without our own settings of the sync container for clusters."""
+    """Return the job without our own settings of the containers that bring the code to pods of clusters."""
     roles = job["spec"]["pytorchReplicaSpecs"]
     return {**job, "spec": {**job["spec"], "pytorchReplicaSpecs": {role: _quiet(each) for role, each in roles.items()}}}
 
@@ -166,7 +167,7 @@ def _quiet(replica: Manifest) -> Manifest:
     if "initContainers" not in pod:
         return replica
     inits = [
-        {name: part for name, part in each.items() if each["name"] != sync_code.CONTAINER or name not in _FOR_PODS}
+        {name: part for name, part in each.items() if each["name"] not in _OURS or name not in _FOR_PODS}
         for each in pod["initContainers"] or ()
     ]
     return {**replica, "template": {**replica["template"], "spec": {**pod, "initContainers": inits}}}
@@ -188,7 +189,7 @@ def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
 
 
 def _unenforced_notices(job: Manifest) -> Iterator[str]:
-    told = [(path, each) for path, each in _containers(job) if each["name"] != sync_code.CONTAINER]
+    told = [(path, each) for path, each in _containers(job) if each["name"] not in _OURS]
     limited = [path for path, container in told if devices.has_limits(container)]
     if limited:
         yield f"limits of cpu and memory are not enforced on this machine ({', '.join(limited)})"

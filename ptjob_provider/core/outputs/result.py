@@ -82,6 +82,7 @@ def build_result(
     diagnosis: Diagnosis | None,
     failed_replicas: Sequence[Mapping[str, Any]] = (),
     git_revision: str = "",
+    code_revision: Mapping[str, Any] | None = None,
     returned: str = "",
     used: Mapping[str, peak_usage.PeakUsage] | None = None,
     tensorboard_url: str = "",
@@ -89,7 +90,8 @@ def build_result(
     """Return the result as plain JSON values.
 
     `failed_replicas` is the value of `diagnosis.failed_replicas`: a successful job may have some. `git_revision` is the
-    commit that rank 0 fetched and trained; None if unknown. `usage` is the value of `measured.shown`: measured usage of
+    commit that rank 0 fetched and trained; None if unknown. `code_revision` is {digest, commit, dirty} of the folder
+    that travelled with the job; None without one. `usage` is the value of `measured.shown`: measured usage of
     the replicas; None without measurements. `return_value` is there if the job ran a function that returned something;
     `returned` is that as JSON. `tensorboard_url` is the address of the job's TensorBoard; None without
     one.
@@ -109,6 +111,7 @@ def build_result(
         "usage": peak_usage.shown(used or {}, rank0=rank0),
         "rank0": rank0,
         "git_revision": git_revision or None,
+        "code_revision": dict(code_revision) if code_revision else None,
         "model": _place(outputs.model, report.model if report else None, ("bytes", "sha256")),
         "tfevents": _place(outputs.tfevents, report.tfevents if report else None, ("last_step", "scalars")),
         "tensorboard_url": tensorboard_url or None,

@@ -152,6 +152,7 @@ def summarize(
         diagnosis=diagnosis,
         failed_replicas=failed_replicas(record, ranks=submission.ranks),
         git_revision=record.revision_of(submission.rank0),
+        code_revision=submission.code_revision,
         returned=record.returned,
         used=used,
         tensorboard_url=submission.tensorboard_url,

@@ -39,6 +39,7 @@ from uuid import uuid4
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobAlreadyExists, JobNotFound, KindNotServed
 from ptjob_provider.core.identity import (
+    CODE_ANNOTATION,
     INTENT_ANNOTATION,
     OUTPUTS_ANNOTATION,
     JobRef,
@@ -87,6 +88,7 @@ class Submission:
         first_started_at: RFC 3339; outputs must not be older.
         tensorboard_url: address of the job's TensorBoard; "" if there is none or it is unknown.
         instance: the installation that created it; "" if unknown.
+        code_revision: {digest, commit, dirty} of the folder that travels with it; None if there is none.
     """
 
     ref: JobRef
@@ -99,6 +101,7 @@ class Submission:
     first_started_at: str
     tensorboard_url: str = ""
     instance: str = ""
+    code_revision: Mapping[str, Any] | None = None
 
     @property
     def rank0(self) -> str:
@@ -116,7 +119,8 @@ class Submission:
             since: creation of the first attempt; default this job's creation.
         """
         meta = job["metadata"]
-        declared = (meta.get("annotations") or {}).get(OUTPUTS_ANNOTATION)
+        annotations = meta.get("annotations") or {}
+        declared, code_revision = annotations.get(OUTPUTS_ANNOTATION), annotations.get(CODE_ANNOTATION)
         replicas = kinds.replicas(job)
         return cls(
             ref=JobRef.of(job),
@@ -129,11 +133,20 @@ class Submission:
             first_started_at=since or meta["creationTimestamp"],
             tensorboard_url=url_of(job),
             instance=owner_in(job).instance,
+            code_revision=json.loads(code_revision) if code_revision else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields for a trigger or another process."""
-        names = ("attempt", "adopted", "spec_changed", "first_started_at", "tensorboard_url", "instance")
+        names = (
+            "attempt",
+            "adopted",
+            "spec_changed",
+            "first_started_at",
+            "tensorboard_url",
+            "instance",
+            "code_revision",
+        )
         plain = {name: getattr(self, name) for name in names}
         maps = {"ranks": dict(self.ranks), "gpus_of": dict(self.gpus_of)}
         return {**plain, **maps, "ref": self.ref.to_dict(), "outputs": self.outputs.to_dict()}
@@ -295,6 +308,8 @@ class _Submitter:
         if rendered.secret is None:
             return await self.backend.submit(rendered.manifest)
         ref = await self.backend.submit(rendered.manifest, secret=rendered.secret)
+        if self.job.code and self.job.code.folder:
+            return ref
         logger.warning(
             "%s: the values of %s are in the Secret %s now, which goes with the job; a Secret of your own would keep "
             "them out of what you write: code={..., 'secret': NAME}",

@@ -1,16 +1,20 @@
-"""Source of a job's code: a git repository, or a folder that rsync fetches."""
+"""Source of a job's code: a git repository, a folder that rsync fetches, or a folder of this machine."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.in_pod.sync_code import is_folder_name, repository_name
 from ptjob_provider.core.spec import parsers
 from ptjob_provider.core.spec.parsers import parse_into, setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _SYNC = r"GIT_SYNC_|GITSYNC_|GIT_SSH_|GIT_KNOWN_HOSTS$|RSYNC_PASSWORD$"
 _CREDENTIAL = r"USERNAME|PASSWORD|TOKEN|SECRET|PRIVATE_KEY|ASKPASS"
@@ -19,6 +23,7 @@ _GIT = r"(?:https?|ssh|git)://[^\s/]\S*|[^\s/:-][^\s/:]*:(?!:)\S+"
 _RSYNC = r"rsync://[^\s/]+/\S+|[^\s/:-][^\s/:]*::?\S+"
 _REF = r"(?!-)[^\s~^:?*\[\\]+"
 _OF_GIT = ("branch", "revision", "submodules", "depth")
+_SOURCES = ("git", "rsync", "folder")
 _ALLOWED = "an address such as https://host/team/repository.git, git@host:team/repository.git or host::module/path"
 
 
@@ -58,12 +63,14 @@ def _ref(field: str, value: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeSource:
-    """Source of the code, either `git` or `rsync`, with settings. None leaves a setting to the sync image."""
+    """Source of the code, one of `git`, `rsync` and `folder`, with settings. None leaves one to the sync image."""
 
     git: str | None = setting(_address(_GIT))
     """Address of a repository."""
     rsync: str | None = setting(_address(_RSYNC))
     """`host::module/path`, `rsync://host/module/path` or, over ssh, `user@host:path`."""
+    folder: str | None = setting(parsers.text)
+    """Folder of this machine; a relative path begins at the DAG file's folder, or where the command is run."""
     branch: str | None = setting(_ref)
     """Branch or tag. None: the repository's default branch."""
     revision: str | None = setting(_ref)
@@ -79,25 +86,29 @@ class CodeSource:
 
     @classmethod
     def parse(cls, field: str, value: Any) -> Self:
-        """Parse an address, or a map of these parts.
+        """Parse an address, a folder's path, or a map of these parts.
 
         Raises:
             InvalidSpec: it is neither; a part is unknown or invalid; an address contains a password.
         """
         given = parsers.mapping(field, cls.as_map(value))
         found = parse_into(cls, given, prefix=f"{field}.")
-        if (found.git is None) == (found.rsync is None):
-            raise InvalidSpec.of(field, sorted(given), "one of git and rsync")
-        for part in _OF_GIT if found.rsync else ():
+        named = [part for part in _SOURCES if getattr(found, part) is not None]
+        if len(named) != 1:
+            raise InvalidSpec.of(field, sorted(given), "one of git, rsync and folder")
+        excluded = {"git": (), "rsync": _OF_GIT, "folder": (*_OF_GIT, "secret", "image")}
+        for part in excluded[named[0]]:
             if getattr(found, part) is not None:
-                raise InvalidSpec.of(f"{field}.{part}", getattr(found, part), "left out for rsync")
+                raise InvalidSpec.of(f"{field}.{part}", getattr(found, part), f"left out for {named[0]}")
         return found
 
     @staticmethod
     def as_map(value: Any) -> Any:
-        """Return an address as its map; anything else unchanged."""
+        """Return an address or a path as its map; anything else unchanged."""
         if not isinstance(value, str):
             return value
+        if ":" not in value:
+            return {"folder": value}
         is_rsync = "::" in value or value.strip().startswith("rsync:")
         return {"rsync" if is_rsync else "git": value}
 
@@ -106,9 +117,40 @@ class CodeSource:
         """Return the address."""
         return self.git or self.rsync or ""
 
+    def folder_beside(self, place: Path) -> Path | None:
+        """Return the folder, if it is one of this machine; a relative path begins at the place.
+
+        Raises:
+            InvalidSpec: it does not exist.
+        """
+        if self.folder is None:
+            return None
+        found = place / Path(self.folder).expanduser()
+        if not found.is_dir():
+            allowed = f"a folder of this machine, or {_ALLOWED}"
+            raise InvalidSpec.of("code", self.folder, f"there is no folder {found.absolute()}; allowed: {allowed}")
+        return found
+
     @property
     def is_over_ssh(self) -> bool:
         """Return whether it is fetched with an SSH key instead of a password."""
         if "://" in self.source:
             return self.source.startswith("ssh://")
         return "::" not in self.source
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedCode(CodeSource):
+    """A folder whose archive is ready to travel; see `core.code.folder.with_packed_folder`.
+
+    Attributes:
+        archive: gzip of the tar archive, in base64.
+        digest: SHA-256 of the tar archive, in hexadecimal.
+        code_revision: {digest, commit, dirty}; the last two are None outside of a git checkout.
+        left_out: `path: reason` of what stays behind.
+    """
+
+    archive: str = field(repr=False)
+    digest: str
+    code_revision: Mapping[str, Any]
+    left_out: tuple[str, ...] = ()

@@ -305,11 +305,15 @@ class TrainingJob:
     """Directory that the program starts in, absolute. None: the image's."""
 
     code: CodeSource | None = setting(CodeSource.parse)
-    """Code that is fetched in every pod before the training starts, into `<working_dir>/code/<repository>`: the address
-    of a git repository or of an rsync folder (`host::module/path`), or a map of git or rsync, branch, revision,
-    submodules, depth, secret, image. Variables of `env` that are called `GIT_SYNC_*` or `GITSYNC_*` go to what fetches
-    it; the credentials among them into a Secret that the job owns. With it `working_dir` is `/root` unless something is
-    said. None: the image has the code."""
+    """Code that is brought into every pod before the training starts: a folder of this machine, or what is fetched. A
+    folder is given by its path, such as `.`; the program starts in it, at `working_dir` or `/ptjob-code`, and may write
+    there. Ignored files stay behind (`.gitignore`, `.dockerignore`), and so do files that look like credentials. It is
+    packed when the job is submitted and travels in a Secret that the job owns, at most 0.8 MB compressed; a relative
+    path begins beside the DAG file, or where the command is run. What is fetched goes to
+    `<working_dir>/code/<repository>`, by default below `/root`. It is given by the address of a git repository or of an
+    rsync folder (`host::module/path`), or a map of git or rsync, branch, revision, submodules, depth, secret, image.
+    Variables of `env` that are called `GIT_SYNC_*` or `GITSYNC_*` go to what fetches it; the credentials among them
+    into a Secret that the job owns. None: the image has the code."""
 
     restart_policy: str | None = setting(parsers.word("Never", "OnFailure", "ExitCode", "Always"))
     """What happens to a replica that fails. None: `Never` for typed fields - a rank that is restarted alone cannot

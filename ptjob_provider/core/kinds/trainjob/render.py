@@ -227,14 +227,17 @@ def _is_own(runtime: Mapping[str, Any]) -> bool:
 def with_code(template: Manifest, source: CodeSource | None, *, has_own_runtime: bool) -> Manifest:
     """Return the template with the runtime's init container configured, and the code in the training container.
 
-    The runtime defines its user, image and resources, and the working directory: the code is in `code/<repository>`
-    below `DEFAULT_WORKING_DIR`.
+    A folder needs no such container. For other sources, the runtime defines its user, image and resources, and the
+    working directory: the code is in `code/<repository>` below `DEFAULT_WORKING_DIR`.
 
     Raises:
         InvalidSpec: the runtime is known to have none, or the source has settings that only a runtime can have.
     """
     if source is None:
         return template
+    if source.folder:
+        grown = code.with_folder(template, source, container=CONTAINER, in_command=True)
+        return pod_template.map_container(grown, CONTAINER, _where_it_was)
     if not has_own_runtime:
         raise InvalidSpec(
             f"code: a TrainJob can add no init container; name a runtime that has one called {SYNC_CONTAINER} with "

@@ -1,0 +1,115 @@
+"""A folder of this machine as the code of a job, on every back-end: it is the program's working directory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cluster.tenants import service_account
+from cluster_world import PATIENCE, config_of
+from fakes import ListSink, MemoryStore
+from local_world import environment
+from ptjob_provider.core.code.folder import with_packed_folder
+from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.submit import ensure_submitted
+from ptjob_provider.core.spec import TrainingJob
+from rbac import rules_of
+
+if TYPE_CHECKING:
+    from cluster.boot import Cluster
+    from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.run.outcome import Conclusion
+
+OWNER = Owner(instance="test", ids={"dag_id": "d", "task_id": "t", "run_id": "r", "map_index": "-1"}, labels={})
+TRAIN = """
+import pathlib
+from net import SIZE
+pathlib.Path("written").mkdir()
+print("trained", SIZE, sorted(path.name for path in pathlib.Path().iterdir() if path.name != "__pycache__"))
+"""
+
+
+@dataclass
+class Place:
+    """A back-end, and what a job needs there."""
+
+    backend: Backend
+    namespace: str
+    fields: dict[str, Any]
+
+    async def run(self, folder: Path, **fields: Any) -> tuple[Conclusion, ListSink]:
+        """Submit a job with the folder, and follow it to its end."""
+        values = {"command": ["python3", "train.py"], "memory": "256Mi", "cpu": "0.5", **self.fields, **fields}
+        job = TrainingJob.parse(name="code", namespace=self.namespace, code=str(folder), **values)
+        sink = ListSink()
+        async with asyncio.timeout(PATIENCE):
+            packed = with_packed_folder(job, beside=Path())
+            submission = await ensure_submitted(self.backend, packed, owner=OWNER, store=MemoryStore())
+            return await follow(self.backend, submission, sink=sink), sink
+
+
+@pytest.fixture(params=["local", pytest.param("kubernetes", marks=pytest.mark.cluster)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Return each back-end in turn; the cluster's in a namespace of restricted pods, with the documented rights."""
+    if request.param == "local":
+        config = LocalConfig(root=tmp_path / "root", restart_backoff=0.2, environment=environment())
+        return Place(LocalBackend(config), "default", {"image": "example.org/train:1"})
+    cluster: Cluster = request.getfixturevalue("cluster")
+    namespace: str = request.getfixturevalue("hardened_namespace")
+    hardened = {
+        "image": request.getfixturevalue("digits_image"),
+        "security_context": {
+            "runAsNonRoot": True,
+            "runAsUser": 1000,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "container_security_context": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    account = service_account(cluster, namespace, rules_of("code"))
+    return Place(KubernetesBackend(config_of(account)), namespace, hardened)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A program, a module beside it, and a file with credentials."""
+    found = tmp_path / "project"
+    found.mkdir()
+    (found / "train.py").write_text(TRAIN)
+    (found / "net.py").write_text("SIZE = 3\n")
+    (found / ".env").write_text("PASSWORD=tops3cret\n")
+    return found
+
+
+async def test_a_folder_is_trained_as_it_is_on_this_machine(
+    place: Place, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The program imports what is beside it and may write there; what stays behind is told, and which version ran."""
+    conclusion, sink = await place.run(folder, workers=2)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert sink.lines == ["trained 3 ['net.py', 'train.py', 'written']"]
+    assert not (folder / "written").exists()
+    revision = (conclusion.result or {})["code_revision"]
+    assert revision["digest"].startswith("sha256:")
+    assert (revision["commit"], revision["dirty"]) == (None, None)
+    assert "code: left out .env: may have credentials" in caplog.text
+    assert "tops3cret" not in json.dumps(conclusion.to_dict())
+
+
+async def test_a_folder_is_unpacked_where_the_job_works(place: Place, folder: Path) -> None:
+    """In its working directory, whatever the image has there."""
+    (folder / "train.py").write_text("import os; print(os.getcwd() == os.path.realpath(os.environ['WORK']))\n")
+
+    conclusion, sink = await place.run(folder, working_dir="/workspace", env={"WORK": "/workspace"})
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert sink.lines == ["True"]

@@ -1,0 +1,220 @@
+"""A folder of this machine on its way into a job: its archive, the Secret that has it, and the pods of each kind."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import os
+import runpy
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fakes import MemoryStore, ScriptedBackend
+from ptjob_provider.core import kinds
+from ptjob_provider.core.code import folder as folders
+from ptjob_provider.core.code.folder import with_packed_folder
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.in_pod import unpack_code
+from ptjob_provider.core.kinds.kind import Rendered
+from ptjob_provider.core.kinds.trainjob.render import template_of
+from ptjob_provider.core.run.submit import ensure_submitted
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec.code import PackedCode
+from recorded import OWNER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IMAGE = "registry.example/digits:1"
+TRAIN = ["python3", "train.py"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "project" / "net").mkdir(parents=True)
+    (tmp_path / "project" / "train.py").write_text("from net import SIZE\nprint(SIZE)\n")
+    (tmp_path / "project" / "net" / "__init__.py").write_text("SIZE = 3\n")
+    return tmp_path / "project"
+
+
+def job_of(folder: Path, **given: Any) -> TrainingJob:
+    """Return a job with the packed folder, named as from the folder above it."""
+    values = {"name": "digits", "namespace": "team", "image": IMAGE, "code": folder.name, "command": TRAIN, **given}
+    return with_packed_folder(TrainingJob.parse(**values), beside=folder.parent)
+
+
+def code_of(job: TrainingJob) -> PackedCode:
+    assert isinstance(job.code, PackedCode)
+    return job.code
+
+
+def render(job: TrainingJob, attempt: int = 1) -> Rendered:
+    return kinds.named(job.kind or "PyTorchJob").render(job, owner=OWNER, attempt=attempt)
+
+
+def pods(rendered: Rendered) -> list[dict[str, Any]]:
+    """Return the pods of each role, as the job's object describes them."""
+    spec = rendered.manifest["spec"]
+    roles = [*spec.get("pytorchReplicaSpecs", {}).values(), *spec.get("replicaSpecs", ())]
+    return [role["template"]["spec"] for role in roles] or [template_of(spec)["spec"]]
+
+
+def archive_volume(pod: dict[str, Any]) -> dict[str, Any]:
+    (found,) = [each for each in pod["volumes"] if each["name"] == "code-archive"]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob"])
+def test_an_init_container_unpacks_the_folder_in_every_pod(folder: Path, kind: str) -> None:
+    """It has the training's image and user, and is first; the program starts in the folder, its command as it was."""
+    warm = {"name": "warm", "image": IMAGE}
+    user = {"runAsUser": 1000, "runAsGroup": 100}
+    job = job_of(
+        folder, kind=kind, workers=2, worker={"cpu": "2"}, init_containers=[warm], container_security_context=user
+    )
+
+    rendered = render(job)
+
+    assert len(pods(rendered)) == 2
+    for pod in pods(rendered):
+        (unpacking, other), (training,) = pod["initContainers"], pod["containers"]
+        assert (unpacking["name"], unpacking["image"], other["name"]) == ("unpack-code", IMAGE, "warm")
+        assert unpacking["command"][-2:] == [code_of(job).digest, "/ptjob-code"]
+        assert user.items() <= unpacking["securityContext"].items()
+        assert (training["command"], training["workingDir"]) == (TRAIN, "/ptjob-code")
+        mounts = {each["name"]: each["mountPath"] for each in unpacking["volumeMounts"]}
+        assert mounts == {"code-folder": "/ptjob-code", "code-archive": "/etc/ptjob-code"}
+        assert {"name": "code-folder", "mountPath": "/ptjob-code"} in training["volumeMounts"]
+
+
+def test_a_train_job_unpacks_the_folder_in_front_of_its_command(folder: Path) -> None:
+    """It can add no init container, and its working directory is its runtime's; so it needs a command."""
+    rendered = render(job_of(folder, kind="TrainJob", args=["--fast"]))
+
+    (pod,) = pods(rendered)
+    (training,) = pod["containers"]
+    assert training["command"][-4:] == [code_of(job_of(folder)).digest, "/ptjob-code", *TRAIN]
+    assert training["command"][0] == "python3"
+    assert (training["args"], "initContainers" in pod, "workingDir" in training) == (["--fast"], False, False)
+    assert {each["name"] for each in training["volumeMounts"]} >= {"code-folder", "code-archive"}
+    with pytest.raises(InvalidSpec, match=r"command: .* a TrainJob unpacks the folder"):
+        render(job_of(folder, kind="TrainJob", command=None))
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "PyTorchTrainingJob", "TrainJob"])
+async def test_the_archive_is_in_a_secret_that_the_job_names(folder: Path, kind: str) -> None:
+    """Under its unguessable name; a user's own volume keeps its Secret."""
+    own = {"name": "own", "secret": {"secretName": "digits-code"}}
+    job, backend = job_of(folder, kind=kind, volumes=[own]), ScriptedBackend()
+
+    submission = await ensure_submitted(backend, job, owner=OWNER, store=MemoryStore(), exact_name=True)
+
+    secret, (made,) = backend.secrets[submission.ref.name], backend.jobs.values()
+    (pod,) = pods(Rendered(manifest=made, outputs=submission.outputs, spec_hash=""))
+    assert archive_volume(pod)["secret"]["secretName"] == secret["metadata"]["name"]
+    assert secret["metadata"]["name"].startswith("digits-code-")
+    assert own in pod["volumes"]
+    data = gzip.decompress(base64.b64decode(secret["stringData"][unpack_code.ARCHIVE]))
+    assert hashlib.sha256(data).hexdigest() == code_of(job).digest
+    assert submission.code_revision == {"digest": f"sha256:{code_of(job).digest}", "commit": None, "dirty": None}
+
+
+async def test_who_adopts_a_job_gives_it_the_archive_that_its_create_was_to(folder: Path, caplog: Any) -> None:
+    """Under the name that the job refers to; of credentials, which there are none of, nothing is said."""
+    backend, job = ScriptedBackend(), job_of(folder)
+    backend.submits = ["lost"]
+
+    await ensure_submitted(backend, job, owner=OWNER, store=MemoryStore())
+    again = await ensure_submitted(backend, job, owner=OWNER, store=MemoryStore())
+
+    (made,) = backend.jobs.values()
+    (pod,) = pods(Rendered(manifest=made, outputs=again.outputs, spec_hash=""))
+    assert again.adopted
+    assert archive_volume(pod)["secret"]["secretName"] == backend.secrets[again.ref.name]["metadata"]["name"]
+    assert "Secret" not in caplog.text
+
+
+def test_the_content_of_the_folder_is_part_of_what_is_asked_for(folder: Path) -> None:
+    """The same files are the same job, in every attempt; another line is another one."""
+    first, again = render(job_of(folder)), render(job_of(folder), attempt=2)
+    (folder / "train.py").write_text("print('changed')\n")
+
+    assert first.spec_hash == again.spec_hash
+    assert render(job_of(folder)).spec_hash != first.spec_hash
+
+
+def test_the_commit_of_the_folder_is_told_and_whether_it_was_changed(folder: Path) -> None:
+    """In the job's annotation, from which every result has it."""
+    git = ["git", "-C", str(folder), "-c", "user.name=ann", "-c", "user.email=ann@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *words], check=True)
+    clean = code_of(job_of(folder)).code_revision
+    (folder / "train.py").write_text("print('changed')\n")
+
+    assert (len(clean["commit"]), clean["dirty"]) == (40, False)
+    assert {**code_of(job_of(folder)).code_revision, "digest": ""} == {
+        "commit": clean["commit"],
+        "dirty": True,
+        "digest": "",
+    }
+
+
+def test_a_folder_that_is_too_large_to_travel_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its size, the limit, what is large in it, and what to do."""
+    (folder / "data").mkdir()
+    (folder / "data" / "noise").write_bytes(os.urandom(folders.MAX_SECRET))
+
+    with pytest.raises(InvalidSpec, match=r"^code: 0.8 MB, compressed, .*allowed: 0.8 MB; the largest are data/ .*git"):
+        job_of(folder)
+
+    monkeypatch.setattr(folders, "_MAX_PACKED", 10)  # 64 MB take a while
+    with pytest.raises(InvalidSpec, match=r"code: .* are not allowed; .* build an image"):
+        job_of(folder)
+
+
+def test_a_folder_that_is_not_packed_cannot_be_rendered() -> None:
+    """Such as in the pod of a pipeline's step, which has another file system."""
+    with pytest.raises(InvalidSpec, match=r"code: '.' is not allowed; .*an address"):
+        render(TrainingJob.parse(name="digits", image=IMAGE, command=TRAIN, code="."))
+
+
+# --- the program in the pod
+
+
+def delivered(job: TrainingJob, place: Path) -> Path:
+    """Return the program in a folder with what a pod's volume has of the Secret."""
+    rendered = render(job)
+    assert rendered.secret is not None
+    place.mkdir()
+    for name, text in rendered.secret["stringData"].items():
+        (place / name).write_text(text)
+    return place / unpack_code.PROGRAM
+
+
+def test_the_program_becomes_the_training_in_the_folder(folder: Path, tmp_path: Path) -> None:
+    """Again after a restart of its container; a file that the training wrote stays."""
+    program = delivered(job := job_of(folder), tmp_path / "volume")
+    command = [sys.executable, "-I", str(program), code_of(job).digest, str(tmp_path / "pod"), *TRAIN]
+
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        (tmp_path / "pod" / "epoch").write_text("1")
+
+    assert (done.stdout, done.stderr) == ("3\n", "")
+    assert (tmp_path / "pod" / "epoch").read_text() == "1"
+    missing = subprocess.run([*command[:-2], "no-such-program"], capture_output=True, text=True, check=False)
+    assert (missing.returncode, missing.stderr) == (127, 'exec: "no-such-program": No such file or directory\n')
+
+
+@pytest.mark.parametrize(("digest", "words"), [("0" * 64, "another version of the code"), (None, "Not a directory")])
+def test_what_cannot_be_unpacked_is_told(folder: Path, tmp_path: Path, digest: str | None, words: str) -> None:
+    """In one line: another archive than the job's, a place that cannot be written."""
+    program = delivered(job := job_of(folder), tmp_path / "volume")
+    sys_argv = [digest or code_of(job).digest, str(folder / "train.py" / "x")]
+
+    with pytest.raises(SystemExit, match=f"{unpack_code.FAILED}.*{words}"):
+        runpy.run_path(str(program))["main"](sys_argv)
