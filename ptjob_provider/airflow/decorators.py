@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
 
-from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.operators import PyTorchJobOperator, has_folder
 from ptjob_provider.core.code.arguments import check_hints
 from ptjob_provider.core.code.function import from_function
 from ptjob_provider.core.code.program import check_no_command, job_command
@@ -36,7 +36,8 @@ _MAPPED = "_airflow_mapped_validation_only"
 class PyTorchJobDecoratedOperator(DecoratedOperator, PyTorchJobOperator):
     """Runs a function as a training job; rank 0's return value is the task's.
 
-    Every argument of `PyTorchJobOperator` but the command. With `nproc_per_node`, torchrun starts the processes.
+    Every argument of `PyTorchJobOperator` but the command. With `nproc_per_node`, torchrun starts the processes. With
+    `code="."`, the function imports what is beside the DAG file.
 
     Args:
         modules: packages and modules of this machine that the function imports, pure Python; their sources travel.
@@ -55,7 +56,7 @@ class PyTorchJobDecoratedOperator(DecoratedOperator, PyTorchJobOperator):
     def __init__(self, *, modules: Sequence[str] = (), **kwargs: Any) -> None:
         check_no_command(kwargs, _COMMANDS, title="@task.pytorch_job")
         super().__init__(**kwargs)
-        self._source = from_function(self.python_callable, modules=modules)
+        self._source = from_function(self.python_callable, modules=modules, has_folder=has_folder(self.code))
         if not kwargs.get(_MAPPED):
             check_hints(self.python_callable, [*self.op_args], self.op_kwargs)
 

@@ -34,15 +34,15 @@ def model_extra(
 ) -> dict[str, Any]:
     """Return an event's extra, at most `MAX_BYTES` as JSON.
 
-    It is {job, model, tfevents, metrics, data_version, git_revision}: `job` {namespace, name, uid, kind, attempt,
-    start, end, queue_seconds, run_seconds, restarts, gpu_seconds}, `model` {uri, claim, path, bytes, sha256} and
-    `tfevents` {uri, claim, path, last_step, scalars} or None, `metrics` the last scalars. The last two exist only if
-    they are known. If there are too many scalars, those of tfevents are left out, then `metrics` as well, and
+    It is {job, model, tfevents, metrics, code_revision, data_version, git_revision}: `job` {namespace, name, uid, kind,
+    attempt, start, end, queue_seconds, run_seconds, restarts, gpu_seconds}, `model` {uri, claim, path, bytes, sha256}
+    and `tfevents` {uri, claim, path, last_step, scalars} or None, `metrics` the last scalars. The last three exist only
+    if they are known. If there are too many scalars, those of tfevents are left out, then `metrics` as well, and
     `left_out` names them.
     """
     metrics = (result.get("tfevents") or {}).get("scalars") or {}
     job = {**(result.get("job") or {}), **{name: result.get(name) for name in _JOB}}
-    known = {"data_version": data_version, "git_revision": git_revision}
+    known = {"code_revision": result.get("code_revision"), "data_version": data_version, "git_revision": git_revision}
     extra = {
         "job": job,
         "model": _part(result.get("model"), _MODEL),

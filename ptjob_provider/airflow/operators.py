@@ -6,6 +6,7 @@ job. Importing this module loads no Kubernetes client, because DAG files are par
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -30,12 +31,12 @@ from ptjob_provider.core.identity import Owner, stem_of
 from ptjob_provider.core.manifest import dump_manifest
 from ptjob_provider.core.run.cleanup import OnFinishAction
 from ptjob_provider.core.run.orphans import LeaveRunning
-from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
+from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
 from ptjob_provider.core.wire import is_model, to_wire
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from datetime import timedelta
 
     from ptjob_provider.airflow.connection import Place
@@ -78,6 +79,12 @@ def _is_path(content: Any) -> bool:
     return isinstance(content, str) and "\n" not in content and content.endswith((".yaml", ".yml"))
 
 
+def has_folder(code: Any) -> bool:
+    """Return whether the code is a folder of this machine, as far as it is written down."""
+    found = CodeSource.as_map(code)
+    return isinstance(found, Mapping) and "folder" in found
+
+
 _LIMITS = ("start_timeout", "queue_timeout", "crash_loop_limit")
 
 
@@ -86,12 +93,13 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     The result (`return_value`) is one JSON value: `job`, `attempt`, `phase`, `start`, `end`, `queue_seconds`,
     `run_seconds`, `restarts`, `gpu_seconds`, `gpu_seconds_lost`, `usage` (each replica's peaks), `rank0` (its pod),
-    `git_revision` (of `code`), `model` {uri, claim, path, container_path, bytes, sha256}, `tfevents` {uri, claim, path,
-    container_path, last_step, scalars}, `tensorboard_url`, `diagnosis`, `failed_replicas` [{replica, rank, exit_code,
-    cause, message}]. Missing values are null. The operator pushes the XComs `job_name`, `job_namespace`, `job_uid` and,
-    if there is a TensorBoard, `tensorboard_url` before it waits. Rank 0's log appears in the task's log while the job
-    runs. A declared output that is missing, empty or older than the job fails the task. Rank 0 decides whether the job
-    succeeds; if other replicas fail, the log has a warning.
+    `git_revision` (of `code`), `code_revision` {digest, commit, dirty} (of a folder), `model` {uri, claim, path,
+    container_path, bytes, sha256}, `tfevents` {uri, claim, path, container_path, last_step, scalars},
+    `tensorboard_url`, `diagnosis`, `failed_replicas` [{replica, rank, exit_code, cause, message}]. Missing values are
+    null. The operator pushes the XComs `job_name`, `job_namespace`, `job_uid` and, if there is a TensorBoard,
+    `tensorboard_url` before it waits. Rank 0's log appears in the task's log while the job runs. A declared output that
+    is missing, empty or older than the job fails the task. Rank 0 decides whether the job succeeds; if other replicas
+    fail, the log has a warning.
 
     Further XComs are `model_uri`, `tfevents_uri`, `usage` and `metric_<tag>` after a success, and `diagnosis` and
     `usage` after a failure; see `outcome` and docs/reference/airflow.md.
@@ -140,6 +148,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     template_fields_renderers: ClassVar[dict[str, str]] = {"manifest": "yaml", "env": "json", "args": "json"}
     operator_extra_links = (PyTorchJobLink(), PyTorchJobLogsLink(), PyTorchJobTensorBoardLink())
     ui_color = "#f3d9cf"
+    code: Any
 
     def __init__(
         self,
@@ -236,6 +245,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         limits = {name: self.given(name, given[name]) for name in _LIMITS}
         self.limits: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
         self._retrying = Retrying.of(retry_on, never_retry_on)
+        self._check_folder()
         self._waiting = Waiting()
 
     def dry_run(self) -> None:
@@ -342,7 +352,15 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             fields["name"] = stem_of(self.task_id)
         job = TrainingJob.parse(**fields).in_namespace(namespace)
         mask_credentials(job)
-        return with_secrets(job, self.secrets or (), self.configmaps or ())
+        whole = with_secrets(job, self.secrets or (), self.configmaps or ())
+        from ptjob_provider.core.code.folder import with_packed_folder  # noqa: PLC0415 - only while a task runs
+
+        return with_packed_folder(whole, beside=Path(self.dag.folder)) if has_folder(self.code) else whole
+
+    def _check_folder(self) -> None:
+        """Refuse a folder as code that is not beside the DAG's file, unless its name is a template."""
+        if has_folder(self.code) and self.has_dag() and "{{" not in str(self.code):  # type: ignore[no-untyped-call]
+            CodeSource.parse("code", self.code).folder_beside(Path(self.dag.folder))
 
     def _defer(self, submission: Submission, deadline: datetime | None, access: Access) -> NoReturn:
         trigger = PyTorchJobTrigger(

@@ -33,7 +33,8 @@ def settings() -> dict[str, Any]:
 @task
 def keep(name: str, value: Any, job: Any) -> None:
     """Write down what a downstream task gets."""
-    SEEN.joinpath(f"{name}.json").write_text(json.dumps([value, job["phase"], job["return_value"]]))
+    digest = (job["code_revision"] or {}).get("digest")
+    SEEN.joinpath(f"{name}.json").write_text(json.dumps([value, job["phase"], job["return_value"], digest]))
 
 
 with DAG("plain", schedule=None) as plain:
@@ -70,7 +71,19 @@ with DAG("failing", schedule=None) as failing:
 
     fail(1.0)
 
+with DAG("beside", schedule=None) as beside:
+
+    @task.pytorch_job(image="digits", code="project", nproc_per_node=1, deferrable=True)
+    def measure() -> list[Any]:
+        """Import what is in the folder beside this file, which is the working directory."""
+        import net  # noqa: PLC0415 - it is there in the pod alone
+
+        return [net.SIZE, sorted(path.name for path in Path().glob("*.py"))]
+
+    measured = measure()
+    keep("beside", measured, measured["job"])
+
 if __name__ == "__main__":
-    states = [each.test().state for each in (plain, deferred_dag, failing)]
+    states = [each.test().state for each in (plain, deferred_dag, failing, beside)]
     print(states)  # noqa: T201 - for who looks into a failure
-    sys.exit(states != ["success", "success", "failed"])
+    sys.exit(states != ["success", "success", "failed", "success"])

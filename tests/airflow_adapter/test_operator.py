@@ -65,6 +65,22 @@ def test_every_field_of_the_job_is_a_template() -> None:
     assert set(PyTorchJobOperator.template_fields) == {*JOB_FIELDS, *way, "data_version", "git_revision"}
 
 
+def test_a_folder_that_is_not_beside_the_dag_is_refused_when_the_dag_is_parsed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its whole path, unless its name is a template; one that is there is packed when the task runs."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "train.py").touch()
+    with DAG("beside", schedule=None) as dag:
+        dag.fileloc = str(tmp_path / "dag.py")
+        with pytest.raises(InvalidSpec, match=rf"code: 'projct' is not allowed; there is no folder {tmp_path}/projct"):
+            operator(task_id="misspelt", code="projct")
+        operator(task_id="templated", code="{{ params.folder }}")
+        operator(task_id="there", code="project").dry_run()
+
+    assert 'ptjob-provider/code: \'{"digest": "sha256:' in capsys.readouterr().out
+
+
 def test_every_parameter_is_documented() -> None:
     """The job's fields under themselves, the operator's own in its docstring."""
     (of_job,) = (
