@@ -20,7 +20,7 @@ from ptjob_provider.core.kinds.pytorchtrainingjob.read import (
     trainer_of,
 )
 from ptjob_provider.core.kinds.rendering import Attempt, Pods, rendered, with_code, with_name, without_servers_word
-from ptjob_provider.core.kinds.validate import check_labels, check_metadata, check_pod_shape, part
+from ptjob_provider.core.kinds.validate import check_labels, check_pod_shape, part
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.spec.parsers import mapping, sequence
 from ptjob_provider.core.tensorboard import TensorBoardPlan
@@ -69,7 +69,7 @@ def render(
     asked = with_name(asked, this, longest=MAX_NAME if exact_name else _longest_name(asked))
     made = rendered(asked, with_code(_pods(asked), this), this, together=_with_templates)
     manifest = _with_tensorboard(made.manifest)
-    check_metadata("metadata", manifest["metadata"])
+    check_labels("metadata", manifest["metadata"])
     return replace(made, manifest=manifest)
 
 

@@ -30,7 +30,7 @@ from ptjob_provider.core.kinds.trainjob.api_versions import (
     with_replicated_jobs,
     without_queues_word,
 )
-from ptjob_provider.core.kinds.validate import check_labels, check_metadata, check_pod_shape
+from ptjob_provider.core.kinds.validate import check_labels, check_pod_shape
 from ptjob_provider.core.spec import Installation
 from ptjob_provider.core.spec.parsers import mapping
 
@@ -131,7 +131,7 @@ def render(
     asked = _asked(job, installation.template)
     asked = with_name(asked, this, longest=_longest_name(asked))
     made = rendered(asked, [_pods(asked, this)], this, together=_with_template, finished=_told_rank(asked, job))
-    check_metadata("metadata", made.manifest["metadata"])
+    check_labels("metadata", made.manifest["metadata"])
     return made
 
 
