@@ -9,7 +9,6 @@ import pytest
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Manifest, Owner
 from ptjob_provider.core.kinds import trainjob
-from ptjob_provider.core.kinds.trainjob.api_versions import in_newest_words
 from ptjob_provider.core.spec import TrainingJob
 from rows import each_row
 
@@ -93,31 +92,18 @@ def test_what_an_older_version_cannot_say_is_refused(fields: frozenset[str], giv
         spec(fields, **given)
 
 
-@pytest.mark.parametrize(("fields", "name"), [(V2_1, "podTemplateOverrides"), (V2_0, "podSpecOverrides")])
-def test_a_manifest_of_an_older_version_is_read_and_said_again(fields: frozenset[str], name: str) -> None:
-    """Its overrides are patches meanwhile: of the nodes, and of the jobs that it names."""
-    volumes = [{"name": "data", "emptyDir": {}}]
-    inner = {"volumes": volumes}
-    said = {"spec": inner} if name == "podTemplateOverrides" else inner
-    given = {
-        "runtimeRef": {"name": "torch-distributed"},
-        name: [said, {"targetJobs": [{"name": "dataset-initializer"}], **said}],
-    }
+@pytest.mark.parametrize("name", ["podTemplateOverrides", "podSpecOverrides"])
+def test_a_manifest_in_the_words_of_an_older_version_is_refused(name: str) -> None:
+    """It would lose them to the job's own overrides on an old server, and a new one does not know them."""
+    spec = {"runtimeRef": {"name": "torch-distributed"}, name: [{"serviceAccountName": "trainer"}]}
+    given = {"apiVersion": trainjob.API_VERSION, "kind": "TrainJob", "metadata": {"name": "digits"}, "spec": spec}
 
-    patched = in_newest_words(given)
-    again = trainjob.in_words_of({"spec": patched}, fields)["spec"]
-
-    assert name not in patched
-    assert len(patched["runtimePatches"]) == 2
-    assert again[name] == [
-        {"targetJobs": [{"name": "node"}], **said},
-        {"targetJobs": [{"name": "dataset-initializer"}], **said},
-    ]
+    with pytest.raises(InvalidSpec, match=f"^spec.{name}: .*runtimePatches"):
+        trainjob.render(TrainingJob.parse(manifest=given), owner=OWNER, attempt=1)
 
 
 def test_a_job_without_patches_has_no_overrides() -> None:
     """Nothing is said of pods where nothing was asked."""
     bare = {"spec": {"runtimeRef": {"name": "torch-distributed"}}}
 
-    assert in_newest_words(bare["spec"]) == bare["spec"]
     assert trainjob.in_words_of(bare, V2_0) == bare

@@ -19,7 +19,7 @@ from ptjob_provider.core.in_pod.sync_code import CONTAINER as SYNC_CONTAINER
 from ptjob_provider.core.spec.parsers import mapping, sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from ptjob_provider.core.identity import Manifest
 
@@ -48,19 +48,17 @@ _SINCE_2_1 = _SINCE_2_2 | {"affinity", "imagePullSecrets"}
 _DEADLINE = "activeDeadlineSeconds"
 
 
-def in_newest_words(spec: Mapping[str, Any]) -> Manifest:
-    """Return a job's spec with its overrides of older versions as patches.
+def check_newest(spec: Mapping[str, Any]) -> None:
+    """Check that a job's spec has no overrides of older versions.
 
     Raises:
-        InvalidSpec: they have not the shape of overrides.
+        InvalidSpec: it has; the text names them.
     """
-    kept = {name: part for name, part in spec.items() if name not in {TEMPLATES, PODS}}
-    older = [*_entries(spec, TEMPLATES), *_entries(spec, PODS)]
-    if not older:
-        return kept
-    given = sequence(f"spec.{PATCHES}", spec.get(PATCHES) or [])
-    patches = [_patch(f"{MANAGER}-{number}", *entry) for number, entry in enumerate(older)]
-    return {**kept, PATCHES: [*given, *patches]}
+    for name in (TEMPLATES, PODS):
+        if spec.get(name):
+            raise InvalidSpec(
+                f"spec.{name}: a field of Trainer before 2.2; write `{PATCHES}`, which is converted for it"
+            )
 
 
 def without_queues_word(spec: Mapping[str, Any]) -> Manifest:
@@ -126,20 +124,6 @@ def with_replicated_jobs(patch: Mapping[str, Any], entries: list[Manifest]) -> M
     template = runtime.get("template") or {}
     inner = {**(template.get("spec") or {}), "replicatedJobs": entries}
     return {**patch, "trainingRuntimeSpec": {**runtime, "template": {**template, "spec": inner}}}
-
-
-def _entries(spec: Mapping[str, Any], name: str) -> Iterator[tuple[list[str], Manifest]]:
-    """Yield each override's jobs, and its changes as a pod template."""
-    for index, item in enumerate(sequence(f"spec.{name}", spec.get(name) or [])):
-        path = f"spec.{name}[{index}]"
-        found = dict(mapping(path, item))
-        targets = sequence(f"{path}.targetJobs", found.pop("targetJobs", None) or [])
-        jobs = [str(mapping(f"{path}.targetJobs", each).get("name")) for each in targets]
-        yield jobs or [STEP], found if name == TEMPLATES else {"spec": found}
-
-
-def _patch(manager: str, jobs: list[str], template: Manifest) -> Manifest:
-    return with_replicated_jobs({"manager": manager}, [patch_of(template, step=job) for job in jobs])
 
 
 def _override(entry: Mapping[str, Any], where: str) -> Manifest:

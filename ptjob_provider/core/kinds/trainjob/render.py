@@ -23,7 +23,7 @@ from ptjob_provider.core.kinds.trainjob.api_versions import (
     PATCHABLE_OF_CONTAINER,
     PATCHES,
     STEP,
-    in_newest_words,
+    check_newest,
     patch_of,
     pod_template_of,
     replicated_jobs,
@@ -175,8 +175,9 @@ def _given(manifest: Manifest) -> Manifest:
     mapping("metadata", given.get("metadata") or {})
     spec = mapping("spec", given.get("spec"))
     mapping("spec.runtimeRef", spec.get("runtimeRef"))
-    asked = in_newest_words(without_queues_word(spec))
-    return {**without_servers_word({**given, "metadata": given.get("metadata") or {}}), "spec": asked}
+    check_newest(spec)
+    whole = {**given, "metadata": given.get("metadata") or {}, "spec": without_queues_word(spec)}
+    return without_servers_word(whole)
 
 
 def _processes(number: int | str) -> Manifest:
