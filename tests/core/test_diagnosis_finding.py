@@ -14,6 +14,7 @@ from ends import (
 from ptjob_provider.core.diagnosis import Cause, last_lines
 from ptjob_provider.core.diagnosis.classify import find
 from ptjob_provider.core.history import ContainerKind
+from ptjob_provider.core.in_pod import unpack_code
 from rows import each_row
 
 
@@ -59,6 +60,44 @@ class TestFinding:
         found = judged(end(**more))
 
         assert (found.cause, found.retryable) == (cause, retryable)
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {"code": 2, "message": "/opt/bin/python3: can't open file '/workspace/train.py': [Errno 2] No such file"},
+            {"code": 1, "message": "python: No module named mnist.train"},
+            {
+                "code": 1,
+                "message": VALUE_ERROR.replace("ValueError: bad batch", "ModuleNotFoundError: No module named 'n'"),
+            },
+            {
+                "code": 128,
+                "reason": "StartError",
+                "message": 'exec: "./train.sh": stat ./train.sh: no such file or directory',
+            },
+        ],
+    )
+    def test_a_program_that_is_not_in_the_image_may_be_in_a_folder(self, more: dict[str, Any]) -> None:
+        """Or a module of it: the advice says how it gets into the pods, in the operator's and the command's words."""
+        found = judged(end(**more))
+
+        assert 'add code="." (--code .)' in found.resolution
+        assert not found.retryable
+
+    def test_a_program_that_an_image_should_have_is_not_sought_in_a_folder(self) -> None:
+        """Such as torchrun, or one with an absolute path."""
+        for program in ("torchrun", "/opt/train"):
+            message = f'exec: "{program}": executable file not found in $PATH'
+            assert "code=" not in judged(end(code=128, reason="StartError", message=message)).resolution
+
+    def test_code_that_was_not_unpacked_is_not_the_programs_fault(self) -> None:
+        """Also where the training's own container unpacks it."""
+        message = f"{unpack_code.FAILED}[Errno 28] No space left on device: '/ptjob-code/train.py'"
+
+        found = judged(end(code=1, message=message))
+
+        assert (found.cause, found.retryable) == (Cause.CODE, True)
+        assert "could not unpack its code: [Errno 28] No space left on device" in found.summary
 
     @pytest.mark.parametrize(
         ("error", "cause", "retryable"),

@@ -23,7 +23,7 @@ cannot_start        yes     the runtime failed on this node, not the program
 image               both    no when the registry reports it missing or forbidden, else yes
 config              no      a secret or config map that the job names does not exist
 mount               both    no when the mounted object does not exist, else yes
-code                both    no when an address, a name or a credential is wrong, yes when a server was unreachable
+code                both    no when an address, a name or a credential is wrong, yes for a server or a folder
 init                yes     an init container waits for a name or a server, or gave up waiting
 start_timeout       yes     the cluster was slow
 unschedulable       yes     the cluster may have room later

@@ -16,7 +16,7 @@ from ptjob_provider.core.diagnosis import last_lines
 from ptjob_provider.core.diagnosis.causes import ADVICE, Cause, passes_by_itself
 from ptjob_provider.core.diagnosis.last_lines import NCCL_MISUSED, NCCL_WITHOUT_GPU, unmarked
 from ptjob_provider.core.history import is_program_missing
-from ptjob_provider.core.in_pod import sync_code
+from ptjob_provider.core.in_pod import sync_code, unpack_code
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,12 +79,17 @@ _CODE = _hopeless(
 )
 _IMAGE = _hopeless(
     "Correct the image or what it has installed",
-    _types("ImportError", "ModuleNotFoundError", "PackageNotFoundError", "DistributionNotFound", r"\w*VersionConflict"),
+    _types("ImportError", "PackageNotFoundError", "DistributionNotFound", r"\w*VersionConflict"),
     r"Failed to import \S+ because of|cannot open shared object file|undefined symbol|version .(?:GLIBC|CXXABI)",
     r"binary incompatibility|operator \S+ does not exist|compiled with different CUDA|Torch not compiled with CUDA",
     r"does not recognize this architecture|Weights only load failed|mismatches the version",
     r"is not currently imported|no longer supported|Ninja is required|CUDA_HOME environment variable is not set",
     r"Numpy is not available",
+)
+_BROUGHT = 'add code="." (--code .)'
+_MODULE = _hopeless(
+    f"Correct the image or what it has installed; if the module is one of your own, {_BROUGHT}",
+    _types("ModuleNotFoundError"),
 )
 _GPU = _hopeless(
     "Have the job's GPUs and the image's PyTorch fit each other",
@@ -157,10 +162,14 @@ _SHARED_MEMORY = Hint(
     cause=Cause.SHARED_MEMORY,
     in_chain=True,
 )
+_NO_PROGRAM = f"Correct the command or the image; if the program's folder is not in the image, {_BROUGHT}; {_SAME}"
 _PROGRAM_MISSING = Hint(
     pattern=re.compile(r"^\S*python[\d.]*: (?:can't open file|No module named|can't find '__main__')"),
     cause=Cause.PROGRAM_MISSING,
+    resolution=_NO_PROGRAM,
 )
+_RELATIVE = re.compile(r'exec: "[^/"]+/')
+"""Start of a program by a path that begins in the working directory."""
 _SURE = (_NO_GPU, _SHARED_MEMORY, _KILLED_LOADER)
 """So specific that a doubtful context does not count."""
 _HOPELESS = (
@@ -172,6 +181,7 @@ _HOPELESS = (
     _GPU,
     _HUB,
     _SETTINGS,
+    _MODULE,
     _IMAGE,
     _CODE,
     _hopeless("Have each process use a GPU of its own", NCCL_MISUSED.pattern),
@@ -358,7 +368,13 @@ def _told_by_kubelet(end: Termination) -> Finding | None:
 
 
 def _unfetched(end: Termination, lines: Sequence[str]) -> Finding | None:
-    """Classify a failed code fetch by the message of the sync container."""
+    """Classify code that did not arrive, by the message of the program that was to bring it."""
+    if lines and lines[-1].startswith(unpack_code.FAILED):
+        detail = last_lines.clip(lines[-1].removeprefix(unpack_code.FAILED))
+        advice = "Look at what could not be written; a retry submits the folder again"
+        return Finding(
+            cause=Cause.CODE, did="could not unpack its code", detail=detail, resolution=advice, retryable=True
+        )
     if end.container != sync_code.CONTAINER or not lines or not lines[-1].startswith(sync_code.FAILED):
         return None
     detail, did = last_lines.clip(lines[-1].removeprefix(sync_code.FAILED)), "could not fetch the code"
@@ -388,9 +404,9 @@ def disrupted(disruption: str) -> Finding:
 def _unstarted(end: Termination) -> Finding:
     missing = is_program_missing(end.reason, end.message)
     cause = Cause.PROGRAM_MISSING if missing else Cause.CANNOT_START
-    return Finding(
-        cause=cause, did=f"could not be started ({end.reason})", detail=last_lines.runtime_error(end.message)
-    )
+    detail = last_lines.runtime_error(end.message)
+    advice = _NO_PROGRAM if missing and _RELATIVE.search(detail) else ""
+    return Finding(cause=cause, did=f"could not be started ({end.reason})", detail=detail, resolution=advice)
 
 
 def _process(root: last_lines.RootCause, lines: Sequence[str]) -> Finding:
