@@ -39,7 +39,8 @@ MAX_BYTES = 1024**3
 MAX_SECRET = 768_000
 """Limit of a compressed archive: a Secret takes 1 MiB, the archive in base64 and the program that unpacks it."""
 
-_MAX_PACKED = 64_000_000
+MAX_PACKED = 64_000_000
+"""Limit of a folder that becomes a job's code, before compression: it is in memory while the job is submitted."""
 
 _SKIPPED = {".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 _CREDENTIALS = (
@@ -68,14 +69,12 @@ class Packed:
         files: number of its files and links.
         bytes: their total size.
         left_out: `path: reason` of what stayed behind without being ignored.
-        largest: what takes most of it, for people.
     """
 
     digest: str
     files: int
     bytes: int
     left_out: tuple[str, ...] = ()
-    largest: str = ""
 
     @property
     def name(self) -> str:
@@ -111,35 +110,27 @@ def pack(folder: Path, archive: IO[bytes], *, field: str = "code", limit: int = 
     if not entries:
         raise InvalidSpec.of(field, str(folder), "allowed: a folder with files that are not ignored")
     if size > limit:
-        raise InvalidSpec(_too_large(_largest(entries), field=field, size=size, limit=limit))
+        sizes = [(each.path, each.facts.st_size) for each in entries]
+        raise InvalidSpec(_too_large(sizes, field=field, size=size, limit=limit))
     hashing = _Hashing(archive)
     with tarfile.open(fileobj=hashing, mode="w|", format=tarfile.PAX_FORMAT, copybufsize=_PIECE) as tar:  # type: ignore[call-overload]
         sizes = [each.facts.st_size for each in entries if _add(tar, each, walk)]
-    return Packed(
-        digest=hashing.digest,
-        files=len(sizes),
-        bytes=sum(sizes),
-        left_out=tuple(walk.left_out),
-        largest=_largest(entries),
-    )
+    return Packed(digest=hashing.digest, files=len(sizes), bytes=sum(sizes), left_out=tuple(walk.left_out))
 
 
 def with_packed_folder(job: TrainingJob, *, beside: Path) -> TrainingJob:
     """Return the job with the folder of its `code` packed; unchanged if its code is no folder.
 
     Raises:
-        InvalidSpec: the folder does not exist, cannot be packed, or is too large to travel.
+        InvalidSpec: the folder does not exist or cannot be packed.
     """
     source = job.code
     folder = source.folder_beside(beside) if source else None
     if source is None or folder is None:
         return job
     stream = io.BytesIO()
-    packed = pack(folder, stream, limit=_MAX_PACKED)
+    packed = pack(folder, stream, limit=MAX_PACKED)
     archive = compressed(stream.getvalue())
-    if len(archive) > MAX_SECRET:
-        told = _too_large(packed.largest, field="code", size=len(archive), limit=MAX_SECRET, how=", compressed,")
-        raise InvalidSpec(told)
     state = revision_of(folder)
     revision = {
         "digest": f"sha256:{packed.digest}",
@@ -154,6 +145,19 @@ def with_packed_folder(job: TrainingJob, *, beside: Path) -> TrainingJob:
         left_out=packed.left_out,
     )
     return replace(job, code=code)
+
+
+def check_travels(archive: str) -> None:
+    """Refuse an archive, compressed and in base64, that no Secret can hold.
+
+    Raises:
+        InvalidSpec: it is too large; the text names its largest parts.
+    """
+    data = base64.b64decode(archive)
+    if len(data) > MAX_SECRET:
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            sizes = [(each.name, each.size) for each in tar]
+        raise InvalidSpec(_too_large(sizes, field="code", size=len(data), limit=MAX_SECRET, how=", compressed,"))
 
 
 def compressed(archive: bytes) -> bytes:
@@ -256,16 +260,13 @@ def _add(tar: tarfile.TarFile, entry: _Entry, walk: _Walk) -> bool:
     return True
 
 
-def _largest(entries: Sequence[_Entry]) -> str:
+def _too_large(files: Sequence[tuple[str, int]], *, field: str, size: int, limit: int, how: str = "") -> str:
     sizes: dict[str, int] = {}
-    for each in entries:
-        top, slash, _ = each.path.partition("/")
-        sizes[top + slash] = sizes.get(top + slash, 0) + each.facts.st_size
-    largest = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_NAMED]
-    return ", ".join(f"{name} ({_megabytes(sizes[name])})" for name in largest)
-
-
-def _too_large(largest: str, *, field: str, size: int, limit: int, how: str = "") -> str:
+    for path, bytes_ in files:
+        top, slash, _ = path.partition("/")
+        sizes[top + slash] = sizes.get(top + slash, 0) + bytes_
+    parts = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_NAMED]
+    largest = ", ".join(f"{name} ({_megabytes(sizes[name])})" for name in parts)
     return (
         f"{field}: {_megabytes(size)}{how} are not allowed; allowed: {_megabytes(limit)}; the largest are {largest}:"
         " put what is no code into .dockerignore, and data on a claim; or build an image with the folder, or name a git"

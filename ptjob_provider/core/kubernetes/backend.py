@@ -18,7 +18,7 @@ from ptjob_provider.core.kubernetes.informer import ENDED, EventPoller, followed
 from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.logs import ReplicaLog
 from ptjob_provider.core.kubernetes.probe import ProbeOptions
-from ptjob_provider.core.kubernetes.secrets import ensure_secret
+from ptjob_provider.core.kubernetes.secrets import check_size, ensure_secret
 from ptjob_provider.core.kubernetes.storage import watched_claim
 from ptjob_provider.core.kubernetes.tensorboard.of_job import ensure_tensorboard
 
@@ -51,6 +51,8 @@ class KubernetesBackend:
 
     async def submit(self, manifest: Manifest, *, secret: Manifest | None = None) -> JobRef:
         """Create the job; a field unknown to the server is refused, not dropped. See `Backend.submit`."""
+        if secret is not None:
+            check_size(secret)
         ref = await self._create(manifest)
         if secret is None:
             return ref

@@ -10,7 +10,9 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
+from ptjob_provider.core.code.folder import check_travels
 from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound
+from ptjob_provider.core.in_pod import unpack_code
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import lease
 
@@ -40,6 +42,16 @@ async def secret_values(config: ClusterConfig, job: Manifest) -> list[str]:
 
 def _text(value: str) -> str:
     return base64.b64decode(value).decode("utf-8", "ignore")
+
+
+def check_size(secret: Manifest) -> None:
+    """Refuse a Secret with a folder that is too large for one.
+
+    Raises:
+        InvalidSpec: it is.
+    """
+    if unpack_code.ARCHIVE in secret["stringData"]:
+        check_travels(secret["stringData"][unpack_code.ARCHIVE])
 
 
 async def ensure_secret(client: Client, ref: JobRef, secret: Manifest) -> None:

@@ -308,8 +308,8 @@ class TrainingJob:
     """Code that is brought into every pod before the training starts: a folder of this machine, or what is fetched. A
     folder is given by its path, such as `.`; the program starts in it, at `working_dir` or `/ptjob-code`, and may write
     there. Ignored files stay behind (`.gitignore`, `.dockerignore`), and so do files that look like credentials. It is
-    packed when the job is submitted and travels in a Secret that the job owns, at most 0.8 MB compressed; a relative
-    path begins beside the DAG file, or where the command is run. What is fetched goes to
+    packed when the job is submitted and travels in a Secret that the job owns, with 0.8 MB, compressed, at most; a
+    relative path begins beside the DAG file, or where the command is run. What is fetched goes to
     `<working_dir>/code/<repository>`, by default below `/root`. It is given by the address of a git repository or of an
     rsync folder (`host::module/path`), or a map of git or rsync, branch, revision, submodules, depth, secret, image.
     Variables of `env` that are called `GIT_SYNC_*` or `GITSYNC_*` go to what fetches it; the credentials among them
