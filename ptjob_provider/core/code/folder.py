@@ -110,8 +110,8 @@ def pack(folder: Path, archive: IO[bytes], *, field: str = "code", limit: int = 
     if not entries:
         raise InvalidSpec.of(field, str(folder), "allowed: a folder with files that are not ignored")
     if size > limit:
-        sizes = [(each.path, each.facts.st_size) for each in entries]
-        raise InvalidSpec(_too_large(sizes, field=field, size=size, limit=limit))
+        files = [(each.path, each.facts.st_size) for each in entries]
+        raise InvalidSpec(_too_large(files, field=field, size=size, limit=limit))
     hashing = _Hashing(archive)
     with tarfile.open(fileobj=hashing, mode="w|", format=tarfile.PAX_FORMAT, copybufsize=_PIECE) as tar:  # type: ignore[call-overload]
         sizes = [each.facts.st_size for each in entries if _add(tar, each, walk)]
