@@ -67,6 +67,20 @@ async def test_a_private_repository_is_fetched_and_its_revision_told(
     assert PASSWORD not in json.dumps([job, conclusion.to_dict(), lab.sink.notices])
 
 
+async def test_a_folder_is_trained_with_trainers_own_runtime(lab: Lab, digits_image: str, tmp_path: Path) -> None:
+    """Without an init container: every node unpacks it before its command, which starts there and finds its modules."""
+    (tmp_path / "train.py").write_text("import net, os\nprint('trained', net.SIZE, os.environ['RANK'], os.getcwd())\n")
+    (tmp_path / "net.py").write_text("SIZE = 3\n")
+    service_account(lab.cluster, lab.namespace, rules_of("kinds", "code"))
+
+    submission = await lab.submit(code=str(tmp_path), image=digits_image, command=["python3", "train.py"])
+    conclusion = await lab.follow(submission)
+
+    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
+    assert lab.lines == ["trained 3 0 /ptjob-code"]
+    assert (conclusion.result or {})["code_revision"] == submission.code_revision
+
+
 async def test_a_runtime_that_cannot_fetch_code_is_known_before_anything_is_created(lab: Lab) -> None:
     """A job can tell an init container something, and add none: its pods would never be made."""
     lab.cluster.kubectl.apply(runtime("Never", 0, namespace=lab.namespace))

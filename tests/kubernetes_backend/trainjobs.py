@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.images import INIT_IMAGE
@@ -11,6 +12,7 @@ from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from ptjob_provider.core import kinds
+from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.run.follow import follow
@@ -39,11 +41,12 @@ class Lab:
         self.sink = ListSink()
 
     async def submit(self, script: str = "true", **fields: Any) -> Submission:
-        """Submit a job whose every node runs this shell script."""
+        """Submit a job whose every node runs this shell script, unless another command is given."""
         command = ["sh", "-c", textwrap.dedent(script)]
         given = {"name": "digits", "kind": "TrainJob", "image": INIT_IMAGE, "command": command, "workers": 2}
         job = TrainingJob.parse(**{**given, "namespace": self.namespace, **fields})
-        return await ensure_submitted(self.backend, job, owner=OWNER, store=MemoryStore())
+        packed = with_packed_folder(job, beside=Path())
+        return await ensure_submitted(self.backend, packed, owner=OWNER, store=MemoryStore())
 
     async def follow(self, submission: Submission, **how: Any) -> Conclusion:
         """Follow it to its end."""
