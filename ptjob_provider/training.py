@@ -17,17 +17,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import fields
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ptjob_provider.cli.place import BACKENDS, Asked, find_place
 from ptjob_provider.cli.running import Ending, Following, guarded
+from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.code.function import from_function
 from ptjob_provider.core.code.program import check_no_command, job_command
 from ptjob_provider.core.errors import InvalidSpec, PTJobError, one_of
 from ptjob_provider.core.identity import stem_of
 from ptjob_provider.core.run.cleanup import OnFinishAction, stop_and_wait
 from ptjob_provider.core.run.snapshot import look
-from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec import CodeSource, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -75,7 +77,8 @@ def train(
         function: defined by `def`, in a file or a notebook.
         *args: the function's arguments: JSON values, and what its type hints make of them, such as dataclasses.
         kwargs: its keyword arguments.
-        modules: packages and modules of this machine that the function imports, pure Python; their sources travel.
+        modules: packages and modules of this machine that the function imports, pure Python; their sources travel. With
+            `code="."`, the current folder is there instead.
         backend: `local` runs processes of this machine, which need no image; `kubernetes` runs pods. None: what `ptjob`
             uses.
         cluster_context: of the kubeconfig; None: its current one.
@@ -181,11 +184,12 @@ def _job(
     is_local: bool,
 ) -> TrainingJob:
     check_no_command(given, ("command", "args"), title="train")
-    source = from_function(function, modules=modules)
+    source = from_function(function, modules=modules, has_folder=CodeSource.is_folder(given.get("code")))
     command = job_command(source, function, args, kwargs, fields=given)
     defaults = {"name": stem_of(source.name), **({"image": _NO_IMAGE} if is_local else {})}
     chosen = {name: value for name, value in given.items() if value is not None}
-    return TrainingJob.parse(**{**({} if "manifest" in chosen else defaults), **chosen, "command": command})
+    job = TrainingJob.parse(**{**({} if "manifest" in chosen else defaults), **chosen, "command": command})
+    return with_packed_folder(job, beside=Path.cwd())
 
 
 async def _nothing() -> None:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
 
-from ptjob_provider.airflow.operators import PyTorchJobOperator, has_folder
+from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.core.code.arguments import check_hints
 from ptjob_provider.core.code.function import from_function
 from ptjob_provider.core.code.program import check_no_command, job_command
+from ptjob_provider.core.spec import CodeSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +57,7 @@ class PyTorchJobDecoratedOperator(DecoratedOperator, PyTorchJobOperator):
     def __init__(self, *, modules: Sequence[str] = (), **kwargs: Any) -> None:
         check_no_command(kwargs, _COMMANDS, title="@task.pytorch_job")
         super().__init__(**kwargs)
-        self._source = from_function(self.python_callable, modules=modules, has_folder=has_folder(self.code))
+        self._source = from_function(self.python_callable, modules=modules, has_folder=CodeSource.is_folder(self.code))
         if not kwargs.get(_MAPPED):
             check_hints(self.python_callable, [*self.op_args], self.op_kwargs)
 

@@ -6,7 +6,6 @@ job. Importing this module loads no Kubernetes client, because DAG files are par
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -36,7 +35,7 @@ from ptjob_provider.core.wire import is_model, to_wire
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from ptjob_provider.airflow.connection import Place
@@ -77,12 +76,6 @@ class ObjectTemplates(BaseOperator):
 
 def _is_path(content: Any) -> bool:
     return isinstance(content, str) and "\n" not in content and content.endswith((".yaml", ".yml"))
-
-
-def has_folder(code: Any) -> bool:
-    """Return whether the code is a folder of this machine, as far as it is written down."""
-    found = CodeSource.as_map(code)
-    return isinstance(found, Mapping) and "folder" in found
 
 
 _LIMITS = ("start_timeout", "queue_timeout", "crash_loop_limit")
@@ -355,11 +348,11 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         whole = with_secrets(job, self.secrets or (), self.configmaps or ())
         from ptjob_provider.core.code.folder import with_packed_folder  # noqa: PLC0415 - only while a task runs
 
-        return with_packed_folder(whole, beside=Path(self.dag.folder)) if has_folder(self.code) else whole
+        return with_packed_folder(whole, beside=Path(self.dag.folder)) if CodeSource.is_folder(self.code) else whole
 
     def _check_folder(self) -> None:
         """Refuse a folder as code that is not beside the DAG's file, unless its name is a template."""
-        if has_folder(self.code) and self.has_dag() and "{{" not in str(self.code):  # type: ignore[no-untyped-call]
+        if CodeSource.is_folder(self.code) and self.has_dag() and "{{" not in str(self.code):  # type: ignore[no-untyped-call]
             CodeSource.parse("code", self.code).folder_beside(Path(self.dag.folder))
 
     def _defer(self, submission: Submission, deadline: datetime | None, access: Access) -> NoReturn:

@@ -110,7 +110,7 @@ def described_job(given: dict[str, Any], filename: str | None, words: tuple[str,
             raise InvalidSpec.of("--command", fields["command"], "left out where the program stands behind the flags")
         told = {**fields, **({"command": command} if command is not None else {})}
         job = TrainingJob.parse(**arena.with_image({**_in_file(filename), **told}))
-        return with_packed_folder(job, beside=Path())
+        return with_packed_folder(job, beside=Path.cwd())
     except InvalidSpec as error:
         raise Refused(str(error), EXIT_USAGE) from error
 

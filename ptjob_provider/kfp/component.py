@@ -201,7 +201,7 @@ def _input(name: str, value: Any, values: Values) -> Any:
         value = {}
     elif name == "code":
         value = CodeSource.as_map(value)
-        if isinstance(value, dict) and "folder" in value:
+        if CodeSource.is_folder(value):
             raise InvalidSpec.of("code", value["folder"], "an address: a step runs where this folder is not")
     return marked(value) if name in _STRUCTURED else marked(_text(value))
 

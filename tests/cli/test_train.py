@@ -89,6 +89,22 @@ def test_a_result_has_the_return_value(capsys: pytest.CaptureFixture[str]) -> No
     assert "succeeded" in shown.err
 
 
+def test_a_function_imports_from_the_folder_that_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins where the script or the notebook runs, and is the function's working directory."""
+    (tmp_path / "net.py").write_text("SIZE = 3\n")
+    monkeypatch.chdir(tmp_path)
+
+    def sized() -> int:
+        import net  # noqa: PLC0415 - it is there in the pod alone
+
+        found: int = net.SIZE
+        return found
+
+    result = train(sized, code=".")
+
+    assert (result["return_value"], len(result["code_revision"]["digest"])) == (3, 71)
+
+
 def test_the_diagnosis_is_raised() -> None:
     """It names the exception, and what to do; the traceback has none of this package's inner functions."""
     with pytest.raises(JobFailed, match=r"ZeroDivisionError: division by zero\. Look at the exception") as raised:

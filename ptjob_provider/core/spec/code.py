@@ -112,6 +112,12 @@ class CodeSource:
         is_rsync = "::" in value or value.strip().startswith("rsync:")
         return {"rsync" if is_rsync else "git": value}
 
+    @classmethod
+    def is_folder(cls, value: Any) -> bool:
+        """Return whether a value, not parsed yet, is a folder of this machine."""
+        found = cls.as_map(value)
+        return isinstance(found, dict) and "folder" in found
+
     @property
     def source(self) -> str:
         """Return the address."""
