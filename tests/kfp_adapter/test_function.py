@@ -13,6 +13,7 @@ from typing import Any, Dict, List  # noqa: UP035 - kfp reads them
 import pytest
 from kfp import dsl, local
 
+from function_table import FUNCTIONS, cases, check, returned_by
 from kfp_adapter.compiled import compile_pipeline, inputs
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import pytorchjob
@@ -108,3 +109,21 @@ def test_a_pipelines_value_inside_an_argument_is_refused(tmp_path: Path) -> None
         compile_pipeline(define, tmp_path)
     with pytest.raises(InvalidSpec, match=r"function_arguments\.to: "):
         compile_pipeline(of_the_run, tmp_path)
+
+
+def test_every_function_of_the_table_returns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its arguments by name; the programs in the compiled pipeline are run as processes."""
+    (tmp_path / "files").mkdir()
+    table = [case for case in cases(tmp_path / "files", monkeypatch) if case.named_arguments is not None]
+    names = [f"pytorchjob-{number}" for number in range(1, len(table) + 1)]
+    names[0] = "pytorchjob"
+
+    def define():  # noqa: ANN202 - as above
+        for case in table:
+            given = {"function_arguments": case.named_arguments, "modules": case.modules}
+            pytorchjob_op(function=case.function, image="none", **given)
+
+    compiled = compile_pipeline(define, tmp_path)
+
+    assert len(table) == len(FUNCTIONS) - 1
+    check((case, returned_by(inputs(compiled, name), tmp_path)) for case, name in zip(table, names, strict=True))
