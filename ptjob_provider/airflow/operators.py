@@ -165,7 +165,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         volumes: Sequence[Any] | None = None,
         volume_mounts: Sequence[Any] | None = None,
         working_dir: str | None = None,
-        code: Mapping[str, Any] | str | None = None,
+        code: Mapping[str, Any] | str | Path | None = None,
         restart_policy: str | None = None,
         clean_pod_policy: str | None = None,
         backoff_limit: int | str | None = None,

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import os
+import tarfile
+
 import pytest
 
 from api_server_stand_in import stand_in_api_server
+from ptjob_provider.core.code.folder import MAX_SECRET
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.in_pod import unpack_code
 from ptjob_provider.core.kubernetes import KubernetesBackend
 
 REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="uid-1")
@@ -22,3 +30,19 @@ async def test_a_secret_is_made_and_never_read(answer: object) -> None:
     assert [each.partition("?")[0] for each in server.requests] == ["POST /api/v1/namespaces/team/secrets"]
     (owner,) = server.bodies[0]["metadata"]["ownerReferences"]
     assert (owner["name"], owner["uid"]) == ("digits", "uid-1")
+
+
+async def test_a_folder_that_no_secret_can_hold_is_refused_before_the_job_is_made() -> None:
+    """Else its pods would wait for it."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        content = tarfile.TarInfo("weights.bin")
+        content.size = MAX_SECRET
+        tar.addfile(content, io.BytesIO(os.urandom(MAX_SECRET)))
+    values = {unpack_code.ARCHIVE: base64.b64encode(archive.getvalue()).decode()}
+
+    async with stand_in_api_server() as server:
+        with pytest.raises(InvalidSpec, match=r"code: .* are not allowed; .* the largest are weights\.bin"):
+            await KubernetesBackend(server.config()).submit({}, secret={**SECRET, "stringData": values})
+
+    assert server.requests == []

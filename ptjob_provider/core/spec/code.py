@@ -105,6 +105,8 @@ class CodeSource:
     @staticmethod
     def as_map(value: Any) -> Any:
         """Return an address or a path as its map; anything else unchanged."""
+        if isinstance(value, Path):
+            return {"folder": str(value)}
         if not isinstance(value, str):
             return value
         if ":" not in value:
