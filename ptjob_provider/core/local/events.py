@@ -1,7 +1,7 @@
-"""Synthesize Events from the recorded states of a job, like a cluster's controllers. Pure.
+"""Synthesize Events from the recorded states of a job: its conditions, and its containers' starts and ends. Pure.
 
-The job's own events have the operator's words, those of its replicas the kubelet's; a container's end, which no kubelet
-reports, is one here too. If the oldest states are deleted, the oldest kept one still yields its events.
+A cluster has more: for pods that are created and deleted, and for back-offs. If the oldest states are deleted, the
+oldest kept one still yields its events.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 _WARNINGS = ("Failed", "Restarting")
-_BACK_OFF = "CrashLoopBackOff"
 
 Told = tuple[str, str, str, str]
 """Time, type, reason and message of an event."""
@@ -28,8 +27,6 @@ def events_of(job: Manifest, states: Iterable[Mapping[str, Any]]) -> list[Manife
         for told in _of_conditions(state.get("status") or {}):
             _add(found, job["kind"], job, told)
         for pod in state.get("pods") or ():
-            for told in _of_pod(pod):
-                _add(found, job["kind"], job, told)
             for told in _of_containers(pod):
                 _add(found, "Pod", pod, told)
     return list(found.values())
@@ -43,38 +40,24 @@ def _of_conditions(status: Mapping[str, Any]) -> Iterator[Told]:
             yield each["lastTransitionTime"], kind, each["reason"], each["message"]
 
 
-def _of_pod(pod: Manifest) -> Iterator[Told]:
-    meta = pod["metadata"]
-    yield meta["creationTimestamp"], "Normal", "SuccessfulCreatePod", f"Created pod: {meta['name']}"
-    if gone := meta.get("deletionTimestamp"):
-        yield gone, "Normal", "SuccessfulDeletePod", f"Deleted pod: {meta['name']}"
-
-
 def _of_containers(pod: Manifest) -> Iterator[Told]:
     status = pod["status"]
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        name, restarts = container["name"], container["restartCount"]
-        last, state = container.get("lastState") or {}, container.get("state") or {}
+        name, last, state = container["name"], container.get("lastState") or {}, container.get("state") or {}
         if ended := last.get("terminated"):
-            yield from _of_run(name, restarts - ("waiting" not in state), ended)
+            yield from _of_run(name, ended)
         if ended := state.get("terminated"):
-            yield from _of_run(name, restarts, ended)
+            yield from _of_run(name, ended)
         if running := state.get("running"):
-            yield running["startedAt"], "Normal", "Started", _started(name, restarts)
-        if (ended := last.get("terminated")) and (state.get("waiting") or {}).get("reason") == _BACK_OFF:
-            yield ended["finishedAt"], "Warning", "BackOff", f"Back-off restarting failed container {name}"
+            yield running["startedAt"], "Normal", "Started", f"Started container {name}"
 
 
-def _of_run(name: str, restarts: int, ended: Mapping[str, Any]) -> Iterator[Told]:
+def _of_run(name: str, ended: Mapping[str, Any]) -> Iterator[Told]:
     if ended.get("startedAt"):
-        yield ended["startedAt"], "Normal", "Started", _started(name, restarts)
+        yield ended["startedAt"], "Normal", "Started", f"Started container {name}"
     kind = "Warning" if ended["exitCode"] else "Normal"
     said = f"Container {name} ended with exit code {ended['exitCode']}"
     yield ended["finishedAt"], kind, ended.get("reason") or "Ended", said
-
-
-def _started(name: str, restarts: int) -> str:
-    return f"Started container {name}" + (f" again, restart {restarts}" if restarts else "")
 
 
 def _add(found: dict[str, Manifest], kind: str, about: Manifest, told: Told) -> None:
