@@ -14,6 +14,7 @@ from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import TaskDeferralError
 
 from ptjob_provider.airflow import config
+from ptjob_provider.airflow.arguments import READERS, check_arguments, check_fields, is_checked_later
 from ptjob_provider.airflow.config import load_installation
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.lineage import TellsLineage, is_wanted, model_extra, publish, revision_of
@@ -236,10 +237,16 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         self.git_revision = git_revision
         self.keep_running_pods = keep_running_pods
         limits = {name: self.given(name, given[name]) for name in _LIMITS}
-        self.limits: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+        self.limits: dict[str, Any] = {
+            name: READERS[name](name, limit) for name, limit in limits.items() if limit is not None
+        }
         self._retrying = Retrying.of(retry_on, never_retry_on)
-        self._check_folder()
         self._waiting = Waiting()
+        if not is_checked_later(self):
+            check_arguments(self, {name: value for name, value in given.items() if name not in JOB_FIELDS})
+            if (job := check_fields(self, self._fields())) is not None:
+                self._with_secrets(job)
+            self._check_folder()
 
     def dry_run(self) -> None:
         """Print the manifest of attempt 1 and submit nothing."""
@@ -339,16 +346,22 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             return LeaveRunning.JOB
         return LeaveRunning.PODS if self.keep_running_pods else None
 
-    def _job(self, namespace: str | None = None) -> TrainingJob:
+    def _fields(self) -> dict[str, Any]:
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
         if fields["name"] is None and fields["manifest"] is None:
             fields["name"] = stem_of(self.task_id)
-        job = TrainingJob.parse(**fields).in_namespace(namespace)
+        return fields
+
+    def _job(self, namespace: str | None = None) -> TrainingJob:
+        job = TrainingJob.parse(**self._fields()).in_namespace(namespace)
         mask_credentials(job)
-        whole = with_secrets(job, self.secrets or (), self.configmaps or ())
+        whole = self._with_secrets(job)
         from ptjob_provider.core.code.folder import with_packed_folder  # noqa: PLC0415 - only while a task runs
 
         return with_packed_folder(whole, beside=Path(self.dag.folder)) if CodeSource.is_folder(self.code) else whole
+
+    def _with_secrets(self, job: TrainingJob) -> TrainingJob:
+        return with_secrets(job, self.secrets or (), self.configmaps or ())
 
     def _check_folder(self) -> None:
         """Refuse a folder as code that is not beside the DAG's file, unless its name is a template."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
+from ptjob_provider.airflow.arguments import check_names
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec import parsers, pods
 from ptjob_provider.core.wire import to_wire
@@ -89,24 +90,33 @@ _NAMED = "a job's name is the same for every retry; `exact_name=True` leaves its
 
 INSTEAD = {
     **dict.fromkeys(("ports", "runtime_class_name", "automount_service_account_token", "host_aliases"), _POD),
-    **dict.fromkeys(("dnspolicy", "dns_config", "hostname", "subdomain", "termination_message_policy"), _POD),
-    **dict.fromkeys(("get_logs", "container_logs", "init_container_logs", "logging_interval"), _LOG),
+    **dict.fromkeys(("dnspolicy", "dns_config", "hostname", "subdomain"), _POD),
+    **dict.fromkeys(("container_logs", "init_container_logs", "logging_interval"), _LOG),
     **dict.fromkeys(("container_name_log_prefix_enabled", "log_formatter"), _LOG),
-    **dict.fromkeys(("reattach_on_restart", "durable"), _KEPT),
-    **dict.fromkeys(("log_events_on_failure", "log_events_on_startup", "log_pod_spec_on_failure"), _TOLD),
+    "log_pod_spec_on_failure": "a pod's spec is not logged; `ptjob get -o yaml` shows the job",
     **dict.fromkeys(("poll_interval", "startup_check_interval_seconds"), _WATCHED),
     "base_container_status_polling_interval": _WATCHED,
     "xcom_sidecar_container_security_context": _NO_SIDECAR,
-    "random_name_suffix": _NAMED,
-    "base_container_name": "the training container is called pytorch; the operator looks for no other",
     "is_delete_operator_pod": "use `on_finish_action`",
-    "on_kill_action": "a user's kill deletes the job, a drained worker's retry adopts it",
     "skip_on_exit_code": "use a branch on the result, or `retry_policy`",
     "pod_runtime_info_envs": "the operator tells every pod its rank; put other variables into `env`",
     **dict.fromkeys(("callbacks", "progress_callback"), "use Airflow's callbacks, such as `on_success_callback`"),
     "trigger_kwargs": "the trigger takes what the operator knows; leave it out",
 }
-"""KubernetesPodOperator's name → replacement for a training job."""
+"""KubernetesPodOperator's name → replacement for a training job; None, the default of most, asks for nothing."""
+
+ALREADY: Mapping[str, tuple[Any, str]] = {
+    "get_logs": (True, _LOG),
+    "reattach_on_restart": (True, _KEPT),
+    "durable": (True, _KEPT),
+    "log_events_on_failure": (True, _TOLD),
+    "log_events_on_startup": (True, _TOLD),
+    "random_name_suffix": (True, _NAMED),
+    "base_container_name": ("pytorch", "the training container is called so; the operator looks for no other"),
+    "on_kill_action": ("delete_pod", "a user's kill deletes the job, a drained worker's retry adopts it"),
+    "termination_message_policy": ("File", _POD),
+}
+"""KubernetesPodOperator's name → the only allowed value, because it asks for what always happens, and why."""
 
 
 class PodOperatorNames(BaseOperator):
@@ -116,6 +126,7 @@ class PodOperatorNames(BaseOperator):
         cmds: see ALIASES, as all others but the next two.
         secrets: `airflow.providers.cncf.kubernetes.secret.Secret` objects: variables, or files in a volume.
         configmaps: names of config maps whose keys become environment variables.
+        get_logs: accepted with the value that always holds, as all others in ALREADY.
 
     Raises:
         InvalidSpec: an argument does not apply to a training job; the message names its replacement.
@@ -137,12 +148,25 @@ class PodOperatorNames(BaseOperator):
         schedule_timeout_seconds: float | None = None,
         secrets: Sequence[Any] | None = None,
         configmaps: Sequence[str] | None = None,
+        get_logs: Literal[True] | None = None,
+        reattach_on_restart: Literal[True] | None = None,
+        durable: Literal[True] | None = None,
+        log_events_on_failure: Literal[True] | None = None,
+        log_events_on_startup: Literal[True] | None = None,
+        random_name_suffix: Literal[True] | None = None,
+        base_container_name: Literal["pytorch"] | None = None,
+        on_kill_action: Literal["delete_pod"] | None = None,
+        termination_message_policy: Literal["File"] | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
-        for name in kwargs:
-            if name in INSTEAD:
-                raise InvalidSpec(f"{name}: a training job has no such argument; {INSTEAD[name]}")
+        for name, (value, why) in ALREADY.items():
+            if given[name] is not None and given[name] != value:
+                raise InvalidSpec.of(name, given[name], f"allowed: {value!r}, or left out; {why}")
+        for name in INSTEAD.keys() & kwargs.keys():
+            if (value := kwargs.pop(name)) is not None:
+                raise InvalidSpec.of(name, value, f"a training job has no such argument: {INSTEAD[name]}")
+        check_names(type(self), kwargs)
         super().__init__(**kwargs)
         self.secrets = secrets
         self.configmaps = configmaps

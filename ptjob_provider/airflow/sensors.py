@@ -11,6 +11,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
 from ptjob_provider.airflow import config
+from ptjob_provider.airflow.arguments import check_arguments, check_names, is_checked_later
 from ptjob_provider.airflow.config import Settings
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, Access
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, PyTorchJobLink, PyTorchJobLogsLink
@@ -35,6 +36,7 @@ from ptjob_provider.core.run.lookup import find_job
 from ptjob_provider.core.run.outcome import raise_for
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.run.submit import Submission
+from ptjob_provider.core.spec import kind_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,15 +93,19 @@ class PyTorchJobSensor(BaseSensorOperator):
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
+        given = locals()
+        check_names(type(self), kwargs)
         super().__init__(**kwargs)
         self.job_name = job_name
-        self.kind = kind
+        self.kind = kind and kind_name("kind", kind)
         self.namespace = namespace
         self.kubernetes_conn_id = kubernetes_conn_id
         self.in_cluster = in_cluster
         self.config_file = config_file
         self.cluster_context = cluster_context
         self.deferrable = deferrable
+        if not is_checked_later(self):
+            check_arguments(self, given)
 
     def poke(self, context: Any) -> bool | PokeReturnValue:
         """Check once whether the job exists, is still the same job, and has ended."""

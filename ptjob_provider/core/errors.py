@@ -170,6 +170,17 @@ def _short(value: object, limit: int = 120) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
-def one_of(words: Iterable[object]) -> str:
-    """Return the allowed values for an error text: `allowed: A, B`."""
-    return "allowed: " + ", ".join(str(word) for word in words)
+def one_of(words: Iterable[object], given: object = "") -> str:
+    """Return the allowed values for an error text: `allowed: A, B`, and the one that is closest to a given value."""
+    texts = [str(word) for word in words]
+    close = nearest(given, texts)
+    return "allowed: " + ", ".join(texts) + (f"; did you mean {close}?" if close else "")
+
+
+def nearest(given: object, words: Iterable[str]) -> str:
+    """Return the word that is closest to a given one, in any case of letters; "" if none is close."""
+    import difflib  # noqa: PLC0415 - only for a mistake
+
+    by_lower = {word.lower(): word for word in words}
+    close = difflib.get_close_matches(str(given).lower(), by_lower, n=1)
+    return by_lower[close[0]] if close else ""

@@ -142,9 +142,12 @@ def test_a_job_whose_outputs_could_not_be_looked_at_is_kept(backend: ScriptedBac
 
 
 def test_a_wrong_word_fails_before_anything_starts(backend: ScriptedBackend) -> None:
-    """The error names the words that there are."""
+    """In an instance of a mapped task, too, which is not checked before; the error names the words that there are."""
+    task = operator()
+    task.on_finish_action = "delete_pod"
+
     with pytest.raises(AirflowFailException, match=r"on_finish_action: .*keep_job, delete_job, delete_succ"):
-        operator(on_finish_action="delete_pod").execute(context())
+        task.execute(context())
 
     assert backend.created == 0
 

@@ -54,7 +54,7 @@ def claims_of(pod: Any) -> dict[str, tuple[str, bool]]:
 @pytest.mark.parametrize("native", [False, True])
 def test_a_tasks_outputs_are_mounted_read_only_where_the_arguments_say(native: bool) -> None:  # noqa: FBT001 - a case
     """The address is only known when the pod's task runs; text and native rendering give the same pod."""
-    train = PyTorchJobOperator(task_id="train")
+    train = PyTorchJobOperator(task_id="train", image="digits")
 
     pod = pod_of(OutputVolume.of_task(train), OutputVolume.of_task("train", "tfevents"), native=native)
 
@@ -115,7 +115,7 @@ def test_a_second_run_in_the_same_process_renders_anew() -> None:
 def test_a_job_mounts_the_output_by_the_short_form() -> None:
     """A PyTorchJobOperator takes the same object."""
     model = OutputVolume.of_task("train")
-    evaluate = PyTorchJobOperator(task_id="evaluate", volumes=[model.short], args=[model.path])
+    evaluate = PyTorchJobOperator(task_id="evaluate", image="digits", volumes=[model.short], args=[model.path])
 
     evaluate.render_template_fields(CONTEXT)
     fields = {name: getattr(evaluate, name) for name in ("volumes", "args")}

@@ -19,7 +19,7 @@ from ptjob_provider.core.local import LocalBackend
 if TYPE_CHECKING:
     from pathlib import Path
 
-OPERATOR = PyTorchJobOperator(task_id="train")
+OPERATOR = PyTorchJobOperator(task_id="train", image="digits")
 CANARY = "canary-4711-secret"
 
 

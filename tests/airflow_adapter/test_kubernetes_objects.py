@@ -15,6 +15,7 @@ from kubernetes import client as k8s
 
 from airflow_adapter.stand_ins import context
 from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.manifest import load_manifest
 
 if TYPE_CHECKING:
@@ -241,8 +242,8 @@ def test_secrets_do_not_make_a_retry_look_changed(backend: ScriptedBackend) -> N
     ],
 )
 def test_what_is_wrong_is_said_by_its_path(backend: ScriptedBackend, arguments: dict[str, Any], said: str) -> None:
-    """Before anything starts."""
-    with pytest.raises(AirflowFailException, match=said):
+    """Before anything starts: when the DAG is parsed, or the whole job is there."""
+    with pytest.raises((InvalidSpec, AirflowFailException), match=said):
         submitted(backend, image="digits", **arguments)
 
     assert not backend.created

@@ -116,7 +116,9 @@ def test_all_that_the_result_has_is_documented() -> None:
 
 def test_no_template_field_is_changed_by_the_constructor() -> None:
     """Airflow renders what the user gave; anything else would be rendered late or twice."""
-    given: dict[str, Any] = {field: object() for field in JOB_FIELDS} | {"kubernetes_conn_id": "mine"}
+    given: dict[str, Any] = {field: f"{{{{ params.{field} }}}}" for field in JOB_FIELDS} | {
+        "kubernetes_conn_id": "mine"
+    }
 
     task = PyTorchJobOperator(task_id="train", **given)
 
@@ -339,14 +341,16 @@ def test_the_resumed_task_never_takes_a_foreign_event_for_a_success(
 @pytest.mark.parametrize(
     "fields", [{"workers": -1}, {"name": "No Name"}, {"model": "pvc:///m.pt"}, {"model": "/nowhere/m.pt"}]
 )
-def test_a_wrong_field_fails_without_a_retry_before_anything_starts(
+def test_a_template_of_a_wrong_value_fails_without_a_retry_before_anything_starts(
     backend: ScriptedBackend, fields: dict[str, Any]
 ) -> None:
     """The error names field and value."""
     ((field, value),) = fields.items()
+    task = operator(**{field: "{{ params.wrong }}"})
+    setattr(task, field, value)
 
     with pytest.raises(AirflowFailException, match=f"{field}.*{str(value)[:6]}"):
-        operator(**fields).execute(context())
+        task.execute(context())
 
     assert backend.created == 0
 

@@ -153,7 +153,7 @@ def test_a_task_that_is_resumed_without_a_verdict_tells_why_for_programs(
 
 @pytest.mark.parametrize(
     ("arguments", "submits", "cause", "retryable"),
-    [({"workers": -1}, [], "invalid_spec", False), ({}, ["refused"] * 9, "cluster_unavailable", True)],
+    [({"model": "/nowhere/m.pt"}, [], "invalid_spec", False), ({}, ["refused"] * 9, "cluster_unavailable", True)],
 )
 def test_a_task_that_submits_no_job_tells_why_for_programs(
     backend: ScriptedBackend,

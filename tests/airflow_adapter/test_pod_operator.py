@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 
 from airflow_adapter.stand_ins import context
 from ptjob_provider.airflow.operators import PyTorchJobOperator
-from ptjob_provider.airflow.pod_operator import ALIASES, INSTEAD, PodOperatorNames
+from ptjob_provider.airflow.pod_operator import ALIASES, ALREADY, INSTEAD, PodOperatorNames
 from ptjob_provider.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -45,19 +45,20 @@ def test_what_is_explained_is_theirs_and_not_ours() -> None:
     assert set(INSTEAD) <= THEIRS
     assert not set(INSTEAD) & (OURS | UNDERSTOOD)
     assert set(ALIASES) <= THEIRS & UNDERSTOOD
+    assert set(ALREADY) <= THEIRS & UNDERSTOOD
 
 
 @pytest.mark.parametrize("alias", VALUES)
 def test_an_alias_sets_the_field(alias: str) -> None:
     """With the value as it was given."""
-    task: Any = PyTorchJobOperator(task_id="train", **{alias: VALUES[alias]})
+    task: Any = PyTorchJobOperator(task_id="train", image="digits", **{alias: VALUES[alias]})
 
     assert getattr(task, ALIASES[alias]) is VALUES[alias]
 
 
 def test_their_start_up_limits_are_ours() -> None:
     """The same clocks."""
-    task = PyTorchJobOperator(task_id="train", startup_timeout_seconds=5, schedule_timeout_seconds=6)
+    task = PyTorchJobOperator(task_id="train", image="digits", startup_timeout_seconds=5, schedule_timeout_seconds=6)
 
     assert task.limits == {"start_timeout": 5, "queue_timeout": 6}
 
@@ -71,16 +72,34 @@ def test_a_field_that_is_given_twice_is_refused(both: dict[str, Any]) -> None:
     assert all(name in str(error.value) for name in both)
 
 
-@pytest.mark.parametrize("name", ["get_logs", "is_delete_operator_pod", "reattach_on_restart", "hostname"])
+@pytest.mark.parametrize("name", INSTEAD)
 def test_a_name_that_means_nothing_says_what_to_use_instead(name: str) -> None:
-    """When the DAG is parsed."""
-    with pytest.raises(InvalidSpec, match=f"^{name}: a training job has no such argument; .{{10}}"):
-        PyTorchJobOperator(task_id="train", **{name: True})
+    """When the DAG is parsed; None, which most of them are by default, asks for nothing."""
+    PyTorchJobOperator(task_id="train", image="digits", **{name: None})
+
+    with pytest.raises(
+        InvalidSpec, match=f"^{name}: True is not allowed; a training job has no such argument: .{{10}}"
+    ):
+        PyTorchJobOperator(task_id="train", image="digits", **{name: True})
 
 
-def test_an_unknown_argument_is_airflows_own_error() -> None:
-    """As with every operator."""
-    with pytest.raises(TypeError, match="imagee"):
+@pytest.mark.parametrize("name", ALREADY)
+def test_what_happens_anyway_may_be_asked_for(name: str) -> None:
+    """In the task, in `default_args` and in `partial`; the opposite is refused with a reason."""
+    asked: dict[str, Any] = {name: ALREADY[name][0]}
+
+    with DAG("training", schedule=None, default_args=asked):
+        PyTorchJobOperator(task_id="by_default", image="digits")
+        PyTorchJobOperator(task_id="train", image="digits", **asked)
+        PyTorchJobOperator.partial(task_id="mapped", image="digits", **asked).expand(args=[["a"], ["b"]])
+
+    with pytest.raises(InvalidSpec, match=f"^{name}: 'else' is not allowed; allowed: .*, or left out; .{{10}}"):
+        PyTorchJobOperator(task_id="train", image="digits", **{name: "else"})
+
+
+def test_an_unknown_argument_is_a_type_error() -> None:
+    """As with every operator, and with the name that was meant."""
+    with pytest.raises(TypeError, match="imagee: PyTorchJobOperator has no such argument; did you mean image"):
         PyTorchJobOperator(task_id="train", imagee="digits")
 
 

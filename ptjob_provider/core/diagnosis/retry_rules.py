@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.diagnosis.causes import Cause
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.errors import InvalidSpec, nearest
 from ptjob_provider.core.spec.parsers import is_unset, sequence
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def _entry(field: str, value: Any) -> str:
         return value.__qualname__ if value.__module__ == "builtins" else f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, str) and (value in set(Cause) or _TYPE.fullmatch(value)):
         return str(value)
-    raise InvalidSpec.of(field, value, _ALLOWED)
+    close = nearest(value, Cause)
+    raise InvalidSpec.of(field, value, _ALLOWED + (f"; did you mean {close}?" if close else ""))
 
 
 def _means(entry: str, found: Diagnosis) -> bool:

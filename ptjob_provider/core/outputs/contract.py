@@ -259,6 +259,18 @@ def resolve(
     return ResolvedOutput(uri=address.uri, claim=address.claim, path=address.path, container_path=container_path)
 
 
+def check_place(text: str, *, field: str) -> None:
+    """Check a declared output as far as that is possible without knowing what the container mounts.
+
+    Raises:
+        InvalidSpec: it is neither an address nor a path.
+    """
+    if text.startswith(SCHEME):
+        PvcAddress.parse(text, field=field)
+    else:
+        _absolute(text, field=field, working_dir="/")
+
+
 def problems(report: OutputReport, outputs: ResolvedOutputs, *, not_before: datetime) -> tuple[OutputProblem, ...]:
     """Return the defects of the declared outputs; empty if all are valid.
 

@@ -12,6 +12,7 @@ from ptjob_provider.core.spec.job import (
     TensorBoard,
     TrainingJob,
     job_template,
+    kind_name,
 )
 from ptjob_provider.core.spec.pods import EnvVar, PodVolume, Resources, VolumeMount
 
@@ -29,4 +30,5 @@ __all__ = [
     "TrainingJob",
     "VolumeMount",
     "job_template",
+    "kind_name",
 ]

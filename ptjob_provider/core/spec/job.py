@@ -191,11 +191,12 @@ def _name(field: str, value: Any) -> str:
     return check_name(parsers.text(field, value), field=field)
 
 
-def _kind(field: str, value: Any) -> str:
+def kind_name(field: str, value: Any) -> str:
+    """Parse a kind's name, in any case."""
     given = parsers.text(field, value)
     by_word = {kind.lower(): kind for kind in KINDS}
     if given.lower() not in by_word:
-        raise InvalidSpec.of(field, value, one_of(KINDS))
+        raise InvalidSpec.of(field, value, one_of(KINDS, value))
     return by_word[given.lower()]
 
 
@@ -427,7 +428,7 @@ class TrainingJob:
     installation's, else the job's own), service_type (`NodePort` or `ClusterIP`). Where it may not be made, that is
     said and the job trains. None: none."""
 
-    kind: str | None = setting(_kind)
+    kind: str | None = setting(kind_name)
     """Which CRD the job is made as: `PyTorchJob` (training-operator v1), `TrainJob` (Kubeflow Trainer v2) or
     `PyTorchTrainingJob` (T9k); in any case. A field that the kind cannot say is refused by its name. None: the
     manifest's; else the first of these that the cluster serves."""

@@ -6,12 +6,11 @@ is a text, so "2" is parsed as 2 and "true" as True; the text of a list or map i
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.errors import InvalidSpec, nearest, one_of
 from ptjob_provider.core.manifest import load_object
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Word:
     def __call__(self, field: str, value: Any) -> str:
         """Return the word."""
         if not isinstance(value, str) or value not in self.allowed:
-            raise InvalidSpec.of(field, value, one_of(self.allowed))
+            raise InvalidSpec.of(field, value, one_of(self.allowed, value))
         return str(value)
 
 
@@ -166,6 +165,16 @@ def parse_into(cls: type[T], values: Mapping[str, Any], *, prefix: str = "") -> 
     return cls(**{each.name: _read(each, values.get(each.name), prefix) for each in fields(cls)})  # type: ignore[arg-type]
 
 
+def check_each(cls: type, values: Mapping[str, Any]) -> None:
+    """Check the given settings of a dataclass one by one, whatever the others are.
+
+    Raises:
+        InvalidSpec: a value is invalid.
+    """
+    for each in fields(cls):
+        _read(each, values.get(each.name), "")
+
+
 def check_known(path: str, name: str, known: Sequence[str]) -> None:
     """Check that the name is known.
 
@@ -174,8 +183,8 @@ def check_known(path: str, name: str, known: Sequence[str]) -> None:
     """
     if name in known:
         return
-    close = difflib.get_close_matches(str(name), known, n=1)
-    raise InvalidSpec(f"{path}: there is no such field; " + (f"did you mean {close[0]}?" if close else _all(known)))
+    close = nearest(name, known)
+    raise InvalidSpec(f"{path}: there is no such field; " + (f"did you mean {close}?" if close else _all(known)))
 
 
 def _all(known: Sequence[str]) -> str:

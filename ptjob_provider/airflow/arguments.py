@@ -1,0 +1,138 @@
+"""Check an operator's arguments when its DAG is parsed, as far as templates and other tasks do not decide them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ptjob_provider.core.errors import InvalidSpec, nearest
+from ptjob_provider.core.outputs.contract import check_place
+from ptjob_provider.core.run.cleanup import OnFinishAction
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec.parsers import boolean, check_each, integer, text, word
+from ptjob_provider.core.wire import to_wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow.sdk import BaseOperator
+
+    from ptjob_provider.core.spec.parsers import Reader
+
+
+def seconds(field: str, value: Any) -> float:
+    """Parse a number of seconds above 0, or a timedelta."""
+    given = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+        raise InvalidSpec.of(field, value, "a number of seconds above 0, or a timedelta")
+    return given
+
+
+def switch(field: str, value: Any) -> bool:
+    """Parse True or False; a text is refused, because this argument is no template, and "False" counts as true."""
+    if not isinstance(value, bool):
+        raise InvalidSpec.of(field, value, "True or False, without quotes")
+    return value
+
+
+READERS: Mapping[str, Reader[Any]] = {
+    **dict.fromkeys(("kubernetes_conn_id", "config_file", "cluster_context", "data_version", "git_revision"), text),
+    **dict.fromkeys(("job_name", "namespace"), text),
+    **dict.fromkeys(("deferrable", "wait_for_completion", "exact_name", "keep_running_pods"), switch),
+    **dict.fromkeys(("start_timeout", "queue_timeout"), seconds),
+    "crash_loop_limit": integer(1),
+    "in_cluster": boolean,
+    "on_finish_action": word(*OnFinishAction),
+}
+"""Parsers of the arguments that are no field of the job, and of the sensor's; None is a value of all of them."""
+
+_FILES = ("manifest", "pod_template")
+_TEXTS = {"command": list | tuple, "args": list | tuple, "env": dict}
+"""Fields whose items may be any text, so also a template."""
+_OUTPUTS = ("model", "tfevents", "checkpoints")
+
+
+def check_names(operator: type, names: Iterable[str]) -> None:
+    """Check that all names are arguments of the operator.
+
+    Raises:
+        TypeError: one is not; the text has the closest name.
+    """
+    known = _arguments(operator)
+    for name in names:
+        if name not in known and not name.startswith("_"):
+            close = nearest(name, known)
+            advice = f"; did you mean {close}?" if close else ": its documentation lists all"
+            raise TypeError(f"{name}: {operator.__name__} has no such argument{advice}")
+
+
+@cache
+def _arguments(operator: type) -> tuple[str, ...]:
+    found = [name for each in operator.mro() for name in inspect.signature(each.__init__).parameters]  # type: ignore[misc]
+    return tuple(dict.fromkeys(found))
+
+
+def is_checked_later(task: BaseOperator) -> bool:
+    """Return whether a task is an instance of a mapped one, made when it runs: an error now would be retried."""
+    return getattr(task, "_BaseOperator__from_mapped", False)
+
+
+def check_arguments(task: BaseOperator, values: Mapping[str, Any]) -> None:
+    """Check arguments that have a parser, unless a template or another task decides them.
+
+    Raises:
+        InvalidSpec: one is invalid.
+    """
+    marks = _marks(task)
+    for name, value in values.items():
+        if value is not None and name in READERS and not _is_open(value, marks):
+            READERS[name](name, value)
+
+
+def check_fields(task: BaseOperator, values: Mapping[str, Any]) -> TrainingJob | None:
+    """Check the fields of a job: each one that is known, and all together if all are.
+
+    Returns:
+        The job; None if templates, files or other tasks decide a part of it.
+
+    Raises:
+        InvalidSpec: a field is invalid, or fields exclude each other.
+    """
+    marks, wire = _marks(task), to_wire(dict(values))
+    known = {name: value for name, value in wire.items() if value is None or _is_known(name, value, marks)}
+    for name in _OUTPUTS:
+        if isinstance(place := known.get(name), str) and place.strip():
+            check_place(place.strip(), field=name)
+    if known.keys() == wire.keys():
+        return TrainingJob.parse(**known)
+    check_each(TrainingJob, known)
+    return None
+
+
+def _is_known(name: str, value: Any, marks: tuple[str, ...]) -> bool:
+    if name in _FILES and (isinstance(value, os.PathLike) or (isinstance(value, str) and "\n" not in value)):
+        return False
+    return not _is_open(value, () if isinstance(value, _TEXTS.get(name, ())) else marks)
+
+
+def _is_open(value: Any, marks: tuple[str, ...]) -> bool:
+    """Return whether a value contains a template, or something that another task decides."""
+    if isinstance(value, str):
+        return any(mark in value for mark in marks)
+    if isinstance(value, Mapping):
+        return any(_is_open(item, marks) for item in value.values())
+    if isinstance(value, list | tuple | set):
+        return any(_is_open(item, marks) for item in value)
+    return hasattr(type(value), "iter_references")  # an XComArg and its like
+
+
+def _marks(task: BaseOperator) -> tuple[str, ...]:
+    """Return what begins a template in the task's DAG."""
+    own = (task.dag.jinja_environment_kwargs or {}) if task.has_dag() else {}  # type: ignore[no-untyped-call]
+    names = {"variable_start_string": "{{", "block_start_string": "{%", "comment_start_string": "{#"}
+    return tuple(own.get(name, default) for name, default in names.items())

@@ -1,0 +1,182 @@
+"""Mistakes in a DAG file are found when it is parsed: each is refused by argument, value, what is allowed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, BaseOperator, literal
+
+from ptjob_provider.airflow.operators import PyTorchJobOperator
+from ptjob_provider.airflow.sensors import PyTorchJobSensor
+
+IMAGE = {"image": "digits"}
+PYTORCHJOB = "apiVersion: kubeflow.org/v1\nkind: {}\nmetadata: {{name: digits}}\nspec: {{}}\n"
+WHOLE = "a whole number, at least"
+SECONDS = "a number of seconds above 0, or a timedelta"
+ADDRESS = "allowed: pvc://claim/path"
+ALWAYS = "or left out"
+
+MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
+    # arguments, the path that is named, the value, what is allowed, the nearest name
+    ({"wrkers": 2}, "wrkers", "", "no such argument", "workers"),
+    ({"gpu": 1}, "gpu", "", "no such argument", "gpus"),
+    ({"num_gpus": 1}, "num_gpus", "", "no such argument", "gpus"),
+    ({"comand": ["python"]}, "comand", "", "no such argument", "command"),
+    ({"nproc_per_nod": 2}, "nproc_per_nod", "", "no such argument", "nproc_per_node"),
+    ({"on_finish_actions": "keep_job"}, "on_finish_actions", "", "no such argument", "on_finish_action"),
+    ({"retrys": 3}, "retrys", "", "no such argument", "retries"),
+    ({"frobnicate": 3}, "frobnicate", "", "no such argument: its documentation lists all", ""),
+    ({"workers": 0}, "workers", "0", f"{WHOLE} 1", ""),
+    ({"workers": -1}, "workers", "-1", f"{WHOLE} 1", ""),
+    ({"workers": "two"}, "workers", "'two'", f"{WHOLE} 1", ""),
+    ({"workers": 1.5}, "workers", "1.5", f"{WHOLE} 1", ""),
+    ({"workers": 20_000}, "workers", "20000", "at most 10000", ""),
+    ({"command": "python train.py"}, "command", "'python train.py'", 'a list such as ["python", "train.py"]', ""),
+    ({"args": "--epochs 5"}, "args", "'--epochs 5'", 'a list such as ["python", "train.py"]', ""),
+    ({"args": ["--fast", True, "{{ ds }}"]}, "args[1]", "True", "a text or a number", ""),
+    ({"image": 5}, "image", "5", "a text that is not empty", ""),
+    ({"image": None}, "image", "None", "required without a manifest", ""),
+    ({"name": "My Job"}, "name", "'My Job'", "lower-case letters", ""),
+    ({"namespace": "Team_A"}, "namespace", "'Team_A'", "lower-case letters", ""),
+    ({"nproc_per_node": "all"}, "nproc_per_node", "'all'", "at least 1, or auto, cpu, gpu", ""),
+    ({"gpus": -1}, "gpus", "-1", f"{WHOLE} 0", ""),
+    ({"gpus": True}, "gpus", "True", f"{WHOLE} 0", ""),
+    ({"gpu_resource": "a100"}, "gpu_resource", "'a100'", "a device resource such as nvidia.com/gpu", ""),
+    ({"cpu": "4 cores"}, "cpu", "'4 cores'", "a Kubernetes quantity such as 4, 0.5, 500m", ""),
+    ({"memory": "16GB"}, "memory", "'16GB'", "a Kubernetes quantity", "16Gi"),
+    ({"memory": 16}, "memory", "16", "bytes with a unit such as 4Gi", ""),
+    ({"memory": "512m"}, "memory", "'512m'", "bytes with a unit such as 4Gi", ""),
+    ({"shared_memory": "8g"}, "shared_memory", "'8g'", "a Kubernetes quantity", "8Gi"),
+    ({"container_resources": {"limit": {"cpu": 1}}}, "container_resources.limit", "", "no such field", "limits"),
+    ({"cpu": 1, "container_resources": {"limits": {"cpu": 2}}}, "cpu", "'1'", "either cpu or cpu in", ""),
+    ({"backend_without_gpu": "glo"}, "backend_without_gpu", "'glo'", "allowed: gloo, mpi, ucc", "gloo"),
+    ({"env": {"DEBUG": True}}, "env.DEBUG", "a bool", "a text, a number", ""),
+    ({"env": {"TOKEN": {"secret": "hub", "kee": "t"}}}, "env.TOKEN.kee", "", "no such field", "key"),
+    ({"env": {"2ND": "x"}}, "env.2ND", "'2ND'", "letters, digits", ""),
+    ({"env_from": [{"secrets": "hub"}]}, "env_from[0].secrets", "", "no such field", "secret"),
+    ({"volumes": ["data"]}, "volumes[0]", "'data'", "claim:/path", ""),
+    ({"volumes": "data:/data"}, "volumes", "'data:/data'", "a list", ""),
+    ({"volume_mounts": [{"name": "tmp"}]}, "volume_mounts[0].mountPath", "None", "a text that is not empty", ""),
+    ({"working_dir": "code"}, "working_dir", "'code'", "an absolute path", ""),
+    ({"code": {"git": "my-repository"}}, "code.git", "'my-repository'", "an address such as https://", ""),
+    ({"code": {"git": "https://h/t/r.git", "brnch": "x"}}, "code.brnch", "", "no such field", "branch"),
+    ({"restart_policy": "never"}, "restart_policy", "'never'", "allowed: Never, OnFailure", "Never"),
+    ({"clean_pod_policy": "Runing"}, "clean_pod_policy", "'Runing'", "allowed: Running, All, None", "Running"),
+    ({"image_pull_policy": "IfNotThere"}, "image_pull_policy", "'IfNotThere'", "allowed: Always", "IfNotPresent"),
+    ({"backoff_limit": -3}, "backoff_limit", "-3", f"{WHOLE} 0", ""),
+    ({"active_deadline_seconds": "1h"}, "active_deadline_seconds", "'1h'", f"{WHOLE} 1", ""),
+    ({"suspend": "yes"}, "suspend", "'yes'", "true or false", ""),
+    ({"elastic_policy": {"min_replica": 1}}, "elastic_policy.min_replica", "", "no such field", "min_replicas"),
+    ({"elastic_policy": {"max_replicas": 2}, "master": {"cpu": 1}}, "master", "'set'", "use `worker`", ""),
+    ({"elastic_policy": {"max_replicas": 2}, "workers": 3}, "workers", "3", "min_replicas and max_replicas", ""),
+    ({"tolerations": [{"efect": "NoSchedule"}]}, "tolerations[0].efect", "", "no such field", "effect"),
+    ({"labels": {"team": "a b"}}, "labels.team", "'a b'", "letters, digits", ""),
+    ({"image_pull_secrets": "registry"}, "image_pull_secrets", "'registry'", "a list", ""),
+    ({"worker": {"gpu": 1}}, "worker.gpu", "", "no such field", "gpus"),
+    ({"model": "s3://bucket/model.pt"}, "model", "'s3://bucket/model.pt'", ADDRESS, ""),
+    ({"tfevents": "pvc://logs"}, "tfevents", "'pvc://logs'", ADDRESS, ""),
+    ({"checkpoints": "gs://bucket/c"}, "checkpoints", "'gs://bucket/c'", ADDRESS, ""),
+    ({"tensorboard": "on"}, "tensorboard", "'on'", "true, false, or a map of logdir", ""),
+    ({"kind": "PyTorchJobs"}, "kind", "'PyTorchJobs'", "allowed: PyTorchJob, TrainJob", "PyTorchJob"),
+    ({"kind": "TrainJob", "manifest": PYTORCHJOB.format("PyTorchJob")}, "kind", "'TrainJob'", "the manifest's", ""),
+    ({"manifest": PYTORCHJOB.format("Job")}, "manifest.kind", "'Job'", "allowed: PyTorchJob, TrainJob", ""),
+    ({"deferrable": "False"}, "deferrable", "'False'", "True or False, without quotes", ""),
+    ({"wait_for_completion": 0}, "wait_for_completion", "0", "True or False", ""),
+    ({"on_finish_action": "keep_pod"}, "on_finish_action", "'keep_pod'", "allowed: keep_job, delete_job", "keep_job"),
+    ({"start_timeout": "20m"}, "start_timeout", "'20m'", SECONDS, ""),
+    ({"queue_timeout": -1}, "queue_timeout", "-1", SECONDS, ""),
+    ({"crash_loop_limit": 0}, "crash_loop_limit", "0", f"{WHOLE} 1", ""),
+    ({"retry_on": ["out-of-memory"]}, "retry_on[0]", "'out-of-memory'", "a cause (", "out_of_memory"),
+    ({"never_retry_on": OSError}, "never_retry_on", "<class 'OSError'>", "a list", ""),
+    ({"kubernetes_conn_id": 7}, "kubernetes_conn_id", "7", "a text that is not empty", ""),
+    ({"configmaps": [3]}, "configmaps[0].config_map", "3", "a text that is not empty", ""),
+    ({"get_logs": False}, "get_logs", "False", f"allowed: True, {ALWAYS}; rank 0's log", ""),
+    ({"reattach_on_restart": False}, "reattach_on_restart", "False", f"allowed: True, {ALWAYS}; a retry", ""),
+    ({"durable": False}, "durable", "False", f"allowed: True, {ALWAYS}; a retry always adopts", ""),
+    ({"random_name_suffix": False}, "random_name_suffix", "False", "`exact_name=True`", ""),
+    ({"is_delete_operator_pod": True}, "is_delete_operator_pod", "True", "use `on_finish_action`", ""),
+    ({"hostname": "gpu-1"}, "hostname", "'gpu-1'", "put it into `pod_template`", ""),
+)  # fmt: skip
+
+
+def message(operator: type[BaseOperator], **arguments: Any) -> str:
+    """Return what the author of a DAG reads."""
+    with pytest.raises((ValueError, TypeError)) as refused:
+        operator(task_id="train", **arguments)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(("given", "path", "value", "allowed", "close"), MISTAKES)
+def test_a_mistake_is_named(given: dict[str, Any], path: str, value: str, allowed: str, close: str) -> None:
+    """The argument first, then its value, what is allowed and, where it is a name, the nearest one."""
+    said = message(PyTorchJobOperator, **{**IMAGE, **given})
+
+    assert said.startswith(f"{path}: {value}")
+    assert allowed in said
+    assert (f"did you mean {close}?" if close else "") in said
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "allowed"),
+    [
+        ({"job_name": "digits", "kind": "PytorchJobb"}, "kind: 'PytorchJobb'", "did you mean PyTorchJob?"),
+        ({"job_name": " "}, "job_name: ' '", "a text that is not empty"),
+        ({"job_name": "digits", "name_space": "team"}, "name_space: PyTorchJobSensor", "did you mean namespace?"),
+        ({"job_name": "digits", "deferrable": "yes"}, "deferrable: 'yes'", "True or False"),
+    ],
+)
+def test_a_mistake_of_the_sensor_is_named(given: dict[str, Any], path: str, allowed: str) -> None:
+    said = message(PyTorchJobSensor, **given)
+
+    assert said.startswith(path)
+    assert allowed in said
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"workers": "{{ params.workers }}", "command": "{{ params.command }}", "model": "{{ params.model }}"},
+        {"workers": "{% if 1 %}2{% endif %}", "labels": {"team": "{{ params.team }}"}},
+        {"env": {"RATE": literal("{{ 0 }}")}, "volumes": ["{{ params.claim }}:/data"]},
+        {"image": "{{ params.image }}", "args": ["--day", "{{ ds }}"], "elastic_policy": {"max_replicas": 3}},
+        {"image": None, "manifest": "jobs/digits.yaml"},
+        {"image": None, "manifest": Path("digits.yaml")},
+        {"start_timeout": timedelta(minutes=30), "queue_timeout": 0.5, "in_cluster": "true"},
+        {"kubernetes_conn_id": "{{ params.connection }}", "git_revision": "{{ params.revision }}"},
+    ],
+)
+def test_what_a_template_or_a_file_decides_is_checked_when_the_task_runs(given: dict[str, Any]) -> None:
+    """A DAG with such a task is parsed."""
+    assert PyTorchJobOperator(task_id="train", **{**IMAGE, **given}).task_id == "train"
+
+
+def test_what_another_task_returns_is_checked_when_the_task_runs() -> None:
+    """Alone, in a list and in a map."""
+    with DAG("training", schedule=None):
+        first = PyTorchJobOperator(task_id="first", **IMAGE)
+        seen: Any = first.output
+        second = PyTorchJobOperator(
+            task_id="second", **IMAGE, workers=seen["n"], args=["--from", seen["uri"]], env={"RATE": seen["rate"]}
+        )
+
+    assert second.upstream_task_ids == {"first"}
+
+
+def test_a_dags_own_marks_of_templates_count() -> None:
+    """`[[ … ]]`, where its author has chosen that."""
+    marks = {"variable_start_string": "[[", "variable_end_string": "]]"}
+
+    with DAG("training", schedule=None, jinja_environment_kwargs=marks):
+        PyTorchJobOperator(task_id="train", image="digits", workers="[[ params.workers ]]")
+
+
+def test_an_instance_of_a_mapped_task_is_checked_when_it_runs() -> None:
+    """Where its error is not retried, and is in the XCom `diagnosis`."""
+    with DAG("training", schedule=None) as dag:
+        PyTorchJobOperator.partial(task_id="train", **IMAGE).expand(workers=[1, 0])
+    mapped: Any = dag.task_dict["train"]
+
+    assert mapped.unmap({"workers": 0}).workers == 0
